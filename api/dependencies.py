@@ -34,7 +34,9 @@ from core.storage.blobs import Blobs
 
 
 class ScopeDependency:
-    """FastAPI dependency that returns the caller and requires an API key with a given scope."""
+    """FastAPI dependency that declares the scope a route needs, and returns the caller, whose scope
+    `api.authentication.guard` has checked.
+    """
 
     def __init__(self, scope: str) -> None:
         self.scope = scope

@@ -196,7 +196,7 @@ class DigestMismatch(PerennialError):
     code, title, status = "digest-mismatch", "Digest mismatch", 422
 
 
-class UnsupportedType(PerennialError):
+class UnsupportedContentType(PerennialError):
     """Error: the content type is unknown or contradicts the first bytes of the body."""
 
     code, title, status = "unsupported-type", "Unsupported content type", 415

@@ -218,7 +218,7 @@ ENTRIES = (
           "OLOR moves weights back not at all, little or too much", "Set optimizer.olor.iota_total to the sum "
               "that you want.",
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
-    AdviceRow("no-weights", ("core/recipe/pretrained.py:find_named_weights",
+    AdviceRow("no-weights", ("core/recipe/pretrained.py:find_pretrained_weights_of_architecture",
                          "core/bases/pretrained.py:find_pretrained_weights",
                          "core/execution/kinds/fetch.py:_find_pretrained_weights"), "timm has no weights of "
                              "this name",

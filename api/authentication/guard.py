@@ -38,7 +38,7 @@ from core.errors import (
     NotAllowed,
     NotFound,
     ServiceDiskFull,
-    UnsupportedType,
+    UnsupportedContentType,
 )
 from core.files import disk, reserve
 from core.requests.actor import Actor
@@ -270,7 +270,7 @@ class _GuardedApp:
         if body or self.body_required:
             media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
             if media_type != "application/json":
-                raise UnsupportedType("Send the body as application/json.")
+                raise UnsupportedContentType("Send the body as application/json.")
             # FastAPI parses the body again; this refuses what its lenient parser would accept.
             parse_strict_json(body)
         return replay_request_body(body, receive)

@@ -87,7 +87,7 @@ class RequestedVersions:
     task: str | None
 
 
-async def _parse_compared_versions(
+async def _gather_comparison_query(
     a: Version = None, b: Version = None, task: OnTask = None
 ) -> RequestedVersions:
     return RequestedVersions(a, b, task)
@@ -115,7 +115,7 @@ async def show_comparison(
     model: ModelPath,
     actor: Read,
     service: Service,
-    compared: Annotated[RequestedVersions, Depends(_parse_compared_versions)],
+    compared: Annotated[RequestedVersions, Depends(_gather_comparison_query)],
     view: Annotated[ComparisonView, Depends(_parse_comparison_view)],
 ) -> Response:
     """Show the page that compares two versions."""

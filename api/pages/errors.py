@@ -109,7 +109,9 @@ def _format_request_path(scope: Scope) -> str:
 
 
 def _find_page_of_sent_form(scope: Scope) -> str:
-    """Return the path of the page that sent a form, from the Referer header, if it is one of ours."""
+    """Return path and query of the Referer header, unchecked; the start page's path if it cannot be
+    parsed.
+    """
     try:
         sent = urlsplit(find_request_header(scope, b"referer") or "")
     except ValueError:  # such as http://[

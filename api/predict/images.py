@@ -14,7 +14,7 @@ from api.limits.fair_share import release_request_slot_during_wait
 from api.predict import form, instances
 from api.predict.body import read_body_within_queue_limits
 from api.predict.line import QueuePlace, compute_held_bytes_limit
-from core.errors import Invalid, UnsupportedType
+from core.errors import Invalid, UnsupportedContentType
 from core.ingest.limits import PREDICT_IMAGES
 from core.settings import Settings
 
@@ -51,7 +51,7 @@ def read_declared_body_kind(request: Request) -> PredictBodyKind:
     """Determine the kind of a predict request's body from its Content-Type.
 
     Raises:
-        UnsupportedType: the media type is not supported.
+        UnsupportedContentType: the media type is not supported.
         Invalid: a form without a boundary.
     """
     content_type = request.headers.get("content-type", "")
@@ -63,7 +63,7 @@ def read_declared_body_kind(request: Request) -> PredictBodyKind:
     if _COMMON.get(media_type, media_type) in FILES:
         return PredictBodyKind("file")
     sent = repr(media_type[:60]) if media_type else "missing"
-    raise UnsupportedType(
+    raise UnsupportedContentType(
         f"Content-Type is {sent}. Send one image file as its body, with {', '.join(FILES[:-1])} or "
         f"{FILES[-1]}; several as {FORM}; or {instances.FORM} or nested arrays as {JSON}."
     )

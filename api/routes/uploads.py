@@ -18,7 +18,7 @@ from api.uploads.head import UploadRules, parse_sha256_field
 from api.uploads.piece import check_piece_size, hold_upload_lease, receive_upload_piece
 from api.uploads.upload import UploadReception, make_upload_reception_dependency
 from core.contract.responses.upload import UploadOut, UploadPage
-from core.errors import BodyTooLarge, UnsupportedType
+from core.errors import BodyTooLarge, UnsupportedContentType
 from core.requests import idempotency
 from core.uploads import uploads
 
@@ -120,7 +120,7 @@ def create_upload(
     headers = request.headers
     # Bytes in the first request are an extension of tus that is not supported.
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-        raise UnsupportedType(
+        raise UnsupportedContentType(
             "An upload begins without a body: send its bytes by PATCH to the Location of the "
             "answer."
         )

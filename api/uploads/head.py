@@ -11,7 +11,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.requests import Request
 
 from api.authentication.guard import read_declared_length
-from core.errors import BodyTooLarge, Invalid, ServiceDiskFull, UnsupportedType
+from core.errors import BodyTooLarge, Invalid, ServiceDiskFull, UnsupportedContentType
 from core.settings import Settings
 
 MULTIPART_OVERHEAD = 1 << 20
@@ -74,20 +74,20 @@ def check_upload_head(
         limit: maximum size of the file in bytes.
 
     Raises:
-        BodyTooLarge, UnsupportedType, Invalid: the head declares an unacceptable body.
+        BodyTooLarge, UnsupportedContentType, Invalid: the head declares an unacceptable body.
         ServiceDiskFull: the disk has no room for it.
     """
     headers = request.headers
     # Limits and digests apply to the bytes as sent: nothing is decompressed here.
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnsupportedType("Send the body without Content-Encoding.")
+        raise UnsupportedContentType("Send the body without Content-Encoding.")
     length = read_declared_length(headers.get("content-length"))
     kind, options = parse_options_header(headers.get("content-type"))
     media_type = kind.decode("latin-1").lower() or None
     boundary, body_limit = None, limit
     if media_type == "multipart/form-data":
         if terms.fields is None:
-            raise UnsupportedType("Send the file itself as the body.")
+            raise UnsupportedContentType("Send the file itself as the body.")
         boundary = options.get(b"boundary")
         # The limit of RFC 2046 §5.1.1.
         if not boundary or len(boundary) > 70:
@@ -102,7 +102,7 @@ def check_upload_head(
             raise ServiceDiskFull("There is no room on the service's disk for this upload.")
     digest = parse_sha256_field(headers.get("content-digest"), "Content-Digest")
     if terms.media_types and media_type not in terms.media_types:
-        raise UnsupportedType(terms.not_taken)
+        raise UnsupportedContentType(terms.not_taken)
     return UploadRequestHead(limit, body_limit, length, digest, media_type, boundary)
 
 

@@ -185,7 +185,7 @@ def expand_plan_to_runs(
                     )
                     config["normalise"] = known.to_json()
                 if scenario == "data":
-                    stages = _build_data_scenario_stages(
+                    stages = _build_data_incremental_task_stages(
                         data, files, tasks, order, joint=bool(method.joint)
                     )
                 else:
@@ -338,7 +338,7 @@ def _build_run_stages(
     return stages
 
 
-def _build_data_scenario_stages(
+def _build_data_incremental_task_stages(
     data: PlannedDataSet,
     files: DatasetFileCache,
     tasks: list[list[int]],

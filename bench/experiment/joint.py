@@ -38,7 +38,9 @@ class JointTraining(FinetuneMethod):
     neutral = None  # type: ignore[assignment]  # a method may have none, but fine-tuning has one
     no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
 
-    def compute_loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
+    def compute_loss_terms(
+        self, ctx: TaskTrainingContext, batch: TrainingBatch
+    ) -> dict[str, Tensor]:
         """Return the cross-entropy of logits, with those of other tasks' classes masked."""
         logits = self.forward(ctx.network, batch.x, batch.task).float()
         group = ctx.cache.get("group")

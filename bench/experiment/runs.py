@@ -143,7 +143,7 @@ def execute_run_stages(
     first, old = _build_random_version_zero(run.config), None
     if isinstance(run.base, PackagedBaseStart):
         first["parts"] = [
-            _write_packaged_base_part(
+            _write_packaged_base_weights(
                 run.base,
                 run.config["form"]["channels"],
                 store.get_unfinished_folder(run.result_digest),
@@ -293,7 +293,7 @@ def _build_version_of_base(base: Path) -> dict[str, Any]:
     return {"version": 0, "manifest": {"classes": [], "heads": []}, "parts": parts}
 
 
-def _write_packaged_base_part(
+def _write_packaged_base_weights(
     base: PackagedBaseStart, channels: int, folder: Path
 ) -> dict[str, str]:
     """Write the weights of a packaged base, and return them as the part of a version 0."""

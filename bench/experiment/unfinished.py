@@ -65,7 +65,9 @@ class ResumableStageJob:
         return self._before + self._clock() - self._begun
 
     def handle_job_event(self, event: dict[str, Any]) -> None:
-        """Record a new snapshot of the job and remove earlier ones."""
+        """Handle an event of the stage's job process: on a snapshot, write its path to the run's
+        file on disk and delete the snapshot before.
+        """
         if event["event"] != "snapshot":
             return
         before, self.snapshot = self.snapshot, event["path"]

@@ -94,7 +94,9 @@ def _print_rate_row(name: str, precision: str, goal: float, rates: dict[str, lis
     """Print a line of training rates in images per second, with their ratios."""
     middle = {side: statistics.median(seen) for side, seen in rates.items()}
     goals = {"stock": goal, "tuned": TUNED_GOAL} if precision == "float32" else {}
-    sides = "   ".join(f"{side} {middle[side]:,.0f} {_format_range(rates[side])}" for side in SIDES)
+    sides = "   ".join(
+        f"{side} {middle[side]:,.0f} {_format_half_range_percent(rates[side])}" for side in SIDES
+    )
     ratios = "   ".join(
         f"product / {side} {middle['product'] / middle[side]:.2f}"
         + (f" (goal ≥ {goals[side]})" if side in goals else "")
@@ -268,7 +270,7 @@ def _write_cifar_dataset(data: Path, file: Path) -> None:
     done.train.rename(file)
 
 
-def _format_range(values: list[float]) -> str:
+def _format_half_range_percent(values: list[float]) -> str:
     return f"±{(max(values) - min(values)) / 2 / statistics.median(values):.0%}"
 
 

@@ -121,8 +121,8 @@ def describe_forecast_quality(updates: list[DlcftUpdate], trials: list[DlcftUpda
         tried = [row[0] for row in rows]
         said, seen = [row[1] for row in rows], [row[2] for row in rows]
         lines.append(
-            f"{where}: predicted {_format_range([t.rise for t in said])}; measured "
-            f"{_format_range([t.rise for t in seen])}"
+            f"{where}: predicted {_format_minimum_maximum_median([t.rise for t in said])}; measured "
+            f"{_format_minimum_maximum_median([t.rise for t in seen])}"
         )
         rises, changes = [t.rise for t in seen], [t.bend for t in seen]
         for name, p, m in (
@@ -165,7 +165,7 @@ def _describe_forecast_bands(
     return lines
 
 
-def _format_range(values: list[float]) -> str:
+def _format_minimum_maximum_median(values: list[float]) -> str:
     return f"{min(values):.3g} to {max(values):.3g}, median {statistics.median(values):.3g}"
 
 

@@ -220,7 +220,9 @@ def run_update_in_child(
             if event["phase"] == "evaluate":
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    def predict_all_tasks(network: Network, method: Method, inputs: InputNormaliser) -> None:
+    def record_sample_predictions(
+        network: Network, method: Method, inputs: InputNormaliser
+    ) -> None:
         nonlocal measuring
         begun = time.perf_counter()
         for path in tasks:
@@ -236,7 +238,7 @@ def run_update_in_child(
             )
         )
 
-    run_completed_spec({**spec, "out": str(out)}, record_job_event, hook=predict_all_tasks)
+    run_completed_spec({**spec, "out": str(out)}, record_job_event, hook=record_sample_predictions)
     ended = time.perf_counter()
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())

@@ -36,7 +36,7 @@ from core.contract.losses import (
     GateComparison,
     GateComparisons,
     GateDriftComparison,
-    GateTaskComparison,
+    TaskDriftCounts,
 )
 from core.ingest.dataset import open_dataset
 from core.learning.analytic import discriminant, ridge
@@ -372,9 +372,9 @@ def _count_changed_predictions(
     }
 
 
-def _build_gate_task_comparison(task: _JudgedTask, against: int) -> GateTaskComparison:
+def _build_gate_task_comparison(task: _JudgedTask, against: int) -> TaskDriftCounts:
     right, kept = task.old == task.truth, task.best == task.truth
-    return GateTaskComparison(
+    return TaskDriftCounts(
         task=task.number,
         against=against,
         images=len(task.truth),
@@ -385,7 +385,7 @@ def _build_gate_task_comparison(task: _JudgedTask, against: int) -> GateTaskComp
 
 def _judge_losses_by_gate(
     tasks: Sequence[_JudgedTask],
-    drifts: list[GateTaskComparison],
+    drifts: list[TaskDriftCounts],
     new: tuple[int, int] | None,
     gate: GateLimits = NEW_GATE,
 ) -> list[GateCheck]:

@@ -78,7 +78,9 @@ class MixedRequestTraffic:
         ]
 
     def send_initial_traffic(self) -> None:
-        """Send faulty and interrupted requests, then start many event readers."""
+        """Send broken-off uploads and faulty requests without a pause, then requests of lists and
+        details from a crowd of clients at once.
+        """
         headers = {"Authorization": f"Bearer {self.key}"}
         with httpx2.Client(base_url=self.url, headers=headers, timeout=60) as client:
             self.model = "fill"
@@ -155,7 +157,7 @@ class MixedRequestTraffic:
             pixels = [[[[self._random.randrange(256)] * 3] * 16] * 16] * 2
             self._send_request(client, "POST", path, {200, 404, 409}, json={"images": pixels})
         else:
-            files = [("image", ("a.png", _encode_colour_png((9, 9, 9)), "image/png"))] * 3
+            files = [("image", ("a.png", _make_single_colour_png((9, 9, 9)), "image/png"))] * 3
             self._send_request(client, "POST", path, {200, 404, 409}, files=files)
 
     def download(self, client: httpx2.Client) -> None:
@@ -247,7 +249,7 @@ class MixedRequestTraffic:
                 self._end.wait(pause_s)
 
 
-def _encode_colour_png(colour: tuple[int, int, int]) -> bytes:
+def _make_single_colour_png(colour: tuple[int, int, int]) -> bytes:
     out = io.BytesIO()
     Image.new("RGB", (16, 16), colour).save(out, "PNG")
     return out.getvalue()
@@ -260,7 +262,9 @@ def build_batch_archive(task: int) -> bytes:
         for label in range(2):
             for number in range(20):
                 colour = (60 * task + number, 120 * label + number, (time.time_ns() + number) % 256)
-                archive.writestr(f"{'ab'[label]}{task}/{number}.png", _encode_colour_png(colour))
+                archive.writestr(
+                    f"{'ab'[label]}{task}/{number}.png", _make_single_colour_png(colour)
+                )
     return out.getvalue()
 
 

@@ -94,7 +94,7 @@ def _measure_worker_throughput(
             )
             with redis.Redis.from_url(broker) as client:
                 client.flushdb()
-            with _run_workers(settings, broker, workers, seconds):
+            with _start_benchmark_workers(settings, broker, workers, seconds):
                 time.sleep(2)  # the last zygote is as ready as the first
                 _insert_decoded_tasks(db, settings, jobs)
                 return _wait_until_finished(db, jobs, seconds)
@@ -104,7 +104,9 @@ def _measure_worker_throughput(
 
 
 @contextmanager
-def _run_workers(settings: Settings, broker: str, count: int, seconds: float) -> Iterator[None]:
+def _start_benchmark_workers(
+    settings: Settings, broker: str, count: int, seconds: float
+) -> Iterator[None]:
     processes, logs = [], []
     for number in range(count):
         data = settings.data_dir / f"worker-{number}"

@@ -7,7 +7,7 @@ CLASSIFICATION = "classification"
 """Problem of every document and row that names none: those are older, or have the default."""
 
 
-class PrimaryMeasureEntry(TypedDict):
+class PrimaryMeasureDescription(TypedDict):
     """The primary measure of a prediction problem, in [0, 1]; `noun` is its name in sentences."""
 
     name: str
@@ -26,7 +26,7 @@ class PredictionProblemEntry(TypedDict):
 
     description: str
     source: str
-    measure: PrimaryMeasureEntry
+    measure: PrimaryMeasureDescription
     has_classes: bool
     response_schema: dict[str, JsonValue]
     onnx_outputs: list[str]

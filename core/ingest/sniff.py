@@ -1,6 +1,6 @@
 """Detection of a body's container by its first bytes, compared with the declared type."""
 
-from core.errors import ArchiveInvalid, UnsupportedType
+from core.errors import ArchiveInvalid, UnsupportedContentType
 from core.ingest.image_file.kinds import kind_of
 from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.names import quote_name
@@ -20,18 +20,20 @@ def detect_upload_format(first_bytes: bytes, declared: str | None) -> str:
 
     `first_bytes` are the first SNIFF_BYTES of the body, or fewer if it is shorter. `declared` is
     its media type; None or application/octet-stream if the sender gave none. Raises ArchiveInvalid
-    for an empty body, UnsupportedType if the type is unknown or contradicts the bytes.
+    for an empty body, UnsupportedContentType if the type is unknown or contradicts the bytes.
     """
     # Parameters such as a charset say nothing about an archive.
     media = (declared or "application/octet-stream").split(";")[0].strip().lower()
     if media != "application/octet-stream" and media not in _DECLARED:
-        raise UnsupportedType(f"The content type {quote_name(media)} is not one of {_ACCEPTED}.")
+        raise UnsupportedContentType(
+            f"The content type {quote_name(media)} is not one of {_ACCEPTED}."
+        )
     if not first_bytes:
         raise ArchiveInvalid("The body is empty; send an archive of images.")
     reader = _find_reader(first_bytes)
     if reader is None:
         if _is_image_file_start(first_bytes):
-            raise UnsupportedType(
+            raise UnsupportedContentType(
                 "This is a single picture. Put the pictures of each class into a folder of its "
                 "own, and send the folder that holds these folders, or a zip of it."
             )
@@ -41,14 +43,14 @@ def detect_upload_format(first_bytes: bytes, declared: str | None) -> str:
             if kind
             else f"of no known archive; send {_ACCEPTED}"
         )
-        raise UnsupportedType(f"The first bytes of the body are {description}.")
+        raise UnsupportedContentType(f"The first bytes of the body are {description}.")
     expected = _DECLARED.get(media, reader)
     # The declared type is more specific than the first bytes.
     if expected.special_of == reader.name:
         return expected.name
     if expected.name in (reader.name, reader.special_of):
         return reader.name
-    raise UnsupportedType(
+    raise UnsupportedContentType(
         f"The declared type is {media} but the first bytes are those of a {reader.name}."
     )
 

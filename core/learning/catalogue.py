@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from core.contract.catalogue import MethodCatalogue
-from core.contract.problem import PredictionProblemEntry, PrimaryMeasureEntry
+from core.contract.problem import PredictionProblemEntry, PrimaryMeasureDescription
 from core.contract.responses.catalogue import (
     ArchitectureEntry,
     Footprint,
@@ -102,7 +102,7 @@ def _describe_recipe() -> RecipeLanguage:
     return {
         "schema": Recipe.model_json_schema(),
         # With the method's own defaults filled in, since readers of the catalogue import no method.
-        "defaults": cast(RecipeOut, _build_default_recipe()),
+        "defaults": cast(RecipeOut, _build_recipe_of_empty_patch()),
         # Defaults within `optimizer.olor`
         "olor": cast(OlorOut, OlorRecipe().model_dump(mode="json")),
         "merge": cast(MergeOut, dict.fromkeys(MergeRecipe.model_fields)),
@@ -110,7 +110,7 @@ def _describe_recipe() -> RecipeLanguage:
     }
 
 
-def _build_default_recipe() -> dict[str, Any]:
+def _build_recipe_of_empty_patch() -> dict[str, Any]:
     """Build the complete default recipe of an empty recipe patch."""
     recipe = Recipe()
     method = METHODS[recipe.method["name"]]
@@ -169,7 +169,7 @@ def _describe_problem(problem: Problem[Any]) -> PredictionProblemEntry:
     return {
         "description": problem.description,
         "source": problem.source,
-        "measure": cast(PrimaryMeasureEntry, asdict(problem.primary_measure)),
+        "measure": cast(PrimaryMeasureDescription, asdict(problem.primary_measure)),
         "has_classes": problem.has_classes,
         "response_schema": problem.response_schema(),
         "onnx_outputs": list(problem.onnx_outputs),

@@ -165,7 +165,7 @@ def _judge_class_confusion(losses: GateComparisons, limit: float) -> GateCheck:
     )
 
 
-def _judge_recall_of_each_class(losses: GateComparisons, limit: float) -> GateCheck:
+def _check_for_lost_classes(losses: GateComparisons, limit: float) -> GateCheck:
     """Check the recall of each class of which at least half was right before."""
     count = losses["class_lost"]
     if count["missing"] is not None:
@@ -365,7 +365,7 @@ def _judge_feature_accuracy(count: AncestorFeatureComparison | None, limit: floa
 _JUDGES: Mapping[ImageCheck, _Judge] = {
     "forgotten": _judge_forgetting,
     "confused": _judge_class_confusion,
-    "class_lost": _judge_recall_of_each_class,
+    "class_lost": _check_for_lost_classes,
     "drifted": _judge_accuracy_drift,
     "learned_nothing": _judge_accuracy_on_batch_classes,
 }

@@ -113,7 +113,7 @@ def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> RequestTarget:
     port = int(match["port"] or DEFAULT_PORTS[scheme])
     if port > 65535:
         raise AddressRefused(f"{port} is no port: ports are 1 to 65535.")
-    return RequestTarget(scheme, _normalise_host(host), port, match["target"] or "/")
+    return RequestTarget(scheme, _parse_host_strictly(host), port, match["target"] or "/")
 
 
 def resolve_allowed_addresses(
@@ -246,7 +246,7 @@ def _resolve_addresses(target: RequestTarget, resolve: Resolver) -> list[IPAddre
     return addresses
 
 
-def _normalise_host(host: str) -> str:
+def _parse_host_strictly(host: str) -> str:
     """Return a host name in its canonical form.
 
     Raises:

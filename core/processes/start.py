@@ -63,7 +63,7 @@ def require_sound_database(settings: Settings) -> None:
     """Raise CannotStart if the SQLite file is no database or a table's first row cannot be read."""
     file = find_sqlite_file(settings)
     try:
-        damage = [] if file is None else soundness.find_damage_in_first_rows(file)
+        damage = [] if file is None else soundness.find_damaged_sqlite_tables(file)
     except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
         return
     if file is not None and damage:

@@ -20,7 +20,7 @@ from core.contract.losses import (
     GateComparison,
     GateComparisons,
     GateDriftComparison,
-    GateTaskComparison,
+    TaskDriftCounts,
 )
 from core.contract.manifest import Manifest
 from core.database.session import Database
@@ -221,7 +221,7 @@ class _PredictionFlipComparison:
             PredictionFlipTally(),
             PredictionFlipTally(),
         )
-        self._drifts: dict[int, tuple[PredictionFlipTally, GateTaskComparison]] = {}
+        self._drifts: dict[int, tuple[PredictionFlipTally, TaskDriftCounts]] = {}
         self._is_ranked = True
 
     def count_all_losses(self) -> GateComparisons:
@@ -356,7 +356,7 @@ class _PredictionFlipComparison:
         negative, positive = right & ~still_right, still_right & ~right
         tally = PredictionFlipTally()
         tally.count_task_images(part, old, best, negative, positive, _make_mask_of_all_images(part))
-        counts = GateTaskComparison(
+        counts = TaskDriftCounts(
             task=part.task,
             against=version.number,
             images=len(targets),
@@ -390,7 +390,7 @@ class _PredictionFlipComparison:
         """
         limit = self._facts.gate.get("drifted") or 0.0
 
-        def compute_loss_p_value(counts: GateTaskComparison) -> float:
+        def compute_loss_p_value(counts: TaskDriftCounts) -> float:
             return compute_one_sided_mcnemar(counts["negative"], counts["positive"])
 
         tasks = sorted((counts for _, counts in self._drifts.values()), key=compute_loss_p_value)

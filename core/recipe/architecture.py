@@ -10,7 +10,7 @@ from core.recipe.pretrained import (
     ARCHITECTURE,
     SHORT,
     find_image_settings_unfit_for_weights,
-    find_named_weights,
+    find_pretrained_weights_of_architecture,
 )
 from core.recipe.schema import (
     FieldError,
@@ -33,7 +33,7 @@ def complete_architecture(
         Invalid: the architecture is unknown, has bad hyper-parameters, or does not fit the scenario
             or the image.
     """
-    weights = find_named_weights(catalogue, asked)
+    weights = find_pretrained_weights_of_architecture(catalogue, asked)
     # A copy, since `pop` must not change the request.
     hyper_parameters = dict(_expand_architecture_name(asked) if isinstance(asked, str) else asked)
     name = hyper_parameters.pop("name", None)

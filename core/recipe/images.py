@@ -12,7 +12,7 @@ from core.contract.catalogue import MethodCatalogue
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.contract.responses.model_change import ImageRequest
 from core.recipe.pretrained import (
-    find_named_weights,
+    find_pretrained_weights_of_architecture,
     get_normalisation_of_weights,
     get_pretraining_image_format,
 )
@@ -45,7 +45,7 @@ def resolve_image_settings(
     Raises:
         Invalid: the architecture names weights that do not exist.
     """
-    weights = find_named_weights(catalogue, architecture)
+    weights = find_pretrained_weights_of_architecture(catalogue, architecture)
     image: ImageOut = {**IMAGE} if weights is None else get_pretraining_image_format(weights)
     # 0 stands for a value that the request leaves open (`core.bases.bases`).
     image["size"] = asked.get("size") or image["size"]

@@ -15,7 +15,9 @@ FIELD = "architecture.model"
 NEAREST = 3
 
 
-def find_named_weights(catalogue: MethodCatalogue, architecture: Any) -> PretrainedWeights | None:
+def find_pretrained_weights_of_architecture(
+    catalogue: MethodCatalogue, architecture: Any
+) -> PretrainedWeights | None:
     """Find the pretrained weights that an architecture names, or None if it is not a timm
     architecture.
 

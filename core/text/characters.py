@@ -67,7 +67,7 @@ def find_invalid_name_character(text: str) -> InvalidCharacter | None:
     if text.isascii() and text.isprintable():
         return None
     for match in _IN_NAMES.finditer(text):
-        if not _does_character_change_display(text, match.start()):
+        if not _is_invisible_character_allowed_at(text, match.start()):
             return InvalidCharacter(match.group(), match.start() + 1)
     return None
 
@@ -119,7 +119,7 @@ def normalise_reason(text: str) -> str:
     return clean
 
 
-def _does_character_change_display(text: str, at: int) -> bool:
+def _is_invisible_character_allowed_at(text: str, at: int) -> bool:
     """Return True if the invisible character at index `at` changes the display of the text around
     it.
     """

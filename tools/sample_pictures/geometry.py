@@ -107,7 +107,7 @@ def compute_distances_to_round_box(
     )
 
 
-def compute_distances_to_ring(
+def compute_signed_distances_to_torus(
     p: Points, centre: tuple[float, float, float], ring: float, tube: float, axis: int = 1
 ) -> Values:
     """Signed distance from points to a torus around one of the three axes."""

@@ -11,10 +11,10 @@ from tools.sample_pictures.geometry import (
     Values,
     compute_distances_to_cone_stump,
     compute_distances_to_ellipsoid,
-    compute_distances_to_ring,
     compute_distances_to_rod,
     compute_distances_to_round_box,
     compute_distances_to_sphere,
+    compute_signed_distances_to_torus,
     compute_vector_lengths,
     convert_to_floats,
     join_distances_smoothly,
@@ -289,7 +289,7 @@ def _make_doughnut_solid(rng: Rng) -> ColouredSolid:
     has_sprinkles = rng.random() < 0.7
 
     def compute_distances_to_doughnut(p: Points) -> Values:
-        return compute_distances_to_ring(p, (0, tube, 0), 1.0, tube)
+        return compute_signed_distances_to_torus(p, (0, tube, 0), 1.0, tube)
 
     def compute_doughnut_colours(p: Points, _: Points) -> Colours:
         edge = tube * (0.95 + 0.5 * (noise(p * convert_to_floats((1, 0, 1)), 3.0) - 0.5))
@@ -321,7 +321,7 @@ def _make_mug_solid(rng: Rng) -> ColouredSolid:
         hollow = compute_distances_to_cone_stump(
             p - convert_to_floats((0, drink if is_full else 0.15, 0)), tall, wide * 0.84, wide * 0.9
         )
-        handle = compute_distances_to_ring(
+        handle = compute_signed_distances_to_torus(
             p, (wide + 0.1, tall * 0.52, 0), tall * 0.27, 0.1, axis=2
         )
         handle = np.maximum(handle, wide * 0.9 - p[:, 0])

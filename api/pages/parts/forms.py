@@ -10,7 +10,7 @@ from api.authentication import session
 from api.authentication.guard import read_declared_length, read_small_body
 from api.uploads.order import parse_recipe_override
 from core.contract.patch import RecipePatch
-from core.errors import Invalid, UnsupportedType
+from core.errors import Invalid, UnsupportedContentType
 from core.ingest.readers.registry import FORMATS, UPLOAD_TYPES
 from core.text import characters
 
@@ -32,7 +32,7 @@ async def read_form_values(request: Request, fields: int = MAX_FIELDS) -> dict[s
     Raises:
         NotAllowed: a page of another site sent it.
         BodyTooLarge, BodyTruncated, BodyTimeout: see `api.authentication.guard.read_small_body`.
-        UnsupportedType: the body is not a form.
+        UnsupportedContentType: the body is not a form.
         Invalid: it is not UTF-8, has too many fields, or contains a NUL character.
     """
     session.require_own_request_origin(request.scope)
@@ -41,7 +41,9 @@ async def read_form_values(request: Request, fields: int = MAX_FIELDS) -> dict[s
     )
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and kind != "application/x-www-form-urlencoded":
-        raise UnsupportedType("A form of a page is sent as application/x-www-form-urlencoded.")
+        raise UnsupportedContentType(
+            "A form of a page is sent as application/x-www-form-urlencoded."
+        )
     try:
         pairs = parse_qsl(
             body.decode(), keep_blank_values=True, max_num_fields=fields, errors="strict"

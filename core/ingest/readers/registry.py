@@ -1,6 +1,6 @@
 """The list of upload formats. A new format is a file in this folder and a line here."""
 
-from core.errors import UnsupportedType
+from core.errors import UnsupportedContentType
 from core.ingest.formats import UploadFormats
 from core.ingest.names import quote_name
 from core.ingest.reader import UploadReader
@@ -23,7 +23,7 @@ UPLOAD_TYPES = [each.media_types[0] for each in _ALL]
 
 
 def get_reader(name: str) -> UploadReader:
-    """Return the upload format's reader of that name. Raises UnsupportedType."""
+    """Return the upload format's reader of that name. Raises UnsupportedContentType."""
     if name not in READERS:
-        raise UnsupportedType(f"{quote_name(name)} is no archive that can be read.")
+        raise UnsupportedContentType(f"{quote_name(name)} is no archive that can be read.")
     return READERS[name]

@@ -149,7 +149,7 @@ class RidgeLeaveOneOut:
         With more classes than half the features this takes less time.
         """
         assert self._square is not None
-        h, own_mean, inverse = self._h, self._own, self._compute_inverse_diagonal(strength)
+        h, own_mean, inverse = self._h, self._own, self._compute_inverse_eigenvalues(strength)
         h_inverse, own_inverse = h * inverse, own_mean * inverse  # hᵀB⁻¹, μ_cᵀB⁻¹
         left, own_scores = self._compute_left_out_change(
             (h_inverse * h).sum(1),
@@ -167,7 +167,7 @@ class RidgeLeaveOneOut:
         """Compute leave-one-out scores: [n, C] for classes other than an example's own, and [n] for
         its own.
         """
-        inverse = self._compute_inverse_diagonal(strength)
+        inverse = self._compute_inverse_eigenvalues(strength)
         weighted = inverse[:, None] * self._mu.T  # B⁻¹μ_k, [K, C]
         h_mu = self._h @ weighted
         # The product has as many rows as there are classes, or examples if those are fewer.
@@ -180,7 +180,7 @@ class RidgeLeaveOneOut:
         scores: Tensor = (1 - left[:, :1]) * h_mu - left[:, 1:] * own_mu
         return scores, own_scores
 
-    def _compute_inverse_diagonal(self, strength: float) -> Tensor:
+    def _compute_inverse_eigenvalues(self, strength: float) -> Tensor:
         """Return the diagonal of the regularised inverse B⁻¹ in its eigenvector basis, [K]."""
         inverse: Tensor = 1 / (self._values + strength * self._unit)
         return inverse

@@ -129,7 +129,7 @@ class SharedControlRequests:
             else 0
         )
 
-    def store_received_request(self, number: int) -> None:
+    def store_broadcast_request(self, number: int) -> None:
         """Store the control request that all ranks received from rank 0."""
         self._asked = _REQUESTS[number]
         self.has_pending_request = self._asked is not None

@@ -128,7 +128,7 @@ class ShardedStep:
         # One copy for flags and request, since the host waits for the device at each.
         *present, _, request_number = total[end:].tolist()
         if self.control is not None:
-            self.control.store_received_request(int(request_number))
+            self.control.store_broadcast_request(int(request_number))
         for parameter, gradient, is_present in zip(parameters, parts, present, strict=True):
             parameter.grad = None
             # An optimizer skips a parameter without a gradient; with zeros it would apply momentum

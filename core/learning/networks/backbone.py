@@ -103,7 +103,9 @@ class Backbone(nn.Module):
         return self
 
     def draw_initial_weights(self, generator: torch.Generator) -> None:
-        """Draw initial weights, in families without a rule for each module (`networks.init`)."""
+        """Draw all initial weights; overridden by backbones whose modules have no rule in
+        `networks.init`.
+        """
         raise NotImplementedError
 
     def load_base_weights(self, tensors: dict[str, Tensor]) -> None:
@@ -175,6 +177,6 @@ def copy_tensor_of_same_shape(name: str, target: Tensor, source: Tensor) -> None
         target.copy_(source)
 
 
-def make_contiguous_copy(tensor: Tensor) -> Tensor:
+def copy_to_contiguous_cpu_tensor(tensor: Tensor) -> Tensor:
     """Copy a tensor to the CPU, in the contiguous memory format."""
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

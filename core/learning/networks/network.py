@@ -21,7 +21,7 @@ from core.learning.class_map import ClassMap
 from core.learning.networks.backbone import (
     Backbone,
     copy_tensor_of_same_shape,
-    make_contiguous_copy,
+    copy_to_contiguous_cpu_tensor,
 )
 from core.learning.networks.heads import ClassifierHead, check_head_initialisation_name
 
@@ -260,7 +260,7 @@ class Network(nn.Module):
         """
         state = self.state_dict() if state is None else state
         return {
-            part: {name: make_contiguous_copy(state[name]) for name in names}
+            part: {name: copy_to_contiguous_cpu_tensor(state[name]) for name in names}
             for part, names in self.list_tensor_names_by_part().items()
         }
 

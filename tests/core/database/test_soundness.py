@@ -21,17 +21,17 @@ def file(tmp_path: Path, _sqlite_template: bytes) -> Path:
 
 
 def test_a_sound_file_has_no_findings(file: Path) -> None:
-    assert soundness.find_damage_in_first_rows(file) == soundness.find_database_damage(file) == []
+    assert soundness.find_damaged_sqlite_tables(file) == soundness.find_database_damage(file) == []
 
 
 def test_a_file_that_is_not_there_yet_is_sound(tmp_path: Path) -> None:
-    assert soundness.find_damage_in_first_rows(tmp_path / "none") == []
+    assert soundness.find_damaged_sqlite_tables(tmp_path / "none") == []
     (tmp_path / "empty").touch()
-    assert soundness.find_damage_in_first_rows(tmp_path / "empty") == []
+    assert soundness.find_damaged_sqlite_tables(tmp_path / "empty") == []
 
 
 @pytest.mark.parametrize(
-    "look", [soundness.find_damage_in_first_rows, soundness.find_database_damage]
+    "look", [soundness.find_damaged_sqlite_tables, soundness.find_database_damage]
 )
 def test_a_file_that_is_no_database_is_told(file: Path, look: Callable[[Path], list[str]]) -> None:
     damage_head(file)
@@ -41,7 +41,7 @@ def test_a_file_that_is_no_database_is_told(file: Path, look: Callable[[Path], l
 @pytest.mark.parametrize("table", ["jobs", "owners"])
 def test_a_damaged_page_is_told_by_its_table(file: Path, table: str) -> None:
     damage_table(file, table)
-    assert any(f"table {table}" in line for line in soundness.find_damage_in_first_rows(file))
+    assert any(f"table {table}" in line for line in soundness.find_damaged_sqlite_tables(file))
     found = soundness.find_database_damage(file)
     assert any(f"table {table}" in line for line in found) and len(found) <= soundness.MOST
     assert all(line.isprintable() for line in found)
@@ -49,7 +49,7 @@ def test_a_damaged_page_is_told_by_its_table(file: Path, table: str) -> None:
 
 def test_a_damaged_index_is_told_by_its_table(file: Path) -> None:
     damage_table(file, "ix_audit_at_id")
-    assert soundness.find_damage_in_first_rows(file) == []
+    assert soundness.find_damaged_sqlite_tables(file) == []
     assert [line.partition(":")[0] for line in soundness.find_database_damage(file)] == [
         "table audit"
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.errors import ArchiveInvalid, UnsupportedType
+from core.errors import ArchiveInvalid, UnsupportedContentType
 from core.ingest.inspect import inspect_archive
 from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.foreign import FIRST_BYTES, find_unsupported_file_kind
@@ -73,7 +73,7 @@ def test_names_that_a_shell_would_read_otherwise_are_not_put_into_a_command() ->
     ],
 )
 def test_the_service_says_what_a_body_is(body: bytes, said: str) -> None:
-    with pytest.raises(UnsupportedType, match=said):
+    with pytest.raises(UnsupportedContentType, match=said):
         detect_upload_format(body, None)
 
 

@@ -30,7 +30,7 @@ def explain_invalid_label(label: str) -> str:
     if label.isascii() and label.isprintable():
         return ""
     for match in _REFUSED.finditer(label):
-        if not _does_character_change_display(label, match.start()):
+        if not _is_invisible_character_allowed_at(label, match.start()):
             return (
                 f"has the character U+{ord(match.group()):04X} at position {match.start() + 1}, "
                 f"which cannot be seen"
@@ -38,7 +38,7 @@ def explain_invalid_label(label: str) -> str:
     return ""
 
 
-def _does_character_change_display(text: str, at: int) -> bool:
+def _is_invisible_character_allowed_at(text: str, at: int) -> bool:
     """Return True if the invisible character at index `at` changes the display of the text around
     it.
     """

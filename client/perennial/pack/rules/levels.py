@@ -262,13 +262,13 @@ class _ClassFolderFinder:
         direct_images = sum(number for names, number in rows if len(names) == 1)
         # Folders that hold most images themselves are classes, whatever else lies in them.
         if not lowers or direct_images > sum(lowers.values()):
-            return self._mark_folders_as_classes(rows)
+            return self._end_search_at_current_level(rows)
         known_level = self._find_known_classes_level(uppers, lowers)
         if known_level == 1:
-            return self._mark_folders_as_classes(rows)
+            return self._end_search_at_current_level(rows)
         if known_level == 2:
             self._depth += 1
-            return self._mark_folders_as_classes(self._descend_below_upper_folders(rows))
+            return self._end_search_at_current_level(self._descend_below_upper_folders(rows))
         is_dates = all(map(is_date_folder, uppers)) or (
             self._in_dates and all(map(_DAY_OR_MONTH.fullmatch, uppers))
         )
@@ -290,12 +290,12 @@ class _ClassFolderFinder:
                 self._descend_below_upper_folders(rows), may_have_parts=False
             )
         if self._are_upper_folders_classes(rows, uppers, lowers, direct_images):
-            return self._mark_folders_as_classes(rows)
+            return self._end_search_at_current_level(rows)
         raise self._build_error(uppers, lowers, direct_images)
 
     def _descend_to_requested_level(self, rows: Rows, is_deeper: bool) -> Rows:
         if self._chosen_level == self._depth:
-            return self._mark_folders_as_classes(rows)
+            return self._end_search_at_current_level(rows)
         if not is_deeper:
             raise UnreadableBatchError(
                 f"classes=level:{self._chosen_level} was asked for, and the folders of the batch "
@@ -304,7 +304,7 @@ class _ClassFolderFinder:
         self._depth += 1
         rows = self._descend_below_upper_folders(rows)
         return (
-            self._mark_folders_as_classes(rows)
+            self._end_search_at_current_level(rows)
             if self._chosen_level == self._depth
             else self._skip_wrapper_folders(rows, may_have_parts=False)
         )
@@ -370,7 +370,7 @@ class _ClassFolderFinder:
         self.levels.steps.append(lambda way: way.descend_folder(None))
         return _strip_top_folder(rows)
 
-    def _mark_folders_as_classes(self, rows: Rows) -> Rows:
+    def _end_search_at_current_level(self, rows: Rows) -> Rows:
         self._is_done = True
         return rows
 

@@ -104,7 +104,7 @@ class FolderImages(FileImages):
                     ("test" if is_test else "train") if plan.has_parts else "",
                 )
         # The service composes names, and would see the same name twice.
-        _refuse_equal_names([row.name for row in self.rows])
+        _refuse_names_equal_after_normalisation([row.name for row in self.rows])
         self.listed = not are_classes_derivable_from_names(plan, self.rows)
         self.warnings += describe_reading_plan(plan, self.listed)
         if root.hidden:
@@ -212,7 +212,7 @@ def _refuse_reading_file(number: int) -> bytes:
     raise LookupError(number)  # A plan of images alone reads no files.
 
 
-def _refuse_equal_names(names: list[str]) -> None:
+def _refuse_names_equal_after_normalisation(names: list[str]) -> None:
     """Raise PackError for two names that differ only in Unicode composition."""
     normalized: set[str] = set()
     for name in names:

@@ -37,7 +37,9 @@ class ParquetColumns:
 
     @property
     def columns_to_read(self) -> list[str]:
-        """Parquet columns with labels and image paths, as pyarrow names them."""
+        """Names of the columns to read with pyarrow: the label's, and that of the image's path if
+        there is one.
+        """
         return [self.label, *([f"{self.image}.{PATH}"] if self.has_path else [])]
 
     @property

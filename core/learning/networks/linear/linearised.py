@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from core.learning.networks.backbone import make_contiguous_copy
+from core.learning.networks.backbone import copy_to_contiguous_cpu_tensor
 from core.learning.networks.linear.dual import DualTensor, MissingDualRule, use_dual_parameters
 from core.learning.networks.linear.edits import fold_batch_norms, replace_relu_by_leaky_relu
 from core.learning.networks.network import MAX_GROUPS, Network
@@ -95,7 +95,7 @@ class LinearisedNetwork(Network):
             # Names and shapes too: the same bytes in another arrangement are another base.
             digest.update(f"{name} {list(tensor.shape)} {tensor.dtype}\n".encode())
             digest.update(
-                make_contiguous_copy(tensor).flatten().view(torch.uint8).numpy().tobytes()
+                copy_to_contiguous_cpu_tensor(tensor).flatten().view(torch.uint8).numpy().tobytes()
             )
         return digest.hexdigest()
 
