@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
 from api.server.boundary import RequestBoundaryMiddleware
-from core.errors import ServiceDiskFull, Unavailable
+from core.errors import DatabaseCorrupt, ServiceDiskFull, Unavailable
 
 
 def no_descriptor(number: int) -> OSError:
@@ -105,6 +105,13 @@ def test_a_json_body_that_is_too_large_is_413_whole_or_in_chunks(shared: TestCli
     shape(shared.post("/v1/models", content=pieces, headers=headers), 413, "body-too-large")
 
 
+def test_a_json_body_in_chunks_of_undeclared_length_is_read(shared: TestClient) -> None:
+    headers = {"content-type": "application/json"}
+    answer = shared.post("/v1/models", content=iter([b"{", b"}"]), headers=headers)
+    problem = shape(answer, 422, "invalid")
+    assert "name" in str(problem["errors"])
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -126,6 +133,13 @@ def test_a_json_body_that_is_too_large_is_413_whole_or_in_chunks(shared: TestCli
 def test_json_that_is_not_strict_is_refused(shared: TestClient, body: bytes) -> None:
     answer = shared.post("/v1/models", content=body, headers={"content-type": "application/json"})
     shape(answer, 422, "invalid")
+
+
+def test_a_damaged_database_is_a_500_that_the_log_names(
+    failing: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    shape(failing(DatabaseCorrupt("The database is damaged.")), 500, "database-corrupt")
+    assert any("request failed" in str(record.msg) for record in caplog.records)
 
 
 def test_an_unexpected_error_is_a_500_with_the_request_and_without_its_message(

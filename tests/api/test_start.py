@@ -1,6 +1,16 @@
 """`/` says where to go, to anybody."""
 
+import threading
+
+import pytest
 from starlette.testclient import TestClient
+
+from api.app import create_app
+from core.recipe.catalogue import LazyRecipeCatalogue
+from core.settings import Settings
+
+LIMIT_S = 60
+"""Generous, since the machine may be busy."""
 
 
 def test_the_root_names_where_to_go_without_a_key(client: TestClient) -> None:
@@ -48,3 +58,18 @@ def test_behind_a_proxy_the_root_names_the_paths_that_lead_to_it(client: TestCli
 def test_the_root_takes_nothing_but_reads(client: TestClient) -> None:
     answer = client.post("/", json={})
     assert answer.status_code == 405 and answer.headers["allow"] == "GET, HEAD"
+
+
+def test_a_catalogue_that_cannot_be_built_at_the_start_is_logged_and_stops_nothing(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: LazyRecipeCatalogue) -> None:
+        raise OSError("no process can be started")
+
+    monkeypatch.setattr(LazyRecipeCatalogue, "__call__", fail)
+    with TestClient(create_app(settings), base_url="http://127.0.0.1:8000") as client:
+        for thread in threading.enumerate():
+            if thread.name == "catalogue":
+                thread.join(LIMIT_S)
+        assert client.get("/healthz").status_code == 200
+    assert "no process can be started" in capsys.readouterr().err

@@ -290,7 +290,6 @@ def test_a_held_task_is_discarded_or_gone_on_without(capsys: Said, weeks: list[P
         assert settled["standing"] == standing
 
 
-@pytest.mark.campaign  # tests/e2e/test_first_advice.py retries by what was told
 @pytest.mark.slow
 def test_a_held_version_is_retried_by_the_command_that_was_told(
     capsys: Said, weeks: list[Path]

@@ -126,3 +126,14 @@ def test_a_name_that_is_taken_is_said(logged_in: TestClient, model: str) -> None
         and 'role="alert"' in answer.text
         and 'value="birds"' in answer.text
     )
+
+
+@pytest.mark.parametrize(
+    "query", [f"{PATH}?name=", "/ui/models/birds/compare?a="], ids=["new model", "compare"]
+)
+def test_a_query_may_name_what_is_as_long_as_a_name_may_be(
+    logged_in: TestClient, query: str
+) -> None:
+    """Of a model that is missing, too: a query is read first."""
+    assert logged_in.get(query + "x" * 63).status_code in (200, 404)
+    assert logged_in.get(query + "x" * 64).status_code == 422

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from core.contract.gate import GateCheck, Verdict
+from core.database.tables import Model, Task
 from core.lineage import words
+from core.lineage.standing import TaskStanding
 
 
 def fail_check(name: Any, detail: str, passed: bool = False) -> GateCheck:
@@ -44,3 +48,26 @@ def test_passed_checks_are_no_reasons() -> None:
 def test_all_failed_checks_are_listed_in_sentences() -> None:
     listed = words.list_failed_checks(judge(FORGOTTEN, LOST))
     assert listed == ["It gets 9 images wrong.", "It lost cat."]
+
+
+@pytest.mark.parametrize(
+    ("standing", "reason"),
+    [
+        (TaskStanding.QUEUED, "which is being learned again."),
+        (TaskStanding.RUNNING, "which is being learned again."),
+        (TaskStanding.SKIPPED, "which was skipped. Learn it again with "),
+        (
+            TaskStanding.ROLLED_BACK,
+            "which was rolled back: the gate holds a version that lacks it.",
+        ),
+    ],
+)
+def test_a_sentence_about_a_missing_task_says_why_it_is_missing(
+    standing: TaskStanding, reason: str
+) -> None:
+    model = Model(name="birds", scenario="class", allow_lost_classes=False)
+    task = Task(number=2, name="week-32", classes=["coat"], train_sha256="0" * 64)
+    sentence = words.describe_missing_task(model, task, standing)
+    assert sentence.startswith(
+        f"The new version will not contain task 2 (“week-32”, class coat), {reason}"
+    )
