@@ -26,8 +26,6 @@ from starlette.routing import Match
 from api import problems
 from api.authentication.access import Authenticator
 from api.authentication.guard import GuardServices, wrap_route_in_guard
-from api.authentication.key_use import KeyUseRecorder
-from api.cached_copies import CachedCopySweeper
 from api.damage import DatabaseDamageMonitor
 from api.description.docs import add_openapi_routes
 from api.description.guide import add_guide_routes
@@ -55,6 +53,7 @@ from api.pages import submit as submit_page
 from api.pages import task as task_page
 from api.pages import webhooks as webhooks_page
 from api.pages.parts import checks as checks_page
+from api.periodic_tasks import CachedCopySweeper, KeyUseRecorder
 from api.predict.line import PredictQueue
 from api.predict.predictor import Predictor
 from api.routes import (

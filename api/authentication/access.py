@@ -100,7 +100,7 @@ class Authenticator:
         self._anyone = anyone
         self._known: dict[bytes, tuple[Actor, float]] = {}
         self.used: dict[str, float] = {}
-        """Key id → time of last use, until `api.authentication.key_use` writes it to the database."""
+        """Key id → time of last use, until `KeyUseRecorder` writes it to the database."""
         self.seen: dict[str, float] = {}
         """Digest of a session's token → time of its last request, likewise."""
 
