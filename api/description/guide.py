@@ -56,12 +56,14 @@ async def _redirect_to_guide(request: Request) -> Response:
 
 async def _serve_guide_file(request: Request) -> Response:
     name = request.path_params["name"] or "index.html"
+    # Checked at each request, because the guide may be built while the service runs.
     if not await to_thread.run_sync((FOLDER / "index.html").is_file):
         return PlainTextResponse(MISSING, 404)
     if _NAME.fullmatch(name) is None:
         raise HTTPException(404)
     try:
         tag, body, packed = await to_thread.run_sync(_read_guide_file, FOLDER / name)
+    # The second error is that of a path below a file, such as index.html/x.
     except (FileNotFoundError, NotADirectoryError) as error:
         raise HTTPException(404) from error
     headers = {

@@ -66,6 +66,7 @@ class ClaimedJobTrials:
                 _requeue_outdated_trials(session, job, trials)
             if job.chosen_trial is not None:
                 return None
+            # Reversed, so that the first trial of each state is the one that remains in the dict.
             first = {trial.state: trial for trial in reversed(trials)}
             if TrialState.RUNNING in first:
                 return first[TrialState.RUNNING].number

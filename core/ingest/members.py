@@ -133,6 +133,7 @@ def unpack_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[b
         else _inflate_blocks(fd, members, i)
     ):
         total += len(block)
+        # Checked in the loop, so that a bomb is not unpacked to its end.
         if total > size:
             raise UnpackError
         crc = zlib.crc32(block, crc)

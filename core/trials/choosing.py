@@ -29,6 +29,7 @@ def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[
     with db.write() as session:
         job = lock_visible_job(session, actor, job_id)
         require_job_has_trials(job)
+        # Before the check of the state: a repeated request succeeds even if the job went on.
         if job.chosen_trial == number:
             return build_trials_response(session, job), False
         if job.state != JobState.CHOOSING:

@@ -137,6 +137,7 @@ class Scrubber:
         """
         with self._db.write() as session:
             now = self._db.now(session)
+            # Read again under the lock, since another worker may have taken over the lease.
             row = session.get_one(ScrubProgress, _ROW, with_for_update=True, populate_existing=True)
             if row.fence != self._fence:
                 raise _ScrubInterrupted

@@ -145,6 +145,7 @@ def lease_next_delivery(
             _end_webhook_lease(session, hook, now)
             return None
         hook.lease_until = now + lease_s
+        # For a time after a rotation, the receiver may still know only the old secret.
         both = hook.previous_until is not None and now < hook.previous_until
         generations = [hook.generation, hook.generation - 1] if both else [hook.generation]
         return OutgoingDelivery(

@@ -198,10 +198,12 @@ class ForkServer:
             if not data:
                 raise ForkServerDied("The zygote ended.")
             self._buffer += data
+        # The rest may be the beginning of the next message.
         message_line, self._buffer = self._buffer.split(b"\n", 1)
         message: ForkServerMessage = json.loads(message_line)
         if "error" in message:
             raise ForkServerDied(message["error"])
+        # A child may end while its parent waits for another message.
         if "status" in message:
             self._statuses[int(message["pid"])] = int(message["status"])
         return message

@@ -72,6 +72,7 @@ def draw_version_tree(
         versions: newest first.
         moves: moves of production, newest first.
     """
+    # Oldest first, so that a parent has its lane before its children.
     ordered = list(reversed(versions))
     lanes = _assign_version_tree_columns(ordered)
     place = {
@@ -79,6 +80,7 @@ def draw_version_tree(
         for index, one in enumerate(ordered)
     }
     nodes = [VersionTreeNode(one, *place[one.number]) for one in ordered]
+    # A long list does not begin with the first version, so some parents are not drawn.
     edges = [
         _draw_tree_edge(place[one.parent], place[one.number])
         for one in ordered

@@ -139,6 +139,7 @@ class GuardedHubClient:
                         )
                     yield response
                     return
+            # Also the response of a redirect is closed, whose body nobody reads.
             finally:
                 response.close()
             url = following

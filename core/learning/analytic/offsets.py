@@ -121,6 +121,7 @@ class _WeightedCrossEntropy:
             logits.masked_fill_(self.impossible[rows], -torch.inf)
         total = logits.logsumexp(1)
         right = logits.gather(1, labels[:, None])[:, 0]
+        # In place: a matrix of all images and classes is by far the largest thing here.
         probability = logits.sub_(total[:, None]).exp_()
         score = scores.gather(1, labels[:, None])[:, 0]
         by_class = torch.stack([sizes, sizes.square()], 1)

@@ -157,6 +157,7 @@ def _compare_probabilities(
     """Raise ExportFailed if a graph's probabilities have another shape, are not finite, or differ
     too much.
     """
+    # Comparisons with NaN are false, so NaN would pass the check of differences below.
     if ours.shape != theirs.shape or not np.isfinite(theirs).all():
         raise ExportFailed(
             "The graph's answers are no numbers, or too many or too few. Nothing was stored."

@@ -113,6 +113,7 @@ class ClassGaussians:
             tensors = {name: self._get_tensor(task, name) for name in names}
             rows = classes.renumber_labels(tensors["rows"])
             kept = (rows != DROPPED).nonzero().squeeze(1)
+            # Either each row has a covariance of its own, or all share one, which stays.
             if len(tensors["covariance"]) == len(rows) and len(rows) > 1:
                 tensors["covariance"] = tensors["covariance"][kept]
             fields = {name: tensors[name][kept] for name in ("counts", "means")}
