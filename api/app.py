@@ -293,6 +293,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
         target=_load_catalogue_at_startup,
         args=(app.state.catalogue,),
         name="catalogue",
+        # A daemon, so that a slow catalogue does not keep the process from ending.
         daemon=True,
     ).start()
     copies = CachedCopySweeper(db, app.state.blobs)
@@ -319,6 +320,7 @@ def _print_first_admin_key(secret: str, settings: Settings) -> None:
 def _load_catalogue_at_startup(catalogue: LazyRecipeCatalogue) -> None:
     try:
         catalogue()
+    # The service starts all the same: the first request that needs the catalogue makes it.
     except (PerennialError, OSError) as error:
         log.warning("catalogue not made yet", error=str(error)[:500])
 

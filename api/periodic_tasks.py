@@ -54,6 +54,7 @@ class PeriodicTask(ABC):
     ) -> None:
         if self._task is not None:
             self._task.cancel()
+            # Awaited, so that no round is still running when the caller goes on.
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 

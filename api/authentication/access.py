@@ -152,6 +152,7 @@ class Authenticator:
             return cached[0]
         try:
             actor, expires_at = await look_up(given)
+        # A fresh check may find a caller invalid who is still cached as valid.
         except NotAuthenticated:
             self._known.pop(digest_of_all, None)
             raise

@@ -47,6 +47,7 @@ def list_classes(classes: Path) -> list[str]:
     text = read_class_list(classes)
     try:
         read = loads(text)
+    # It is not JSON, and therefore has one class a line.
     except ValueError:
         return [line.strip() for line in text.splitlines() if line.strip()]
     if isinstance(read, dict):

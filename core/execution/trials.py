@@ -112,6 +112,7 @@ class ClaimedJobTrials:
             job_log.add_job_log_line(session, job.id, ("info", text), now)
             session.flush()
             size = sum(size for _, size in stored.values())
+            # At the end of the transaction, since it locks the owner's row.
             stored_bytes.add_stored_bytes(session, job.owner_id, size)
         hit_failpoint("trial-measured")
         for info in list(self.store.list(snapshots.build_snapshot_prefix(self.claim.job_id))):

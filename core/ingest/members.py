@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from core.errors import ArchiveHostile, ArchiveInvalid
 from core.ingest.names import quote_name
 
+# Packing methods by their numbers in a zip.
 STORED = 0
 DEFLATED = 8
 # No CRC-32 has this value, and the column has room for it.

@@ -426,6 +426,7 @@ def _copy_task_to_model(new: Model, task: Task, now: float) -> Task:
         classes=dict(task.classes),
         n_train=task.n_train,
         n_held_out=task.n_held_out,
+        # A copy, since an edit changes the reports of one model's tasks alone.
         report=copy.deepcopy(task.report),
         train_sha256=task.train_sha256,
         held_out_sha256=task.held_out_sha256,

@@ -119,6 +119,7 @@ def retry_job(
             )
             fresh = _relearn_task_by_new_job(again)
             session.flush()
+            # After the flush, since it counts the owner's jobs in the database.
             quota.require_added_job_within_limit(session, model.owner_id, limits.max_open_jobs)
             return build_job_response(session, fresh), True
         if open_one.id != job.id and job.state != JobState.SUCCEEDED:

@@ -91,6 +91,7 @@ class Scrubber:
         is_due = self._take_scrub_lease()
         if is_due is None:
             return
+        # The worker stops or another one has the lease, and the scrub is continued from there.
         with suppress(_ScrubInterrupted):
             try:
                 self._check_marked_objects_again()

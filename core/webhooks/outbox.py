@@ -295,6 +295,7 @@ def _end_webhook_lease(session: Session, hook: Webhook, now: float) -> None:
 
     The webhook is due again with its first delivery that does not wait for another.
     """
+    # The query must see the outcome that was just recorded.
     session.flush()
     query = select(Delivery.next_at).where(
         Delivery.webhook_id == hook.id, WAITS, _build_no_earlier_delivery_condition()

@@ -268,6 +268,7 @@ class JobProcess:
 
     def kill_process(self) -> None:
         """Kill the job process at once."""
+        # The process may have ended by itself meanwhile.
         with contextlib.suppress(ProcessLookupError):
             if self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)

@@ -87,6 +87,7 @@ def draw_version_tree(
         if one.parent is not None and one.parent in place
     ]
     track = _MARGIN + (max(lanes.values(), default=0) + 1) * LANE + 6
+    # Oldest first, since SVG paints later arcs over earlier ones.
     arcs = [
         (_draw_production_arc(place[move.previous][0], place[move.version][0], track), move)
         for move in reversed(list(moves))

@@ -17,6 +17,7 @@ from torch import Tensor
 from core.learning.analytic.linear import split_into_row_blocks
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
+# Ends a search that rounding keeps from converging.
 MOST_STEPS = 100
 CLOSE = 1e-9
 """Decrease of the loss that a Newton step promises, small enough to end the search."""

@@ -40,6 +40,7 @@ UNCHECKED = (
     "numbers that cancel out. Features that tell classes apart keep them small: give the model a "
     "pretrained base. The version itself can be downloaded as `safetensors`."
 )
+# Fixed, so that a repeated export is checked with the same images.
 _SEED = 0
 
 Images = NDArray[np.uint8]

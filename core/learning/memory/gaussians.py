@@ -57,6 +57,7 @@ class ClassGaussians:
         away = h - means[class_index]
         if kind == "diagonal":
             sums = torch.zeros_like(means).index_add_(0, class_index, away.square())
+            # A class with a single image has a sum of 0, which must not be divided by 0.
             covariance = sums / (counts - 1).clamp(min=1)[:, None]
         elif kind == "full":
             each = [
