@@ -26,8 +26,6 @@ from starlette.routing import Match
 from api import problems
 from api.authentication.access import Authenticator
 from api.authentication.guard import GuardServices, wrap_route_in_guard
-from api.authentication.key_use import KeyUseRecorder
-from api.cached_copies import CachedCopySweeper
 from api.damage import DatabaseDamageMonitor
 from api.description.docs import add_openapi_routes
 from api.description.guide import add_guide_routes
@@ -55,6 +53,7 @@ from api.pages import submit as submit_page
 from api.pages import task as task_page
 from api.pages import webhooks as webhooks_page
 from api.pages.parts import checks as checks_page
+from api.periodic_tasks import CachedCopySweeper, KeyUseRecorder
 from api.predict.line import PredictQueue
 from api.predict.predictor import Predictor
 from api.routes import (
@@ -294,6 +293,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
         target=_load_catalogue_at_startup,
         args=(app.state.catalogue,),
         name="catalogue",
+        # A daemon, so that a slow catalogue does not keep the process from ending.
         daemon=True,
     ).start()
     copies = CachedCopySweeper(db, app.state.blobs)
@@ -320,6 +320,7 @@ def _print_first_admin_key(secret: str, settings: Settings) -> None:
 def _load_catalogue_at_startup(catalogue: LazyRecipeCatalogue) -> None:
     try:
         catalogue()
+    # The service starts all the same: the first request that needs the catalogue makes it.
     except (PerennialError, OSError) as error:
         log.warning("catalogue not made yet", error=str(error)[:500])
 

@@ -44,6 +44,7 @@ class DatabaseDamageMonitor:
             return
         try:
             damage = soundness.find_database_damage(self._file)
+        # A file that cannot be read now is not thereby damaged.
         except sqlite3.Error as error:
             log.warning("the database's file could not be read whole", error=str(error))
             return

@@ -105,6 +105,7 @@ async def _iterate_stream_events(
                 request.scope
             )  # cached: reads the key about once a second
             batch = await look(after)
+        # The key was revoked or the model deleted since the stream began.
         except (NotAuthenticated, NotFound):
             return
         except Unavailable:

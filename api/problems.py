@@ -84,6 +84,7 @@ def convert_status_to_response(
     """Return status, headers and body for an HTTP error without a typed error."""
     try:
         phrase = HTTPStatus(status).phrase
+    # A number that is not registered as a status has no phrase.
     except ValueError:
         phrase = "Error"
     code = _HTTP_CODES.get(status, f"http-{status}")

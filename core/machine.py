@@ -41,6 +41,7 @@ def count_usable_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 def _read_cpu_quota(cgroup: Path) -> float | None:
     """Return the container's CPU quota in CPUs, or None if it has none."""
     try:
+        # Control groups of version 2; the other files are those of version 1.
         text = (cgroup / "cpu.max").read_text()
     except OSError:
         try:
@@ -65,6 +66,7 @@ def count_gpus(dev: Path = _DEV) -> int:
     """Count the GPUs that a process sees: all, or those in CUDA_VISIBLE_DEVICES."""
     try:
         installed = sum(1 for entry in dev.iterdir() if _GPU.fullmatch(entry.name))
+    # A system without this folder has no device files of a GPU driver.
     except OSError:
         return 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -177,6 +177,7 @@ def _require_safe_backup(source: Path) -> None:
     """
     for folder, folders, files in os.walk(source):
         for path in (Path(folder) / name for name in (*folders, *files)):
+            # `stat` would follow the links that are to be refused.
             mode = path.lstat().st_mode
             if stat.S_ISLNK(mode):
                 raise BackupNotPossible(
@@ -207,6 +208,8 @@ def _require_safe_backup(source: Path) -> None:
         raise BackupNotPossible(
             f"The database of {source} is damaged: {'; '.join(damage)}. Restore another backup."
         )
+    # A trigger would run SQL of the backup's author in the service. `closing`, because the `with`
+    # of a connection only ends its transaction.
     with closing(sqlite3.connect(source / DATABASE)) as connection:
         unexpected = connection.execute(
             "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"

@@ -174,9 +174,11 @@ class _SchemaRenderer:
         for joined in ("anyOf", "oneOf"):
             if joined in schema:
                 return _join_types([self.render_type(one) for one in schema[joined]])
+        # A single entry only serves to put a description beside a reference.
         if len(schema.get("allOf", ())) == 1:
             return self.render_type(schema["allOf"][0])
         kind = schema.get("type")
+        # OpenAPI 3.1 allows a list of types, such as one type and null.
         if isinstance(kind, list):
             return _join_types([self.render_type({**schema, "type": one}) for one in kind])
         if kind == "array":

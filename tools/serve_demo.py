@@ -76,6 +76,7 @@ def serve_demo(demo: ServedDemo) -> int:
     """
     os.umask(UMASK)
     require_demo_directory(demo.data_dir)
+    # By an exception, so that the `with` blocks below end the service that they have started.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     start = time.monotonic()
     try:
@@ -169,6 +170,7 @@ def build_demo_model(client: Perennial) -> None:
         try:
             job = _submit_pictures(client, last, FORGETS)
             bars.show_job_until_ended(f"{_describe_batch(last)}, by fine-tuning", job)
+        # As it should be: the demo shows a version that the gate holds.
         except GateHeld:
             return
     raise CannotServeDemo(

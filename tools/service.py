@@ -133,6 +133,7 @@ def link_catalogue_for_tests(data_dir: Path) -> None:
             settings = Settings(data_dir=data_dir)
             with check_torch_in_background(settings):
                 load_recipe_catalogue(settings)
+            # At the end, so that the next call repeats what an interrupted one has begun.
             marker.touch()
 
 

@@ -35,6 +35,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 STEADY_S = 15.0
 """Seconds after which a process counts as steady and restarts after the shortest pause."""
 TICK_S = 0.2
+# From Linux's sys/prctl.h, since Python has no name for it.
 PR_SET_PDEATHSIG = 1
 
 CELERY = (

@@ -100,7 +100,7 @@ class Authenticator:
         self._anyone = anyone
         self._known: dict[bytes, tuple[Actor, float]] = {}
         self.used: dict[str, float] = {}
-        """Key id → time of last use, until `api.authentication.key_use` writes it to the database."""
+        """Key id → time of last use, until `KeyUseRecorder` writes it to the database."""
         self.seen: dict[str, float] = {}
         """Digest of a session's token → time of its last request, likewise."""
 
@@ -152,6 +152,7 @@ class Authenticator:
             return cached[0]
         try:
             actor, expires_at = await look_up(given)
+        # A fresh check may find a caller invalid who is still cached as valid.
         except NotAuthenticated:
             self._known.pop(digest_of_all, None)
             raise

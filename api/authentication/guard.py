@@ -225,6 +225,7 @@ class _GuardedApp:
 
     def _check_query_names(self, query: bytes) -> None:
         try:
+            # Latin-1 decodes every byte, so that too many fields are the only possible error.
             pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
         except ValueError:
             raise Invalid("The query string has too many fields.") from None

@@ -47,6 +47,7 @@ class KeyValidityWatch:
         self._next = self._now() + LOOK_S
         try:
             await self._access.authenticate_request(self._scope, fresh=True)
+        # An outage revokes no key, so the transfer goes on until the next check.
         except Unavailable:
             return
 

@@ -56,12 +56,14 @@ async def _redirect_to_guide(request: Request) -> Response:
 
 async def _serve_guide_file(request: Request) -> Response:
     name = request.path_params["name"] or "index.html"
+    # Checked at each request, because the guide may be built while the service runs.
     if not await to_thread.run_sync((FOLDER / "index.html").is_file):
         return PlainTextResponse(MISSING, 404)
     if _NAME.fullmatch(name) is None:
         raise HTTPException(404)
     try:
         tag, body, packed = await to_thread.run_sync(_read_guide_file, FOLDER / name)
+    # The second error is that of a path below a file, such as index.html/x.
     except (FileNotFoundError, NotADirectoryError) as error:
         raise HTTPException(404) from error
     headers = {
@@ -87,6 +89,7 @@ def _read_guide_file(path: Path) -> tuple[str, bytes, bytes | None]:
     return _read_file_cached(path, path.stat().st_mtime_ns)
 
 
+# The time of the last change is a part of the key, so that a guide built anew is read again.
 @lru_cache(_MOST_FILES)
 def _read_file_cached(path: Path, _changed_ns: int) -> tuple[str, bytes, bytes | None]:
     body = path.read_bytes()

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from core.errors import Unavailable
 
+# Every request waits for its bucket, so a slow Redis must not hold it up for longer.
 TIMEOUT_S = 0.25
 CONNECTIONS = 8
 PREFIX = "perennial:rate:"

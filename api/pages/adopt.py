@@ -102,6 +102,7 @@ async def _store_and_adopt_classifier(
         try:
             return models.create_model(resources, actor, asked_model, None, limits)[0]["id"]
         except PerennialError:
+            # The form stored the base for this model alone: nobody would look for it later.
             bases.delete_base(service.db, service.blobs, actor, base)
             raise
 

@@ -30,6 +30,7 @@ shown.
 CHOICE = 200
 """Newest versions to choose from."""
 P_SURE = 0.05
+# The largest value of PostgreSQL's type integer, which these numbers have.
 _MOST = 2**31 - 1
 Version = Annotated[str | None, Query(max_length=63, description="Number or alias of a version")]
 OnTask = Annotated[str | None, Query(max_length=10, description="Only this task; empty: all")]

@@ -174,6 +174,7 @@ def _parse_class_names(values: Mapping[str, str]) -> list[str]:
         return [values["name"]]
     try:
         names = json.loads(values.get("names") or "[]")
+    # Text with thousands of brackets makes the JSON parser raise a RecursionError.
     except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

@@ -86,6 +86,7 @@ def get_safe_page_path(scope: Scope, path: str) -> str:
         or not written.startswith(pages)
     ):
         return pages
+    # The path that was checked, not the one as written, which a browser might read otherwise.
     return f"{quote(normalized)}{mark}{query}"
 
 

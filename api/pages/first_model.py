@@ -116,6 +116,7 @@ def show_first_model(
         "model": model_response,
         "batches": batches,
         "jobs": {job["id"]: job for job in recent},
+        # Before the first batch there is no job, and `all` of none is true.
         "is_over": bool(batches) and all(job["is_terminal"] for job in recent),
         "kinds": sum(len(one["classes"]) for one in learned),
         "right": sum(count_correct_held_out_images(one) for one in learned),

@@ -42,6 +42,7 @@ router = APIRouter(include_in_schema=False)
 JOBS = 8
 HURT = 0.05
 """Rise of forgetting, in [0, 1], above which a version is shown as harmful."""
+# The largest value of PostgreSQL's type integer, which these numbers have.
 _MOST = 2**31 - 1
 Shown = Annotated[int | None, Query(ge=0, le=_MOST, description="Version of the cell to look into")]
 OnTask = Annotated[int | None, Query(ge=1, le=_MOST, description="Task of the cell to look into")]

@@ -134,6 +134,7 @@ class PredictionBatcher:
     async def _wait_for_more_images(self, owner: str) -> None:
         changed, waiting = self._changed[owner], self._waiting[owner]
         end = waiting[0].since + GATHER_S
+        # When the time is over, the images that have come are predicted.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(end):
                 while (
@@ -177,6 +178,7 @@ class PredictionBatcher:
         )
         try:
             answered = await call
+        # One request may be at fault, so each is predicted by itself next.
         except PerennialError as error:
             for piece in pieces:
                 piece.is_alone = True

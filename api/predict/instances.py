@@ -45,6 +45,7 @@ def decode_base64_instances(body: bytearray, max_images: int) -> list[memoryview
         end = body.find(b'"', begin)
         if end < 0:
             raise _build_instances_error(name, "its text does not end")
+        # The bytes overwrite their own text, which is longer: no second buffer is needed.
         images.append(whole[begin : begin + _decode_base64(body, whole, begin, end, name)])
         at = _expect_json_tokens(body, end + 1, name, b"}")
         at = _skip_white_space(body, at)

@@ -337,6 +337,7 @@ def _build_metric_point(event: JobEventRow) -> Point | None:
         )
         if name == RESULT and data is not None:
             name = "accuracy"
+            # A task without held-out images has a total of 0.
             value = data["correct"] / data["total"] if data.get("total") else None
     else:
         progress = cast(ProgressData, event.data)

@@ -16,6 +16,7 @@ from core.versions.metrics import MatrixWindow
 
 router = make_router("metrics")
 
+# The largest value of PostgreSQL's type integer, which these numbers have.
 _MOST = 2**31 - 1
 _responses: dict[int | str, dict[str, JsonValue]] = {
     200: {

@@ -106,4 +106,5 @@ async def finish_rebase(
         decision = rebase_finish.RebaseDecision(request.reason, request.missing)
         return rebase_finish.finish_rebase(db, blobs, actor, model, decision)
 
+    # In turns with other heavy work: both models' predictions are compared first.
     return build_json_response(await work.run_work_in_turn(actor.owner_id, finish_rebase))

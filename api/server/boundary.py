@@ -87,6 +87,7 @@ class RequestBoundaryMiddleware:
             try:
                 await send(message)
             except RuntimeError as error:
+                # uvloop has no error class of its own for a closed connection.
                 if _GONE not in str(error):
                     raise
                 raise ClientDisconnect from error

@@ -87,6 +87,7 @@ class UploadFormParser:
 
     def _headers_finished(self) -> None:
         kind, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        # A name in another encoding becomes an unknown part, which is refused below.
         name = options.get(b"name", b"").decode("utf-8", "replace")
         if kind != b"form-data":
             raise Invalid("A part of the multipart body has no Content-Disposition: form-data.")

@@ -122,6 +122,7 @@ def parse_sha256_field(header: str | None, name: str) -> str | None:
     try:
         raw = base64.b64decode(value[1:-1].encode("ascii"), validate=True)
     except (binascii.Error, UnicodeError):
+        # Reported below, together with digests of a wrong length.
         raw = b""
     if not (value.startswith(":") and value.endswith(":") and len(raw) == 32):
         subject = "body" if name == "Content-Digest" else "whole file"

@@ -139,6 +139,7 @@ class BatchSubmissionRequest:
         inspect_file = partial(inspect_archive, *archive, reading, request.duplicates_policy)
         try:
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
+        # Few batches are of this kind, so only now is the model looked up.
         except ArchiveHeldOutOnly:
             model_query = self.upload.db, self.actor, request.model
             if not await to_thread.run_sync(

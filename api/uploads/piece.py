@@ -54,6 +54,7 @@ async def hold_upload_lease(
         raise
     finally:
         renewing.cancel()
+        # Awaited, so that no renewal is still running when the caller goes on.
         with contextlib.suppress(asyncio.CancelledError):
             await renewing
 

@@ -158,6 +158,7 @@ def get_upload_checksum(headers: Headers) -> PieceChecksum | None:
     try:
         raw = base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeError):
+        # Reported below, together with digests of a wrong length.
         raw = b""
     if size is None or len(raw) != size:
         raise Invalid(

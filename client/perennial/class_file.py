@@ -27,6 +27,7 @@ def read_class_list(classes: str | Path | Sequence[str]) -> str:
     path = Path(classes)
     if not path.is_file():
         raise ConfigError(f"There is no file {path}.")
+    # Before reading: somebody may give the file of weights by mistake.
     if path.stat().st_size > MOST_BYTES:
         raise ConfigError(f"{path} has more than {MOST_BYTES} bytes, the most for classes.")
     try:
@@ -46,6 +47,7 @@ def list_classes(classes: Path) -> list[str]:
     text = read_class_list(classes)
     try:
         read = loads(text)
+    # It is not JSON, and therefore has one class a line.
     except ValueError:
         return [line.strip() for line in text.splitlines() if line.strip()]
     if isinstance(read, dict):

@@ -17,6 +17,7 @@ Part = tuple[str, tuple[str, bytes]]
 
 _IN_PNG = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 _WITHOUT_SCALE = ("I", "F")
+# The EXIF tag by which cameras store how a picture is to be turned.
 _ORIENTATION = 0x0112
 _TAKEN = "files, their bytes, opened files, PIL images, or arrays of numbers from 0 to 255"
 

@@ -177,6 +177,7 @@ def is_cloud_metadata_name(host: str) -> bool:
 
 def describe_non_public_address(address: IPAddress) -> str | None:
     """Return why an IP address is not public, or None if it is public."""
+    # First, since a gateway translates such an address, global by its prefix, to the inner one.
     inner = find_embedded_ipv4(address)
     if inner is not None:
         why = describe_non_public_address(inner)
@@ -187,6 +188,7 @@ def describe_non_public_address(address: IPAddress) -> str | None:
         return f"{address} is a loopback address"
     if address.is_link_local:
         return f"{address} is a link-local address"
+    # A scope names a network interface, which an address of the Internet does not need.
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
         return f"{address} is an address of one interface"
     if address in _PLATFORM_V4:

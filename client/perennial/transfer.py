@@ -297,6 +297,7 @@ class UploadLocationCache:
 
     def store_upload_path(self, location: str) -> None:
         """Store the location of an upload, so that a later run can resume it."""
+        # Without this file, the upload still works, and only cannot be resumed by a later run.
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file.write_text(json.dumps({"location": location}))

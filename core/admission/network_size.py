@@ -90,6 +90,7 @@ def find_network_size(
     name, pixels, channels = chosen["name"], int(image["size"]), int(image["channels"])
     architecture: Hyper = chosen
     size = NetworkSize()
+    # A pass also holds the images themselves.
     size.count_layer_output(channels * pixels**2)
     if name == "mlp":
         _add_mlp_size(size, architecture["hidden"])
@@ -238,9 +239,11 @@ def _add_convnext_size(
     size.count_layer_output(width * side**2, 2)
     for stage, count in enumerate(blocks):
         if stage > 0:
+            # Between stages: a layer norm, and a 2 x 2 convolution that doubles the width.
             size.parameters += 2 * width + 8 * width**2 + 2 * width
             size.count_layer_output(width * side**2, 2)
             width, side = 2 * width, side // 2
+        # A block: 7 x 7 depthwise convolution, layer norm, two linear layers, layer scale.
         size.parameters += count * (
             49 * width + width + 2 * width + 8 * width**2 + 5 * width + width
         )
@@ -280,6 +283,8 @@ def _add_dne_size(
     size.parameters += (
         channels * patch**2 * width + width + tokens * width + width + 2 * width + gated
     )
+    # A layer: query, key, value and projection, of which the last has a bias; two layer norms;
+    # the MLP.
     size.parameters += layers * (4 * width**2 + width + 4 * width + 2 * width * mlp + mlp + width)
     size.count_layer_output(tokens * width, 12 * layers)
     size.count_layer_output(tokens * mlp, 2 * layers)

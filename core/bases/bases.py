@@ -190,6 +190,7 @@ def _read_tensor_header(path: Path, network: BaseNetwork) -> list[TensorHeader]:
     """
     try:
         tensors = read_safetensors_header(path)
+    # A pickled model is the most frequent mistake, and gets advice of its own.
     except BaseInvalid:
         is_classifier = network.classes is not None
         refuse_pickle(path, network.architecture, "" if is_classifier else network.family)

@@ -29,6 +29,7 @@ def find_classifier_in_base_file(
     weight, bias = left.pop(weights[0]), left.pop(f"{head}.bias", None)
     width, rows = expected["width"], weight.shape[:1]
     fits = len(weight.shape) == 2 and weight.shape[1] == width
+    # A tensor beside one weight and its bias means that the head is more than a linear layer.
     if left or not fits or (bias is not None and bias.shape != rows):
         raise _make_missing_head_error([*left, *weights], expected)
     for tensor in (weight, bias):

@@ -176,6 +176,7 @@ def add_version_zero_or_fetch_job(
     job_log.add_job_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now)
     session.flush()
+    # After the flush, since it counts the owner's jobs in the database.
     quota.require_added_job_within_limit(session, model.owner_id, terms.max_open_jobs)
 
 

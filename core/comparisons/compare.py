@@ -209,6 +209,7 @@ def _list_flips_by_class(
         balance = class_flips.positive - class_flips.negative
         task, label = words.names[number]
         flipped = class_flips.positive + class_flips.negative
+        # Label and task at the end, so that equal counts have the same order in every response.
         return not flipped, balance if balance < 0 else 0, -flipped, label, task or 0
 
     return [
@@ -240,6 +241,8 @@ def _build_confusion_matrices(
     numbers = sorted(
         {number for key in (*a, *b) for number in key}, key=lambda number: words.names[number][1]
     )
+    # Several tasks have labels of their own only if each has its own head, and heads are never
+    # confused with each other.
     if len(numbers) > MAX_MATRIX or len({words.names[number][0] for number in numbers}) > 1:
         return None
     place = {number: i for i, number in enumerate(numbers)}
@@ -248,6 +251,7 @@ def _build_confusion_matrices(
         rows = np.zeros((len(numbers), len(numbers)), np.int64)
         for (truth, predicted), count in counter.items():
             rows[place[truth], place[predicted]] = count
+        # Numpy's integers cannot be encoded as JSON.
         return [[int(count) for count in row] for row in rows]
 
     return {
@@ -264,6 +268,7 @@ def _list_changed_confusions(
     versions.
     """
     wrong = [key for key in {*a, *b} if key[0] != key[1]]
+    # The names at the end give equal counts the same order in every response.
     wrong.sort(
         key=lambda key: (
             -abs(b[key] - a[key]),

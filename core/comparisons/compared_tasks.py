@@ -234,6 +234,7 @@ def read_predictions(
             )
             for side, digest in ((pair.a, task.a), (pair.b, task.b))
         )
+        # Each file is as it was stored, so a difference means that a row refers to a wrong one.
         if not len(truth) == len(a) == len(b):
             raise StoreCorrupt(
                 f"The answers on task {task.number} are of {len(a)} and {len(b)} images, and it "
@@ -345,6 +346,7 @@ def _build_left_out_task_entry(
 ) -> LeftOut:
     """Build the response entry for a task left out of a version comparison, with the reason."""
     number = task.number
+    # Deletions first: they also explain why a version was not measured.
     if task.data_deleted_at is not None:
         at = format_rfc3339(task.data_deleted_at)
         return {

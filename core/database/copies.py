@@ -30,11 +30,13 @@ def copy_database_before_upgrade(url: URL, folder: Path, name: str) -> Path:
     target = folder.absolute() / f"{name}.{'db' if is_sqlite else 'dump'}"
     part = target.with_name(f"{target.name}.part")
     try:
+        # A copy has all that the database has, so nobody else may read it.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if is_sqlite:
             copy_sqlite_database(Path(str(url.database)), part)
         else:
             _dump_postgresql(url, part)
+        # Only a complete copy gets the name, since an interrupted one could not be restored.
         part.replace(target)
         _remove_old_copies(target)
     except (sqlite3.Error, OSError, subprocess.CalledProcessError) as error:

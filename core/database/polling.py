@@ -409,6 +409,7 @@ class SqliteReader:
                 self._connection = self._open_connection()
             return self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
+            # The next read opens another connection, in case the error is that of this one.
             await self.close()
             if soundness.is_sqlite_damage_error(error):
                 raise DatabaseCorrupt(soundness.DAMAGED) from error

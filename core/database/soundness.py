@@ -103,6 +103,7 @@ def _run_sqlite_quick_check(connection: sqlite3.Connection, table: str) -> list[
     try:
         results = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({argument})")]
     except sqlite3.DatabaseError as error:
+        # Other errors, such as a lock, say nothing about damage.
         if not is_sqlite_damage_error(error) or not table:
             raise
         return [str(error)]

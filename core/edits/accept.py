@@ -216,6 +216,7 @@ def _check_requested_edit(
     if not edited:
         raise Invalid("The operations change no image of the newest version.")
     for number in edited:
+        # Classes can be changed in the head alone, without data; single images cannot.
         if taught[number].is_deleted and not changes.changes_only_classes:
             raise WrongState(
                 f"The data of task {number} was deleted, and it has images of a class that the "
@@ -223,6 +224,7 @@ def _check_requested_edit(
                 extra={"task": number},
             )
     way, again = _choose_edit_strategy(session, model, head, changes, list(taught), edited)
+    # A patch learns no task again, so it may leave a task without any class.
     if way == "patch":
         changes = changes.drop_tasks_without_classes(taught)
     else:
@@ -445,6 +447,7 @@ def _describe_patch_approximation(checked: _CheckedEdit) -> str | None:
     made_by = checked.head.manifest.method
     head_classes = checked.head.manifest.classes or []
     sources = checked.changes.list_class_sources(head_classes)
+    # A former class that is the source of no present class was dropped.
     drops = sum(map(len, sources.values())) < len(head_classes)
     merges = any(len(numbers) > 1 for numbers in sources.values())
     texts: list[str] = []

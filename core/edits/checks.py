@@ -178,6 +178,8 @@ def check_operations(
         )
     if scenario == "data":
         _refuse_unknown_labels(images, known)
+    # All operations apply to the names before the edit, so a chain of renames would depend on
+    # their order.
     for name, target in classes.items():
         if target is not None and target in classes and target != name:
             raise _make_operation_error(
@@ -232,6 +234,7 @@ def _check_class_operations(
                 record_class_change(place, name, operation.merge.into)
         elif operation.drop is not None:
             record_class_change(place, operation.drop.class_, None)
+    # Checked at the end: each drop alone may be fine, and only all of them together are not.
     remaining = {changed.get(name, name) for name in known} - {None}
     if known and not remaining:
         raise _make_operation_error(

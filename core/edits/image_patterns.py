@@ -28,6 +28,7 @@ def expand_image_patterns(
         NotFound: a pattern matches no image.
         Invalid: the patterns match too many images.
     """
+    # Paths are stored in one file per task: without a pattern, none of them is fetched.
     if not any(one.remove is not None and one.remove.name is not None for one in operations):
         return list(operations)
     paths = _read_image_paths(resources, actor, model)
@@ -37,6 +38,7 @@ def expand_image_patterns(
         if remove is None or remove.name is None:
             resolved.append(operation)
             continue
+        # `fnmatchcase` below, since `fnmatch` follows the case rules of the service's own system.
         matched = [
             Operation.model_validate({"remove": {"task": task, "image": row, "part": part}})
             for (task, part), names in paths.items()
@@ -50,8 +52,10 @@ def expand_image_patterns(
                 f"their paths."
             )
         resolved += matched
+        # After each pattern, so that many broad ones cannot fill the memory before the refusal.
         if len(resolved) > MAX_MATCHES:
             raise Invalid(f"The patterns match more than {MAX_MATCHES:,} images; narrow them.")
+    # Two patterns may match the same image, and two operations on one image are refused later.
     return list({one.model_dump_json(): one for one in resolved}.values())
 
 

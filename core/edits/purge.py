@@ -52,7 +52,9 @@ def purge_data_removed_by_edit(
                 session, actor, AuditedChange("edit.purge", edit.id, data, model=row.id), now
             )
             stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
+        # The response is built by queries, and sessions do not flush before a query.
         session.flush()
         response = listing.build_edit_response(session, edit)
+    # After the commit, since rows refer to these blobs until then.
     delete_unreferenced_blobs(db, blobs, sorted(digests))
     return response

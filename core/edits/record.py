@@ -186,6 +186,7 @@ def restore_matrix_cells_before_edit(
 
 def _lock_task_row(session: Session, model: Model, before: EditedTask) -> Task:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
+    # Read again under the lock: the session may have the row as it was before.
     task = session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
     if describe_task_for_edit_journal(task) != before.model_copy(update={"bytes": {}}):
         raise Invalid(f"Task {task.number} has changed while the edit was made. Send it again.")

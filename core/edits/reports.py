@@ -143,6 +143,8 @@ def _remove_image_entries(report: dict[str, Any], paths: set[str]) -> dict[str, 
     if not paths:
         return report
 
+    # Some findings list paths in `paths`, others name an image in a field of their own, so all
+    # texts of an entry are compared.
     def keep(entries: Sequence[Mapping[str, Any]]) -> list[Any]:
         return [
             one

@@ -150,8 +150,10 @@ def write_edited_trace_file(
     Return False and write nothing if the number of hashes in `source` does not match the parts.
     """
     traces = read_image_fingerprints(source)
+    # Rows are matched by number: a file of another length would give images wrong paths.
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return False
+    # Paths of both parts are in one list, those of training images first.
     rows = np.concatenate([train.remaining_rows, len(train.after) + held_out.remaining_rows])
     labels = [*train.remaining_labels, *held_out.remaining_labels]
     classes = sorted(set(labels))

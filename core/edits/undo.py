@@ -39,6 +39,7 @@ def undo_edit(
         _require_edit_undoable(session, row, edit, now)
         version = lineage.find_version_by_number(session, row, edit.version or 0)
         assert version is not None and edit.journal is not None, "the edit was made"
+        # The head is elsewhere if the version was held, or if somebody rolled it back before.
         if row.head == version.number:
             target = lineage.find_version_by_number(session, row, edit.parent)
             assert target is not None, "versions stay"
@@ -57,6 +58,7 @@ def undo_edit(
         record_audit_entry(
             session, actor, AuditedChange("edit.undo", edit.id, data, model=row.id), now
         )
+        # The response is built by queries, and sessions do not flush before a query.
         session.flush()
         return (
             listing.build_edit_response(session, edit),
@@ -74,6 +76,7 @@ def _require_edit_undoable(session: Session, model: Model, edit: Edit, now: floa
         raise Gone(f"Edit {edit.number} removed images, and nothing is kept to restore them.")
     if edit.undo_until < now:
         raise Gone(f"Edit {edit.number} could be undone until {format_rfc3339(edit.undo_until)}.")
+    # Each edit recorded what it replaced, so edits can only be undone from the newest back.
     later = session.scalar(
         select(func.min(Edit.number))
         .join(Job, Job.id == Edit.job_id)

@@ -404,6 +404,7 @@ def write_stored_predictions(
             if blob is None:
                 continue
             begin = out.tell()
+            # Decrypted as a whole before anything is written, so an error leaves no partial range.
             try:
                 out.write(decrypt_predictions(blob, answers.place))
             except ValueError:

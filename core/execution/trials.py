@@ -66,6 +66,7 @@ class ClaimedJobTrials:
                 _requeue_outdated_trials(session, job, trials)
             if job.chosen_trial is not None:
                 return None
+            # Reversed, so that the first trial of each state is the one that remains in the dict.
             first = {trial.state: trial for trial in reversed(trials)}
             if TrialState.RUNNING in first:
                 return first[TrialState.RUNNING].number
@@ -111,6 +112,7 @@ class ClaimedJobTrials:
             job_log.add_job_log_line(session, job.id, ("info", text), now)
             session.flush()
             size = sum(size for _, size in stored.values())
+            # At the end of the transaction, since it locks the owner's row.
             stored_bytes.add_stored_bytes(session, job.owner_id, size)
         hit_failpoint("trial-measured")
         for info in list(self.store.list(snapshots.build_snapshot_prefix(self.claim.job_id))):

@@ -124,6 +124,7 @@ def decode_archive_and_start_job(
         for log_line in batch_lines.list_decoding_log_lines(made):
             job_log.add_job_log_line(session, job.id, log_line, now)
         change_job_state(session, job, JobAction.START, now)
+        # The owner's row is locked last, so the other rows are written before.
         session.flush()
         size = sum(path.stat().st_size for path in files)
         stored_bytes.add_stored_bytes(session, job.owner_id, size)

@@ -30,6 +30,7 @@ def raise_descriptor_limit(needed: int) -> int:
     if soft == resource.RLIM_INFINITY:
         return needed
     if soft < needed:
+        # Only a privileged process could go beyond the hard limit.
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return soft

@@ -27,6 +27,7 @@ def parse_class_list(text: str, most: int) -> list[str]:
         Invalid: there are too few or too many names, or one is there twice.
         LabelsInvalid: a name is empty, too long or unprintable.
     """
+    # Some editors begin a UTF-8 file with a byte order mark.
     text = text.removeprefix("\ufeff").strip()
     raw = _parse_json(text) if text[:1] in ("[", "{") else text.splitlines()
     if not FEWEST <= len(raw) <= most:

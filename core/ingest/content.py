@@ -84,6 +84,7 @@ def _digest_image_files(
         try:
             for block in blocks(i):
                 digest.update(block)
+        # A damaged file can still be compared with others, by its packed bytes.
         except UnpackError:
             yield i, _digest_packed_archive_bytes(fd, members, i)
         else:

@@ -114,4 +114,5 @@ def extend_process_cpu_limit(cpu_s: int) -> None:
 
 def _lower_resource_limit(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
+    # A value above the hard limit would be an error.
     resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))

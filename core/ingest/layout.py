@@ -157,6 +157,7 @@ class ArchiveLayout:
         if not self.renamed:
             return
         names = [self.renamed.get(name) or name for name in self.classes]
+        # Two former names may mean the same class by now, which then has one number.
         classes = list(dict.fromkeys(names))
         number = [classes.index(name) for name in names]
         self.classes = classes

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from core.errors import ArchiveHostile, ArchiveInvalid
 from core.ingest.names import quote_name
 
+# Packing methods by their numbers in a zip.
 STORED = 0
 DEFLATED = 8
 # No CRC-32 has this value, and the column has room for it.
@@ -133,6 +134,7 @@ def unpack_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[b
         else _inflate_blocks(fd, members, i)
     ):
         total += len(block)
+        # Checked in the loop, so that a bomb is not unpacked to its end.
         if total > size:
             raise UnpackError
         crc = zlib.crc32(block, crc)

@@ -97,6 +97,7 @@ def normalise_label(text: str, where: str) -> str:
     `where` names the place in a message. Raises LabelsInvalid if the label is empty, longer than
     100 characters, or has a character that names must not have (`core.text.characters`).
     """
+    # An accented letter has two encodings, which must not become two classes.
     label = unicodedata.normalize("NFC", text).strip()
     if not label:
         raise LabelsInvalid(f"The label of {where} is empty.")

@@ -15,6 +15,7 @@ from itertools import islice
 from core.errors import ArchiveHostile, ArchiveInvalid
 from core.ingest.names import quote_name
 
+# Info-ZIP's extra field with the name in UTF-8.
 UNICODE_PATH = 0x7075
 ENCODINGS = (
     "utf-8", "gbk", "gb18030", "big5", "cp932", "shift_jis", "euc_jp", "cp949", "euc_kr", "cp437", "cp850", "cp852",

@@ -109,6 +109,7 @@ def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, Stor
     """Find a job's registered best state; return it with the name of the job's model."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
+        # The job of another owner is reported as missing, so that ids cannot be probed.
         if job is None or not actor.can_see(job.owner_id):
             raise make_missing_job_error(job_id)
         model = session.get_one(Model, job.model_id)

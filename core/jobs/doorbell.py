@@ -82,6 +82,7 @@ class WorkerNotifier:
             return
         self.start_sending_notifications()
         try:
+            # Dropped if the queue is full: workers find the job by polling, only later.
             self._rings.put_nowait(job_id)
         except queue.Full:
             log.warning("ring dropped", job=job_id)

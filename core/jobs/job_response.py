@@ -262,6 +262,7 @@ def build_job_response(
         model: the job's, if the caller has read it.
         may_be_stopped: False if the caller has read that no task stops the model.
     """
+    # The queries below must see the caller's changes, and sessions do not flush before a query.
     session.flush()
     with_base = [] if model is None or model.base_job is not None else [job.model_id]
     unstopped = [] if may_be_stopped else [job.model_id]

@@ -80,6 +80,7 @@ def read_job_page_data(db: Database, actor: Actor, job_id: str) -> JobWithReport
         log_events = _find_newest_events(session, job["id"], "log", LINES)
         reports = _find_newest_events(session, job["id"], "progress", EVENTS)
         best = _find_best_state(session, session.get_one(Job, job["id"]))
+    # The newest events are read, and shown in the order in which they happened.
     log = [
         JobLogLine(format_rfc3339(one.at), str(one.data.get("level")), str(one.data.get("message")))
         for one in reversed(log_events)

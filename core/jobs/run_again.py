@@ -34,6 +34,7 @@ def requeue_ended_job(
     record_audit_entry(
         session, actor, AuditedChange("job.retry", job.id, data, model=model.id), now
     )
+    # The count of open jobs below must include this one.
     session.flush()
     quota.require_added_job_within_limit(session, model.owner_id, max_open_jobs)
     return True

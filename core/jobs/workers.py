@@ -46,6 +46,7 @@ def record_worker_presence(
         answers_since: time since when the database has responded to the worker; None if it does not
             know.
     """
+    # A clock that was set back leaves reports of the future, which would never get too old.
     off = or_(WorkerReport.seen_at < now - KEPT_S, WorkerReport.seen_at > now + KEPT_S)
     session.execute(delete(WorkerReport).where(off))
     session.merge(

@@ -239,6 +239,7 @@ def _add_key(
         created_at=now,
     )
     session.add(key)
+    # The binding of a key of scope predict refers to this row.
     session.flush()
     return key, secret
 

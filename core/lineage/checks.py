@@ -129,6 +129,8 @@ def _judge_forgetting(losses: GateComparisons, limit: float) -> GateCheck:
         _compute_net_share_of_lost_images(count),
         compute_one_sided_mcnemar(count["negative"], count["positive"]),
     )
+    # Both conditions: few images may lose a large share by chance, and among many images even a
+    # tiny loss is significant.
     failed = share > limit and p < SIGNIFICANT
     compared = f"of {format_count(count['images'], 'held-out image')} of earlier tasks"
     among = "among the classes that both know"

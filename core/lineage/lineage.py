@@ -180,6 +180,7 @@ def update_task_standing_after_job(session: Session, job: Job, now: float) -> No
         }.get(to)
         set_task_standing(task, to, now, stops=reaction == STOP)
     session.flush()
+    # After the flush, since it reads the standings of tasks from the database.
     rejudge_held_versions(session, model, now)
 
 

@@ -165,6 +165,7 @@ def _store_version_one_parts(blobs: Blobs, adopted: AdoptedClassifier) -> Adopte
         for part, names in _map_tensor_names_by_part(adopted.classifier).items():
             sources: list[tuple[Path, str, Rename]] = [(source, adopted.sha256, names.get)]
             absent = [to for name, to in names.items() if name not in present]
+            # A head without a bias: our networks have one, and zeros give the same answers.
             if absent:
                 sources.append(
                     _write_missing_tensors(Path(folder) / "zeros.safetensors", absent, rows)

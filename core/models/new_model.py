@@ -253,6 +253,7 @@ def build_gate_limits(
     switched: GateLimits = {}
     if patch.get("checks") is not None:
         switched = NEW_GATE if patch.get("checks") == "on" else ALL_OFF
+    # The patch is last, so that a single limit sent beside `checks` overrides it.
     limits: GateLimits = {**before, **switched, **patch}
     if limits.get("min_coverage") is not None and answers is None:
         raise Invalid(

@@ -164,6 +164,7 @@ class _CheckedAddressBackend(httpcore2.NetworkBackend):
             except TimeoutError:
                 connection.close()
                 raise
+            # Another address of the same host may still accept the connection.
             except OSError as error:
                 connection.close()
                 failed = error

@@ -126,6 +126,7 @@ class VersionCache:
             query = _build_version_query(is_id(model, "mdl"), _detect_version_naming(version))
             row = session.connection().execute(query, parameters).first()
         if row is not None:
+            # Another thread may drop this entry from the full cache between both calls.
             with self._lock:
                 cached = self._kept.get(row.id)
                 if cached is not None:

@@ -193,6 +193,7 @@ def _find_best_earlier_versions(session: Session, model: Model, tasks: set[int])
     best: dict[int, tuple[int, int]] = {}
     for task, version, correct in session.execute(query):
         if task in tasks:
+            # Tuples compare by correct predictions, then by number: equal counts go to the newest.
             best[task] = max(best.get(task, (-1, 0)), (correct, version))
     return {task: version for task, (_, version) in best.items()}
 

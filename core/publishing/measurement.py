@@ -84,6 +84,7 @@ def publish_measurement(
         retention.mark_unneeded_task_files(model, task, published=True, now=now)
         change_job_state(session, job, JobAction.FINISH, now)
         session.flush()
+        # At the end of the transaction, since it locks the owner's row.
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
         task_id = task.id
     retention.delete_task_blobs(db, Blobs(store, Path()), task_id)

@@ -52,6 +52,7 @@ def judge_version_of_trial(
         try:
             with db.write() as session:
                 judged = _judge_version(db, session, blobs, claim, made, comparison)
+                # Judged as if it were published, but nothing of it may remain: it is only a trial.
                 raise _TransactionRollback
         except _TransactionRollback:
             pass
@@ -111,6 +112,7 @@ def _count_images_in_memory(made: StoredJobResult) -> int:
 
     The first part of a type lists them; the others are packs of their pixels.
     """
+    # Reversed, so that the first part of each type is the one that remains in the dict.
     first = {part.file.type: part.file.path for part in reversed(made.parts)}
     counts = [
         tensor.shape[0]

@@ -148,6 +148,7 @@ def _require_rebasable(session: Session, old: Model) -> None:
     """Check that a model can be rebased: it has learned, its images are retained, no rebase is
     open.
     """
+    # Before the check of production, whose advice would not help for such a model.
     if old.base == ADOPTED:
         raise WrongState(
             f"{old.name!r} came with classes of which no training image is here, so no other base "
@@ -194,6 +195,7 @@ def _build_rebased_model_request(
             "allow_lost_classes": old.allow_lost_classes,
             "description": old.description,
             "tags": old.tags,
+            # Otherwise the new model gets its classes with the batches, as the old one did.
             "classes": old.classes if old.scenario == "data" else None,
         },
     )
@@ -227,6 +229,7 @@ def _build_rebased_model_fields(
     elif base.startswith(packaged_base.PREFIX):
         fields = _read_packaged_base(old, base)
     else:
+        # The base of another owner is reported as missing, so that ids cannot be probed.
         row = session.scalar(
             select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
         )
@@ -423,6 +426,7 @@ def _copy_task_to_model(new: Model, task: Task, now: float) -> Task:
         classes=dict(task.classes),
         n_train=task.n_train,
         n_held_out=task.n_held_out,
+        # A copy, since an edit changes the reports of one model's tasks alone.
         report=copy.deepcopy(task.report),
         train_sha256=task.train_sha256,
         held_out_sha256=task.held_out_sha256,

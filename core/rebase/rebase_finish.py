@@ -128,6 +128,7 @@ def _require_takeover_ready(
             extra={"state": "open", "new": new.id},
         )
     reply = rebase_comparison_to_json(comparison)
+    # `missing="allow"` does not help here: without a learned version, no request gets an answer.
     if reply["new"]["version"] in (None, 0):
         raise WrongState(
             f"{new.name!r} has nothing in production that could answer. {reply['next']}",

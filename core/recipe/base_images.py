@@ -78,6 +78,7 @@ def read_base_images(images: ModelImageSettings, config: BaseImageSettings) -> M
         image["crop"] = config.crop
     if config.interpolation is not None:
         image["interpolation"] = config.interpolation
+    # With only one of the two, the check below fails: the other's default would not fit it.
     if config.mean is None and config.std is None:
         return ModelImageSettings(image, images.normalise)
     mean, std, channels = config.mean or [], config.std or [], image["channels"]

@@ -31,6 +31,7 @@ def load_recipe_catalogue(settings: Settings) -> Content:
         Unavailable: the learning code cannot be loaded.
     """
     folder = settings.make_folder("catalogue")
+    # Named by the code that it describes, so that a catalogue of another release is never read.
     path = folder / f"{compute_learning_code_digest()}.json"
     try:
         return _read_recipe_catalogue(path)

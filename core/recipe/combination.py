@@ -62,6 +62,7 @@ def find_recipe_combination_errors(
         ("recipe.head.init", recipe.get("head", {}).get("init"), accepts.get("head_inits")),
     )
     for field, value, allowed in checks:
+        # A method that lists no allowed values accepts all of them.
         if allowed is not None and value not in allowed:
             yield field, f"{name} accepts {', '.join(map(str, allowed))}"
     if recipe.get("anytime") and not recipe.get("validation"):

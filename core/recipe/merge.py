@@ -13,6 +13,7 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
     Neither argument is modified.
     """
     if not isinstance(patch, Mapping):
+        # A copy, so that a change of the result never changes a stored recipe.
         return copy.deepcopy(patch)
     out: JsonObject = dict(target) if isinstance(target, Mapping) else {}
     for key, value in patch.items():

@@ -223,6 +223,7 @@ def _fill_defaults(defaults: JsonObject, recipe: JsonObject) -> JsonObject:
     for key, value in defaults.items():
         requested = recipe.get(key)
         if isinstance(value, Mapping) and (requested is None or isinstance(requested, Mapping)):
+            # Copies, since the defaults belong to the catalogue, which all requests share.
             out[key] = {**copy.deepcopy(dict(value)), **(requested or {})}
         else:
             out[key] = copy.deepcopy(value) if requested is None else requested

@@ -411,6 +411,7 @@ def take_back_jobs_with_expired_lease(db: Database, before: float | None = None)
         limit = now if before is None else before
         query = select(Job).where(Job.state.in_(_LEASED), Job.lease_until < limit).order_by(Job.id)
         for job in session.execute(
+            # Whoever has a lock on a job is just changing it; the next round looks at it again.
             query.with_for_update(skip_locked=True, key_share=True)
         ).scalars():
             _end_lost_attempt(session, job, now, f"The worker {job.worker} stopped reporting.")

@@ -28,6 +28,7 @@ _Images = npt.NDArray[np.uint8]
 
 MOST_BITS = 7
 """Most bits, of 128, in which hashes of near duplicates differ."""
+# Hashes that differ in at most 7 bits are equal in at least one of 8 bands.
 BANDS, BAND_BITS = 8, 16
 COMPARISONS = 1 << 28
 """Most comparisons of hashes in one search: some seconds."""
@@ -35,6 +36,7 @@ _UNEQUAL = 1 << 40
 """Added to the rank of a row whose hash is near but not equal."""
 _MARGIN = 1.0
 """Grey levels of 256 by which a pixel must be brighter than its neighbour."""
+# Brightness of red, green and blue by ITU-R BT.601.
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 _CHUNK = 2048
 _SHORT, _LONG = 8, 9

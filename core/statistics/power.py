@@ -101,6 +101,7 @@ def compute_loss_detection_probability(
     if not images or flipped <= 0:
         return 0.0
     mean, spread = images * flipped, math.sqrt(images * flipped * (1 - flipped))
+    # Counts further from the mean are too unlikely to change the sum.
     first = max(0, math.floor(mean - _SPREAD * spread - 1))
     last = min(images, math.ceil(mean + _SPREAD * spread + 1))
     total = 0.0
@@ -110,6 +111,7 @@ def compute_loss_detection_probability(
             total += _compute_binomial_probability(flips, images, flipped) * _compute_binomial_tail(
                 most_gains, flips, gained / flipped
             )
+    # Rounding may carry the sum slightly above 1.
     return min(1.0, total)
 
 
@@ -174,6 +176,7 @@ def _compute_binomial_tail(k: int, n: int, p: float) -> float:
     odds = p / (1.0 - p)
     if k <= n * p:
         total = term = _compute_binomial_probability(k, n, p)
+        # Stops at terms below the precision of a float; those after them are smaller still.
         for i in range(k, 0, -1):
             term *= i / ((n - i + 1) * odds)
             total += term

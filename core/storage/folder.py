@@ -30,6 +30,7 @@ from core.storage.objects import (
 # The dot excludes the folder from keys and listings.
 _INCOMING = ".incoming"
 _COPY_BYTES = 1 << 30  # the kernel copies at most about 2 GiB in one call
+# A try only fails if another process deletes the empty folder at the same moment.
 _RENAME_TRIES = 50
 
 
@@ -230,6 +231,7 @@ class FolderStore:
 
     def _sync_and_rename_file(self, temporary: Path, handle: BinaryIO, target: Path) -> None:
         handle.flush()
+        # Before the rename, or a crash could leave an empty object under the final name.
         os.fsync(handle.fileno())
         self._rename_into_place(temporary, target)
 

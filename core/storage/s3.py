@@ -38,6 +38,7 @@ from core.storage.objects import (
 )
 
 PART_BYTES = 8 << 20
+# S3 accepts no more parts in one upload.
 MAX_PARTS = 10_000
 PRESIGN_MAX_S = 900
 _RETRIED_STATUS = (429, 500, 502, 503, 504)

@@ -94,6 +94,8 @@ def rank_equal_tasks(
     """Sort tasks with the same content as a batch: first the one to return, then the others from
     the newest.
     """
+    # A task without a digest of its content has only the same archive: with other reading
+    # options, that archive is another batch.
     tasks = [
         one
         for one in candidates

@@ -119,6 +119,7 @@ def retry_job(
             )
             fresh = _relearn_task_by_new_job(again)
             session.flush()
+            # After the flush, since it counts the owner's jobs in the database.
             quota.require_added_job_within_limit(session, model.owner_id, limits.max_open_jobs)
             return build_job_response(session, fresh), True
         if open_one.id != job.id and job.state != JobState.SUCCEEDED:
@@ -182,6 +183,7 @@ def _relearn_task_by_new_job(again: RelearnRequest) -> Job:
             "The batch was rejected, and would be again: correct it and send it as a new task.",
             extra={"state": str(job.state)},
         )
+    # Called only for its error, if a job in this state cannot be retried.
     find_next_job_state(job.state, JobAction.RETRY)
     _requeue_job_with_present_recipe(again)
     return job
@@ -265,6 +267,7 @@ def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> J
         model, task, patch, _resolve_relearn_recipe(again, patch), now, retry_of=last.id
     )
     session.add(fresh)
+    # The log line below refers to the new row by its id.
     session.flush()
     text = f"Task {task.number} is learned again, after job {last.id}: the job waits for a worker."
     job_log.add_job_log_line(session, fresh.id, ("info", text), now)
@@ -300,6 +303,7 @@ def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> Recipe
         architecture=model.architecture,
         problem=model.problem,
     ).recipe
+    # Called only for its errors: whoever sent the task has seen the warnings.
     list_warnings_of_next_task_recipe(
         session,
         again.catalogue,

@@ -192,6 +192,7 @@ def _record_task_decision(
     """
     session, actor, now = transaction.session, transaction.actor, transaction.now
     session.flush()
+    # After the flush, since it reads the standings of tasks from the database.
     published = lineage.rejudge_held_versions(session, model, now)
     data: AuditData = {
         "model": model.id,

@@ -105,6 +105,7 @@ def check_model_before_batch_upload(
         StorageFull, BodyTooLarge: see `core.usage.quota`.
     """
     open_jobs = quota.count_open_jobs(Model.owner_id).scalar_subquery()
+    # One statement for all three answers: every upload waits for it before its body is read.
     with db.read(one_statement=True) as session:
         has_former_names = exists().where(ClassAlias.model_id == Model.id)
         query = select(Model, open_jobs, has_former_names)
@@ -292,6 +293,7 @@ class BatchSubmission:
         db, spent = self.db, self.upload
         with db.write() as session:
             now = db.now(session)
+            # Before all checks: a repeated request gets its first response, whatever has changed.
             replay = idempotency.find_earlier_response(session, self.actor, self.repeat)
             if replay is not None:
                 return build_response_to_repeated_request(replay)

@@ -90,6 +90,7 @@ def explain_errors_of_deleted_part(
         with translate_deleted_file_errors(db, actor, model):
             yield
     except StoreCorrupt:
+        # Called for its clearer error, if the part was deleted meanwhile.
         find_task_image_part(db, actor, model, part.task, part.split)
         raise
 

@@ -35,6 +35,7 @@ def queue_batch_validation(submission: BatchSubmission) -> SentBatchResponse[Job
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
         job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}
         session.add(job)
+        # The log line and the response refer to the new row.
         session.flush()
         class_counts = batch.directory.classes
         log_line = job_log.build_validation_log_line(

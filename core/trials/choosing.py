@@ -29,6 +29,7 @@ def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[
     with db.write() as session:
         job = lock_visible_job(session, actor, job_id)
         require_job_has_trials(job)
+        # Before the check of the state: a repeated request succeeds even if the job went on.
         if job.chosen_trial == number:
             return build_trials_response(session, job), False
         if job.state != JobState.CHOOSING:
@@ -69,6 +70,7 @@ def choose_best_of_overdue_trials(db: Database) -> list[str]:
     with db.write() as session:
         now = db.now(session)
         query = select(Job).where(Job.choose_until < now, Job.state == str(JobState.CHOOSING))
+        # Whoever has a lock on a job is just changing it, perhaps by choosing a trial.
         for job in session.scalars(query.with_for_update(skip_locked=True, key_share=True)):
             job.chosen_trial, job.choose_until = find_best_trial(read_trials(session, job.id)), None
             reason = f"Nobody chose in time, and trial {job.chosen_trial} is the best"

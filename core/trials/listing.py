@@ -47,6 +47,7 @@ def build_trials_response(session: Session, job: Job) -> TrialsOut:
     """
     require_job_has_trials(job)
     assert job.choose is not None, "required above"
+    # Sessions do not flush before a query, and the caller may have just changed a trial.
     session.flush()
     trials = read_trials(session, job.id)
     best = find_best_trial(trials)

@@ -146,6 +146,7 @@ def _plan_listed_trials(
         except InvalidRecipe as error:
             detail = f"Recipe {number} of the list: {error.detail}"
             raise InvalidRecipe(detail, fields=error.fields) from error
+        # Complete recipes are compared, since different overrides may give the same one.
         for other, known in enumerate(planned, start=1):
             if known.resolved_recipe.recipe == trial.resolved_recipe.recipe:
                 raise _make_trials_error(f"Recipes {other} and {number} of the list are equal.")

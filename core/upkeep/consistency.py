@@ -92,6 +92,7 @@ def iterate_referenced_objects(db: Database) -> Iterator[ReferencedObject]:
     """
     with db.read() as session:
         yield from _iterate_referenced_blobs(session)
+        # Rows are read in portions of `_ROWS`: a large service has millions of them.
         archives = select(Task.archive_key, Task.bytes, Task.sha256, Task.model_id, Task.number)
         query = archives.where(Task.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
         for key, size, sha256, model, number in session.execute(query):

@@ -91,6 +91,7 @@ class Scrubber:
         is_due = self._take_scrub_lease()
         if is_due is None:
             return
+        # The worker stops or another one has the lease, and the scrub is continued from there.
         with suppress(_ScrubInterrupted):
             try:
                 self._check_marked_objects_again()
@@ -137,6 +138,7 @@ class Scrubber:
         """
         with self._db.write() as session:
             now = self._db.now(session)
+            # Read again under the lock, since another worker may have taken over the lease.
             row = session.get_one(ScrubProgress, _ROW, with_for_update=True, populate_existing=True)
             if row.fence != self._fence:
                 raise _ScrubInterrupted

@@ -102,6 +102,7 @@ def build_sweep_steps(
     extent: SweepExtent = USUAL,
 ) -> dict[str, Callable[[], None]]:
     """Return the steps of a sweep in order, each by a description of what it removes."""
+    # Steps that delete rows come first, so that the last ones find what these have released.
     return {
         "expired event or idempotency record": lambda: _delete_expired_rows(db, settings),
         "delivery of a webhook that is over": lambda: outbox.remove_old_deliveries(

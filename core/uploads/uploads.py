@@ -161,6 +161,7 @@ def create_upload(
             201, {"Location": f"/v1/uploads/{row.id}"}, response
         )
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
+        # At the end of the transaction, since it locks the owner's row.
         _require_upload_allowed(session, row, terms.max_open, now)
     return response, False
 

@@ -153,6 +153,7 @@ def _sum_version_bytes(
     counts_by_model: dict[str, ModelUsageCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
     """Sum up the bytes of versions' parts, of downloads, and of predictions on held-out images."""
+    # Versions share unchanged parts, so each blob of a model counts once.
     blobs = (
         select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
         .join(Version, Version.id == Part.version_id)
@@ -197,6 +198,7 @@ def sum_owner_usage(session: Session, owner_id: str) -> OwnerUsageSums:
     for one in models:
         for state, count in one["jobs"].items():
             jobs[state] = jobs.get(state, 0) + count
+    # Bases of the same bytes are one blob, which counts once.
     bases = (
         select(Base.sha256, func.max(Base.bytes).label("bytes"))
         .where(Base.owner_id == owner_id)

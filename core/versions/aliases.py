@@ -151,6 +151,7 @@ def roll_alias_back(
         move_origin = AliasMoveOrigin("rollback", actor.key_id, decision.reason)
         if alias == PRODUCTION:
             return _move_production(session, db, actor, row, target, move_origin)
+        # Read before the move, which changes this same row.
         previous = current.version
         moved = lineage.point_alias_to_version(
             session, row, alias, target.number, db.now(session), move_origin

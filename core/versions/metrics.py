@@ -39,6 +39,7 @@ KEPT_BYTES = 16 << 20
 
 The whole matrix of 1,000 versions and tasks takes 10 MB.
 """
+# The largest value of PostgreSQL's type integer, which these numbers have.
 _LAST = 2**31 - 1
 _MODEL: BindParameter[str] = bindparam("model")
 # Statements are built once at import: building them takes longer than running most of them.

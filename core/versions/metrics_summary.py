@@ -238,6 +238,7 @@ def _read_figures_of_one_version(
             "accuracy": _compute_share(probe["all"]),
             "per_task": [
                 {"task": int(task), "accuracy": _compute_share(probes[task])}
+                # JSON keys are texts, and as a text "10" comes before "2".
                 for task in sorted(probes, key=int)
             ],
         }

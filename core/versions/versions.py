@@ -87,6 +87,7 @@ def find_version(session: Session, model: Model, version: str) -> Version:
     if _NUMBER.fullmatch(version):
         number = int(version)
     elif version == LATEST:
+        # No row stores `latest`, so publishing a version does not have to move it.
         number = find_newest_published(session, model.id)
     else:
         named = select(Alias.version).where(Alias.model_id == model.id, Alias.name == version)

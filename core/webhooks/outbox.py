@@ -145,6 +145,7 @@ def lease_next_delivery(
             _end_webhook_lease(session, hook, now)
             return None
         hook.lease_until = now + lease_s
+        # For a time after a rotation, the receiver may still know only the old secret.
         both = hook.previous_until is not None and now < hook.previous_until
         generations = [hook.generation, hook.generation - 1] if both else [hook.generation]
         return OutgoingDelivery(
@@ -294,6 +295,7 @@ def _end_webhook_lease(session: Session, hook: Webhook, now: float) -> None:
 
     The webhook is due again with its first delivery that does not wait for another.
     """
+    # The query must see the outcome that was just recorded.
     session.flush()
     query = select(Delivery.next_at).where(
         Delivery.webhook_id == hook.id, WAITS, _build_no_earlier_delivery_condition()

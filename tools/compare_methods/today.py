@@ -74,6 +74,7 @@ class BaselineUpdates:
                 self.epochs,
                 self.seed + number,
             )
+            # Overwritten by each batch: the figure is the time of the last update alone.
             seconds = time.perf_counter() - begun
             self.say(
                 f"finetune: batch {number + 1} of {len(self.data.batches)} learned in "

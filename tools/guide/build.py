@@ -40,5 +40,6 @@ def build_guide(out: Path) -> None:
         faults = find_faults_of_guide_pages(site)
         if faults:
             raise SystemExit("\n".join(["The guide was not built:", *faults]))
+        # Only now, so that a guide with faults does not replace the one that is there.
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(site, out)

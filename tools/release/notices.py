@@ -179,6 +179,7 @@ def find_licence_name(distribution: metadata.Distribution) -> str:
     corrected = CORRECTED.get(canonicalize_name(fields["Name"]))
     if corrected:
         return corrected
+    # Some packages put the whole text of their licence in this field.
     is_text = "\n" in stated or (len(stated) > LONGEST and "License-Expression" not in fields)
     if stated not in VAGUE and not is_text:
         return stated

@@ -198,10 +198,12 @@ class ForkServer:
             if not data:
                 raise ForkServerDied("The zygote ended.")
             self._buffer += data
+        # The rest may be the beginning of the next message.
         message_line, self._buffer = self._buffer.split(b"\n", 1)
         message: ForkServerMessage = json.loads(message_line)
         if "error" in message:
             raise ForkServerDied(message["error"])
+        # A child may end while its parent waits for another message.
         if "status" in message:
             self._statuses[int(message["pid"])] = int(message["status"])
         return message
@@ -266,6 +268,7 @@ class JobProcess:
 
     def kill_process(self) -> None:
         """Kill the job process at once."""
+        # The process may have ended by itself meanwhile.
         with contextlib.suppress(ProcessLookupError):
             if self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)

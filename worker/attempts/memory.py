@@ -13,6 +13,7 @@ from types import TracebackType
 from worker.attempts.child import JobProcess
 
 LOOK_S = 0.1
+# Not RssFile: the kernel can drop pages of files at any time, and read them again.
 _COUNTED = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 
 Emit = Callable[[JobEvent], None]
 
+# From Linux's sys/prctl.h, since Python has no name for it.
 PR_SET_PDEATHSIG = 1
 MONITOR_S = 0.1
 """Seconds between torchrun's looks at its ranks."""
 TELL_S = 10.0
 """Seconds that other ranks wait after an error, so that rank 0 can report it first."""
+# Standard input, output and error, since torchrun passes no other descriptors to its ranks.
 CONTROL_FD, EVENTS_FD, LOG_FD = 0, 1, 2
 
 

@@ -141,11 +141,13 @@ def _run_forked_job(
     try:
         # Open in a job, the socket would hide the zygote's end from the worker.
         server.close()
+        # A fork inherits the zygote's handlers, which are not meant for a job.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
         _limit_memory_allocations(request["data_bytes"])
+        # It was off so that the zygote's memory stays shared with its forks; a job needs it.
         gc.enable()
         out_fd, control_fd = fds
         status = child_main(request["spec"], out_fd, control_fd)
@@ -158,6 +160,7 @@ def _run_forked_job(
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
+        # Without the exit handlers registered before the fork, which belong to the parent process.
         os._exit(status)
 
 

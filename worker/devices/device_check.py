@@ -145,7 +145,9 @@ def explain_missing_gpu_kernels(
     """
     for entry in built_for:
         kind, _, digits = entry.partition("_")
+        # The name may end with a letter, as `sm_90a` does.
         number = int("".join(itertools.takewhile(str.isdigit, digits)))
+        # The last digit is the minor number: 90 is 9.0, and 120 is 12.0.
         built = divmod(number, 10)
         if built <= capability and (kind == "compute" or built[0] == capability[0]):
             return None

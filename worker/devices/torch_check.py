@@ -102,6 +102,7 @@ def _wait_for_torch_check(process: "subprocess.Popen[bytes]") -> None:
     try:
         output, _ = process.communicate(timeout=CHECK_S)
     except subprocess.TimeoutExpired:
+        # Read once more after the kill, or the process would stay a zombie.
         process.kill()
         process.communicate()
         _raise_unavailable("torch", f"the import takes longer than {CHECK_S:.0f} s")

@@ -46,7 +46,11 @@ async def read_form_values(request: Request, fields: int = MAX_FIELDS) -> dict[s
         )
     try:
         pairs = parse_qsl(
-            body.decode(), keep_blank_values=True, max_num_fields=fields, errors="strict"
+            body.decode(),
+            keep_blank_values=True,
+            max_num_fields=fields,
+            # By default, bytes that are no UTF-8 would be replaced.
+            errors="strict",
         )
     except ValueError:
         raise Invalid(

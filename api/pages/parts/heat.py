@@ -151,6 +151,7 @@ def _select_matrix_window_columns(
         forgetting = {
             one["task"]: one["forgetting"] or 0.0 for one in matrix["summary"]["per_task"]
         }
+        # Among equally forgotten tasks the newest come first.
         worst = sorted(columns, key=lambda one: (-forgetting.get(one["task"], 0.0), -one["task"]))[
             :COLUMNS
         ]

@@ -72,6 +72,7 @@ def draw_version_tree(
         versions: newest first.
         moves: moves of production, newest first.
     """
+    # Oldest first, so that a parent has its lane before its children.
     ordered = list(reversed(versions))
     lanes = _assign_version_tree_columns(ordered)
     place = {
@@ -79,12 +80,14 @@ def draw_version_tree(
         for index, one in enumerate(ordered)
     }
     nodes = [VersionTreeNode(one, *place[one.number]) for one in ordered]
+    # A long list does not begin with the first version, so some parents are not drawn.
     edges = [
         _draw_tree_edge(place[one.parent], place[one.number])
         for one in ordered
         if one.parent is not None and one.parent in place
     ]
     track = _MARGIN + (max(lanes.values(), default=0) + 1) * LANE + 6
+    # Oldest first, since SVG paints later arcs over earlier ones.
     arcs = [
         (_draw_production_arc(place[move.previous][0], place[move.version][0], track), move)
         for move in reversed(list(moves))

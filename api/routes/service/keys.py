@@ -18,6 +18,7 @@ from core.keys.predict_keys import RequestedKeyBinding
 
 router = make_router("keys")
 
+# A secret in a response must not stay in a cache.
 NO_STORE = {"Cache-Control": "no-store"}
 
 

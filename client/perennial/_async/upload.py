@@ -173,6 +173,7 @@ class _ResumableUpload:
         while True:
             try:
                 await self._send_missing_pieces()
+            # Pieces that have arrived stay at the service, also after Ctrl-C: the note says so.
             except (ServiceUnreachable, Unavailable, KeyboardInterrupt) as error:
                 error.add_note(KEPT)
                 raise

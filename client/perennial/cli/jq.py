@@ -77,5 +77,6 @@ def _send_document_to_jq(stdin: IO[str] | None, text: str) -> None:
 
 
 def _close_jq_input(stdin: IO[str]) -> None:
+    # Closing writes what is still in the buffer, and jq may have ended before.
     with suppress(BrokenPipeError):
         stdin.close()

@@ -43,6 +43,7 @@ class ListingFormat:
             UsageError: a requested column does not exist.
         """
         indices = self.select_column_indices(columns)
+        # A generator, so that the first pages of a listing are printed while others are fetched.
         headings, cells = (
             [columns[one] for one in indices],
             ([row[one] for one in indices] for row in rows),

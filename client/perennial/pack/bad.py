@@ -28,6 +28,7 @@ class BadEntryCollector:
             PackError: `max_bad` is not a share.
         """
         if (
+            # `True` is an integer in Python, and would pass as a share of 1.
             isinstance(max_bad, bool)
             or not isinstance(max_bad, int | float)
             or not 0 <= max_bad <= 1

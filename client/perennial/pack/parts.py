@@ -51,5 +51,6 @@ def map_dataset_parts_to_splits(parts: Iterable[str], where: str) -> dict[str, s
         "": TRAIN,
         TRAIN: TRAIN,
         TEST: TEST,
+        # With a test part for measuring, validation images are more images to learn.
         VALIDATION: TRAIN if TEST in present else TEST,
     }

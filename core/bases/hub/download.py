@@ -132,6 +132,7 @@ def _find_newest_commit(hub: GuardedHubClient, request: HubDownloadRequest) -> s
         raise
     revision = _get_optional_text_field(info, "sha") or ""
     siblings = info.get("siblings") if isinstance(info, dict) else None
+    # The response is not trusted, and the commit becomes a part of the next path.
     if not _COMMIT.fullmatch(revision):
         raise HubDownloadError(f"The Hub names no commit of {request.repository}")
     names = (

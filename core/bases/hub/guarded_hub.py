@@ -139,6 +139,7 @@ class GuardedHubClient:
                         )
                     yield response
                     return
+            # Also the response of a redirect is closed, whose body nobody reads.
             finally:
                 response.close()
             url = following
@@ -260,6 +261,7 @@ class GuardedHubClient:
 
 def _resolve_host(host: str, port: int) -> list[str]:
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    # A resolver may list an address several times, and each would be tried.
     return list(dict.fromkeys(str(one[4][0]) for one in entries))
 
 

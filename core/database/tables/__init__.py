@@ -6,7 +6,7 @@ the queue.
 """
 
 from core.database.tables.edit import ClassAlias, Edit, TaskFileBeforeEdit
-from core.database.tables.job import Event, Job, OwnerEvent, WorkerReport
+from core.database.tables.job import Event, Job, OwnerEvent, Trial, TrialFile, WorkerReport
 from core.database.tables.model import Alias, AliasMove, Base, FetchedWeights, Model
 from core.database.tables.owner import (
     AuditEntry,
@@ -19,7 +19,6 @@ from core.database.tables.owner import (
 from core.database.tables.store import DamagedObject, ScrubProgress, StoredUploadPiece, Upload
 from core.database.tables.table import Table
 from core.database.tables.task import Task
-from core.database.tables.trial import Trial, TrialFile
 from core.database.tables.version import (
     ExportedDownload,
     ExportingWorker,

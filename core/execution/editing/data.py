@@ -116,6 +116,7 @@ def build_edited_task_data(
         if path is None or edited is None:
             continue
         files[split] = path
+        # Labels are stored as positions in the list of names, so new names alone change the file.
         if edited.is_changed or new_names != names:
             files[split] = folder / f"{split}.safetensors"
             rewrite.write_edited_dataset(path, files[split], edited, new_names)

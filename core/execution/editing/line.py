@@ -42,10 +42,12 @@ def renumber_classes_of_edited_version(
         folder: for the classifier.
     """
     size = len(line.manifest.classes or [])
+    # If new classes are only appended, stored numbers stay valid and need no map.
     is_extended = list(numbers) == list(range(len(numbers)))
     if is_extended and len(numbers) == size:
         return line
     former: list[int | None] = [None] * size
+    # Backwards: of several merged classes, the row of the first one remains.
     for old in range(len(numbers) - 1, -1, -1):
         if numbers[old] != GONE:
             former[numbers[old]] = old

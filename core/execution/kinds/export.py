@@ -135,6 +135,7 @@ def _store_version_download(
                 created_at=now,
             )
         )
+        # The owner's row is locked last, so the other rows are written before.
         session.flush()
         stored_bytes.add_stored_bytes(
             session, session.get_one(Model, order.model_id).owner_id, size

@@ -92,6 +92,7 @@ def _decode_held_out(work: ClaimedJobContext) -> None:
         change_job_state(session, job, JobAction.START, now)
         session.flush()
         size = sum(file.stat().st_size for file in files)
+        # At the end of the transaction, since it locks the owner's row.
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
 
 
@@ -103,6 +104,7 @@ def _prepare_measurement(work: ClaimedJobContext) -> Path:
     """
     settings, claim = work.settings, work.claim
     blobs = Blobs(work.store, settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db))
+    # Rows are read in one short transaction, and files are fetched after it.
     with work.db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)

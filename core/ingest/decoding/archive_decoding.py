@@ -126,6 +126,7 @@ class ArchiveDecodingRun:
             first += array.shape[0]
 
         def get_row_name(i: int) -> str:
+            # The array of a row is the last one that begins at it or before.
             before, called = next(pair for pair in reversed(names) if i >= pair[0])
             return f"{called}[{i - before}]"
 

@@ -242,6 +242,7 @@ class DecoderPool:
         else:
             self._suspects.add(row)
             parts.insert(1, (row, row + 1))
+        # Reversed, since `extendleft` puts the parts in front one by one.
         self._todo.extendleft(part for part in reversed(parts) if part[0] < part[1])
         return int(given_up)
 

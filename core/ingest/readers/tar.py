@@ -376,6 +376,7 @@ class _TarScan:
                 f"A header of the tar takes {size} bytes; at most {_PAX_BYTES} are accepted."
             )
         body = _read_exactly(self._source, size)
+        # The content of an entry is padded to whole blocks.
         self._source.skip_bytes(-size % BLOCK)
         if kind == b"L":
             self._long_name = decode_entry_name(body.split(b"\0", 1)[0])

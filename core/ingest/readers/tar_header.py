@@ -12,6 +12,7 @@ def is_tar_header(block: bytes) -> bool:
     digits = block[148:156].strip(b" \0")
     if not digits or not digits.isdigit():
         return False
+    # isdigit accepts 8 and 9, which no octal number has.
     try:
         stored = int(digits, 8)
     except ValueError:

@@ -39,9 +39,11 @@ _LOCATOR = struct.Struct("<4sLQL")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
+# A field with this value does not hold a size: the Zip64 record has it.
 _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
 # APPNOTE 6.3.10, 4.4.4: encrypted, strongly encrypted, and a masked local header.
 _ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
+# Flags of an entry: its sizes follow its data; its name is UTF-8.
 _DESCRIPTOR = 1 << 3
 _UTF8 = 1 << 11
 _LOCAL_READ = 256

@@ -17,6 +17,7 @@ _HIDDEN = (
 _SELECTORS = r"\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _REFUSED = re.compile(f"[{_CONTROLS}{_TURNING}{_HIDDEN}{_SELECTORS}]")
 _SELECTOR = re.compile(f"[{_SELECTORS}]")
+# Unicode's combining class of the signs that join consonants in Indian scripts.
 _VIRAMA = 9
 
 

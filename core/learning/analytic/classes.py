@@ -108,6 +108,7 @@ def renumber_retained_features(
         return None
     rows = LabelledFeatureRows.concatenate_rows(parts)
     order = tensors.get(f"{task}.{REST}.{ORDER}")
+    # Examples and the rest were stored apart; this restores the order of the images.
     if order is not None:
         rows = rows.select_rows(order.argsort())
     numbers = classes.renumber_labels(rows.classes)

@@ -17,6 +17,7 @@ from torch import Tensor
 from core.learning.analytic.linear import split_into_row_blocks
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
+# Ends a search that rounding keeps from converging.
 MOST_STEPS = 100
 CLOSE = 1e-9
 """Decrease of the loss that a Newton step promises, small enough to end the search."""
@@ -121,6 +122,7 @@ class _WeightedCrossEntropy:
             logits.masked_fill_(self.impossible[rows], -torch.inf)
         total = logits.logsumexp(1)
         right = logits.gather(1, labels[:, None])[:, 0]
+        # In place: a matrix of all images and classes is by far the largest thing here.
         probability = logits.sub_(total[:, None]).exp_()
         score = scores.gather(1, labels[:, None])[:, 0]
         by_class = torch.stack([sizes, sizes.square()], 1)

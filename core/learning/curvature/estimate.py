@@ -110,6 +110,7 @@ class CurvatureEstimator:
         """Return the running sums of the curvature estimate and `n`, to continue it later."""
         tensors = {"n": torch.tensor(self.n)}
         for name, part in self._parts.items():
+            # Copies, since the sums go on changing with each batch.
             tensors |= {f"{name}/{key}": total.clone() for key, total in part.sums.items()}
         return tensors
 

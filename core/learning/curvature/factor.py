@@ -301,7 +301,10 @@ def make_uncorrelated_factor(matrix: Tensor, kernel: int) -> UncorrelatedPixelsF
     end = channels * kernel
     blocks = matrix[:end, :end].view(channels, kernel, channels, kernel)
     return UncorrelatedPixelsFactor(
-        blocks.diagonal(dim1=1, dim2=3).mean(2), kernel, matrix[-1, -1:].clone() if bias else None
+        blocks.diagonal(dim1=1, dim2=3).mean(2),
+        kernel,
+        # A copy of the last entry, since a view would keep the whole matrix in memory.
+        matrix[-1, -1:].clone() if bias else None,
     )
 
 

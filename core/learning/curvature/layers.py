@@ -90,6 +90,7 @@ def find_layer_with_measurable_curvature(network: nn.Module, name: str) -> Curva
         return _describe_curvature_layer(name, modules[name])
     prefix, _, key = name.rpartition(".")
     owner = modules.get(prefix)
+    # torch computes this projection from bare parameters, so no module has this name.
     if name.endswith(PROJECTION) and isinstance(owner, nn.MultiheadAttention):
         return _describe_attention(name, owner)
     weight = owner._parameters.get(key) if owner is not None else None
@@ -223,6 +224,7 @@ def compute_example_gradients(layer: CurvatureLayer, a: Tensor, g: Tensor) -> Te
         if isinstance(module, nn.BatchNorm2d)
         else _normalise_by_layer_norm(module, a)
     )
+    # The sums below expect channels in the last dimension.
     if first:
         x, g = x.movedim(1, -1), g.movedim(1, -1)
     shape = (batch, -1, layer.output_count)

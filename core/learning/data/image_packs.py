@@ -43,6 +43,7 @@ def restore_method_state(
         class_numbers: maps that parts name whose numbers of classes are former ones.
     """
     listed = list(parts)
+    # Packs and parts of single tasks have longer names than their type.
     whole = {part.type: part.path for part in listed if part.name == part.type}
     kinds = [kind for kind in TYPES if kind in whole]
     state = {

@@ -25,6 +25,7 @@ Each draw has four: the operation, its application, its strength and its directi
 MEAN, DEVIATION = 0.9, 0.05
 APPLIED = 0.5
 GREY = 128.0
+# Brightness of red, green and blue by ITU-R BT.601, as in Pillow's conversion to grey.
 LUMA = (0.299, 0.587, 0.114)
 
 Row = tuple[Tensor, Tensor, Tensor]
@@ -82,9 +83,11 @@ def _equalize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     counts = torch.zeros(*values.shape[:2], 256, device=x.device).scatter_add_(
         2, values, torch.ones_like(x.flatten(2))
     )
+    # As in Pillow's equalize, the greatest value that occurs does not count for the step.
     last = counts.gather(2, values.amax(2, keepdim=True))
     step = ((counts.sum(2, keepdim=True) - last) / 255).floor()
     before = counts.cumsum(2) - counts
+    # Where the step is 0 the table is not used, but the division must not give NaN.
     table = ((before + (step / 2).floor()) / step.clamp_min(1)).floor().clamp(0, 255)
     return torch.where(step > 0, table.gather(2, values), x.flatten(2)).view_as(x)
 
@@ -123,6 +126,7 @@ def _adjust_brightness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 def _adjust_sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Sharpen or smooth images (RandAugment's Sharpness): blend with a weighted 3 x 3 mean."""
+    # As in Pillow's filter SMOOTH, which leaves the pixels at the border as they are.
     kernel = torch.ones(x.shape[1], 1, 3, 3, device=x.device)
     kernel[:, :, 1, 1] = 5
     smooth = x.clone()

@@ -164,6 +164,7 @@ def mask_images_for_cross_validation(
         return None
     counts = torch.bincount(labels[find_first_image_of_each_group(labels, groups)[0]])
     enough = int((counts >= FEWEST_OF_A_CLASS).sum())
+    # A single class would make every classifier right.
     if enough < 2 or enough < (1 - LEFT_OUT) * classes:
         return None
     return (counts >= FEWEST_OF_A_CLASS)[labels]

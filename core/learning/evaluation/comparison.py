@@ -105,6 +105,7 @@ def run_knn_probe(
     """
     tasks: dict[str, list[int]] = {}
     for number, data in parts.items():
+        # Texts as keys, since the figures become JSON.
         correct, total = tasks[str(number)] = probe.probe_task(number, data, hashes.get(number))
         share = correct / total if total else None
         report("knn_probe", {"task": number, "correct": correct, "total": total}, share)

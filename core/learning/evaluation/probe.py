@@ -104,6 +104,7 @@ class VersionKnnProbe:
             compute_image_features(self._network, data.images[at], self._inputs, head),
             data.labels[at],
         )
+        # By head and name: classes of two heads are different, even if their names are equal.
         class_numbers = [
             self._classes.setdefault((head, name), len(self._classes)) for name in data.names
         ]

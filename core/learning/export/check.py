@@ -40,6 +40,7 @@ UNCHECKED = (
     "numbers that cancel out. Features that tell classes apart keep them small: give the model a "
     "pretrained base. The version itself can be downloaded as `safetensors`."
 )
+# Fixed, so that a repeated export is checked with the same images.
 _SEED = 0
 
 Images = NDArray[np.uint8]
@@ -157,6 +158,7 @@ def _compare_probabilities(
     """Raise ExportFailed if a graph's probabilities have another shape, are not finite, or differ
     too much.
     """
+    # Comparisons with NaN are false, so NaN would pass the check of differences below.
     if ours.shape != theirs.shape or not np.isfinite(theirs).all():
         raise ExportFailed(
             "The graph's answers are no numbers, or too many or too few. Nothing was stored."

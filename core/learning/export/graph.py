@@ -47,6 +47,7 @@ def write_onnx_graph(
         answers, torch.zeros(_TRACED, channels, size, size, dtype=torch.uint8)
     )
     _remove_source_metadata(model)
+    # An optional package: without it, a worker only leaves exports to others.
     from onnx_ir import save
 
     weights = sum(

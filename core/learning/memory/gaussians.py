@@ -57,6 +57,7 @@ class ClassGaussians:
         away = h - means[class_index]
         if kind == "diagonal":
             sums = torch.zeros_like(means).index_add_(0, class_index, away.square())
+            # A class with a single image has a sum of 0, which must not be divided by 0.
             covariance = sums / (counts - 1).clamp(min=1)[:, None]
         elif kind == "full":
             each = [
@@ -113,6 +114,7 @@ class ClassGaussians:
             tensors = {name: self._get_tensor(task, name) for name in names}
             rows = classes.renumber_labels(tensors["rows"])
             kept = (rows != DROPPED).nonzero().squeeze(1)
+            # Either each row has a covariance of its own, or all share one, which stays.
             if len(tensors["covariance"]) == len(rows) and len(rows) > 1:
                 tensors["covariance"] = tensors["covariance"][kept]
             fields = {name: tensors[name][kept] for name in ("counts", "means")}

@@ -11,7 +11,6 @@ from torch.nn import functional
 from core.learning.data.augment import derive_seed, draw_epoch_random_numbers
 from core.learning.data.transfer import move_tensor_to_device
 from core.learning.memory.exemplars import ExemplarBuffer
-from core.learning.memory.herding import select_rows_by_herding
 from core.learning.networks import Network
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -43,6 +42,33 @@ def choose_exemplars(
         rows = (labels == label).nonzero().squeeze(1)
         lists[label] = images(rows[select_rows_by_herding(features[rows], count)])
     return lists
+
+
+@torch.no_grad()
+def select_rows_by_herding(features: Tensor, count: int) -> Tensor:
+    """Select feature rows [N, D] by herding, so that their mean stays near the mean of all; int64.
+
+    Welling 2009; iCaRL (Rebuffi et al. 2017), algorithm 4: every prefix of the selection has a mean
+    close to the mean of all rows.
+
+    p_k = argmin over the remaining rows of ‖μ - (φ + Σ_{j<k} φ(p_j)) / k‖; ties go to the lowest
+    row. The mean μ is not normalised again.
+    """
+    # In float64: the order must not depend on how float32 sums were rounded.
+    features = features.double()
+    mean = features.mean(0)
+    squares = features.square().sum(1)
+    total = torch.zeros_like(mean)
+    chosen: list[int] = []
+    for k in range(1, min(count, features.shape[0]) + 1):
+        # ‖kμ - total - φ‖² without the terms that all rows share: one product instead of N
+        # differences.
+        distance = squares - 2 * (features @ (k * mean - total))
+        best = int((distance == distance.min()).nonzero()[0])
+        chosen.append(best)
+        total += features[best]
+        squares[best] = torch.inf  # Never select this row again.
+    return torch.tensor(chosen, dtype=torch.int64, device=features.device)
 
 
 def draw_exemplars_for_batch(

@@ -499,6 +499,7 @@ def _extract_diagonals(
     )[0]
     if gram is not None:
         of_row, of_bias = gram.diagonal()[:-1], gram.diagonal()[-1]
+        # Copies, since all rows of an expanded view are the same memory.
         diagonals["head.weight"] = of_row.expand_as(parameters["head.weight"]).clone()
         diagonals["head.bias"] = of_bias.expand_as(parameters["head.bias"]).clone()
     return diagonals

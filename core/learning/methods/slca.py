@@ -180,5 +180,6 @@ def compute_aligned_cross_entropy(logits: Tensor, y: Tensor, temperature: float)
 
     y: int64 [B].
     """
+    # Logits that are all zero have no direction, and must not be divided by 0.
     length = logits.norm(dim=1, keepdim=True).clamp(min=SHORTEST)
     return functional.cross_entropy(logits / (temperature * length), y)

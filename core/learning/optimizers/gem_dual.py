@@ -16,6 +16,7 @@ from torch import Tensor
 DEGENERATE = 1e-12
 # A sweep that changes u by less than this share ends the search.
 CONVERGED = 1e-12
+# Ends a search that rounding keeps from converging.
 SWEEPS = 10_000
 COLUMNS = 2**17  # columns of G converted to float64 at a time
 

@@ -220,6 +220,7 @@ class TaskImageInspector:
             labels += [data.names[i] for i in data.labels[rows].tolist()]
         if not labels:
             return None
+        # A network that has diverged gives infinite features, between which no distance is defined.
         all_of_them = torch.cat(parts)
         return (
             LabelledSample(all_of_them, torch.cat(lit), labels)

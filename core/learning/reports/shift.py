@@ -87,6 +87,7 @@ def measure_data_shift(
     mine, theirs = _group_rows_by_class(new.labels), _group_rows_by_class(earlier.labels)
     shared = sorted(set(mine) & set(theirs)) if by_class else []
     of: Literal["known classes", "all images"] = "known classes" if shared else "all images"
+    # Other shares of the same classes are no shift, so each class counts equally on both sides.
     if shared:
         new_rows, other_rows = _balance_rows_by_class(mine, theirs, shared, generator)
     else:

@@ -373,6 +373,7 @@ class LearningJob:
         problem = self._ancestors.problem
         known_outputs = network.list_classes(self._number if network.scenario == "task" else None)
         row = {name: i for i, name in enumerate(known_outputs)}
+        # Sorted, since methods look up the row of a label by binary search.
         class_rows = sorted(row[name] for name in problem.list_outputs(self._classes))
         return TaskTrainingContext(
             network=network,

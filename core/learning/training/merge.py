@@ -71,6 +71,7 @@ def merge_weights(
             f"{max(counts) / total:.3f}"
         )
     weight_line.set_interpolated_weights(weight)
+    # At 1 nothing has moved, so what the method computed after training still holds.
     if weight < 1:
         method.after_weight_merge(ctx)
     points = [{"weight": a, "accuracy": accuracy} for a, accuracy in grid]

@@ -62,6 +62,7 @@ class PatchJob(LearningJob):
         self._inherit_method_state(method)
         self._emit_phase("consolidate")
         network.merge_classes(self._names, self._class_map, add=method.outputs_add)
+        # Before the renumbering below, which overwrites the rows that this reads.
         unchanged = self._list_unchanged_tasks(method)
         method.renumber_classes(self._class_map)
         move_network_to_device(network, self._device)

@@ -164,6 +164,7 @@ def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMak
         try:
             header = json.loads(read_framed_message(source))
             manifest, raw = read_framed_message(source), read_framed_message(source)
+        # The API process closed the pipe: it has ended, or wants to replace this process.
         except EOFError:
             return
         # CPU time counts for the whole process, so each request gets a new limit.

@@ -138,6 +138,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: ArchiveLim
         try:
             header = json.loads(read_framed_message(source))
             body = [read_exactly(source, count) for count in header["sizes"]]
+        # The API process closed the pipe: it has ended, or wants to replace this process.
         except EOFError:
             return
         # CPU time counts for the whole process, so each request gets a new limit.

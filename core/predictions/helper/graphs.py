@@ -138,6 +138,7 @@ class GraphMaker:
         else:
             graph.add_sample_images(images, task)
             if graph.is_sample_full():
+                # Before the graph exists, so that no more samples are kept meanwhile.
                 graph.is_wanted = False
                 self._waiting.append(graph)
 
@@ -249,6 +250,7 @@ class GraphMaker:
                 lambda images, task: graph(images)[get_head_output_name(task)],
                 result["tolerance"],
             )
+        # A process that dies writes no message, a part of one, or one without these fields.
         except (EOFError, ValueError, KeyError):
             self.predict_by_network_instead_of_graph(
                 making.graph,

@@ -124,6 +124,7 @@ def print_job_events(shell: CommandContext, handle: JobHandle) -> None:
     except BaseUnavailable as lacking:
         lacking.add_note(_format_follow_commands(handle.id))
         raise
+    # Events end with every final state, so ask for the one that the job is in.
     error = handle.ending(handle.refresh())
     if error is not None:
         raise error

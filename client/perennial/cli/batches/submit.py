@@ -244,6 +244,7 @@ def _parse_reading_option(option: str) -> tuple[str, Any]:
         raise click.UsageError(f"--option {option!r} is not NAME=VALUE.")
     try:
         return name, json.loads(value)
+    # Values such as folder names need no quotes, so what is not JSON is a text.
     except ValueError:
         return name, value
 

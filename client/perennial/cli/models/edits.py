@@ -96,6 +96,8 @@ def confirm_and_send_edit(
             print_notice(text)
     if not sending.is_confirmed:
         ask_for_confirmation(f"Edit {model} so")
+    # With the version of the plan: the service refuses the edit if image numbers have changed
+    # since the person saw it.
     edit = client.edits.create(model, operations, reason=sending.reason, parent=plan.parent)
     if sending.is_detached:
         shell.print_result(edit, lambda: print_text(describe_interrupted_job(edit.job).strip()))
@@ -144,6 +146,7 @@ def _wait_for_edit(
         print_document(edit)
     error = handle.ending(job)
     if error is not None:
+        # The gate may hold the version of an edit, and even then the edit can be undone.
         if edit.version is not None and edit.undo_until is not None:
             error.add_note(f"To take the edit back: {_format_undo_command(model, edit)}")
         raise error

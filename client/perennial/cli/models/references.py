@@ -89,6 +89,7 @@ def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceBat
     training: dict[str, Path] = {}
     for name, files in by_class.items():
         for number, file in enumerate(files):
+            # The first image of each class is held out, so that every class is measured.
             part = held_out if number % _HELD_OUT_EVERY == 0 else training
             part[f"{name}/{number:06}{file.suffix}"] = file
     return ReferenceBatches(

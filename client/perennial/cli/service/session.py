@@ -32,6 +32,7 @@ def print_caller(shell: CommandContext) -> None:
     client = shell.create_client()
     try:
         me = client.me()
+    # A wrong key has another error, so the service lacks the route, and the key is valid.
     except NotFound:
         print_notice(
             f"The service at {client.connection.url} is older and does not tell whose a key is; "

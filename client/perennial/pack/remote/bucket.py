@@ -96,6 +96,7 @@ class BucketImages(FetchedImages):
             }
         )
         object_by_name = self._list_objects(max_entries, progress)
+        # Stores list keys in different orders, and the bytes of the batch follow this one.
         names = sorted(object_by_name)
         plan = self._plan_classes_of_bucket_objects(names, object_by_name, options, known_classes)
         for name, number, is_test in zip(names, plan.of, plan.test, strict=True):

@@ -105,8 +105,10 @@ class ImageFetcher:
     @contextmanager
     def _open_response(self, method: str, url: str) -> Iterator[Any]:
         """Send a request and yield the response with status 200, after checked redirects."""
+        # One deadline for all redirects, since a chain of them could multiply the time.
         deadline = time.monotonic() + self._seconds
         for _ in range(MAX_REDIRECTS + 1):
+            # In the loop, because a redirect may lead to an internal address.
             target = parse_https_url(url)
             try:
                 with (
@@ -122,6 +124,7 @@ class ImageFetcher:
                         _require_image_response(response)
                         yield response
                         return
+            # Errors while the caller reads the body arrive here too, at the `yield`.
             except TimeoutError:
                 raise UnusableUrl(
                     f"gives no whole answer within {self._seconds:g} s", True
@@ -299,6 +302,7 @@ class _CheckedAddressBackend(httpcore2.NetworkBackend):
             except TimeoutError:
                 connection.close()
                 raise
+            # Another address of the same host may still accept the connection.
             except OSError as error:
                 connection.close()
                 failed = error

@@ -65,6 +65,7 @@ class RemoteBucket(ABC):
             yield rows
             if not following:
                 return
+            # A faulty store that repeats a page would be listed forever.
             if following == token:
                 raise PackError(
                     f"The listing of {quote_name(str(self.address))} comes to no end: it repeats a "
@@ -215,6 +216,7 @@ class AzureStore(RemoteBucket):
             )
         file_system_options = {"anon": True} if options.anonymous else {}
         try:
+            # fsspec would reuse earlier listings and instances, and miss objects added since.
             self._fs = adlfs.AzureBlobFileSystem(
                 use_listings_cache=False, skip_instance_cache=True, **file_system_options
             )

@@ -32,6 +32,7 @@ MAX_IMAGE_BYTES = 256 << 20
 _TRIES = 3
 _PAUSE_S = 0.5
 _SAID = "sha256:"
+# pandas writes a missing text as nan; -1 is the usual number of no class.
 _NO_LABELS = ("", "nan", "-1")
 _T = TypeVar("_T")
 

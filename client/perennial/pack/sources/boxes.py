@@ -36,6 +36,7 @@ _KEPT_MODES = {
 
 
 STORED, TURNED = "stored", "turned"
+# The EXIF tag by which cameras store how a picture is to be turned.
 _ORIENTATION = 0x0112
 _TURNS = {
     2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",

@@ -260,6 +260,7 @@ def _get_width_and_height(row: dict[str, Any]) -> tuple[int, int] | None:
     width, height = row.get("width"), row.get("height")
     try:
         return (int(width), int(height)) if width and height else None
+    # JSON's 1e999 is infinite in Python, and has no integer.
     except (TypeError, ValueError, OverflowError):
         return None
 

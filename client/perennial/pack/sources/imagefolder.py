@@ -155,6 +155,7 @@ def _read_jsonl_lines(path: Path) -> Iterator[_Line]:
 def _parse_json_row(line: str) -> dict[str, object] | str:
     try:
         row = json.loads(line)
+    # Deeply nested text makes the parser raise a RecursionError.
     except (ValueError, RecursionError) as error:
         return f"is no JSON: {error}"
     return row if isinstance(row, dict) else "is no JSON object"

@@ -102,6 +102,7 @@ class ParquetImages(ImageSource):
             )
 
     def _list_labelled_rows(self, file: Any, number: int, part: str) -> None:
+        # An array of machine integers: a list of millions of ints takes several times the memory.
         columns, labelled_rows = self._columns[number], array("l")
         classes, file_name = (
             NumberedClassNames(columns.names, "the schema"),
@@ -126,6 +127,7 @@ class ParquetImages(ImageSource):
                         )
                         labelled_rows.append(at)
                 except PackError as error:
+                    # A list of bad entries already names the place.
                     self._bad.add_bad_entry(where, str(error).removeprefix(where).strip())
                 at += 1
         self._rows_of.append(labelled_rows)

@@ -79,6 +79,7 @@ class ShardImages(ImageSource):
         part_of = parts.find_dataset_parts_of_files(shards)
         as_taken = parts.map_dataset_parts_to_splits(part_of, quote_name(source))
         for number, part in enumerate(part_of):
+            # Before reading, so that a change during the reading is noticed as well.
             self._seen.record_file_state(self._shards[number])
             for sample in read_shard_samples(self._shards[number]):
                 self._add_sample_image(sample, number, as_taken[part], classes)
@@ -108,6 +109,7 @@ class ShardImages(ImageSource):
         try:
             label = classes.get_class_name(sample.label, where)
         except PackError as error:
+            # The list of bad entries already names the place.
             self._bad.add_bad_entry(where, str(error).removeprefix(where).strip())
             return
         self.rows.append(

@@ -64,6 +64,7 @@ def _read_image_labels(
         where = f"the label of {quote_name(image)} in {name}"
         if isinstance(value, dict):
             value = value.get("label")
+        # JSON's true is an int in Python, but no number of a class.
         if classes is not None and isinstance(value, int) and not isinstance(value, bool):
             if not 0 <= value < len(classes):
                 if value == -1:

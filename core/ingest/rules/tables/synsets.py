@@ -43,6 +43,7 @@ def label_images_by_synset_table(
             if _ID.fullmatch(folder)
         ]
         if ids:
+            # The innermost id is the folder of the class.
             at, wnid = ids[-1]
             if wnid in labels:
                 rows.add_label_entry(

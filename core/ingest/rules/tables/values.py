@@ -120,6 +120,7 @@ def find_part_in_folders(path: str, folders: int) -> Part:
     """Return the dataset part that one of the first `folders` folders of a path is named after, or
     "".
     """
+    # If several folders are named like parts, the one nearest to the file counts.
     for folder in reversed(path.split("/")[:folders]):
         part = parse_dataset_part_word(folder)
         if part:

@@ -28,6 +28,7 @@ POINTS = 100
 DRAWS = 200
 """Number of draws from the version's own probabilities, and of resamples for the interval."""
 _SEED = 0
+# The 97.5 % quantile of the standard normal distribution: 2.5 % lie beyond it on each side.
 _95_PERCENT = 1.959964
 _ROWS = 256
 """Images whose probabilities are computed at once, so that the data fits the processor's cache."""

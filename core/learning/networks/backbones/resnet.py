@@ -84,6 +84,7 @@ class SmallResNet(Backbone):
         inputs = width
         for i, depth in enumerate(blocks):
             outputs = width * 2**i
+            # The first stage keeps the resolution, since the images are small.
             sizes = [(inputs, outputs, 1 if i == 0 else 2)] + [(outputs, outputs, 1)] * (depth - 1)
             self.add_module(
                 f"layer{i + 1}", nn.Sequential(*[ResidualBlock(*size) for size in sizes])

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from core.learning.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer
 from core.learning.torchvision_import import import_torchvision_models
 
+# The initial value of the paper and of torchvision.
 LAYER_SCALE = 1e-6
 
 

@@ -143,6 +143,7 @@ class ImageNameIndex:
             )
         number = self._bases.get(base, MISSING)
         if number == MISSING:
+            # Built only here, since most tables name files with their endings.
             if not self._base_stems:
                 self._base_stems = _index_names_that_occur_once(
                     (_strip_file_ending(self._get_name(i).rpartition("/")[2]), i)

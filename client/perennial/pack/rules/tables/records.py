@@ -124,6 +124,7 @@ def iterate_json_entries(file: LabelTableCandidate, form: str) -> Iterator[tuple
 def read_whole_text(file: LabelTableCandidate) -> str:
     """Read the whole text of a file. Raises NotJson if it is not text."""
     try:
+        # A few wrong bytes spoil their own entries, but not the whole table.
         return file.data.decode(cells.detect_encoding(file.data), "surrogateescape")
     except UnicodeDecodeError as error:
         raise NotJson("is not the UTF-16 that it begins as") from error

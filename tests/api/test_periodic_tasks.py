@@ -1,4 +1,4 @@
-"""Copies of deleted blobs on the machine of an API."""
+"""Background tasks of the API: copies of deleted blobs on its machine."""
 
 import asyncio
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from api import cached_copies
-from api.cached_copies import CachedCopySweeper
+from api import periodic_tasks
+from api.periodic_tasks import CachedCopySweeper
 from core.database.session import Database
 from core.storage import Blobs
 from core.storage.folder import FolderStore
@@ -43,15 +43,15 @@ async def sweep_until_no_copy_is_left(db: Database, blobs: Blobs) -> None:
 def test_copies_of_deleted_blobs_are_deleted(
     database: Database, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cached_copies, "PERIOD_S", 0.01)
+    monkeypatch.setattr(periodic_tasks, "SWEEP_PERIOD_S", 0.01)
     asyncio.run(asyncio.wait_for(sweep_until_no_copy_is_left(database, blobs), 60))
 
 
 def test_an_outage_of_the_database_only_delays_the_deletion(
     database: Database, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cached_copies, "PERIOD_S", 0.01)
-    delete, rounds = cached_copies.delete_unreferenced_cached_blobs, []
+    monkeypatch.setattr(periodic_tasks, "SWEEP_PERIOD_S", 0.01)
+    delete, rounds = periodic_tasks.delete_unreferenced_cached_blobs, []
 
     def fail_at_first(db: Database, blobs: Blobs) -> None:
         rounds.append(1)
@@ -59,6 +59,6 @@ def test_an_outage_of_the_database_only_delays_the_deletion(
             raise OperationalError("SELECT 1", {}, Exception("the server is away"))
         delete(db, blobs)
 
-    monkeypatch.setattr(cached_copies, "delete_unreferenced_cached_blobs", fail_at_first)
+    monkeypatch.setattr(periodic_tasks, "delete_unreferenced_cached_blobs", fail_at_first)
     asyncio.run(asyncio.wait_for(sweep_until_no_copy_is_left(database, blobs), 60))
     assert len(rounds) > 1

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from core.learning.memory.herding import select_rows_by_herding
+from core.learning.memory.rehearsal import select_rows_by_herding
 
 
 def slow(features: torch.Tensor, count: int) -> list[int]:
