@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from core.errors import PerennialError
 from tests.openapi import Contract, bare_objects
 
 FREE = {
@@ -37,6 +38,24 @@ def test_every_answer_is_described(document: Any) -> None:
         if status not in ("204", "304", "307") and method != "head" and "content" not in answer
     ]
     assert missing == []
+
+
+def _list_error_classes(error: type[PerennialError]) -> set[type[PerennialError]]:
+    return {error}.union(*map(_list_error_classes, error.__subclasses__()))
+
+
+def test_each_status_of_an_error_is_one_that_the_service_has(document: Any) -> None:
+    documented = {
+        int(status)
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        for status in operation["responses"]
+        if status >= "400"
+    }
+    # 416 is the answer to a range of a download, and 431 comes from the server before any route.
+    assert documented - {416, 431} <= {
+        error.status for error in _list_error_classes(PerennialError)
+    }
 
 
 @pytest.mark.parametrize(
