@@ -119,7 +119,10 @@ def _parse_base_inputs(inputs: dict[str, str]) -> BaseUploadOptions:
         if not inputs.get(name):
             raise Invalid(f"{name} is empty.", fields=[{"field": name, "message": "is empty"}])
     size = inputs.get("image_size", "")
-    if size and not (size.isascii() and size.isdigit() and 8 <= int(size[:5]) <= 1024):
+    # The length first: int() of many digits takes long, and zeros may stand before a large number.
+    if size and not (
+        size.isascii() and size.isdigit() and len(size) <= 4 and 8 <= int(size) <= 1024
+    ):
         message = "must be 8 to 1024 pixels"
         raise Invalid(
             f"The side of the images {message}.",
