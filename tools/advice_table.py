@@ -257,7 +257,7 @@ ENTRIES = (
           "Name the task with ?task= (1 or 2).", "not followed: a parameter of predict, tested in "
               "tests/api/predict"),
     AdviceRow("quota", ("core/usage/quota.py:_make_storage_full_error",
-                    "core/execution/kinds/fetch.py:_require_storage_room"),
+                    "core/execution/kinds/fetch.py:_require_storage_room_of_owner"),
           "an owner's bytes are used up", "Delete models or open uploads (GET /v1/uploads).",
           "not followed: you choose what to delete; tests/core/usage/test_quota.py shows what "
           "this frees"),

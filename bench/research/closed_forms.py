@@ -34,7 +34,7 @@ from core.learning.analytic.linear import (
 )
 from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import ImageSpec, build_backbone
-from core.learning.networks.backbones.timm_names import find_pretrained_weights
+from core.learning.networks.backbones.timm_names import find_timm_weights_properties
 from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors, save_tensors
 from core.packaged import imagenet_base, packaged_base
@@ -196,7 +196,7 @@ def read_backbones(cache: Path) -> dict[str, PreparedBackbone]:
     draw = torch.Generator()
     small = build_backbone(packaged.architecture, ImageSpec(32, 3), draw)
     small.load_state_dict(load(packaged_base.load_base_weights(3)))
-    known = find_pretrained_weights(imagenet_base.MODEL)
+    known = find_timm_weights_properties(imagenet_base.MODEL)
     large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
     large.load_state_dict(convert_imagenet_checkpoint(cache))
     return {

@@ -19,7 +19,7 @@ from core.database.session import Database
 from core.database.states import JobAction
 from core.database.tables import Job, Trial, TrialFile
 from core.execution import snapshots
-from core.execution.progress import count_seconds_claimed_by_workers
+from core.execution.progress import count_seconds_job_was_claimed
 from core.failpoints import hit_failpoint
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.retention import references, retention
@@ -72,7 +72,7 @@ class ClaimedJobTrials:
             if TrialState.WAITING not in first:
                 return None
             trial, now = first[TrialState.WAITING], self.db.now(session)
-            began_s = count_seconds_claimed_by_workers(session, job.id, now, self.max_job_s)
+            began_s = count_seconds_job_was_claimed(session, job.id, now, self.max_job_s)
             if TrialState.MEASURED in first and is_trial_time_used_up(job, began_s):
                 _skip_waiting_trials(session, job, trials, now)
                 return None
@@ -99,7 +99,7 @@ class ClaimedJobTrials:
             now = self.db.now(session)
             trial = session.get_one(Trial, (job.id, number))
             trial.state, trial.figures = str(TrialState.MEASURED), figures
-            used = count_seconds_claimed_by_workers(session, job.id, now, self.max_job_s)
+            used = count_seconds_job_was_claimed(session, job.id, now, self.max_job_s)
             trial.seconds = round(max(0.0, used - (trial.began_s or 0.0)), 3)
             session.add_all(
                 TrialFile(job_id=job.id, trial=number, name=name, sha256=sha256, bytes=size)
@@ -113,7 +113,7 @@ class ClaimedJobTrials:
             size = sum(size for _, size in stored.values())
             stored_bytes.add_stored_bytes(session, job.owner_id, size)
         hit_failpoint("trial-measured")
-        for info in list(self.store.list(snapshots.build_snapshot_prefix(self.claim.job_id))):
+        for info in list(self.store.list(snapshots.build_snapshot_key_prefix(self.claim.job_id))):
             self.store.delete(info.key)
 
     def choose_trial(self) -> int | None:
@@ -156,13 +156,13 @@ class ClaimedJobTrials:
             shutil.copyfile(self.blobs.fetch_verified_file(sha256), path)
         return folder
 
-    def list_result_digests(self) -> list[str]:
+    def list_trial_result_digests(self) -> list[str]:
         """Return the digests of all stored result files of the job's trials."""
         with self.db.read() as session:
             query = select(TrialFile.sha256).where(TrialFile.job_id == self.claim.job_id)
             return sorted(set(session.scalars(query)))
 
-    def delete_unused_results(self, digests: list[str]) -> None:
+    def delete_unreferenced_trial_results(self, digests: list[str]) -> None:
         """Delete stored result files of trials that nothing refers to any more."""
         for start in range(0, len(digests), _LOOK_UP):
             retention.delete_unused_blobs(self.db, self.blobs, digests[start : start + _LOOK_UP])
@@ -172,7 +172,7 @@ _LOOK_UP = 200
 """Digests that one query looks up."""
 
 
-def has_trials(db: Database, claim: JobClaim) -> bool:
+def has_job_trials(db: Database, claim: JobClaim) -> bool:
     """Return True if a claimed job has trials (candidate recipes)."""
     with db.read() as session:
         return session.scalar(select(Job.choose).where(Job.id == claim.job_id)) is not None

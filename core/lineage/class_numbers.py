@@ -62,7 +62,7 @@ def read_class_numbers(session: Session, version: Version) -> AncestorClassNumbe
     return AncestorClassNumbers(maps, by_version)
 
 
-def renumber_former_classes(sources: Sequence[Sequence[int]], former: int) -> list[int]:
+def map_former_to_new_numbers(sources: Sequence[Sequence[int]], former: int) -> list[int]:
     """Return the new number of each former class after a merge, drop or reorder.
 
     Args:

@@ -24,7 +24,7 @@ from core.lineage.sure import choose_threshold_for_promised_precision
 from core.statistics.matrix_row import compute_version_accuracy_figures
 
 
-def judge_version(session: Session, model: Model, version: Version) -> Verdict:
+def judge_version_by_gate(session: Session, model: Model, version: Version) -> Verdict:
     """Judge a version by the gate of its job, and return the verdict.
 
     A change of the model's gate affects only later tasks.
@@ -47,7 +47,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
         read_feature_comparison(session, model.id, version.number),
         _read_doubted_labels_finding(session, job, version.task_number),
     )
-    limits = get_gate_limits(model, job)
+    limits = get_gate_limits_of_job(model, job)
     lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
     # An edit replaces the head that it began from, though it may continue an older version.
     replaces = job is not None and job.kind == JobKind.EDIT
@@ -56,7 +56,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     return judge_gate_metrics(limits or {}, metrics, place)
 
 
-def get_gate_limits(model: Model, job: Job | None) -> GateOut:
+def get_gate_limits_of_job(model: Model, job: Job | None) -> GateOut:
     """Return the gate limits for a job's version; fields that older rows lack are added."""
     # Jobs that were submitted before each had its own gate are judged by their model's.
     return model.gate if job is None or job.gate is None else job.gate

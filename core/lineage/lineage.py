@@ -19,7 +19,7 @@ from core.database.states import JobState
 from core.database.tables import Alias, AliasMove, AuditEntry, Job, Model, Task, Version
 from core.lineage import words
 from core.lineage.coverage import is_one_class_version, list_taught_tasks
-from core.lineage.judgement import judge_version
+from core.lineage.judgement import judge_version_by_gate
 from core.lineage.standing import ENDED, TaskStanding, read_open_task_states, set_task_standing
 
 PRODUCTION, LATEST = "production", "latest"
@@ -200,7 +200,7 @@ def rejudge_held_versions(session: Session, model: Model, now: float) -> list[in
         version = None if task.number in unfinished else find_held_version(session, task)
         if version is None:
             continue
-        gate = judge_version(session, model, version)
+        gate = judge_version_by_gate(session, model, version)
         # An equal verdict is not written again: each publish judges all held versions.
         if gate != version.gate:
             version.gate = gate

@@ -239,7 +239,7 @@ def _delete_job_leftovers(db: Database, store: ObjectStorage, claim: JobClaim) -
     it.
     """
     for prefix in (
-        snapshots.build_snapshot_prefix(claim.job_id),
+        snapshots.build_snapshot_key_prefix(claim.job_id),
         anytime.build_best_state_prefix(claim.job_id),
     ):
         # Listed to the end first, since deletions could disturb the listing.

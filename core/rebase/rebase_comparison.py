@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from core.comparisons.compare import flips_to_json
+from core.comparisons.compare import prediction_flip_statistics_to_json
 from core.contract.responses.versions.rebase import RebaseMissing, RebaseOut, RebaseTask, Share
 from core.database.session import Database
 from core.errors import StoreCorrupt
@@ -120,7 +120,7 @@ def rebase_comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
         "totals": {
             "old": _build_accuracy_share(both + total.negative, total.n),
             "new": _build_accuracy_share(both + total.positive, total.n),
-            "flips": flips_to_json(total),
+            "flips": prediction_flip_statistics_to_json(total),
         },
         "ready": plan.is_complete,
         "missing": missing,
@@ -198,7 +198,7 @@ def _read_labels_and_correctness(
     if ranked is not None:
         predicted, truth = (
             ranked.rows,
-            _convert_predicted_rows_to_labels(rows, ranked.targets, side),
+            _convert_head_rows_to_labels(rows, ranked.targets, side),
         )
     else:  # stored by an older release, without the true rows beside the predictions
         assert side.held_out is not None, "answers are kept as long as the images"
@@ -209,10 +209,10 @@ def _read_labels_and_correctness(
             raise _make_corrupt_predictions_error(
                 side, f"has {len(predicted)} answers to {len(truth)} images"
             )
-    return truth, _convert_predicted_rows_to_labels(rows, predicted, side) == truth
+    return truth, _convert_head_rows_to_labels(rows, predicted, side) == truth
 
 
-def _convert_predicted_rows_to_labels(
+def _convert_head_rows_to_labels(
     rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: MeasuredTaskResults
 ) -> npt.NDArray[np.str_]:
     if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
@@ -255,7 +255,7 @@ def _rebase_task_to_json(task: PlannedRebaseTask, task_flips: FlipStatistics | N
         "arrived": task.arrived,
         "old": _build_measured_accuracy_share(task.old),
         "new": _build_measured_accuracy_share(task.new) if comparable else None,
-        "flips": None if task_flips is None else flips_to_json(task_flips),
+        "flips": None if task_flips is None else prediction_flip_statistics_to_json(task_flips),
         "detail": task.missing or task.detail or None,
     }
 

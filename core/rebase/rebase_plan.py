@@ -182,8 +182,8 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
     )
     standings = read_task_standings(session, new.id, list(twins.values()))
     cells = (
-        _find_measured_results(session, old, old_version),
-        _find_measured_results(session, new, new_version),
+        _find_measured_results_by_task(session, old, old_version),
+        _find_measured_results_by_task(session, new, new_version),
     )
     rebase = _RebaseModels(old, new, standings, set(_list_taught_tasks(new_version)))
     planned: list[PlannedRebaseTask] = []
@@ -231,7 +231,7 @@ def _find_tasks_by_archive(
     return by_archive | {task.sha256: task for task in tasks if task.number in taught}
 
 
-def _find_measured_results(
+def _find_measured_results_by_task(
     session: Session, model: Model, version: Version | None
 ) -> dict[int, VersionTaskResult]:
     """Find the measured results of a version by task."""

@@ -39,7 +39,7 @@ def read_trials(session: Session, job_id: str) -> list[Trial]:
     return list(session.scalars(query))
 
 
-def add_trials(
+def add_planned_trials(
     session: Session, job: Job, planned: Sequence[PlannedTrial], asked: TrialsRequest | None
 ) -> None:
     """Add the planned trials of a new job to the database, if it has any."""

@@ -90,7 +90,7 @@ class Dataset:
 
         Raises DataError for labels that the head has no output for.
         """
-        return self.problem.read_labels(self.labels, self.names, outputs)
+        return self.problem.make_targets_from_labels(self.labels, self.names, outputs)
 
     def list_outputs_with_images(self) -> list[str]:
         """List the outputs that a version needs to be measured on the dataset's images."""

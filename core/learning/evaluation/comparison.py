@@ -71,7 +71,7 @@ def count_changed_predictions(
             predictions[task], scores = predict_dataset(
                 parent.network, data, task, parent.predict, inputs, parent.temperature
             )
-            before = data.problem.is_right(scores)
+            before = data.problem.mask_right_scores(scores)
         counts = count_correctness_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)

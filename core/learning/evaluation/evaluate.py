@@ -219,7 +219,7 @@ def choose_batch_size(images: Tensor) -> int:
 
 def count_correct_by_class(data: Dataset, scores: Tensor) -> EvaluationResult:
     """Count correct predictions by scores [N], in total and by class."""
-    problem, right = data.problem, data.problem.is_right(scores)
+    problem, right = data.problem, data.problem.mask_right_scores(scores)
     per_class = problem.count_right_by_class(right, data.labels, data.names)
     # A mean of right or wrong is the quotient of the counts, so it is not stored twice.
     is_share = scores.dtype == torch.bool or not len(scores)

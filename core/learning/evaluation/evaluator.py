@@ -280,13 +280,13 @@ class Evaluator:
                 continue
             problem = data.problem
             answers = contents[task.answers.path][task.answers.begin : task.answers.end]
-            stored = stored_predictions.read_predictions(answers, problem)
+            stored = stored_predictions.read_prediction_file(answers, problem)
             # Images may have been deleted since the predictions were stored.
             if len(stored) == len(data):
                 scores = problem.score(
                     stored, data.convert_labels_to_targets(parent.list_classes(head))
                 )
-                right_by_task[task.number] = problem.is_right(scores)
+                right_by_task[task.number] = problem.mask_right_scores(scores)
         return right_by_task
 
     def _evaluate_baselines(
@@ -458,7 +458,7 @@ class Evaluator:
         row = MeasuredMatrixCell(version=version, task=task, **counts)
         self.rows.append(row)
         self._emit_metric("result", row.to_json())
-        return data.problem.is_right(scores)
+        return data.problem.mask_right_scores(scores)
 
     def _get_head_task(self, task: int) -> int | None:
         return task if self._spec.scenario == "task" else None

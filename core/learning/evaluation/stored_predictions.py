@@ -44,7 +44,7 @@ def write_predictions(folder: Path, kept: Kept) -> list[PredictionsFile]:
     return described
 
 
-def read_predictions(data: bytes, problem: Problem[P]) -> P:
+def read_prediction_file(data: bytes, problem: Problem[P]) -> P:
     """Read stored predictions from a file of `write_predictions`, of any version of this code."""
     return problem.read_prediction(load(data))
 

@@ -44,7 +44,7 @@ def _score_trial_on_selection_images(
         data = ancestors.read_dataset(part.path, part.classes)
         if len(data) and can_predict_task(network, part.task, data.list_outputs_with_images()):
             scores = score_task_images(network, data, part.task, method.predict_logits, inputs)
-            counts[str(part.task)] = [int(data.problem.is_right(scores).sum()), len(data)]
+            counts[str(part.task)] = [int(data.problem.mask_right_scores(scores).sum()), len(data)]
         elif len(data):
             # A version that lost the task's classes gets none of its images right.
             counts[str(part.task)] = [0, len(data)]

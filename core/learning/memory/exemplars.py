@@ -49,7 +49,9 @@ class ExemplarBuffer:
                 torch.cat([self._find_label_rows(label)[:count] for label in labels])
             )
 
-    def append_images(self, lists: Mapping[int, Tensor], task: int, count: int) -> None:
+    def append_exemplars_of_classes(
+        self, lists: Mapping[int, Tensor], task: int, count: int
+    ) -> None:
         """Append exemplar images of some classes, then cut each of these classes to at most
         `count`.
 

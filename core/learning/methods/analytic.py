@@ -51,7 +51,7 @@ from core.learning.analytic.rows import (
 from core.learning.analytic.sums import FeatureSums, add_feature_sums_of_tasks
 from core.learning.class_map import ClassMap
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint, Method, TrainingStage
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.networks import Network
 from core.learning.recipe import StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -125,7 +125,7 @@ class AnalyticHyper(StrictRecipeModel):
     adapt: BackboneAdaptation | None = None
 
 
-@register
+@register_method
 class AnalyticMethod(Method):
     """The method `analytic`: a closed-form classifier on frozen features.
 

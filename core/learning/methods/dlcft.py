@@ -29,7 +29,7 @@ from core.learning.methods.dlcft_memory import (
     measure_task_curvature,
 )
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint, Method
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.squared_loss import compute_squared_errors, fit_ridge_head
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -90,7 +90,7 @@ class DlcftHyper(StrictRecipeModel):
     max_predicted_loss_rise: NotNegative | None = None
 
 
-@register
+@register_method
 class DlcftMethod(Method):
     """The method `dlcft`: a quadratic penalty by stored curvature, on a linearised network."""
 

@@ -26,7 +26,7 @@ from core.learning.methods.expanding import (
     make_auxiliary_classifier_targets,
 )
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.networks.dne.chain import draw_drop_path_masks
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import is_packing_faster
@@ -52,7 +52,7 @@ class DneHyper(ExpandingHyper):
     head: Literal["zero", "official"] = "zero"
 
 
-@register
+@register_method
 class DneMethod(ExpandingMethod):
     """The method `dne` (dense network expansion), which trains a new expert for each task, and the
     classifier.

@@ -168,7 +168,7 @@ class ExpandingMethod(Method):
             )
             return
         with ctx.use_exact_evaluation_mode():
-            exemplars.append_images(
+            exemplars.append_exemplars_of_classes(
                 choose_exemplars(network, batches, share, ctx.alive), ctx.task, share
             )
 

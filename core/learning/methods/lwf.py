@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.methods.method import MemoryFootprint, Method, TrainingStage
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.teacher import count_parameter_rows_before_task, get_teacher_network
 from core.learning.recipe import NotNegative, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -48,7 +48,7 @@ class LwfHyper(StrictRecipeModel):
     warmup_epochs: Annotated[int, Field(ge=0, le=10_000)] = 0
 
 
-@register
+@register_method
 class LearningWithoutForgetting(Method):
     """The method `lwf`, which distils the previous version's outputs on the new images."""
 

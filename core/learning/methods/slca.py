@@ -27,7 +27,7 @@ from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.memory.gaussians import WIDEST, ClassGaussians
 from core.learning.methods.method import MemoryFootprint, Method, TrainingStage
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.recipe import StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -53,7 +53,7 @@ class SlcaHyper(StrictRecipeModel):
     temperature: Annotated[float, Field(gt=0, le=100)] = 0.1
 
 
-@register
+@register_method
 class SlcaMethod(Method):
     """The method `slca`: trains the network slowly, then aligns the head on Gaussian features.
 

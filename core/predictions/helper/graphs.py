@@ -200,7 +200,7 @@ class GraphMaker:
         if self._making is None and self._waiting:
             self._start_graph_making(self._waiting.popleft())
 
-    def end_process(self) -> None:
+    def end_export_process(self) -> None:
         """End the graph export process, if one runs, and remove its files."""
         self._waiting.clear()
         self._end_graph_making()

@@ -33,7 +33,7 @@ def main(threads: int) -> None:
     try:
         serve_prediction_requests(sys.stdin.buffer, sink, graphs)
     finally:
-        graphs.end_process()
+        graphs.end_export_process()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from core.contract.architecture import ImageSettings as ModelImage
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
 from core.export.card_code import build_image_reading_code
-from core.export.format import PartFile, VersionToExport
+from core.export.format import PartFileToExport, VersionToExport
 from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.export.image_reader import build_image_reader_files
 from core.export.model_card import build_download_config, render_download_readme
@@ -64,7 +64,7 @@ def exported(
     state = state or {}
     for part, tensors in {**network.copy_parts(), **state}.items():
         save_file(tensors, folder / part)
-        parts.append(PartFile(part, folder / part, digest(folder / part)))
+        parts.append(PartFileToExport(part, folder / part, digest(folder / part)))
     manifest = {
         "model": "mdl_x",
         "version": 3,
@@ -517,7 +517,7 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
         "classes": [],
         "heads": [],
     }
-    part = PartFile("base", tmp_path / "base", digest(tmp_path / "base"))
+    part = PartFileToExport("base", tmp_path / "base", digest(tmp_path / "base"))
     SafetensorsZipFormat().write_download(
         tmp_path / "out.zip", VersionToExport(Manifest.from_json(manifest), [part], CATALOGUE)
     )

@@ -56,7 +56,7 @@ class Dummy(Method):
 
 
 if Dummy.name not in registry.METHODS:
-    registry.register(Dummy)
+    registry.register_method(Dummy)
 
 if __name__ != "extra_method":  # the fork server imports this file for the method alone
     import conformance

@@ -20,7 +20,7 @@ from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
 from core.learning.methods.penalties.ewc import EwcHyper, EwcMethod
 from core.learning.methods.penalties.factored import FactoredImportance
 from core.learning.methods.penalties.quadratic import copy_parameter_values, iterate_example_chunks
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.recipe import Share
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -38,7 +38,7 @@ class EwcOnlineHyper(EwcHyper):
     curvature: Literal["diagonal", "kfac", "tkfac"] = "diagonal"
 
 
-@register
+@register_method
 class EwcOnlineMethod(EwcMethod):
     """The method `ewc-online`: one Gaussian penalty around the last task's solution.
 

@@ -21,7 +21,7 @@ from core.learning.methods.penalties.quadratic import (
     copy_parameter_values,
     iterate_example_chunks,
 )
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.recipe import Strength, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -36,7 +36,7 @@ class MasHyper(StrictRecipeModel):
     lambda_: Strength = Field(default=1.0, alias="lambda")
 
 
-@register
+@register_method
 class MemoryAwareSynapses(QuadraticPenaltyMethod):
     """The method `mas` (memory aware synapses): importance by the sensitivity of the logits'
     norm.

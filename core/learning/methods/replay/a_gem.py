@@ -19,7 +19,7 @@ from core.learning.memory.gradient import (
     read_gradient_vector,
 )
 from core.learning.methods.method import MemoryFootprint
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -35,7 +35,7 @@ class AGemHyper(BufferHyper):
     reference_batch: Annotated[int, Field(ge=0, le=65_536)] = 256
 
 
-@register
+@register_method
 class AGemMethod(ReservoirMethod):
     """The method `a-gem` (averaged GEM): one linear constraint on the gradient, from a sample of
     all tasks.

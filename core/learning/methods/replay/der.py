@@ -33,7 +33,7 @@ from core.learning.memory.replay import (
 )
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import MemoryFootprint
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
 from core.learning.recipe import NotNegative, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -64,7 +64,7 @@ class DerHyper(BufferHyper):
     replay_batch: Annotated[int, Field(ge=1, le=65_536)] | None = None
 
 
-@register
+@register_method
 class DarkExperienceReplay(ReservoirMethod):
     """The method `der` (dark experience replay): replays stored logits of earlier images."""
 

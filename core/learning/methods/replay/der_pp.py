@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.replay.der import (
     DarkExperienceReplay,
     DerHyper,
@@ -37,7 +37,7 @@ class DerPlusPlusHyper(DerHyper):
     draws: Literal["separate", "shared"] = "separate"
 
 
-@register
+@register_method
 class DarkExperienceReplayPlusPlus(DarkExperienceReplay):
     """The method `der++`: replays stored logits and labels, from separate draws or one."""
 

@@ -21,7 +21,7 @@ from core.learning.memory.replay import (
 )
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -34,7 +34,7 @@ class ErHyper(BufferHyper):
     replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None
 
 
-@register
+@register_method
 class ExperienceReplay(ReservoirMethod):
     """The method `er` (experience replay): trains on new and replayed examples in one batch and
     loss.

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.memory.replay import make_inputs_of_replay_items
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.replay.er import ExperienceReplay
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
-@register
+@register_method
 class ExperienceReplayAce(ExperienceReplay):
     """The method `er-ace`: experience replay whose new images compete only with classes of their
     batch.

@@ -31,7 +31,7 @@ from core.learning.memory.gradient import (
 from core.learning.memory.per_task import PerTaskReplayBuffer
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import MemoryFootprint, Method
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_gem_dual_problem
 from core.learning.recipe import NotNegative, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -56,7 +56,7 @@ class GemHyper(StrictRecipeModel):
     memory_batch: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
-@register
+@register_method
 class GemMethod(Method):
     """The method `gem` (gradient episodic memory): a linear constraint on the gradient per earlier
     task.

@@ -35,7 +35,7 @@ from core.learning.memory.rehearsal import (
     draw_exemplars_for_batch,
 )
 from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint, Method
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import Network
 from core.learning.recipe import StrictRecipeModel
@@ -53,7 +53,7 @@ class IcarlHyper(StrictRecipeModel):
     exemplars: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
 
 
-@register
+@register_method
 class IcarlMethod(Method):
     """The method `icarl`: exemplars by herding, and classification by the nearest mean of
     exemplars.
@@ -158,7 +158,7 @@ class IcarlMethod(Method):
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
             chosen = choose_exemplars(ctx.network, batches, share, ctx.alive)
             lists = {label + offset: images for label, images in chosen.items()}
-            exemplars.append_images(lists, ctx.task, share)
+            exemplars.append_exemplars_of_classes(lists, ctx.task, share)
             self._compute_class_means(ctx, exemplars, classes)
 
     def renumber_classes(self, classes: ClassMap) -> None:

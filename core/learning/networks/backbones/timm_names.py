@@ -47,7 +47,7 @@ def load_weights_table() -> PretrainedWeightsTable:
     return value
 
 
-def find_pretrained_weights(name: str) -> PretrainedWeights:
+def find_timm_weights_properties(name: str) -> PretrainedWeights:
     """Find the measured properties of pretrained weights by timm's name.
 
     Raises:

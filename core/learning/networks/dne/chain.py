@@ -59,7 +59,7 @@ def run_next_expert_of_chain(
         heads = [*(of[at] for of in before.heads), normalised[at]]
         wide.append(layer.compute_hidden(normalised[at], heads))  # type: ignore[operator]
         hidden = [*(of[at] for of in before.hidden), wide[at]]
-        r = layer.mix_heads(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
+        r = layer.compute_layer_output(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
     features = [*before.features, expert.extract_feature(r)]
     return ExpertChainOutputs([*before.heads, normalised], [*before.hidden, wide], features)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learning.networks.dne.spatial import SpatialAttention
+from core.learning.networks.dne.spatial import PatchGridAttention
 from core.learning.networks.dne.task_attention import TaskAttention
 
 EPSILON = 1e-5
@@ -100,7 +100,7 @@ class DneLayer(nn.Module):
         # The last layer attends from a class token, which has no position.
         grid = sizes.grid if sizes.gated and not last else None
         self.norm1 = nn.LayerNorm(width, EPSILON)
-        self.attention = SpatialAttention(heads, sizes.head_dim, grid, local=not earlier)
+        self.attention = PatchGridAttention(heads, sizes.head_dim, grid, local=not earlier)
         self.norm2 = nn.LayerNorm(width, EPSILON)
         self.mixing = (
             TaskMixing(heads, earlier + heads, sizes) if earlier else ExpertMlp(heads, sizes)
@@ -126,7 +126,7 @@ class DneLayer(nn.Module):
         """
         return functional.gelu(self.mixing.compute_hidden(own, heads))
 
-    def mix_heads(
+    def compute_layer_output(
         self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None
     ) -> Tensor:
         """Compute the layer's output [B, N, d] from its hidden heads.
@@ -181,7 +181,7 @@ def initialise_expert_module(name: str, module: nn.Module, generator: torch.Gene
             nn.init.trunc_normal_(module.weight, std=0.02, generator=generator)
         if module.bias is not None:
             module.bias.zero_()
-    elif isinstance(module, SpatialAttention):
+    elif isinstance(module, PatchGridAttention):
         if module.grid is not None:
             module.position.normal_(std=0.02, generator=generator)
             module.gate.fill_(1.0)

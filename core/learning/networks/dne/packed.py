@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from core.learning.networks.dne.chain import ExpertChainOutputs
 from core.learning.networks.dne.expert import EPSILON, DneExpert, DneLayer
-from core.learning.networks.dne.spatial import SpatialAttention
+from core.learning.networks.dne.spatial import PatchGridAttention
 from core.learning.networks.dne.task_attention import TaskAttention
 
 
@@ -178,7 +178,7 @@ class _PackedAttention:
     q, k and v: [B, heads, tokens, D].
     """
 
-    def __init__(self, attentions: Sequence[SpatialAttention]) -> None:
+    def __init__(self, attentions: Sequence[PatchGridAttention]) -> None:
         self._gated = attentions[0].grid is not None
         if self._gated:
             self._positions = _cast_for_matmul(

@@ -254,7 +254,9 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
         )
         share = 2000 // seen
         exemplars.trim_class_lists(share)
-        exemplars.append_images(choose_exemplars(network, [batch], share), task, share)
+        exemplars.append_exemplars_of_classes(
+            choose_exemplars(network, [batch], share), task, share
+        )
         sizes.append(exemplars.size)
         assert exemplars.labels.bincount().tolist() == [share] * seen
         lists = {c: exemplars.images[exemplars.labels == c] for c in range(seen)}

@@ -22,7 +22,7 @@ from core.learning.networks.dne.chain import (
 from core.learning.networks.dne.expert import DneExpert, ExpertSizes, initialise_expert_module
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import PackedExperts
-from core.learning.networks.dne.spatial import SpatialAttention, compute_offsets_between_patches
+from core.learning.networks.dne.spatial import PatchGridAttention, compute_offsets_between_patches
 from core.learning.networks.dne.task_attention import TaskAttention
 from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.init import initialise_weights
@@ -127,7 +127,7 @@ def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
 
 
 def test_gated_attention_is_the_mixture_of_its_two_attentions() -> None:
-    attention = SpatialAttention(2, 4, 3).double()
+    attention = PatchGridAttention(2, 4, 3).double()
     stir(attention, 0, 1.0)
     y = torch.randn(2, 9, 8, generator=seeded(), dtype=torch.float64)
     q, k, v = attention.compute_qkv(y)
@@ -179,7 +179,7 @@ def test_a_block_of_one_expert_is_torchs_encoder_layer(attention) -> None:
     normed = own.norm2(s)
     hidden = own.compute_hidden(normed, [normed])
     torch.testing.assert_close(
-        own.mix_heads(s, hidden, [hidden]), theirs(r), rtol=1e-10, atol=1e-10
+        own.compute_layer_output(s, hidden, [hidden]), theirs(r), rtol=1e-10, atol=1e-10
     )
 
 
@@ -281,7 +281,7 @@ def test_task_attention_does_not_mix_patches() -> None:
     """
     net = network((2,), dtype=torch.float64)
     for module in net.modules():
-        if isinstance(module, SpatialAttention):
+        if isinstance(module, PatchGridAttention):
             nn.init.zeros_(module.out.weight)
     x = images(1, torch.float64)
     other = x.clone()

@@ -24,7 +24,7 @@ from core.learning.networks import (
 )
 from core.learning.networks.backbones.timm_names import (
     RECOMMENDED,
-    find_pretrained_weights,
+    find_timm_weights_properties,
     list_pretrained_names,
     load_weights_table,
 )
@@ -61,7 +61,7 @@ def test_features_are_timms_own_at_the_weights_own_size(name: str) -> None:
 
 @SMALL
 def test_features_of_another_size_come_from_the_same_tensors(name: str) -> None:
-    known = find_pretrained_weights(name)
+    known = find_timm_weights_properties(name)
     size = known.smallest if known.step == 1 else known.smallest * 2
     backbone = made(name, ImageSpec(size, 3))
     shapes = [{n: t.shape for n, t in of.state_dict().items()} for of in (backbone, made(name))]
@@ -94,7 +94,7 @@ def test_children_of_every_kind_of_recommended_network_are_found_by_their_names(
         if name.startswith("vit_") and name != IN_CI:
             continue  # one transformer stands for those that differ in size
         backbone = build_backbone_on_meta_device(
-            named(name), ImageSpec(find_pretrained_weights(name).size, 3)
+            named(name), ImageSpec(find_timm_weights_properties(name).size, 3)
         )
         for path, _ in backbone.named_modules():
             assert backbone.get_submodule(path) is not None, f"{name}: {path}"
@@ -110,7 +110,7 @@ def test_the_same_seed_gives_the_same_weights_and_the_global_generator_stays() -
 
 def test_buffers_that_are_computed_are_there_after_an_empty_build() -> None:
     name = "levit_128s.fb_dist_in1k"
-    image = ImageSpec(find_pretrained_weights(name).size, 3)
+    image = ImageSpec(find_timm_weights_properties(name).size, 3)
     full = made(name, image)
     empty = build_uninitialised_network(named(name), image, "class").backbone.eval()
     for key, tensor in empty.state_dict().items():
@@ -173,10 +173,10 @@ def test_a_pass_in_training_trains() -> None:
 
 def test_an_unknown_name_and_an_unusable_one_are_refused() -> None:
     with pytest.raises(ValueError, match="did you mean"):
-        find_pretrained_weights("resnet18.a1_in1")
+        find_timm_weights_properties("resnet18.a1_in1")
     name, reason = next(iter(load_weights_table()["refused"].items()))
     with pytest.raises(ValueError) as caught:
-        find_pretrained_weights(name)
+        find_timm_weights_properties(name)
     assert reason in str(caught.value)
 
 
@@ -206,7 +206,7 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(
     names: list[str],
 ) -> None:
     for name in names:
-        known = find_pretrained_weights(name)
+        known = find_timm_weights_properties(name)
         for size in {known.size, known.smallest}:
             backbone = build_backbone_on_meta_device(named(name), ImageSpec(size, 3))
             assert 1 <= len(backbone.stage_prefixes) <= 4, name
@@ -232,10 +232,10 @@ def marked(name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", [marked(n) for n in RECOMMENDED if find_pretrained_weights(n).parameters < MOST]
+    "name", [marked(n) for n in RECOMMENDED if find_timm_weights_properties(n).parameters < MOST]
 )
 def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path, name: str) -> None:
-    known = find_pretrained_weights(name)
+    known = find_timm_weights_properties(name)
     size = 2 * known.smallest if known.step > 1 else known.smallest
     bench = Bench(tmp_path, architecture=named(name), size=size, channels=3, n=4, n_held_out=2)
     learned = bench.stream(2, epochs=1, depth=2, augment="none")

@@ -65,7 +65,7 @@ def made() -> Iterator[Callable[[Sequence[str]], LoadedVersionCache]]:
 
     yield make
     for maker in all_of_them:
-        maker.end_process()
+        maker.end_export_process()
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 4, 4, 1), dtype=np.uint8)
