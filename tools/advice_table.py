@@ -178,8 +178,9 @@ ENTRIES = (
     AdviceRow("one-class", (_build_learning_path("training/job.py:_begin_new_run"),), "a model knows only one class",
           "Send a batch with another class.",
           "tests/e2e/test_gate.py::test_a_first_batch_of_one_class_is_published_and_not_promoted"),
-    AdviceRow("merge", (_build_learning_path("training/merge.py:merge_weights"),), "weights were merged, or could not "
-        "be", "", TELLS),
+    AdviceRow(
+        "merge", (_build_learning_path("training/merge.py:merge_trained_with_starting_weights"),),
+        "weights were merged, or could not be", "", TELLS),
     AdviceRow(
         "rebalance", (_build_learning_path("training/rebalance.py:build_rebalance_pool"),),
         "the head was rebalanced, or could "
@@ -194,7 +195,7 @@ ENTRIES = (
               "side"),
     AdviceRow("exemplars", (_build_learning_path("methods/replay/icarl.py:end_task"),
           _build_learning_path("methods/replay/icarl.py:_compute_class_means"),
-                        _build_learning_path("methods/expanding.py:_select_exemplars"),
+                        _build_learning_path("methods/expanding.py:_trim_and_add_exemplars"),
                         _build_learning_path("methods/expanding.py:begin_task")),
           "fewer exemplars than classes", "Raise method.exemplars.",
           "not followed: the message is tested in tests/core/learning/methods, its effect is the "
@@ -213,7 +214,7 @@ ENTRIES = (
     AdviceRow("optimizer", (_build_learning_path("optimizers/build.py:load_state"),), "the state of another "
         "optimizer is not used", "",
           TELLS),
-    AdviceRow("olor", (_build_learning_path("optimizers/olor.py:_clamp_rho"),
+    AdviceRow("olor", (_build_learning_path("optimizers/olor.py:_limit_rollback_share"),
           _build_learning_path("optimizers/rollback.py:report_olor_rollback")),
           "OLOR moves weights back not at all, little or too much", "Set optimizer.olor.iota_total to the sum "
               "that you want.",

@@ -264,8 +264,8 @@ def fit_ridge(
     if balanced:
         strength = balance.RidgeLeaveOneOut(
             sums, widen_features(h).double(), labels
-        ).choose_strength(balance.balance_class_sums(sums))
-        weight = ridge.solve_ridge_regression(balance.balance_class_sums(sums), strength)
+        ).choose_strength(balance.weigh_classes_equally_in_sums(sums))
+        weight = ridge.solve_ridge_regression(balance.weigh_classes_equally_in_sums(sums), strength)
     else:
         _, weight = ridge.choose_ridge_strength(sums)
     return lambda features: widen_features(features).double() @ weight
@@ -275,7 +275,7 @@ def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit a discriminant-analysis head: one Gaussian per class with a common covariance."""
     sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
-    linear = discriminant.solve_discriminant(
+    linear = discriminant.solve_linear_discriminant_analysis(
         sums,
         share=discriminant.DiscriminantLeaveOneOut(sums, h.double(), labels).choose_shrinkage(),
     )
@@ -324,7 +324,7 @@ def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | N
     sums.add_examples(append_column_of_ones(h), labels)
     strength = balance.RidgeLeaveOneOut(
         sums, append_column_of_ones(h).double(), labels
-    ).choose_strength(balance.balance_class_sums(sums))
+    ).choose_strength(balance.weigh_classes_equally_in_sums(sums))
     share = discriminant.DiscriminantLeaveOneOut(plain, h.double(), labels).choose_shrinkage()
     scores = {
         "lda": discriminant.DiscriminantLeaveOneOut(plain, h.double(), labels).compute_scores(

@@ -235,7 +235,7 @@ def _fit_ridge_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> t
 
 
 def _fit_lda_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    head = discriminant.solve_discriminant(
+    head = discriminant.solve_linear_discriminant_analysis(
         _accumulate_feature_sums(h, labels, classes).drop_last_feature()
     )
     return lambda features: head(features[:, :-1]), "lda"

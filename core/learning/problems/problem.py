@@ -112,7 +112,7 @@ class Problem(ABC, Generic[P]):
         """List the head outputs needed to measure a version on labels int64 [N]."""
         return self.list_outputs(names) if labels.numel() else []
 
-    def collate(self, targets: Tensor, rows: Tensor) -> Tensor:
+    def collate_batch_targets(self, targets: Tensor, rows: Tensor) -> Tensor:
         """Collect the targets of a batch, those of the rows int64 [B], on one device."""
         return targets.index_select(0, rows)
 

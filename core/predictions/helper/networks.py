@@ -14,7 +14,7 @@ from torch import Tensor
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
 from core.learning.evaluation import predicting
-from core.learning.evaluation.fused import fuse_batch_norms
+from core.learning.evaluation.fused import copy_network_with_fused_norms
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
@@ -145,7 +145,7 @@ def _build_fused_run(
     inputs = InputNormaliser(normalise, image.channels, torch.device("cpu"))
     blank = inputs(torch.zeros(1, image.size, image.size, image.channels, dtype=torch.uint8))
     try:
-        fused = fuse_batch_norms(network, blank, task)
+        fused = copy_network_with_fused_norms(network, blank, task)
     except Exception:  # noqa: BLE001 - a network of another structure keeps its own arithmetic
         return None
     if fused is None:

@@ -28,7 +28,7 @@ from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.der_net import DerNetwork
-from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.dne.network import DneNetwork
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.prompts import PromptedNetwork
 from core.learning.precision import InputNormaliser
@@ -398,7 +398,7 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
 @pytest.mark.parametrize(
     ("family", "architecture"),
     [
-        (ExpandedNetwork, {"name": "dne", "layers": 3, "head_dim": 8, "heads": 3}),
+        (DneNetwork, {"name": "dne", "layers": 3, "head_dim": 8, "heads": 3}),
         (DerNetwork, {"name": "resnet20", "width": 8}),
         pytest.param(DerNetwork, {"name": "resnet18"}, marks=pytest.mark.campaign),
         (DerNetwork, {"name": "mlp", "hidden": [9]}),

@@ -67,7 +67,7 @@ def learn(desk: Desk, model: str) -> dict[int, bytes]:
     kept = {("new", task): answers_for(number, task) for task in tasks}
     cells = [("new", task, IMAGES, IMAGES) for task in tasks]
     result = desk.result({"head": f"h{number}"}, cells, classes=[f"{n}" for n in range(2 * number)])
-    files = stored_predictions.write_predictions(result, kept)
+    files = stored_predictions.write_prediction_file(result, kept)
     document = json.loads((result / "result.json").read_text())
     listed = [file.to_json() for file in files]
     (result / "result.json").write_text(json.dumps({**document, "answers": listed}))

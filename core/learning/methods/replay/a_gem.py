@@ -15,7 +15,7 @@ from pydantic import Field
 
 from core.learning.memory.gradient import (
     add_vector_to_gradient,
-    compute_memory_gradient,
+    compute_replay_gradient_vector,
     read_gradient_vector,
 )
 from core.learning.methods.method import MemoryFootprint
@@ -67,7 +67,7 @@ class AGemMethod(ReservoirMethod):
         # images.
         items, _ = reservoir.draw_items(self.hyper.reference_batch)
         parameters = list(ctx.trainable.values())
-        reference = compute_memory_gradient(self, ctx, items, parameters)
+        reference = compute_replay_gradient_vector(self, ctx, items, parameters)
         products = torch.stack(
             [read_gradient_vector(parameters) @ reference, reference @ reference]
         )

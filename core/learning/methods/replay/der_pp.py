@@ -55,11 +55,11 @@ class DarkExperienceReplayPlusPlus(DarkExperienceReplay):
     }
     hyper: DerPlusPlusHyper
 
-    def get_replay_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
+    def get_replay_loss_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
         """Return the replay loss terms of DER and the cross-entropy of stored labels."""
         # Behind the logits: the order of draws is part of the run, and with beta 0 it is DER's.
         return {
-            **super().get_replay_terms(),
+            **super().get_replay_loss_terms(),
             "labels": (self.hyper.beta, compute_stored_labels_loss),
         }
 

@@ -14,8 +14,8 @@ from pydantic import Field
 from torch import Tensor
 
 from core.learning.memory.replay import (
-    compute_logits_by_head,
     compute_replay_cross_entropy,
+    compute_replay_logits_by_head,
     draw_replay_items,
     make_inputs_of_replay_items,
 )
@@ -91,7 +91,9 @@ class ExperienceReplay(ReservoirMethod):
         if ctx.scenario == "task":
             tasks = torch.cat([torch.full((current,), ctx.task), items.tasks])
             return {
-                "task": compute_replay_cross_entropy(compute_logits_by_head(self, ctx, x, tasks), y)
+                "task": compute_replay_cross_entropy(
+                    compute_replay_logits_by_head(self, ctx, x, tasks), y
+                )
             }
         logits = self.forward(ctx.network, x, None)
         if not ctx.is_loss_over_task_classes_only:

@@ -51,7 +51,7 @@ class TimmBackbone(Backbone):
         self._non_persistent_buffers_set = net._non_persistent_buffers_set
         # Not as a child, which would list every tensor twice.
         self.__dict__["_net"] = net
-        self.width = get_feature_width(net)
+        self.width = get_timm_feature_width(net)
         self.ignored = (*_list_classifier_prefixes(net), *_list_computed_buffers(net))
         for module in self.modules():
             if getattr(module, "inplace", False) is True:
@@ -99,7 +99,7 @@ def build_timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
     return TimmBackbone(find_timm_weights_properties(hyper.model), image)
 
 
-def get_feature_width(net: nn.Module) -> int:
+def get_timm_feature_width(net: nn.Module) -> int:
     """Return the width of a timm network's feature vector, the input of its classifier."""
     width: Any = getattr(net, "head_hidden_size", None) or net.num_features
     return int(width)

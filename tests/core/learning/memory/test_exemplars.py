@@ -3,20 +3,20 @@
 import torch
 
 from core.learning.memory.exemplars import ExemplarBuffer
-from core.learning.state import StateSection
+from core.learning.state import MethodStateSection
 
 
 def images(*numbers: int) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1)
 
 
-def of(section: StateSection, label: int) -> list[int]:
+def of(section: MethodStateSection, label: int) -> list[int]:
     held = section.tensors
     return held["images"][held["labels"] == label][:, 0, 0, 0].tolist()
 
 
-def filled() -> StateSection:
-    section = StateSection()
+def filled() -> MethodStateSection:
+    section = MethodStateSection()
     ExemplarBuffer(section).append_exemplars_of_classes({0: images(5, 3, 9)}, task=1, count=10)
     ExemplarBuffer(section).append_exemplars_of_classes({1: images(7, 8)}, task=1, count=10)
     return section
@@ -24,9 +24,9 @@ def filled() -> StateSection:
 
 def test_a_cut_keeps_the_first_of_every_class_in_their_order() -> None:
     section = filled()
-    ExemplarBuffer(section).trim_class_lists(2)
+    ExemplarBuffer(section).trim_exemplars_per_class(2)
     assert (of(section, 0), of(section, 1)) == ([5, 3], [7, 8])
-    ExemplarBuffer(section).trim_class_lists(1)
+    ExemplarBuffer(section).trim_exemplars_per_class(1)
     assert (of(section, 0), of(section, 1), ExemplarBuffer(section).size) == ([5], [7], 2)
 
 
@@ -81,6 +81,6 @@ def test_items_of_erased_tasks_go_and_nothing_else() -> None:
 
 def test_nothing_left_is_an_empty_section() -> None:
     section = filled()
-    ExemplarBuffer(section).trim_class_lists(0)
+    ExemplarBuffer(section).trim_exemplars_per_class(0)
     assert not section and ExemplarBuffer(section).size == 0
     assert not ExemplarBuffer(section).remove_items_of_tasks({1})

@@ -20,13 +20,13 @@ from core.learning.networks import (
     build_backbone_on_meta_device,
     build_network,
     build_uninitialised_network,
-    describe_expected_base,
+    describe_tensors_expected_of_base,
 )
 from core.learning.networks.backbones.timm_names import (
     RECOMMENDED,
     find_timm_weights_properties,
-    list_pretrained_names,
-    load_weights_table,
+    list_timm_weights_names,
+    load_timm_weights_table,
 )
 from core.learning.networks.network import get_type_of_part_name
 from core.learning.timm_import import import_timm_models
@@ -76,10 +76,10 @@ def test_depth_counts_the_stem_and_thirds_of_the_layers_after_it(name: str) -> N
     stages, groups = network.backbone.stage_prefixes, network.list_tensor_names_by_depth()
     assert len(stages) == 4 and len(groups) == 5
     assert groups[0] == ["head.weight", "head.bias"]
-    moving = [network.list_trainable_names(depth) for depth in range(1, 6)]
+    moving = [network.list_trainable_parameter_names(depth) for depth in range(1, 6)]
     assert all(one < more for one, more in pairwise(moving))
     assert moving[4] == {n for n, _ in network.named_parameters()}
-    stem = {f"backbone.{n}" for n in network.backbone.list_stage_names(0)}
+    stem = {f"backbone.{n}" for n in network.backbone.list_tensor_names_of_stage(0)}
     assert moving[4] - moving[3] == stem & moving[4]
 
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_of_timm_loads_without_renaming() -> None:
     assert all(
         torch.equal(tensor, published[name]) for name, tensor in backbone.state_dict().items()
     )
-    expected = describe_expected_base(named(RESNET), OWN)
+    expected = describe_tensors_expected_of_base(named(RESNET), OWN)
     beside = set(published) - set(expected["tensors"])
     assert beside and all(name.startswith(tuple(expected["ignored"])) for name in beside)
 
@@ -174,7 +174,7 @@ def test_a_pass_in_training_trains() -> None:
 def test_an_unknown_name_and_an_unusable_one_are_refused() -> None:
     with pytest.raises(ValueError, match="did you mean"):
         find_timm_weights_properties("resnet18.a1_in1")
-    name, reason = next(iter(load_weights_table()["refused"].items()))
+    name, reason = next(iter(load_timm_weights_table()["refused"].items()))
     with pytest.raises(ValueError) as caught:
         find_timm_weights_properties(name)
     assert reason in str(caught.value)
@@ -188,15 +188,17 @@ def test_images_that_it_does_not_take_are_refused() -> None:
 
 
 def test_what_is_recommended_exists() -> None:
-    assert len(RECOMMENDED) == 12 and set(RECOMMENDED) <= set(list_pretrained_names())
+    assert len(RECOMMENDED) == 12 and set(RECOMMENDED) <= set(list_timm_weights_names())
 
 
 def test_every_name_of_timm_can_be_used_or_has_its_reason() -> None:
-    known = set(list_pretrained_names()) | set(load_weights_table()["refused"])
+    known = set(list_timm_weights_names()) | set(load_timm_weights_table()["refused"])
     assert known == set(import_timm_models().list_pretrained())
 
 
-ARCHITECTURES = sorted({name.partition(".")[0]: name for name in list_pretrained_names()}.values())
+ARCHITECTURES = sorted(
+    {name.partition(".")[0]: name for name in list_timm_weights_names()}.values()
+)
 ONE = pytest.param([IN_CI], id="one")  # `SMALL` are others
 MANY = pytest.param(ARCHITECTURES[::12], id="each twelfth", marks=pytest.mark.campaign)
 
@@ -219,7 +221,7 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(
 def test_a_networks_size_is_told_without_timm() -> None:
     found, half = (
         find_network_size(
-            named(VIT), {"size": size, "channels": 3}, load_weights_table()["weights"]
+            named(VIT), {"size": size, "channels": 3}, load_timm_weights_table()["weights"]
         )
         for size in (160, 80)
     )

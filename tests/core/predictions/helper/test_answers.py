@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.dne.network import DneNetwork
 from core.predictions.helper import networks as kept
 from core.predictions.helper.answers import PredictionRefused, predict_request_images
 from core.predictions.helper.graphs import GraphMaker
@@ -81,7 +81,7 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
     tmp_path: Path,
 ) -> None:
     architecture = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2}
-    network = ExpandedNetwork(
+    network = DneNetwork(
         build_network(architecture, ImageSpec(8, 1), "class", HeadSpec(("0", "1")))
     )
     headers = []
