@@ -43,7 +43,7 @@ from core.learning.training.control import NoControlRequests
 from core.learning.training.job import LearningJob
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.resolve import resolve_recipe
-from core.recipe.start import build_new_recipe
+from core.recipe.start import build_recipe_of_new_model
 
 Json = dict[str, Any]
 FEW, BULK = 6, 120
@@ -214,7 +214,9 @@ class BatchLearner:
             else packaged_base.load_base_description().architecture
         )
         known = build_recipe_catalogue()
-        self._recipe = resolve_recipe(known, "class", build_new_recipe(known, patch, name)).recipe
+        self._recipe = resolve_recipe(
+            known, "class", build_recipe_of_new_model(known, patch, name)
+        ).recipe
         self._normalise = prepared.inputs.normalise
         self._model = {
             "architecture": architecture,

@@ -38,7 +38,7 @@ from core.database.measurements import NAMES
 from core.errors import Invalid
 from core.requests.pages import decode_cursor, encode_cursor
 from core.statistics import flips
-from core.statistics.flips import FlipStatistics
+from core.statistics.flips import PredictionFlipStatistics
 from core.storage import Blobs
 
 # A response has two matrices, whose sizes grow with the square of this number.
@@ -58,8 +58,8 @@ def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
         StoreCorrupt: a file is missing or damaged.
     """
     words = SharedLabelNumbering(pair.scenario == "task")
-    total, tasks = FlipStatistics(), list[TaskFlips]()
-    by_class: dict[int, FlipStatistics] = {}
+    total, tasks = PredictionFlipStatistics(), list[TaskFlips]()
+    by_class: dict[int, PredictionFlipStatistics] = {}
     confused: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
     for predictions in iterate_predictions_of_both_versions(blobs, pair, words):
         a_correct, b_correct = (
@@ -80,9 +80,9 @@ def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
         )
         # The counts have a row for every class so far, and most classes have no image in one task.
         for number in np.flatnonzero(class_flips.sum(1)).tolist():
-            by_class[number] = by_class.get(number, FlipStatistics()) + FlipStatistics(
-                *class_flips[number].tolist()
-            )
+            by_class[number] = by_class.get(
+                number, PredictionFlipStatistics()
+            ) + PredictionFlipStatistics(*class_flips[number].tolist())
         for counter, predicted in zip(confused, (predictions.a, predictions.b), strict=True):
             counter.update(
                 _count_true_and_predicted_labels(predictions.truth, predicted, len(words.names))
@@ -174,7 +174,7 @@ def list_differing_json_values(
     return changes
 
 
-def prediction_flip_statistics_to_json(counts: FlipStatistics) -> answers.Flips:
+def prediction_flip_statistics_to_json(counts: PredictionFlipStatistics) -> answers.Flips:
     """Return counts of changed predictions with the negative flip rate, its interval and McNemar's
     p value.
     """
@@ -183,11 +183,11 @@ def prediction_flip_statistics_to_json(counts: FlipStatistics) -> answers.Flips:
         **_prediction_flip_counts_to_json(counts),
         "nfr": counts.negative_flip_rate,
         "nfr_interval": None if interval is None else list(interval),
-        "mcnemar_p": flips.compute_mcnemar_p(counts.negative, counts.positive),
+        "mcnemar_p": flips.compute_two_sided_mcnemar_p(counts.negative, counts.positive),
     }
 
 
-def _prediction_flip_counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
+def _prediction_flip_counts_to_json(counts: PredictionFlipStatistics) -> answers.FlipCounts:
     """Convert counts of prediction changes between two versions to JSON, without derived
     statistics.
     """
@@ -202,7 +202,7 @@ def _prediction_flip_counts_to_json(counts: FlipStatistics) -> answers.FlipCount
 
 
 def _list_prediction_flips_by_class(
-    words: SharedLabelNumbering, by_class: Mapping[int, FlipStatistics]
+    words: SharedLabelNumbering, by_class: Mapping[int, PredictionFlipStatistics]
 ) -> list[ClassFlips]:
     """Return counts of prediction changes between two versions for each class, largest net loss
     first.

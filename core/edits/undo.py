@@ -60,7 +60,7 @@ def undo_edit(
         session.flush()
         return (
             listing.build_edit_response(session, edit),
-            lineage.find_waiting_job(session, row),
+            lineage.find_runnable_queued_job(session, row),
         )
 
 

@@ -44,7 +44,11 @@ from core.ingest.answers import StoredTaskPredictions, decrypt_predictions
 from core.ingest.findings.traces import read_image_fingerprints
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers, read_class_numbers
+from core.lineage.class_numbers import (
+    AS_STORED,
+    AncestorClassNumberMaps,
+    read_ancestor_class_number_maps,
+)
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.sure import choose_threshold_for_promised_precision
 from core.recipe.catalogue import load_recipe_catalogue
@@ -98,7 +102,7 @@ def fetch_job_inputs_and_write_spec(
             base.id: list_parts_of_version_itself(session, base),
             parent.id: list_parts_needed_to_continue(session, parent),
         }
-        numbers = read_class_numbers(session, parent)
+        numbers = read_ancestor_class_number_maps(session, parent)
         job_recipe, is_trial = job.recipe, job.choose is not None
         totals = _find_digest_of_feature_totals(
             model, parent, make_totals_key(parts[parent.id], numbers), job_recipe
@@ -245,7 +249,7 @@ def _fetch_parent_parts(
     blobs: Blobs,
     parent: Version,
     parts: list[Part],
-    numbers: AncestorClassNumbers,
+    numbers: AncestorClassNumberMaps,
     totals: str | None,
 ) -> StartingVersion:
     """Fetch the parts of the parent version; feature sums of tasks are replaced by their totals."""
@@ -271,7 +275,7 @@ def fetch_version_parts(
     blobs: Blobs,
     version: Version,
     parts: list[Part],
-    numbers: AncestorClassNumbers = AS_STORED,
+    numbers: AncestorClassNumberMaps = AS_STORED,
 ) -> StartingVersion:
     """Fetch the parts of a version as local files.
 
@@ -296,7 +300,9 @@ def fetch_version_parts(
     )
 
 
-def _get_class_numbers_field_of_part(part: Part, numbers: AncestorClassNumbers) -> dict[str, Any]:
+def _get_class_numbers_field_of_part(
+    part: Part, numbers: AncestorClassNumberMaps
+) -> dict[str, Any]:
     """Return the spec field with the class number map that a part needs, if it needs one."""
     place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
     return {} if place is None else {"numbers": place}

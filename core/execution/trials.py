@@ -27,7 +27,7 @@ from core.storage import Blobs, ObjectStorage
 from core.trials.rows import (
     TrialState,
     delete_trial_files,
-    find_best_trial,
+    find_best_trial_number,
     forget_trial_measurements,
     read_trials,
 )
@@ -132,7 +132,7 @@ class ClaimedJobTrials:
                     job.choose_until = now + CHOOSE_S
                     change_job_state(session, job, JobAction.ASK, now)
                     return None
-                job.chosen_trial = find_best_trial(trials)
+                job.chosen_trial = find_best_trial_number(trials)
             chosen = next(each for each in trials if each.number == job.chosen_trial)
             _assign_trial_recipe(job, chosen)
             text = f"Trial {chosen.number} of {len(trials)} is chosen, and becomes the version."

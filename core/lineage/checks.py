@@ -31,7 +31,7 @@ from core.lineage.features import (
     find_ancestor_with_intact_features,
     format_feature_accuracies,
 )
-from core.statistics.flips import compute_one_sided_mcnemar
+from core.statistics.flips import compute_one_sided_mcnemar_p
 from core.statistics.power import SIGNIFICANT
 from core.text.counts import format_count
 
@@ -79,7 +79,7 @@ class _GateCheckOutcome:
     text: str
 
 
-def check_version_losses(
+def check_losses_against_gate_limits(
     limits: GateLimits | GateOut,
     losses: GateComparisons | None,
     model_id: str,
@@ -101,7 +101,7 @@ def check_version_losses(
             continue
         # Judged by counts of its own, which exist even if no images were compared one by one.
         if name == "features_collapsed":
-            checks.append(_judge_feature_accuracy(features, limit))
+            checks.append(_check_feature_accuracy_against_ancestors(features, limit))
             continue
         check = (
             _build_unmeasured_check(name, limit, _BEFORE)
@@ -110,7 +110,7 @@ def check_version_losses(
         )
         # Held-out images share the batch's labels, so a wrong batch may pass its own measurement.
         if name == "learned_nothing" and doubt is not None:
-            check = _fail_check_for_doubted_labels(check, doubt)
+            check = _fail_learning_check_for_doubted_labels(check, doubt)
         if losses is not None and not check["passed"]:
             check["pictures"] = [
                 _add_image_path_to_lost_image(one, model_id)
@@ -120,14 +120,14 @@ def check_version_losses(
     return checks
 
 
-def _judge_forgetting(losses: GateComparisons, limit: float) -> GateCheck:
+def _check_forgetting_limit(losses: GateComparisons, limit: float) -> GateCheck:
     """Check forgetting: the net loss on earlier tasks, among classes that both versions know."""
     count = losses["forgotten"]
     if count["missing"] is not None:
         return _build_unmeasured_check("forgotten", limit, count["missing"])
     share, p = (
         _compute_net_share_of_lost_images(count),
-        compute_one_sided_mcnemar(count["negative"], count["positive"]),
+        compute_one_sided_mcnemar_p(count["negative"], count["positive"]),
     )
     failed = share > limit and p < SIGNIFICANT
     compared = f"of {format_count(count['images'], 'held-out image')} of earlier tasks"
@@ -143,7 +143,7 @@ def _judge_forgetting(losses: GateComparisons, limit: float) -> GateCheck:
     )
 
 
-def _judge_class_confusion(losses: GateComparisons, limit: float) -> GateCheck:
+def _check_confusion_with_new_classes(losses: GateComparisons, limit: float) -> GateCheck:
     """Check confusion: the share of earlier images that are predicted as a class new in this
     batch.
     """
@@ -152,7 +152,7 @@ def _judge_class_confusion(losses: GateComparisons, limit: float) -> GateCheck:
         return _build_unmeasured_check("confused", limit, count["missing"])
     share, p = (
         count["negative"] / count["images"],
-        compute_one_sided_mcnemar(count["negative"], count["positive"]),
+        compute_one_sided_mcnemar_p(count["negative"], count["positive"]),
     )
     text = (
         f"of {format_count(count['images'], 'held-out image')} of earlier tasks it calls "
@@ -203,7 +203,7 @@ def _check_for_lost_classes(losses: GateComparisons, limit: float) -> GateCheck:
     }
 
 
-def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
+def _check_drift_from_recent_best(losses: GateComparisons, limit: float) -> GateCheck:
     """Check drift: the net loss on each earlier task against the best of the recent versions."""
     count = losses["drifted"]
     if count["missing"] is not None:
@@ -216,7 +216,7 @@ def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
         one
         for one in count["tasks"]
         if shares[one["task"]] > limit
-        and compute_one_sided_mcnemar(one["negative"], one["positive"]) * count["compared"]
+        and compute_one_sided_mcnemar_p(one["negative"], one["positive"]) * count["compared"]
         < SIGNIFICANT
     ]
     first = max(drifted or count["tasks"], key=lambda one: shares[one["task"]])
@@ -230,7 +230,7 @@ def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
         text += f"; {format_count(len(drifted) - 1, 'more task')} drifted too"
     # The correction's factor may take the product above 1.
     p = min(
-        1.0, compute_one_sided_mcnemar(first["negative"], first["positive"]) * count["compared"]
+        1.0, compute_one_sided_mcnemar_p(first["negative"], first["positive"]) * count["compared"]
     )
     judged = _GateCheckOutcome(shares[first["task"]], p, bool(drifted), text)
     check = _build_measured_check("drifted", limit, count, judged)
@@ -241,7 +241,7 @@ def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
     }
 
 
-def _judge_accuracy_on_batch_classes(losses: GateComparisons, limit: float) -> GateCheck:
+def _check_learning_of_batch_classes(losses: GateComparisons, limit: float) -> GateCheck:
     """Check learning: accuracy on new classes, and net loss and accuracy on known classes of the
     batch.
 
@@ -249,7 +249,7 @@ def _judge_accuracy_on_batch_classes(losses: GateComparisons, limit: float) -> G
     then the batch's labels contradict what was learned.
     """
     new_counts, known_counts = losses["new"], losses["known"]
-    p_value = compute_one_sided_mcnemar(known_counts["negative"], known_counts["positive"])
+    p_value = compute_one_sided_mcnemar_p(known_counts["negative"], known_counts["positive"])
     is_worse = known_counts["missing"] is None and p_value < SIGNIFICANT
     has_new = new_counts["missing"] is None and new_counts["images"] >= LEAST_OF_NEW
     if not has_new and known_counts["missing"] is not None:
@@ -302,7 +302,7 @@ def _judge_accuracy_on_batch_classes(losses: GateComparisons, limit: float) -> G
     }
 
 
-def _fail_check_for_doubted_labels(check: GateCheck, doubt: str) -> GateCheck:
+def _fail_learning_check_for_doubted_labels(check: GateCheck, doubt: str) -> GateCheck:
     """Fail the learning check of the gate because most labels of the batch look wrong."""
     detail = doubt if check["passed"] else f"{check['detail']} {doubt}"
     failed: GateCheck = {**check, "passed": False, "detail": detail}
@@ -331,7 +331,9 @@ def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int,
     return right_now, (right, images) if is_known and is_enough else None
 
 
-def _judge_feature_accuracy(count: AncestorFeatureComparison | None, limit: float) -> GateCheck:
+def _check_feature_accuracy_against_ancestors(
+    count: AncestorFeatureComparison | None, limit: float
+) -> GateCheck:
     """Check the features: a linear discriminant's accuracy on them against that of ancestor
     versions.
     """
@@ -363,11 +365,11 @@ def _judge_feature_accuracy(count: AncestorFeatureComparison | None, limit: floa
 
 
 _JUDGES: Mapping[ImageCheck, _Judge] = {
-    "forgotten": _judge_forgetting,
-    "confused": _judge_class_confusion,
+    "forgotten": _check_forgetting_limit,
+    "confused": _check_confusion_with_new_classes,
     "class_lost": _check_for_lost_classes,
-    "drifted": _judge_accuracy_drift,
-    "learned_nothing": _judge_accuracy_on_batch_classes,
+    "drifted": _check_drift_from_recent_best,
+    "learned_nothing": _check_learning_of_batch_classes,
 }
 
 

@@ -39,7 +39,7 @@ from core.jobs.fence import JobClaim
 from core.lineage.checks import IMAGE_CHECKS
 from core.lineage.judgement import get_gate_limits_of_job
 from core.publishing.flip_tally import MOST_CLASSES, PredictedTaskImages, PredictionFlipTally, Rows
-from core.statistics.flips import Mask, compute_one_sided_mcnemar
+from core.statistics.flips import Mask, compute_one_sided_mcnemar_p
 from core.statistics.power import SIGNIFICANT, find_detectable_loss
 from core.storage import Blobs
 
@@ -391,7 +391,7 @@ class _PredictionFlipComparison:
         limit = self._facts.gate.get("drifted") or 0.0
 
         def compute_loss_p_value(counts: TaskDriftCounts) -> float:
-            return compute_one_sided_mcnemar(counts["negative"], counts["positive"])
+            return compute_one_sided_mcnemar_p(counts["negative"], counts["positive"])
 
         tasks = sorted((counts for _, counts in self._drifts.values()), key=compute_loss_p_value)
         drifted = PredictionFlipTally()

@@ -37,7 +37,7 @@ from core.lineage.lineage import PRODUCTION
 from core.publishing.features import compare_feature_accuracy_with_ancestors
 from core.publishing.losses import count_version_losses
 from core.statistics import flips
-from core.statistics.flips import FlipStatistics, Mask
+from core.statistics.flips import Mask, PredictionFlipStatistics
 from core.storage import Blobs
 
 
@@ -201,7 +201,7 @@ def _count_stored_flips(
     written = read_predictions_written_by_job(result.folder, result.document.answers)
     mine = {task: data for (version, task), data in written.items() if version == "new"}
     heads = {head.task: head.classes for head in result.document.heads}
-    total = FlipStatistics()
+    total = PredictionFlipStatistics()
     for task in measured_tasks:
         if task.number not in mine:
             continue

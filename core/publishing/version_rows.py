@@ -131,7 +131,7 @@ def lock_rows_for_publishing(
     _restore_deleted_blobs(session, blobs, made)
     job = lock_claimed_job(session, claim)
     find_next_job_state(job.state, JobAction.PUBLISH)  # raises at once if a stop was requested
-    model = lineage.lock_model(session, job.model_id)
+    model = lineage.lock_model_row(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
     return PublishingTransaction(session, model, task, job, db.now(session))
 

@@ -25,7 +25,7 @@ from core.execution.parent_parts import list_parts_needed_to_continue, list_part
 from core.execution.prepare import fill_in_missing_recipe_fields, list_tasks_with_deleted_data
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
+from core.lineage.class_numbers import AncestorClassNumberMaps, read_ancestor_class_number_maps
 from core.lineage.coverage import list_taught_tasks
 from core.retention import damage
 from core.settings import Settings
@@ -61,7 +61,7 @@ class EditJobFacts:
     start: Version
     base: Version
     parts: list[Part]
-    numbers: AncestorClassNumbers
+    numbers: AncestorClassNumberMaps
     base_parts: list[Part]
     features: dict[str, Part]
     held_out_counts: dict[int, dict[str, int]]
@@ -140,7 +140,7 @@ def read_edit_job_facts(db: Database, settings: Settings, claim: JobClaim) -> Ed
             start=start,
             base=base,
             parts=parts,
-            numbers=read_class_numbers(session, start),
+            numbers=read_ancestor_class_number_maps(session, start),
             base_parts=base_parts,
             features=features,
             held_out_counts=_count_held_out_images_by_class(session, head),

@@ -246,10 +246,10 @@ def _create_version_zero_from_weights(
         # it was deleted as unused after it was stored
         if weights.sha256 is None or not blobs.has(weights.sha256):
             raise Unavailable("The weights were removed before a version named them.")
-        model = lineage.lock_model(session, job.model_id)
+        model = lineage.lock_model_row(session, job.model_id)
         if model.base_job is None:
             return
-        part, origin = version_zero.build_weights_part(pretrained, weights)
+        part, origin = version_zero.build_pretrained_weights_part(pretrained, weights)
         start = version_zero.VersionZeroWeights(
             [part], origin, version_zero.find_pixel_statistics_of_weights(pretrained, model)
         )

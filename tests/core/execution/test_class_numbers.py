@@ -11,7 +11,7 @@ from core.database.tables import Edit, Part, Version
 from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.execution.totals import digest_parts_included_in_feature_totals
 from core.ids import new_id
-from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers
+from core.lineage.class_numbers import AS_STORED, AncestorClassNumberMaps
 from core.publishing.publish import publish_job_result
 from tests.core.desk import Desk
 
@@ -87,8 +87,8 @@ def test_totals_of_equal_parts_under_other_numbers_have_another_key() -> None:
         digest_parts_included_in_feature_totals(parts, numbers)
         for numbers in (
             AS_STORED,
-            AncestorClassNumbers([[1, 0]], {"ver_1": 0}),
-            AncestorClassNumbers([[0, 2]], {"ver_1": 0}),
+            AncestorClassNumberMaps([[1, 0]], {"ver_1": 0}),
+            AncestorClassNumberMaps([[0, 2]], {"ver_1": 0}),
         )
     }
     assert len(keys) == 3

@@ -239,7 +239,7 @@ def slowly(
         "accuracy_matrix": matrix.build_accuracy_matrix(rows, learned, cells),
         "marks": [],
         "summary": {
-            **matrix.compute_figures_of_newest_version(
+            **matrix.compute_metrics_of_newest_version(
                 matrix.LineageAccuracyMatrix(rows, cells, version, model.scenario),
                 per_class=per_class,
             ),
