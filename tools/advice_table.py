@@ -178,8 +178,9 @@ ENTRIES = (
     AdviceRow("one-class", (_build_learning_path("training/job.py:_begin_new_run"),), "a model knows only one class",
           "Send a batch with another class.",
           "tests/e2e/test_gate.py::test_a_first_batch_of_one_class_is_published_and_not_promoted"),
-    AdviceRow("merge", (_build_learning_path("training/merge.py:merge_weights"),), "weights were merged, or could not "
-        "be", "", TELLS),
+    AdviceRow(
+        "merge", (_build_learning_path("training/merge.py:merge_trained_with_starting_weights"),),
+        "weights were merged, or could not be", "", TELLS),
     AdviceRow(
         "rebalance", (_build_learning_path("training/rebalance.py:build_rebalance_pool"),),
         "the head was rebalanced, or could "
@@ -194,7 +195,7 @@ ENTRIES = (
               "side"),
     AdviceRow("exemplars", (_build_learning_path("methods/replay/icarl.py:end_task"),
           _build_learning_path("methods/replay/icarl.py:_compute_class_means"),
-                        _build_learning_path("methods/expanding.py:_select_exemplars"),
+                        _build_learning_path("methods/expanding.py:_trim_and_add_exemplars"),
                         _build_learning_path("methods/expanding.py:begin_task")),
           "fewer exemplars than classes", "Raise method.exemplars.",
           "not followed: the message is tested in tests/core/learning/methods, its effect is the "
@@ -213,14 +214,14 @@ ENTRIES = (
     AdviceRow("optimizer", (_build_learning_path("optimizers/build.py:load_state"),), "the state of another "
         "optimizer is not used", "",
           TELLS),
-    AdviceRow("olor", (_build_learning_path("optimizers/olor.py:_clamp_rho"),
+    AdviceRow("olor", (_build_learning_path("optimizers/olor.py:_limit_rollback_share"),
           _build_learning_path("optimizers/rollback.py:report_olor_rollback")),
           "OLOR moves weights back not at all, little or too much", "Set optimizer.olor.iota_total to the sum "
               "that you want.",
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
     AdviceRow("no-weights", ("core/recipe/pretrained.py:find_pretrained_weights_of_architecture",
                          "core/bases/pretrained.py:find_pretrained_weights",
-                         "core/execution/kinds/fetch.py:_find_pretrained_weights"), "timm has no weights of "
+                         "core/execution/kinds/fetch.py:_find_pretrained_weights_of_model"), "timm has no weights of "
                              "this name",
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
     AdviceRow("weights-by-hand", ("core/bases/pretrained.py:_explain_upload_by_hand",
@@ -257,20 +258,21 @@ ENTRIES = (
           "Name the task with ?task= (1 or 2).", "not followed: a parameter of predict, tested in "
               "tests/api/predict"),
     AdviceRow("quota", ("core/usage/quota.py:_make_storage_full_error",
-                    "core/execution/kinds/fetch.py:_require_storage_room"),
+                    "core/execution/kinds/fetch.py:_require_storage_room_of_owner"),
           "an owner's bytes are used up", "Delete models or open uploads (GET /v1/uploads).",
           "not followed: you choose what to delete; tests/core/usage/test_quota.py shows what "
           "this frees"),
     AdviceRow("rebase-begun", ("core/rebase/rebase.py:_require_rebasable",
                            "core/rebase/rebase.py:_build_rebased_model_fields",
-                           "core/rebase/rebase.py:_add_model_and_jobs", "core/rebase/rebase_plan.py:find_rebase"),
+                           "core/rebase/rebase.py:_add_model_and_jobs",
+                           "core/rebase/rebase_plan.py:find_rebase_models"),
           "a move to another base has begun, or has not", f"GET {M}/rebase says how far it is.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
     AdviceRow("rebase-compared", ("core/rebase/rebase_comparison.py:_list_rebase_warnings",),
           "the new model of a move is worse, or clients must use another id", "", TELLS),
     AdviceRow("rebase-finish", ("core/rebase/rebase_comparison.py:_describe_next_rebase_step",
                             "core/rebase/rebase_finish.py:_require_rebase_comparison_current",
-                            "core/rebase/rebase_finish.py:_require_takeover_ready",
+                            "core/rebase/rebase_finish.py:_require_new_model_can_take_over",
                             "core/rebase/rebase_finish.py:_require_old_model_of_rebase"), "a move can be "
                                 "finished or taken back",
           f"POST {M}/rebase/finish moves production.",
@@ -302,29 +304,30 @@ ENTRIES = (
     AdviceRow("data-settled", (), "a held batch is learned as it is: the finding is not "
         "repeated", "",
           FOLLOWED + "test_what_a_person_has_accepted_neither_warns_nor_holds_when_it_is_learned_again"),
-    AdviceRow("suspects", ("core/learning/reports/data_findings.py:_find_suspect_images",), "labels look wrong",
+    AdviceRow("suspects", ("core/learning/reports/data_findings.py:_build_suspect_images_finding",),
+          "labels look wrong",
           "Look at them: report.data.suspects of the task, and pictures on its page.",
           "not followed: a person looks; what is found is in tests/core/learning/reports/test_data_report.py"),
-    AdviceRow("mislabelled", ("core/learning/reports/data_findings.py:_find_mislabelled_classes",
-          "core/lineage/checks.py:_judge_accuracy_on_batch_classes"),
+    AdviceRow("mislabelled", ("core/learning/reports/data_findings.py:_build_mislabelled_classes_finding",
+          "core/lineage/checks.py:_check_learning_of_batch_classes"),
           "labels of known classes look swapped or wrong", "Correct wrong labels and send the "
               "batch again",
           "not followed: a person looks; the images are listed in tests/e2e/test_wrong_labels.py"),
-    AdviceRow("near-duplicates", ("core/learning/reports/data_findings.py:_find_held_out_leak",
-                              "core/learning/reports/data_findings.py:_find_held_out_images_reused_for_training",
-                              "core/learning/reports/data_findings.py:_find_repeated_images"), "images are nearly the "
-                                  "same as others",
+    AdviceRow("near-duplicates", ("core/learning/reports/data_findings.py:_build_held_out_leak_finding",
+                              "core/learning/reports/data_findings.py:_build_reused_held_out_images_finding",
+                              "core/learning/reports/data_findings.py:_build_repeated_images_finding"),
+          "images are nearly the same as others",
           "Put images of one scene into one part.",
           "tests/core/learning/reports/test_duplicates.py::test_folds_of_single_frames_promise_what_new_images_do_not_keep"),
-    AdviceRow("few", ("core/learning/reports/data_findings.py:_find_small_classes",), "a class has fewer than 5 "
-        "images",
+    AdviceRow("few", ("core/learning/reports/data_findings.py:_build_small_classes_finding",),
+          "a class has fewer than 5 images",
           "Send more of them.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
     AdviceRow("shift", ("core/learning/reports/data_findings.py:_build_class_shift_finding",),
           "images of known classes differ from earlier ones",
           "Look at them; if they are right, the model needs them.", "not followed: a person looks"),
     AdviceRow("would-say",
-          ("core/learning/reports/data_findings.py:_find_classes_predicted_as_others",),
+          ("core/learning/reports/data_findings.py:_build_classes_predicted_as_others_finding",),
           "production would predict known classes for images of new ones",
           "", TELLS),
     AdviceRow("weak", ("core/recipe/weaknesses.py:list_recipe_warnings",

@@ -23,7 +23,7 @@ from core.contract.responses.model_change import NewModel
 from core.errors import Invalid, PerennialError
 from core.models import models
 from core.models.new_model import NewModelLimits
-from core.recipe.base_images import parse_image_config
+from core.recipe.base_images import parse_base_image_config
 from core.requests.actor import Actor
 from core.usage import quota
 
@@ -130,7 +130,7 @@ def _parse_base_inputs(inputs: dict[str, str]) -> BaseUploadOptions:
         )
     config = inputs.get("config") or None
     is_imagenet = inputs.get("prepared") == "imagenet"
-    images = parse_image_config(config, "imagenet" if is_imagenet else None)
+    images = parse_base_image_config(config, "imagenet" if is_imagenet else None)
     return BaseUploadOptions(inputs["architecture"], int(size) if size else None, None, images)
 
 

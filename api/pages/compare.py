@@ -153,7 +153,7 @@ async def show_comparison(
         )
 
         def compare_pair() -> ComparisonWithImages:
-            return compared_tasks.compare_without_deleted_tasks(
+            return compared_tasks.retry_comparison_without_deleted_tasks(
                 db,
                 actor,
                 pair,

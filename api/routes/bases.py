@@ -29,7 +29,7 @@ from api.uploads.weights import (
 )
 from core.bases import bases
 from core.contract.responses.base import BaseOut, BasePage
-from core.recipe.base_images import Preset, parse_image_config
+from core.recipe.base_images import Preset, parse_base_image_config
 from core.requests import idempotency
 from core.usage import quota
 
@@ -111,7 +111,7 @@ async def _parse_base_query(
     ] = None,
 ) -> BaseUploadOptions:
     return BaseUploadOptions(
-        architecture, image_size, channels, parse_image_config(config, preset), classes
+        architecture, image_size, channels, parse_base_image_config(config, preset), classes
     )
 
 

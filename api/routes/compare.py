@@ -67,7 +67,7 @@ async def compare_versions(
 
     # Data of a task may be deleted meanwhile: then the remaining tasks are compared.
     def compare_pair() -> CompareOut:
-        return compared_tasks.compare_without_deleted_tasks(
+        return compared_tasks.retry_comparison_without_deleted_tasks(
             db, actor, pair, task, lambda left: compare.compare_versions(blobs, left)
         )
 
@@ -98,7 +98,7 @@ async def compare_images(
         )
 
     def load_flipped_images() -> ComparedImagePage:
-        return compared_tasks.compare_without_deleted_tasks(
+        return compared_tasks.retry_comparison_without_deleted_tasks(
             db, actor, pair, flips.task, list_image_flips
         )
 

@@ -16,7 +16,7 @@ from core.admission.admission import AdmissionLimits
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
-from core.edits.listing import read_former_names
+from core.edits.listing import read_former_class_names
 from core.errors import ArchiveHeldOutOnly, Invalid, InvalidRecipe
 from core.ingest.inspect import inspect_archive
 from core.ingest.layout import BatchReadingSettings
@@ -105,7 +105,7 @@ class BatchSubmissionRequest:
         )
         # Few models have any, so that usually no statement is sent.
         if has_former_names:
-            self.former_names.update(read_former_names(*about))
+            self.former_names.update(read_former_class_names(*about))
 
     async def build_submission(
         self,

@@ -60,7 +60,7 @@ def register_joint_method() -> Iterator[None]:
     if JointTraining.name in registry.METHODS:
         yield
         return
-    registry.register(JointTraining)
+    registry.register_method(JointTraining)
     try:
         yield
     finally:

@@ -143,7 +143,7 @@ def _build_outcome(
         else []
     )
     figures: dict[str, float | None] = {
-        "acc": stages.compute_task_mean(last),
+        "acc": stages.compute_mean_task_accuracy(last),
         "last": stages.compute_primary_accuracy(last),
         "average_incremental": average_defined_values(stages.list_accuracies_by_stage()),
         "bwt": stages.compute_backward_transfer(),

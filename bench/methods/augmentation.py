@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from core.learning.data.augment import Augmentation, draw_epoch_random_numbers
-from core.learning.data.augment import _shift_by_pixel_lookup as moved_by_pixel
+from core.learning.data.augment import _shift_images_by_pixel_lookup as moved_by_pixel
 
 SIZES = ((28, 1), (32, 3), (64, 3), (96, 3), (224, 3))
 IMAGES = 256

@@ -24,7 +24,7 @@ from bench.methods.optimizer_step import measure_work_seconds
 from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.fisher import draw_rademacher_cotangents
-from core.learning.curvature.layers import list_layer_names
+from core.learning.curvature.layers import list_layers_owning_parameters
 from core.learning.methods.squared_loss import compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -45,7 +45,7 @@ class LinearisationCostSubject:
         move_network_to_device(self.network, device)
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
-            for p in (*self.network.displacement.parameters(), self.network.get_head_rows()):
+            for p in (*self.network.displacement.parameters(), self.network.get_own_head_rows()):
                 p.copy_(torch.randn(p.shape, generator=generator) * 0.01)
         self.device = device
         self.x = torch.randn(batch, 3, size, size, generator=generator).to(device)
@@ -79,7 +79,9 @@ class LinearisationCostSubject:
     def estimate_curvature(self, kind: Kind) -> CurvatureEstimator:
         """Estimate the network's curvature from the images, and return the estimator."""
         backbone = self.network.backbone
-        layers = list_layer_names(backbone, [name for name, _ in backbone.named_parameters()])
+        layers = list_layers_owning_parameters(
+            backbone, [name for name, _ in backbone.named_parameters()]
+        )
         found = CurvatureEstimator(
             backbone, self.network.compute_frozen_logits, dict.fromkeys(layers, kind)
         )
@@ -196,14 +198,14 @@ def render_size_table(subject: LinearisationCostSubject) -> list[str]:
         "displacement": _sum_tensor_bytes(subject.psi),
     }
     found |= {
-        f"curvature, {kind}": sum(b.nbytes for b in e.build_blocks().values())
+        f"curvature, {kind}": sum(b.nbytes for b in e.build_curvature_blocks().values())
         for kind, e in blocks.items()
     }
     for share in (0.51, 0.26):  # of the largest factor: packed triangles, then in bfloat16
         limit = int(
             share * max(max(t.nbytes for t in e.to_tensors().values()) for e in blocks.values())
         )
-        packed = sum(b.nbytes for b in blocks["tkfac"].build_blocks(limit).values())
+        packed = sum(b.nbytes for b in blocks["tkfac"].build_curvature_blocks(limit).values())
         found[f"tkfac with max_factor_bytes {limit}"] = packed
     return ["MB stored: " + ", ".join(f"{name} {size / 1e6:.2f}" for name, size in found.items())]
 
@@ -216,7 +218,8 @@ def render_seconds_table(subject: LinearisationCostSubject, rounds: int) -> list
     """Render a table of the median seconds of each pass, relative to the plain network."""
     network = subject.network
     curvature = {
-        kind: LayerCurvatures(subject.estimate_curvature(kind).build_blocks()) for kind in KINDS
+        kind: LayerCurvatures(subject.estimate_curvature(kind).build_curvature_blocks())
+        for kind in KINDS
     }
     moved = {name: p.detach() for name, p in network.displacement.named_parameters()}
     ways: dict[str, Callable[[], object]] = {

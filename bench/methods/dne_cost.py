@@ -25,8 +25,8 @@ from torch.nn import functional
 
 from bench.methods.optimizer_step import measure_work_seconds
 from core.learning.networks import HeadSpec, ImageSpec, build_backbone_on_meta_device, build_network
-from core.learning.networks.dne.network import ExpandedNetwork
-from core.learning.networks.dne.packed import PackedExperts, is_packing_faster
+from core.learning.networks.dne.network import DneNetwork
+from core.learning.networks.dne.packed import PackedExperts, is_expert_packing_faster
 from core.learning.networks.dne.task_attention import TaskAttention
 from core.learning.networks.growing import (
     BlockwiseClassifier,
@@ -51,11 +51,11 @@ def count_parameters_by_formula(heads: int, sources: int) -> int:
 
 def build_random_expert_chain(
     tasks: int, heads: int
-) -> tuple[ExpandedNetwork, list[BlockwiseClassifier]]:
+) -> tuple[DneNetwork, list[BlockwiseClassifier]]:
     """Build a chain of DNE experts with random weights, and a classifier for every version."""
     first = [str(c) for c in range(50)]
     plain = build_network({"name": "dne"}, ImageSpec(32, 3), "class", HeadSpec(tuple(first)))
-    network = ExpandedNetwork(plain)
+    network = DneNetwork(plain)
     classifiers = [copy.deepcopy(network.head)]
     for task in range(2, tasks + 1):
         network.set_size_of_next_expert(heads)
@@ -77,13 +77,13 @@ def compute_naive_attention(attention: TaskAttention, z: Tensor, x: Tensor) -> T
 class DneTrainingStep:
     """A training step of DNE's newest expert, with and without shared computation."""
 
-    def __init__(self, network: ExpandedNetwork, before: BlockwiseClassifier, x: Tensor) -> None:
+    def __init__(self, network: DneNetwork, before: BlockwiseClassifier, x: Tensor) -> None:
         self.network, self.x = network, x
         self.y = torch.arange(len(x), device=x.device) % len(network.classes)
         self.before = before
         with use_training_precision(x.device):
             self.packed = network.pack_older_experts()
-        moving = network.list_trainable_names(5)
+        moving = network.list_trainable_parameter_names(5)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in moving)
         self.previous = copy.deepcopy(network).requires_grad_(False)
@@ -98,7 +98,9 @@ class DneTrainingStep:
         """Run a DNE training step in which student and teacher share the pass through older
         experts.
         """
-        old = self.compute_older_features(self.packed if is_packing_faster(self.x.device) else None)
+        old = self.compute_older_features(
+            self.packed if is_expert_packing_faster(self.x.device) else None
+        )
         with use_training_precision(self.x.device):
             newest = self.network.compute_newest_features(old, self.x)
             with torch.no_grad():
@@ -187,7 +189,7 @@ def main() -> None:
         )
 
 
-def _make_answer_calls(network: ExpandedNetwork, classifiers: list[BlockwiseClassifier], x: Tensor):  # type: ignore[no-untyped-def]
+def _make_answer_calls(network: DneNetwork, classifiers: list[BlockwiseClassifier], x: Tensor):  # type: ignore[no-untyped-def]
     def answer_with_classifiers(known: list[BlockwiseClassifier]) -> None:
         with torch.inference_mode(), use_training_precision(x.device):
             network.compute_logits_of_several_versions(x, known)

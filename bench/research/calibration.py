@@ -40,10 +40,10 @@ from core.learning.analytic.sums import FeatureSums
 from core.learning.evaluation.calibration.error import (
     build_precision_curve,
     compute_calibration_error,
-    measure_calibration,
+    measure_version_calibration,
 )
 from core.learning.evaluation.calibration.held_out import HeldOutLogits
-from core.learning.evaluation.calibration.temperature import fit_temperature
+from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
 from core.statistics.sureness import choose_confidence_threshold
 
 SPLITS, SIX, SMALL, UNKNOWN, NOISE = 100, 6, 2, 4, 100
@@ -62,7 +62,7 @@ class HeldOutPredictions:
 
     @property
     def fitted_temperature(self) -> float:
-        return fit_temperature(self.logits, self.targets)
+        return fit_softmax_temperature(self.logits, self.targets)
 
     def compute_answer_probabilities(self, temperature: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the probability of each prediction, and whether it is correct."""
@@ -123,7 +123,7 @@ def print_calibration_errors(streams: dict[str, HeldOutPredictions]) -> None:
         "stream | images | accuracy | temperature | error before | error after"
     )
     for name, said in streams.items():
-        after = measure_calibration(
+        after = measure_version_calibration(
             HeldOutLogits(said.logits.float(), said.targets), said.fitted_temperature
         )
         assert after is not None, "50 images are held out"

@@ -34,7 +34,7 @@ from core.learning.analytic.linear import (
 )
 from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import ImageSpec, build_backbone
-from core.learning.networks.backbones.timm_names import find_pretrained_weights
+from core.learning.networks.backbones.timm_names import find_timm_weights_properties
 from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors, save_tensors
 from core.packaged import imagenet_base, packaged_base
@@ -196,7 +196,7 @@ def read_backbones(cache: Path) -> dict[str, PreparedBackbone]:
     draw = torch.Generator()
     small = build_backbone(packaged.architecture, ImageSpec(32, 3), draw)
     small.load_state_dict(load(packaged_base.load_base_weights(3)))
-    known = find_pretrained_weights(imagenet_base.MODEL)
+    known = find_timm_weights_properties(imagenet_base.MODEL)
     large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
     large.load_state_dict(convert_imagenet_checkpoint(cache))
     return {
@@ -264,8 +264,8 @@ def fit_ridge(
     if balanced:
         strength = balance.RidgeLeaveOneOut(
             sums, widen_features(h).double(), labels
-        ).choose_strength(balance.balance_class_sums(sums))
-        weight = ridge.solve_ridge_regression(balance.balance_class_sums(sums), strength)
+        ).choose_strength(balance.weigh_classes_equally_in_sums(sums))
+        weight = ridge.solve_ridge_regression(balance.weigh_classes_equally_in_sums(sums), strength)
     else:
         _, weight = ridge.choose_ridge_strength(sums)
     return lambda features: widen_features(features).double() @ weight
@@ -275,7 +275,7 @@ def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit a discriminant-analysis head: one Gaussian per class with a common covariance."""
     sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
-    linear = discriminant.solve_discriminant(
+    linear = discriminant.solve_linear_discriminant_analysis(
         sums,
         share=discriminant.DiscriminantLeaveOneOut(sums, h.double(), labels).choose_shrinkage(),
     )
@@ -324,7 +324,7 @@ def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | N
     sums.add_examples(append_column_of_ones(h), labels)
     strength = balance.RidgeLeaveOneOut(
         sums, append_column_of_ones(h).double(), labels
-    ).choose_strength(balance.balance_class_sums(sums))
+    ).choose_strength(balance.weigh_classes_equally_in_sums(sums))
     share = discriminant.DiscriminantLeaveOneOut(plain, h.double(), labels).choose_shrinkage()
     scores = {
         "lda": discriminant.DiscriminantLeaveOneOut(plain, h.double(), labels).compute_scores(

@@ -42,11 +42,14 @@ from core.learning.networks import HeadSpec, ImageSpec, build_uninitialised_netw
 from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import SUSPECTS
 from core.learning.reports.shift import (
-    LabelledSample,
-    compare_image_samples,
+    LabelledImageSample,
     measure_channel_statistics,
+    run_shift_tests_on_samples,
 )
-from core.learning.reports.suspects import estimate_label_probabilities, find_suspect_labels
+from core.learning.reports.suspects import (
+    estimate_label_probabilities,
+    find_images_with_suspect_labels,
+)
 from core.packaged import packaged_base
 from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
@@ -136,9 +139,9 @@ def measure_label_findings(cifar: list[Data], cleanlab: Path | None, folder: Pat
         rows = [_measure_planted_labels(h, right, seed, cleanlab, folder) for seed in range(SEEDS)]
         mean = np.mean([row[:6] for row in rows], axis=0)
         others = f"{mean[4]:.2f} | {mean[5]:.2f}" if cleanlab else "– | –"
-        clean = len(find_suspect_labels(h, torch.from_numpy(right), torch.Generator()).rows) / len(
-            right
-        )
+        clean = len(
+            find_images_with_suspect_labels(h, torch.from_numpy(right), torch.Generator()).rows
+        ) / len(right)
         print(
             f"| {name} | {len(right):,} | {mean[2]:.2f} | {mean[0]:.2f} | {mean[1]:.2f} | "
             f"{clean:.1%} | {others} |",
@@ -267,7 +270,7 @@ def _measure_planted_labels(
     given[flipped] = (given[flipped] + generator.integers(1, classes, len(flipped))) % classes
     wrong = given != right
     label = torch.from_numpy(given)
-    accused = find_suspect_labels(h, label, torch.Generator()).rows.numpy()
+    accused = find_images_with_suspect_labels(h, label, torch.Generator()).rows.numpy()
     p = estimate_label_probabilities(h, label).numpy()
     seen = float((p.argmax(1) == right).mean())
     others = (
@@ -296,16 +299,18 @@ def _find_issues_by_cleanlab(
 
 
 def _compute_p_value(
-    one: LabelledSample, other: LabelledSample, side: int, generator: torch.Generator
+    one: LabelledImageSample, other: LabelledImageSample, side: int, generator: torch.Generator
 ) -> float:
     order = torch.randperm(len(one.features), generator=generator)
     sides = ((one, order[:side]), (other, order[side : 2 * side]))
-    first, second = (LabelledSample(of.features[rows], of.light[rows], []) for of, rows in sides)
-    return compare_image_samples(first, second, generator).p
+    first, second = (
+        LabelledImageSample(of.features[rows], of.light[rows], []) for of, rows in sides
+    )
+    return run_shift_tests_on_samples(first, second, generator).p
 
 
-def _measure_images(images: Images) -> LabelledSample:
-    return LabelledSample(
+def _measure_images(images: Images) -> LabelledImageSample:
+    return LabelledImageSample(
         _compute_image_features(images), measure_channel_statistics(torch.from_numpy(images)), []
     )
 

@@ -55,7 +55,7 @@ from core.learning.methods.dlcft_memory import CurvatureMemory
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
-from core.learning.state import StateSection, load_tensors
+from core.learning.state import MethodStateSection, load_tensors
 from core.recipe.resolve import resolve_recipe
 from worker.attempts.child import MALLOC
 
@@ -283,10 +283,10 @@ def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> LossFo
     """Read the loss forecast of an update and its terms from the files of two versions."""
     if "forecast" not in result:
         return None
-    section = StateSection()
+    section = MethodStateSection()
     old, new = _load_part_tensors(parent["parts"]), _load_part_tensors(parts)
     kept = _load_part_tensors([part for part in parent["parts"] if part["type"] == "curvature"])
-    section.load_content(
+    section.replace_content(
         kept, parent["manifest"]["method"]["state"]["curvature"], torch.device("cpu")
     )
     memory = CurvatureMemory(section)

@@ -41,7 +41,7 @@ from bench.experiment.program import run_main_and_exit
 from bench.experiment.runs import ExperimentResultStore
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.der_net import DerNetwork
-from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.dne.network import DneNetwork
 
 Json = dict[str, Any]
 ORDER = (
@@ -153,7 +153,7 @@ def count_prediction_operations(method: str, architecture: Json, tasks: int, cla
     names = tuple(map(str, range(classes)))
     network = build_network(architecture, ImageSpec(32, 3), "class", HeadSpec(names))
     if method.startswith("dne-"):
-        network = ExpandedNetwork(network, [int(method.removeprefix("dne-"))] * (tasks - 1))
+        network = DneNetwork(network, [int(method.removeprefix("dne-"))] * (tasks - 1))
     elif method == "der-net":
         network = DerNetwork(network, [1] * (tasks - 1))
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

@@ -45,9 +45,9 @@ from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import ImageSpec, build_uninitialised_network
 from core.learning.networks.network import HeadSpec
 from core.learning.precision import InputNormaliser, move_network_to_device
-from core.lineage.checks import CHECKS, NEW_GATE, check_version_losses
+from core.lineage.checks import CHECKS, NEW_GATE, check_losses_against_gate_limits
 from core.packaged import imagenet_base, packaged_base
-from core.statistics.flips import compute_one_sided_mcnemar
+from core.statistics.flips import compute_one_sided_mcnemar_p
 from core.statistics.power import compute_loss_detection_probability
 
 LOSS = 0.10
@@ -235,7 +235,7 @@ def _fit_ridge_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> t
 
 
 def _fit_lda_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    head = discriminant.solve_discriminant(
+    head = discriminant.solve_linear_discriminant_analysis(
         _accumulate_feature_sums(h, labels, classes).drop_last_feature()
     )
     return lambda features: head(features[:, :-1]), "lda"
@@ -400,7 +400,7 @@ def _judge_losses_by_gate(
     nothing = {"against": 1, **counts, "classes": [], "pictures": []}
     missing: GateComparison = {**nothing, "missing": "not compared"}  # type: ignore[typeddict-item]
     drifts = sorted(
-        drifts, key=lambda one: compute_one_sided_mcnemar(one["negative"], one["positive"])
+        drifts, key=lambda one: compute_one_sided_mcnemar_p(one["negative"], one["positive"])
     )
     drifted: GateDriftComparison = {
         **missing,
@@ -419,7 +419,7 @@ def _judge_losses_by_gate(
         "known": missing,
         "visible": {"images": 0, "loss": None, "more": None, "then": None},
     }
-    return check_version_losses(gate, losses, "")
+    return check_losses_against_gate_limits(gate, losses, "")
 
 
 def _print_stream_losses(

@@ -33,7 +33,7 @@ from bench.research.new_user import encode_photo_as_jpeg
 from core.contract.manifest import PER_TASK, REST
 from core.ingest.images import decode_image
 from core.learning.catalogue import build_recipe_catalogue
-from core.learning.data.known_features import FeatureCachingInputs
+from core.learning.data.known_features import KnownFeatureInputs
 from core.learning.methods.method import Method
 from core.learning.methods.registry import METHODS
 from core.learning.networks import Network
@@ -43,7 +43,7 @@ from core.learning.training.control import NoControlRequests
 from core.learning.training.job import LearningJob
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.resolve import resolve_recipe
-from core.recipe.start import build_new_recipe
+from core.recipe.start import build_recipe_of_new_model
 
 Json = dict[str, Any]
 FEW, BULK = 6, 120
@@ -214,7 +214,9 @@ class BatchLearner:
             else packaged_base.load_base_description().architecture
         )
         known = build_recipe_catalogue()
-        self._recipe = resolve_recipe(known, "class", build_new_recipe(known, patch, name)).recipe
+        self._recipe = resolve_recipe(
+            known, "class", build_recipe_of_new_model(known, patch, name)
+        ).recipe
         self._normalise = prepared.inputs.normalise
         self._model = {
             "architecture": architecture,
@@ -227,7 +229,7 @@ class BatchLearner:
         if not self._weights.exists():
             save_tensors(dict(prepared.network.state_dict()), self._weights)
         self._decoded: dict[bytes, Tensor] = {}
-        self._known = FeatureCachingInputs(self._normalise, 3, torch.device("cpu"))
+        self._known = KnownFeatureInputs(self._normalise, 3, torch.device("cpu"))
         self._features = cache / f"{base}-{stream.name}.features.safetensors"
         self._computed: dict[str, Tensor] = (
             load_tensors(self._features) if self._features.exists() else {}

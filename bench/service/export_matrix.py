@@ -27,7 +27,7 @@ from core.learning.methods import registry
 from core.learning.networks import get_architectures
 from core.learning.networks.backbones.timm_names import RECOMMENDED
 from core.learning.networks.der_net import DerNetwork
-from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.dne.network import DneNetwork
 
 PROJECTION = 1000
 """Of the analytic method's random features, its default."""
@@ -87,7 +87,7 @@ WAYS = {
         lambda architecture, size: build_experts_case(DerNetwork, architecture, size),
     ),
     "dne": PredictionWay(
-        "dne", lambda architecture, size: build_experts_case(ExpandedNetwork, architecture, size)
+        "dne", lambda architecture, size: build_experts_case(DneNetwork, architecture, size)
     ),
 }
 """Name → way."""

@@ -21,7 +21,7 @@ from core.learning.analytic.linear import (
     project_to_random_features,
 )
 from core.learning.analytic.sums import FeatureSums
-from core.learning.evaluation.calibration.temperature import fit_temperature
+from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
 from core.learning.export.answers import ProbabilityModule
 from core.learning.methods import registry
 from core.learning.methods.analytic import COSINE_TEMPERATURE
@@ -84,7 +84,7 @@ def build_method_with_state(
     """Build a method with the state that its predictions need."""
     kind = registry.get_method(name)
     made = kind(kind.Hyper.model_validate(hyper), MethodState())
-    made.state.load_content(state or {}, {}, torch.device("cpu"))
+    made.state.replace_content(state or {}, {}, torch.device("cpu"))
     return made
 
 
@@ -148,12 +148,12 @@ def _solve_classifier(
     sums = FeatureSums.make_empty_sums(columns.shape[1], len(CLASSES))
     sums.add_examples(columns, labels)
     if head == "lda":
-        return discriminant.solve_discriminant(sums), {}
+        return discriminant.solve_linear_discriminant_analysis(sums), {}
     if head == "ncm":
         means = functional.normalize(discriminant.compute_class_means(sums)) / COSINE_TEMPERATURE
         return LinearWeights(means, means.new_zeros(len(means))), {}
     strength, weight = ridge.choose_ridge_strength(sums)
-    cool = fit_temperature(
+    cool = fit_softmax_temperature(
         ridge.compute_left_out_scores(sums, strength, weight, columns.double(), labels), labels
     )
     weight, told = weight.T / cool, {"ridge": {"strength": strength, "temperature": cool}}

@@ -39,7 +39,7 @@ from core.files.safetensors_header import (
 from core.ids import new_id
 from core.lineage import words
 from core.recipe.architecture import complete_architecture as complete
-from core.recipe.base_images import BaseImageSettings, read_base_images
+from core.recipe.base_images import BaseImageSettings, get_base_image_settings
 from core.recipe.images import ModelImageSettings, resolve_image_settings
 from core.requests import idempotency
 from core.requests.actor import Actor
@@ -113,7 +113,9 @@ def parse_architecture(
             fields=[{"field": "config.size", "message": "not that of image_size"}],
         )
     asked_image: ImageRequest = {"size": size or config.size or 0, "channels": channels or 0}
-    images = read_base_images(resolve_image_settings(catalogue, requested, asked_image), config)
+    images = get_base_image_settings(
+        resolve_image_settings(catalogue, requested, asked_image), config
+    )
     # A base belongs to no scenario, and the check needs one.
     return complete(catalogue, "class", requested, images.image), images
 

@@ -154,7 +154,7 @@ def add_version_zero_or_fetch_job(
     references.lock_blob_references_against_deletion(session)
     stored = session.get(FetchedWeights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
-        part, origin = version_zero.build_weights_part(weights, stored)
+        part, origin = version_zero.build_pretrained_weights_part(weights, stored)
         start = version_zero.VersionZeroWeights(
             [part], origin, version_zero.find_pixel_statistics_of_weights(weights, model)
         )

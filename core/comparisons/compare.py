@@ -13,11 +13,11 @@ import numpy as np
 from pydantic import JsonValue
 
 from core.comparisons.compared_tasks import (
+    ComparedTaskPredictions,
     ComparedVersionPair,
-    LabelVocabulary,
-    TaskPredictions,
+    SharedLabelNumbering,
     VersionToCompare,
-    read_predictions,
+    iterate_predictions_of_both_versions,
 )
 from core.contract.document import JsonObject
 from core.contract.responses.versions import compare as answers
@@ -38,7 +38,7 @@ from core.database.measurements import NAMES
 from core.errors import Invalid
 from core.requests.pages import decode_cursor, encode_cursor
 from core.statistics import flips
-from core.statistics.flips import FlipStatistics
+from core.statistics.flips import PredictionFlipStatistics
 from core.storage import Blobs
 
 # A response has two matrices, whose sizes grow with the square of this number.
@@ -57,11 +57,11 @@ def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
     Raises:
         StoreCorrupt: a file is missing or damaged.
     """
-    words = LabelVocabulary(pair.scenario == "task")
-    total, tasks = FlipStatistics(), list[TaskFlips]()
-    by_class: dict[int, FlipStatistics] = {}
+    words = SharedLabelNumbering(pair.scenario == "task")
+    total, tasks = PredictionFlipStatistics(), list[TaskFlips]()
+    by_class: dict[int, PredictionFlipStatistics] = {}
     confused: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
-    for predictions in read_predictions(blobs, pair, words):
+    for predictions in iterate_predictions_of_both_versions(blobs, pair, words):
         a_correct, b_correct = (
             predictions.a == predictions.truth,
             predictions.b == predictions.truth,
@@ -72,7 +72,7 @@ def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
             {
                 "task": predictions.task.number,
                 "name": predictions.task.name,
-                **flips_to_json(task_flips),
+                **prediction_flip_statistics_to_json(task_flips),
             }
         )
         class_flips = flips.count_prediction_flips_by_group(
@@ -80,26 +80,30 @@ def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
         )
         # The counts have a row for every class so far, and most classes have no image in one task.
         for number in np.flatnonzero(class_flips.sum(1)).tolist():
-            by_class[number] = by_class.get(number, FlipStatistics()) + FlipStatistics(
-                *class_flips[number].tolist()
-            )
+            by_class[number] = by_class.get(
+                number, PredictionFlipStatistics()
+            ) + PredictionFlipStatistics(*class_flips[number].tolist())
         for counter, predicted in zip(confused, (predictions.a, predictions.b), strict=True):
             counter.update(
                 _count_true_and_predicted_labels(predictions.truth, predicted, len(words.names))
             )
-    classes = _list_flips_by_class(words, by_class)
+    classes = _list_prediction_flips_by_class(words, by_class)
     return {
         "model": pair.model,
-        "a": _version_to_json(pair.a),
-        "b": _version_to_json(pair.b),
-        "totals": flips_to_json(total),
+        "a": _compared_version_to_json(pair.a),
+        "b": _compared_version_to_json(pair.b),
+        "totals": prediction_flip_statistics_to_json(total),
         "tasks": tasks,
         "classes": classes[:MAX_CLASSES],
         "classes_total": len(classes),
-        "confusion": _build_confusion_matrices(words, *confused),
+        "confusion": _build_compared_confusion_matrices(words, *confused),
         "pairs": _list_changed_confusions(words, *confused),
-        "recipe": list_differing_values(_recipe_to_json(pair.a), _recipe_to_json(pair.b)),
-        "manifest": list_differing_values(_manifest_to_json(pair.a), _manifest_to_json(pair.b)),
+        "recipe": list_differing_json_values(
+            _version_recipe_to_json(pair.a), _version_recipe_to_json(pair.b)
+        ),
+        "manifest": list_differing_json_values(
+            _manifest_without_identity_to_json(pair.a), _manifest_without_identity_to_json(pair.b)
+        ),
         "left_out": pair.left_out,
     }
 
@@ -130,10 +134,10 @@ def list_compared_images(
         raise Invalid(
             f"No task that both versions answer has a class {label[:100]!r}.", fields=unknown
         )
-    words, total = LabelVocabulary(pair.scenario == "task"), 0
+    words, total = SharedLabelNumbering(pair.scenario == "task"), 0
     items: list[ComparedImage] = []
     more = False
-    for predictions in read_predictions(blobs, pair, words):
+    for predictions in iterate_predictions_of_both_versions(blobs, pair, words):
         rows = _find_compared_image_rows(predictions, kind, label, words)
         total += len(rows)
         for row in rows.tolist():
@@ -143,7 +147,7 @@ def list_compared_images(
                 # Only this task ends here: `total` counts the images of all tasks.
                 more = True
                 break
-            items.append(_build_compared_image(pair, predictions, row, words))
+            items.append(_build_compared_image_response(pair, predictions, row, words))
     last = items[-1] if more else None
     return {
         "items": items,
@@ -152,7 +156,7 @@ def list_compared_images(
     }
 
 
-def list_differing_values(
+def list_differing_json_values(
     a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str = ""
 ) -> list[Difference]:
     """Return the values that differ between two objects, sorted by path.
@@ -164,26 +168,26 @@ def list_differing_values(
     for name in sorted({*a, *b}):
         old, new, path = a.get(name), b.get(name), f"{way}{name}"
         if isinstance(old, dict) and isinstance(new, dict):
-            changes += list_differing_values(old, new, f"{path}.")
+            changes += list_differing_json_values(old, new, f"{path}.")
         elif old != new:
             changes.append({"path": path, "a": old, "b": new})
     return changes
 
 
-def flips_to_json(counts: FlipStatistics) -> answers.Flips:
+def prediction_flip_statistics_to_json(counts: PredictionFlipStatistics) -> answers.Flips:
     """Return counts of changed predictions with the negative flip rate, its interval and McNemar's
     p value.
     """
     interval = flips.compute_wilson_interval(counts.negative, counts.n)
     return {
-        **_flip_counts_to_json(counts),
+        **_prediction_flip_counts_to_json(counts),
         "nfr": counts.negative_flip_rate,
         "nfr_interval": None if interval is None else list(interval),
-        "mcnemar_p": flips.compute_mcnemar_p(counts.negative, counts.positive),
+        "mcnemar_p": flips.compute_two_sided_mcnemar_p(counts.negative, counts.positive),
     }
 
 
-def _flip_counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
+def _prediction_flip_counts_to_json(counts: PredictionFlipStatistics) -> answers.FlipCounts:
     """Convert counts of prediction changes between two versions to JSON, without derived
     statistics.
     """
@@ -197,8 +201,8 @@ def _flip_counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
     }
 
 
-def _list_flips_by_class(
-    words: LabelVocabulary, by_class: Mapping[int, FlipStatistics]
+def _list_prediction_flips_by_class(
+    words: SharedLabelNumbering, by_class: Mapping[int, PredictionFlipStatistics]
 ) -> list[ClassFlips]:
     """Return counts of prediction changes between two versions for each class, largest net loss
     first.
@@ -216,7 +220,7 @@ def _list_flips_by_class(
         {
             "label": words.names[number][1],
             "task": words.names[number][0],
-            **_flip_counts_to_json(by_class[number]),
+            **_prediction_flip_counts_to_json(by_class[number]),
         }
         for number in sorted(by_class, key=get_sort_key_of_class_flips)
     ]
@@ -234,8 +238,8 @@ def _count_true_and_predicted_labels(
     }
 
 
-def _build_confusion_matrices(
-    words: LabelVocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
+def _build_compared_confusion_matrices(
+    words: SharedLabelNumbering, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> Confusion | None:
     """Return the confusion matrices of two versions, or None for too many classes or several tasks."""
     numbers = sorted(
@@ -262,7 +266,7 @@ def _build_confusion_matrices(
 
 
 def _list_changed_confusions(
-    words: LabelVocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
+    words: SharedLabelNumbering, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> list[ConfusedPair]:
     """Return the (true class, wrong prediction) pairs whose image counts differ most between two
     versions.
@@ -289,7 +293,10 @@ def _list_changed_confusions(
 
 
 def _find_compared_image_rows(
-    predictions: TaskPredictions, kind: FlipKind, label: str | None, words: LabelVocabulary
+    predictions: ComparedTaskPredictions,
+    kind: FlipKind,
+    label: str | None,
+    words: SharedLabelNumbering,
 ) -> np.ndarray:
     """Return the numbers of the images that match a filter on how two versions' predictions differ,
     ascending.
@@ -308,8 +315,11 @@ def _find_compared_image_rows(
     return np.flatnonzero(selected)
 
 
-def _build_compared_image(
-    pair: ComparedVersionPair, predictions: TaskPredictions, row: int, words: LabelVocabulary
+def _build_compared_image_response(
+    pair: ComparedVersionPair,
+    predictions: ComparedTaskPredictions,
+    row: int,
+    words: SharedLabelNumbering,
 ) -> ComparedImage:
     def build_compared_prediction(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
         """Build a response entry with one version's prediction of an image: label, probability and
@@ -348,14 +358,14 @@ def _parse_image_cursor(cursor: str | None) -> tuple[int, int]:
     return int(task), int(row)
 
 
-def _version_to_json(side: VersionToCompare) -> ComparedVersion:
+def _compared_version_to_json(side: VersionToCompare) -> ComparedVersion:
     return {"version": side.number, "parent": side.parent, "task": side.task, "status": side.status}
 
 
-def _recipe_to_json(side: VersionToCompare) -> JsonObject:
+def _version_recipe_to_json(side: VersionToCompare) -> JsonObject:
     return side.manifest.recipe.to_json() if side.manifest.recipe is not None else {}
 
 
-def _manifest_to_json(side: VersionToCompare) -> JsonObject:
+def _manifest_without_identity_to_json(side: VersionToCompare) -> JsonObject:
     manifest = side.manifest.to_json()
     return {name: value for name, value in manifest.items() if name not in _IDENTITY}

@@ -91,7 +91,7 @@ class ComparedVersionPair:
 
 
 @dataclass(frozen=True)
-class TaskPredictions:
+class ComparedTaskPredictions:
     """True labels and both versions' predicted labels for the images of a task.
 
     Attributes:
@@ -109,7 +109,7 @@ class TaskPredictions:
     p_b: npt.NDArray[np.float16]
 
 
-class LabelVocabulary:
+class SharedLabelNumbering:
     """A mapping from class labels to consecutive numbers, shared by the versions in a comparison.
 
     Each task has its own numbers where a label means a different class in each task (`apart`).
@@ -153,9 +153,11 @@ def load_version_pair_to_compare(
         owner = find_model(session, actor, model)
         require_classification_model(owner, "Comparisons image by image")
         sides = [
-            _describe_compared_version(find_version(session, owner, version)) for version in (a, b)
+            _make_version_to_compare(find_version(session, owner, version)) for version in (a, b)
         ]
-        cells = [_find_prediction_digests(session, owner, side.number, task) for side in sides]
+        cells = [
+            _find_stored_prediction_digests(session, owner, side.number, task) for side in sides
+        ]
         # The requested task too, so that a refusal can say why it is not compared.
         numbers = set(cells[0]) | set(cells[1]) | ({task} if task is not None else set())
         query = select(Task).where(Task.model_id == owner.id, Task.number.in_(numbers))
@@ -168,7 +170,7 @@ def load_version_pair_to_compare(
             raise _make_missing_predictions_error(owner, missing)
         if task is not None and not compared:
             raise PredictionsMissing(
-                left_out[0]["detail"], extra={"missing": _list_missing_predictions(left_out)}
+                left_out[0]["detail"], extra={"missing": _list_missing_prediction_cells(left_out)}
             )
         keys = [
             Blobs.make_blob_key(digest)
@@ -184,7 +186,7 @@ def load_version_pair_to_compare(
         )
 
 
-def compare_without_deleted_tasks(
+def retry_comparison_without_deleted_tasks(
     db: Database,
     actor: Actor,
     pair: ComparedVersionPair,
@@ -212,9 +214,9 @@ def compare_without_deleted_tasks(
             pair = remaining
 
 
-def read_predictions(
-    blobs: Blobs, pair: ComparedVersionPair, words: LabelVocabulary
-) -> Iterator[TaskPredictions]:
+def iterate_predictions_of_both_versions(
+    blobs: Blobs, pair: ComparedVersionPair, words: SharedLabelNumbering
+) -> Iterator[ComparedTaskPredictions]:
     """Yield the stored predictions of both versions for one task after another.
 
     Raises:
@@ -241,7 +243,7 @@ def read_predictions(
                 f"has {len(truth)}.",
                 extra={"object": Blobs.make_blob_key(task.a if len(a) != len(truth) else task.b)},
             )
-        yield TaskPredictions(task, truth, a, b, p_a, p_b)
+        yield ComparedTaskPredictions(task, truth, a, b, p_a, p_b)
 
 
 def _read_stored_predictions(
@@ -274,11 +276,11 @@ def _list_output_row_classes(
     return list(side.manifest.classes or pair.classes)
 
 
-def _describe_compared_version(row: Version) -> VersionToCompare:
+def _make_version_to_compare(row: Version) -> VersionToCompare:
     return VersionToCompare(row.number, row.parent, row.task_number, row.status, row.manifest)
 
 
-def _find_prediction_digests(
+def _find_stored_prediction_digests(
     session: Session, model: Model, version: int, task: int | None
 ) -> dict[int, str | None]:
     """Return task → digest of a version's stored predictions, for all tasks on which it was
@@ -401,11 +403,11 @@ def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> Pr
     ]
     more = f" The same holds for {len(left_out) - 1} more tasks." if len(left_out) > 1 else ""
     return PredictionsMissing(
-        " ".join(texts) + more, extra={"missing": _list_missing_predictions(left_out)}
+        " ".join(texts) + more, extra={"missing": _list_missing_prediction_cells(left_out)}
     )
 
 
-def _list_missing_predictions(left_out: list[LeftOut]) -> list[dict[str, int]]:
+def _list_missing_prediction_cells(left_out: list[LeftOut]) -> list[dict[str, int]]:
     cells = [
         {"version": version, "task": one["task"]} for one in left_out for version in one["versions"]
     ]

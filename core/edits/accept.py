@@ -173,7 +173,7 @@ def accept_edit(
         return response, False
 
 
-def read_tasks_taught_first(
+def read_tasks_with_taught_first(
     session: Session, model: Model, manifest: Manifest
 ) -> dict[int, TaughtTask]:
     """Read a model's tasks by number; those that a given version was taught come first, in
@@ -208,7 +208,7 @@ def _check_requested_edit(
         raise WrongState("The model was not taught anything yet, so there is nothing to edit.")
     if model.problem is not None:
         raise Invalid(f"Models of the problem {model.problem} cannot be edited.")
-    tasks = read_tasks_taught_first(session, model, head.manifest)
+    tasks = read_tasks_with_taught_first(session, model, head.manifest)
     taught = {number: tasks[number] for number in list_taught_tasks(head.manifest)}
     head_classes = list(model.classes or head.manifest.classes or [])
     changes = check_operations(operations, model.scenario, tasks, head_classes)
@@ -226,7 +226,7 @@ def _check_requested_edit(
     way, again = _choose_edit_strategy(session, model, head, changes, list(taught), edited)
     # A patch learns no task again, so it may leave a task without any class.
     if way == "patch":
-        changes = changes.drop_tasks_without_classes(taught)
+        changes = changes.exclude_tasks_left_without_classes(taught)
     else:
         for number in edited:
             if changes.leaves_task_without_images(taught[number]):
@@ -275,7 +275,7 @@ def _choose_edit_strategy(
     gone = _list_tasks_without_images(session, model, again)
     if not gone:
         return "relearn", again
-    if changes.is_only_renaming(head.manifest.classes or []):
+    if changes.is_only_renaming_classes(head.manifest.classes or []):
         return "rename", []
     if changes.changes_only_classes:
         return "patch", []

@@ -60,7 +60,7 @@ class EditChanges:
             if number in edited or task.classes & self.classes.keys()
         ]
 
-    def is_only_renaming(self, known: Sequence[str]) -> bool:
+    def is_only_renaming_classes(self, known: Sequence[str]) -> bool:
         """Return True if an edit renames classes and changes nothing else.
 
         Args:
@@ -74,7 +74,7 @@ class EditChanges:
         """Return True if the edit changes only whole classes, and no single image or task."""
         return not (self.images or self.dropped)
 
-    def list_renames(self, known: Sequence[str]) -> dict[str, str]:
+    def list_class_renames_without_merges(self, known: Sequence[str]) -> dict[str, str]:
         """Return former name → new name of the classes that the edit renames without merging
         them.
         """
@@ -85,7 +85,7 @@ class EditChanges:
             if new is not None and len(sources.get(new, [])) == 1
         }
 
-    def drop_tasks_without_classes(self, tasks: Mapping[int, TaughtTask]) -> "EditChanges":
+    def exclude_tasks_left_without_classes(self, tasks: Mapping[int, TaughtTask]) -> "EditChanges":
         """Return the edit's changes without tasks that would have no class left."""
         empty = {
             number
@@ -160,7 +160,7 @@ def check_operations(
             "Correct the batch and send it again: it becomes a task with a head of its own, which "
             "predictions name by ?task=."
         )
-    classes = _check_class_operations(operations, scenario, known)
+    classes = _check_and_map_class_operations(operations, scenario, known)
     images: dict[tuple[int, Split], ImageEdits] = {}
     dropped: set[int] = set()
     for place, operation in enumerate(operations):
@@ -189,7 +189,7 @@ def check_operations(
     return EditChanges(classes, images, frozenset(dropped))
 
 
-def _check_class_operations(
+def _check_and_map_class_operations(
     operations: Sequence[Operation], scenario: str, known: Sequence[str]
 ) -> dict[str, str | None]:
     """Map each class that an edit renames, merges or drops to its new name; None for a dropped
@@ -230,7 +230,7 @@ def _check_class_operations(
                 )
             record_class_change(place, source, to)
         elif operation.merge is not None:
-            for name in _list_merged_classes(operation.merge, place):
+            for name in _list_classes_merged_into_target(operation.merge, place):
                 record_class_change(place, name, operation.merge.into)
         elif operation.drop is not None:
             record_class_change(place, operation.drop.class_, None)
@@ -243,7 +243,7 @@ def _check_class_operations(
     return changed
 
 
-def _list_merged_classes(merge: MergeClasses, place: int) -> list[str]:
+def _list_classes_merged_into_target(merge: MergeClasses, place: int) -> list[str]:
     names = list(dict.fromkeys(merge.from_))
     if len(names) != len(merge.from_):
         raise _make_operation_error("A merge names a class twice.", place)

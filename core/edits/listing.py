@@ -146,7 +146,7 @@ def remove_class_alias(db: Database, actor: Actor, model: str, name: str) -> Non
         record_audit_entry(session, actor, entry, db.now(session))
 
 
-def read_former_names(db: Database, actor: Actor, model: str) -> dict[str, str | None]:
+def read_former_class_names(db: Database, actor: Actor, model: str) -> dict[str, str | None]:
     """Read a model's mapping from former class names to present ones; None for a dropped class.
 
     Raises:

@@ -31,13 +31,13 @@ Number = Annotated[int, Field(ge=1, lt=2**31)]
 Row = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class _StrictModel(BaseModel):
+class _StrictRequestBody(BaseModel):
     """Base model of immutable request bodies that refuse unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class Relabel(_StrictModel):
+class Relabel(_StrictRequestBody):
     """Edit operation: give one image of a task another label, known or new."""
 
     task: Number
@@ -46,7 +46,7 @@ class Relabel(_StrictModel):
     label: Label
 
 
-class Remove(_StrictModel):
+class Remove(_StrictRequestBody):
     """Edit operation: remove images from training and held-out data by index, task or path.
 
     Attributes:
@@ -71,27 +71,27 @@ class Remove(_StrictModel):
         return self
 
 
-class Rename(_StrictModel):
+class Rename(_StrictRequestBody):
     """Edit operation: give a class another name."""
 
     from_: Label = Field(alias="from")
     to: Label
 
 
-class MergeClasses(_StrictModel):
+class MergeClasses(_StrictRequestBody):
     """Edit operation: merge classes into one; `into` may be one of them or new."""
 
     from_: Annotated[list[Label], Field(min_length=1, max_length=1000)] = Field(alias="from")
     into: Label
 
 
-class Drop(_StrictModel):
+class Drop(_StrictRequestBody):
     """Edit operation: drop a class and its images from the model."""
 
     class_: Label = Field(alias="class")
 
 
-class Operation(_StrictModel):
+class Operation(_StrictRequestBody):
     """One operation of an edit request: exactly one of its fields is set."""
 
     relabel: Relabel | None = None

@@ -27,8 +27,8 @@ from core.database.tables import (
     VersionTaskResult,
 )
 from core.edits.listing import forget_class_aliases
-from core.edits.reports import EditReportChanges, update_report_after_edit
-from core.edits.texts import remove_image_paths
+from core.edits.reports import EditChangesForDataReports, update_report_after_edit
+from core.edits.texts import redact_paths_of_deleted_images
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
 from core.lineage.standing import TaskStanding, set_task_standing
@@ -65,7 +65,7 @@ def list_digests_of_files_before_edit(result: EditResult) -> set[str]:
     return {digest for task in result.before for _, digest in _iterate_files_of_edited_task(task)}
 
 
-def apply_finished_edit(
+def store_finished_edit_outcome(
     session: Session, model: Model, job: Job, result: EditResult, number: int, now: float
 ) -> int:
     """Store the outcome of an edit job: write edited tasks, recount earlier results, mark the edit
@@ -89,16 +89,16 @@ def apply_finished_edit(
         task = _lock_task_row(session, model, before)
         size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_files_of_edited_task(after))
         if until is not None:
-            _retain_former_files(session, edit, task, before, after, until)
-        store_edited_task(task, after)
+            _retain_task_files_before_edit(session, edit, task, before, after, until)
+        store_edited_task_row(task, after)
         if not after.n_train and task.number not in result.taught:
-            _discard_edited_task(session, task, now)
+            _discard_task_emptied_by_edit(session, task, now)
     former = [
         _replace_matrix_cell_counts(session, model, cell, keep_answers=False)
         for cell in result.cells
     ]
-    reports = _update_task_reports(session, model, result)
-    remove_image_paths(session, model.id, result.removed_paths)
+    reports = _update_data_reports_after_edit(session, model, result)
+    redact_paths_of_deleted_images(session, model.id, result.removed_paths)
     _record_class_aliases(session, model, edit, result, now)
     edit.version, edit.undo_until = number, until
     # The line may have moved on since the edit was accepted; an undo returns to this version.
@@ -115,7 +115,7 @@ def apply_finished_edit(
     return size
 
 
-def store_edited_task(task: Task, edited: EditedTask) -> None:
+def store_edited_task_row(task: Task, edited: EditedTask) -> None:
     """Write an edited task's labels, image counts and file digests to its database row."""
     if task.held_out_sha256 != edited.held_out:
         # The features belong to the former images.
@@ -131,7 +131,7 @@ def store_edited_task(task: Task, edited: EditedTask) -> None:
     task.traces_bytes = edited.bytes.get("traces") if edited.traces is not None else None
 
 
-def _discard_edited_task(session: Session, task: Task, now: float) -> None:
+def _discard_task_emptied_by_edit(session: Session, task: Task, now: float) -> None:
     """Mark a task that an edit emptied as discarded, and its data as deleted."""
     remove_stored_predictions(session, task.model_id, task.number)
     set_task_standing(task, TaskStanding.DISCARDED, now)
@@ -141,11 +141,11 @@ def _discard_edited_task(session: Session, task: Task, now: float) -> None:
     task.content_sha256 = task.content_turn = None
 
 
-def _update_task_reports(
+def _update_data_reports_after_edit(
     session: Session, model: Model, result: EditResult
 ) -> list[TaskReportBeforeEdit]:
     """Update the data reports of all tasks that an edit concerns; return the former reports."""
-    changes = EditReportChanges(result.classes, result.removed_paths, result.reports)
+    changes = EditChangesForDataReports(result.classes, result.removed_paths, result.reports)
     former: list[TaskReportBeforeEdit] = []
     query = select(Task).where(Task.model_id == model.id)
     if not result.removed_paths:
@@ -161,7 +161,7 @@ def _update_task_reports(
     return former
 
 
-def restore_reports_before_edit(
+def restore_data_reports_before_edit(
     session: Session, model: Model, reports: list[TaskReportBeforeEdit]
 ) -> None:
     """Restore the data reports of tasks from an edit's journal, to undo the edit.
@@ -216,7 +216,7 @@ def _iterate_files_of_edited_task(task: EditedTask) -> Iterator[tuple[str, str]]
             yield kind, digest
 
 
-def _retain_former_files(
+def _retain_task_files_before_edit(
     session: Session, edit: Edit, task: Task, before: EditedTask, after: EditedTask, until: float
 ) -> None:
     """Keep the former data files of an edited task, so that the edit can be undone."""

@@ -19,7 +19,7 @@ _OF_IMAGES = ("duplicate_paths", "conflicts", "near_conflicts", "rejected", "ign
 
 
 @dataclass(frozen=True)
-class EditReportChanges:
+class EditChangesForDataReports:
     """Changes of an edit that affect data reports: class names, removed images, edited tasks.
 
     Attributes:
@@ -34,15 +34,17 @@ class EditReportChanges:
 
 
 def update_report_after_edit(
-    report: BatchReport, task: int, changes: EditReportChanges
+    report: BatchReport, task: int, changes: EditChangesForDataReports
 ) -> BatchReport:
     """Return a task's data report updated for an edit."""
-    edited = cast(BatchReport, _remove_image_entries(dict(report), set(changes.removed_paths)))
+    edited = cast(
+        BatchReport, _remove_report_entries_of_images(dict(report), set(changes.removed_paths))
+    )
     if "classes" in edited and changes.classes:
         names = edited["classes"]
         edited["classes"] = {
-            "new": _rename_classes(names["new"], changes.classes),
-            "known": _rename_classes(names["known"], changes.classes),
+            "new": _rename_and_drop_classes(names["new"], changes.classes),
+            "known": _rename_and_drop_classes(names["known"], changes.classes),
             "look_alike": [
                 one
                 for one in names["look_alike"]
@@ -59,23 +61,25 @@ def update_report_after_edit(
 
 
 def _update_data_report(
-    data: DataReport, changes: EditReportChanges, edited: TaskReportAfterEdit | None
+    data: DataReport, changes: EditChangesForDataReports, edited: TaskReportAfterEdit | None
 ) -> DataReport:
     found = cast(DataReport, dict(data))
     classes = changes.classes
     if edited is not None and "balance" in found:
-        found |= measure_class_balance(_recount_class_images(found["balance"], edited, classes))
+        found |= measure_class_balance(
+            _recount_report_images_by_class(found["balance"], edited, classes)
+        )
     if "suspects" in found:
-        suspects = [_update_suspect_image(one, classes, edited) for one in found["suspects"]]
+        suspects = [_update_suspect_image_entry(one, classes, edited) for one in found["suspects"]]
         found["suspects"] = [one for one in suspects if one is not None]
     if "would_say" in found:
-        found["would_say"] = _rename_labels(found["would_say"], classes)
+        found["would_say"] = _rename_report_entry_labels(found["would_say"], classes)
     if "mislabelled" in found:
-        found["mislabelled"] = _rename_labels(found["mislabelled"], classes)
+        found["mislabelled"] = _rename_report_entry_labels(found["mislabelled"], classes)
     return found
 
 
-def _recount_class_images(
+def _recount_report_images_by_class(
     balance: Mapping[str, ClassCount],
     edited: TaskReportAfterEdit,
     classes: Mapping[str, str | None],
@@ -101,7 +105,7 @@ def _recount_class_images(
     }
 
 
-def _update_suspect_image(
+def _update_suspect_image_entry(
     suspect: Suspect, classes: Mapping[str, str | None], edited: TaskReportAfterEdit | None
 ) -> Suspect | None:
     """Update a report's entry about a suspected wrong label after an edit; None if it no longer
@@ -120,7 +124,9 @@ def _update_suspect_image(
     return {**suspect, "index": index, "label": label, "suggested": suggested}
 
 
-def _rename_labels(entries: Sequence[Entry], classes: Mapping[str, str | None]) -> list[Entry]:
+def _rename_report_entry_labels(
+    entries: Sequence[Entry], classes: Mapping[str, str | None]
+) -> list[Entry]:
     """Rename the true and predicted classes in report entries; entries of dropped or merged classes
     go.
     """
@@ -133,12 +139,12 @@ def _rename_labels(entries: Sequence[Entry], classes: Mapping[str, str | None]) 
     return renamed
 
 
-def _rename_classes(names: Sequence[str], classes: Mapping[str, str | None]) -> list[str]:
+def _rename_and_drop_classes(names: Sequence[str], classes: Mapping[str, str | None]) -> list[str]:
     new = dict.fromkeys(classes.get(name, name) for name in names)
     return [name for name in new if name is not None]
 
 
-def _remove_image_entries(report: dict[str, Any], paths: set[str]) -> dict[str, Any]:
+def _remove_report_entries_of_images(report: dict[str, Any], paths: set[str]) -> dict[str, Any]:
     """Return a data report without entries that name one of these image paths."""
     if not paths:
         return report

@@ -93,7 +93,7 @@ def apply_edit_to_labels(
     return EditedLabels(labels, after)
 
 
-def read_labels(path: Path, names: Sequence[str]) -> list[str]:
+def read_dataset_labels(path: Path, names: Sequence[str]) -> list[str]:
     """Read the class name of each image in a dataset file."""
     _, numbers = open_dataset(path)
     return [names[number] for number in numbers.tolist()]
@@ -231,7 +231,9 @@ def write_feature_dataset(
     return dataset, features
 
 
-def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | None]) -> None:
+def write_tensors_with_selected_classes(
+    source: Path, target: Path, former: Sequence[int | None]
+) -> None:
     """Write a copy of a tensor file with its class rows selected and reordered.
 
     Args:

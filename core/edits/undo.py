@@ -48,7 +48,7 @@ def undo_edit(
         for before in edit.journal.before:
             _restore_task_before_edit(session, row, edit, before)
         record.restore_matrix_cells_before_edit(session, row, edit.journal.cells)
-        record.restore_reports_before_edit(session, row, edit.journal.reports)
+        record.restore_data_reports_before_edit(session, row, edit.journal.reports)
         session.execute(
             delete(ClassAlias).where(ClassAlias.model_id == row.id, ClassAlias.edit == edit.number)
         )
@@ -62,7 +62,7 @@ def undo_edit(
         session.flush()
         return (
             listing.build_edit_response(session, edit),
-            lineage.find_waiting_job(session, row),
+            lineage.find_runnable_queued_job(session, row),
         )
 
 
@@ -127,7 +127,7 @@ def _restore_task_before_edit(
         )
         if former in kept or former == present
     }
-    record.store_edited_task(
+    record.store_edited_task_row(
         task,
         before.model_copy(
             update={name: files.get(name) for name in ("train", "held_out", "traces")}

@@ -18,7 +18,7 @@ MAX_PATH = 100
 """Maximum number of characters of a path; its end is kept, since that is the most specific."""
 
 
-def list_decoding_log_lines(made: IngestedBatch) -> list[Line]:
+def build_batch_decoding_log_lines(made: IngestedBatch) -> list[Line]:
     """Build log lines about a decoded batch: images to learn, rejected images, and warnings."""
     total = made.n_train + made.n_held_out + made.n_selection
     content = (
@@ -44,7 +44,7 @@ def list_log_lines_of_rejected_images(report: Mapping[str, Any]) -> list[Line]:
     log_lines: list[Line] = []
     count = int(report.get("rejected_count") or 0)
     if count:
-        examples = _format_rejected_examples(report.get("rejected") or [], count)
+        examples = _format_rejected_image_examples(report.get("rejected") or [], count)
         log_lines.append(("warning", f"{format_count(count, 'image')} rejected: {examples}."))
     if ignored := int(report.get("ignored") or 0):
         log_lines.append(
@@ -69,7 +69,7 @@ def log_batch_report(session: Session, job_id: str, report: Mapping[str, Any], n
         job_log.add_job_log_line(session, job_id, log_line, now)
 
 
-def _format_rejected_examples(rejected: Sequence[Mapping[str, Any]], count: int) -> str:
+def _format_rejected_image_examples(rejected: Sequence[Mapping[str, Any]], count: int) -> str:
     """Format the first few rejected images with their reasons."""
     named = [f"{str(each['path'])[-MAX_PATH:]} ({each['reason']})" for each in rejected[:EXAMPLES]]
     more = count - len(named)

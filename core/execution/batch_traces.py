@@ -32,7 +32,7 @@ TOGETHER = 200_000
 """Maximum number of images of earlier tasks compared with a batch at once."""
 
 
-class _EarlierTaskTraces(NamedTuple):
+class _EarlierTaskHashFile(NamedTuple):
     """An earlier task with the digest of its trace file (image hashes), and whether the lineage was
     taught it.
     """
@@ -70,12 +70,14 @@ def report_duplicates_of_earlier_tasks(
         )(row)
 
     def iterate_earlier_tasks(
-        tasks: Iterator[_EarlierTaskTraces],
+        tasks: Iterator[_EarlierTaskHashFile],
     ) -> Iterator[EarlierTaskFingerprints]:
         together, images = list[tuple[int, ImageFingerprints]](), 0
         for task in tasks:
             traces = (
-                None if task.traces_sha256 is None else _try_read_traces(blobs, task.traces_sha256)
+                None
+                if task.traces_sha256 is None
+                else _read_image_hashes_if_undamaged(blobs, task.traces_sha256)
             )
             if task.is_learned and model.scenario != "task":
                 if (
@@ -101,7 +103,7 @@ def report_duplicates_of_earlier_tasks(
                 contradictions, batch_traces, together, load_picture_of_earlier_task
             )
 
-    earlier = iterate_earlier_tasks(_iterate_traced_tasks(db, model.id, before))
+    earlier = iterate_earlier_tasks(_iterate_earlier_tasks_with_hashes(db, model.id, before))
     data = made.report["data"]
     if near:
         data = {
@@ -130,9 +132,9 @@ def report_duplicates_of_earlier_tasks(
     )
 
 
-def _iterate_traced_tasks(
+def _iterate_earlier_tasks_with_hashes(
     db: Database, model_id: str, before: int | None
-) -> Iterator[_EarlierTaskTraces]:
+) -> Iterator[_EarlierTaskHashFile]:
     """Yield earlier tasks that still have images or image hashes, the newest first."""
     has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
     query = select(Task).where(
@@ -147,7 +149,7 @@ def _iterate_traced_tasks(
             query.options(load_only(Task.number, Task.traces_sha256, Task.standing))
         )
         tasks = [
-            _EarlierTaskTraces(
+            _EarlierTaskHashFile(
                 task.number, task.traces_sha256, task.standing == TaskStanding.LEARNED
             )
             for task in rows
@@ -156,7 +158,7 @@ def _iterate_traced_tasks(
     yield from tasks
 
 
-def _try_read_traces(blobs: Blobs, sha256: str) -> ImageFingerprints | None:
+def _read_image_hashes_if_undamaged(blobs: Blobs, sha256: str) -> ImageFingerprints | None:
     """Read a task's trace file of image hashes; None if it is missing or damaged.
 
     Return None if they are gone or damaged, since the batch is learned all the same.

@@ -22,7 +22,7 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 @functools.cache
-def has_export_packages() -> bool:
+def has_onnx_export_packages() -> bool:
     """Return True if all Python packages for an ONNX export are installed, without importing
     them.
     """
@@ -31,7 +31,7 @@ def has_export_packages() -> bool:
 
 def record_worker_that_can_export(db: Database, worker: str) -> None:
     """Record in the database that this worker can run exports, if it has the packages."""
-    if has_export_packages():
+    if has_onnx_export_packages():
         with db.write() as session:
             exporters.record_exporting_worker(session, worker, db.now(session))
 

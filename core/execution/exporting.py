@@ -94,7 +94,7 @@ def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[in
     return [(number, sha256) for number, sha256 in session.execute(query) if sha256 is not None]
 
 
-def prepare_export(
+def prepare_export_process_inputs(
     db: Database, blobs: Blobs, settings: Settings, order: ExportRequest, folder: Path
 ) -> Path:
     """Fetch the input files of an export process, and write its spec.

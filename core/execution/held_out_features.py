@@ -38,7 +38,7 @@ class StoredHeldOutFeatures:
     path: Path
 
 
-def digest_feature_inputs(held_out: str, parts: Iterable[tuple[str, str]]) -> str:
+def digest_held_out_feature_inputs(held_out: str, parts: Iterable[tuple[str, str]]) -> str:
     """Compute a digest of everything that stored features of held-out images depend on.
 
     Args:
@@ -50,7 +50,7 @@ def digest_feature_inputs(held_out: str, parts: Iterable[tuple[str, str]]) -> st
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def store_result_features(
+def store_held_out_features_of_result(
     blobs: Blobs, result: ResultFolder[JobResult]
 ) -> dict[int, StoredHeldOutFeatures]:
     """Store the held-out features that a job result contains, by task."""
@@ -85,5 +85,5 @@ def record_held_out_feature_blobs(
         # Equal bytes are one blob, which counts once.
         size += 0 if task.features_sha256 == features.sha256 else features.bytes
         task.features_sha256, task.features_bytes = features.sha256, features.bytes
-        task.features_key = digest_feature_inputs(task.held_out_sha256, listed)
+        task.features_key = digest_held_out_feature_inputs(task.held_out_sha256, listed)
     return size

@@ -63,7 +63,7 @@ LOOKED_AT = 5
 """Newest jobs among which one of the same method is searched."""
 
 
-def estimate_seconds_of_phases(
+def estimate_job_phase_seconds(
     session: Session, job: Job, phase: str
 ) -> tuple[dict[str, float], bool]:
     """Estimate the seconds of each phase of a job in order, and return True if they were measured.
@@ -71,18 +71,18 @@ def estimate_seconds_of_phases(
     Args:
         phase: phase that the job begins with; earlier ones are left out.
     """
-    usual = CLOSED_FORM_S if _is_closed_form(job.recipe) else USUAL_S.get(job.kind, {})
+    usual = CLOSED_FORM_S if _learns_in_closed_form(job.recipe) else USUAL_S.get(job.kind, {})
     if phase not in usual:
         # Nothing is known about what comes before or after it, so it counts as the whole job.
         return {phase: 1.0}, False
     phases = list(usual)[list(usual).index(phase) :]
-    last = _read_comparable_job(session, job)
+    last = _read_newest_comparable_job(session, job)
     if last is None:
         return {name: usual[name] for name in phases}, False
     costs, recipe, images = last
-    by_images = _limit_speed_ratio(_count_task_images(session, job.task_id), images)
+    by_images = _compute_limited_speed_ratio(_count_task_images(session, job.task_id), images)
     ratios = dict.fromkeys(BY_IMAGES, by_images)
-    ratios["train"] = _limit_speed_ratio(
+    ratios["train"] = _compute_limited_speed_ratio(
         by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1))
     )
     expected = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
@@ -92,18 +92,18 @@ def estimate_seconds_of_phases(
     }, True
 
 
-def _is_closed_form(recipe: Mapping[str, Any]) -> bool:
+def _learns_in_closed_form(recipe: Mapping[str, Any]) -> bool:
     """Return True if a recipe learns in closed form, without optimizer steps."""
     method = recipe.get("method", {})
     return method.get("name") == "analytic" and not method.get("adapt")
 
 
-def _limit_speed_ratio(now: float, then: float) -> float:
+def _compute_limited_speed_ratio(now: float, then: float) -> float:
     """Return the ratio of two speeds, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
     return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
 
 
-def _read_comparable_job(
+def _read_newest_comparable_job(
     session: Session, job: Job
 ) -> tuple[Mapping[str, float], Mapping[str, Any], int] | None:
     """Read phase costs, recipe and image count of the newest comparable job that succeeded.

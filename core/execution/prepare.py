@@ -36,7 +36,7 @@ from core.database.session import Database
 from core.database.tables import Model, Part, Task, Version, VersionTaskResult
 from core.errors import Invalid, StoreCorrupt
 from core.execution import snapshots
-from core.execution.held_out_features import BACKBONE, digest_feature_inputs
+from core.execution.held_out_features import BACKBONE, digest_held_out_feature_inputs
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
 from core.execution.totals import digest_parts_included_in_feature_totals as make_totals_key
 from core.execution.totals import is_part_included_in_feature_totals
@@ -44,7 +44,11 @@ from core.ingest.answers import StoredTaskPredictions, decrypt_predictions
 from core.ingest.findings.traces import read_image_fingerprints
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers, read_class_numbers
+from core.lineage.class_numbers import (
+    AS_STORED,
+    AncestorClassNumberMaps,
+    read_ancestor_class_number_maps,
+)
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.sure import choose_threshold_for_promised_precision
 from core.recipe.catalogue import load_recipe_catalogue
@@ -63,7 +67,7 @@ class StoredPredictionsLocation:
     place: StoredTaskPredictions
 
 
-def write_job_inputs(
+def fetch_job_inputs_and_write_spec(
     db: Database, store: ObjectStorage, claim: JobClaim, settings: Settings, folder: Path
 ) -> Path:
     """Fetch a job's input files and write its spec `spec.json`; return the path.
@@ -98,9 +102,9 @@ def write_job_inputs(
             base.id: list_parts_of_version_itself(session, base),
             parent.id: list_parts_needed_to_continue(session, parent),
         }
-        numbers = read_class_numbers(session, parent)
+        numbers = read_ancestor_class_number_maps(session, parent)
         job_recipe, is_trial = job.recipe, job.choose is not None
-        totals = _find_totals_digest(
+        totals = _find_digest_of_feature_totals(
             model, parent, make_totals_key(parts[parent.id], numbers), job_recipe
         )
         erased_tasks = list_tasks_with_deleted_data(session, model.id)
@@ -135,7 +139,7 @@ def write_job_inputs(
         damage.refuse_damaged_model_objects(
             session, model.id, map(Blobs.make_blob_key, [task.train_sha256, *digests])
         )
-    recipe = fill_in_older_recipe(settings, model, job_recipe)
+    recipe = fill_in_missing_recipe_fields(settings, model, job_recipe)
     folder.mkdir(parents=True, exist_ok=True)
     # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
@@ -176,9 +180,9 @@ def write_job_inputs(
             base=fetch_version_parts(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
-            settled=_list_accepted_findings(report),
+            settled=_list_accepted_data_findings(report),
             sure_from=None if promise is None else promise["threshold"],
-            **(_fetch_selection_images(blobs, [*tasks, task]) if is_trial else {}),
+            **(_fetch_trial_selection_images(blobs, [*tasks, task]) if is_trial else {}),
             out=folder / "out",
             threads=settings.threads,
             device=settings.device if claim.device == "auto" else claim.device,
@@ -190,7 +194,9 @@ def write_job_inputs(
     return path
 
 
-def fill_in_older_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any]) -> Recipe:
+def fill_in_missing_recipe_fields(
+    settings: Settings, model: Model, recipe: Mapping[str, Any]
+) -> Recipe:
     """Fill in fields that a recipe stored by older code lacks with present defaults.
 
     Raises:
@@ -207,7 +213,7 @@ def fill_in_older_recipe(settings: Settings, model: Model, recipe: Mapping[str, 
     return Recipe.from_json(resolved.recipe)
 
 
-def _list_accepted_findings(report: BatchReport) -> list[FindingKind]:
+def _list_accepted_data_findings(report: BatchReport) -> list[FindingKind]:
     """Return the data findings that a user has accepted, so that they no longer hold the batch."""
     settled_kinds: set[FindingKind] = (
         {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
@@ -221,7 +227,9 @@ def list_tasks_with_deleted_data(session: Session, model_id: str) -> list[int]:
     return sorted(session.execute(query).scalars())
 
 
-def _find_totals_digest(model: Model, parent: Version, key: str, recipe: RecipeOut) -> str | None:
+def _find_digest_of_feature_totals(
+    model: Model, parent: Version, key: str, recipe: RecipeOut
+) -> str | None:
     """Return the digest of the parent's stored totals (feature sums over all tasks); None without
     any.
 
@@ -241,7 +249,7 @@ def _fetch_parent_parts(
     blobs: Blobs,
     parent: Version,
     parts: list[Part],
-    numbers: AncestorClassNumbers,
+    numbers: AncestorClassNumberMaps,
     totals: str | None,
 ) -> StartingVersion:
     """Fetch the parts of the parent version; feature sums of tasks are replaced by their totals."""
@@ -267,7 +275,7 @@ def fetch_version_parts(
     blobs: Blobs,
     version: Version,
     parts: list[Part],
-    numbers: AncestorClassNumbers = AS_STORED,
+    numbers: AncestorClassNumberMaps = AS_STORED,
 ) -> StartingVersion:
     """Fetch the parts of a version as local files.
 
@@ -292,7 +300,9 @@ def fetch_version_parts(
     )
 
 
-def _get_class_numbers_field_of_part(part: Part, numbers: AncestorClassNumbers) -> dict[str, Any]:
+def _get_class_numbers_field_of_part(
+    part: Part, numbers: AncestorClassNumberMaps
+) -> dict[str, Any]:
     """Return the spec field with the class number map that a part needs, if it needs one."""
     place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
     return {} if place is None else {"numbers": place}
@@ -300,7 +310,7 @@ def _get_class_numbers_field_of_part(part: Part, numbers: AncestorClassNumbers) 
 
 def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> TaskToLearn:
     """Fetch the data files of the task that a job learns."""
-    traces = _fetch_traces(blobs, task)
+    traces = _fetch_image_hash_file(blobs, task)
     return TaskToLearn(
         number=task.number,
         classes=sorted(task.classes),
@@ -311,7 +321,7 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
     )
 
 
-def _fetch_selection_images(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
+def _fetch_trial_selection_images(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
     """Fetch the images on which trials are compared; return them as fields of the trial's spec."""
     parts = {
         task.number: SelectionDataset(
@@ -339,7 +349,7 @@ def fetch_files_of_earlier_task(
         features=fetch_blob_if_undamaged(blobs, features)
         if is_kept and features is not None
         else None,
-        traces=_fetch_traces(blobs, task) if is_kept else None,
+        traces=_fetch_image_hash_file(blobs, task) if is_kept else None,
     )
 
 
@@ -351,7 +361,7 @@ def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, st
         for task in tasks
         if task.features_sha256 is not None
         and task.held_out_sha256 is not None
-        and task.features_key == digest_feature_inputs(task.held_out_sha256, backbone)
+        and task.features_key == digest_held_out_feature_inputs(task.held_out_sha256, backbone)
     }
 
 
@@ -420,7 +430,7 @@ def _fetch_held_out_dataset(blobs: Blobs, task: Task) -> Path | None:
     return blobs.fetch_verified_file(task.held_out_sha256)
 
 
-def _fetch_traces(blobs: Blobs, task: Task) -> Path | None:
+def _fetch_image_hash_file(blobs: Blobs, task: Task) -> Path | None:
     """Fetch a task's trace file of image hashes; None if it has none, or the file is damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None

@@ -77,10 +77,10 @@ def store_job_process_events(db: Database, claim: JobClaim, events: Sequence[Job
             if isinstance(event, AliveEvent):
                 continue
             if isinstance(event, DataReportEvent):
-                _store_image_findings(session, claim, event)
+                _store_findings_in_data_report(session, claim, event)
                 continue
             # A loss that diverges must still be reported.
-            content = _dump_event_content(event)
+            content = _event_to_finite_json(event)
             if isinstance(event, PhaseEvent | ProgressEvent):
                 newest = _update_progress_by_event(newest, type(event).from_json(content))
                 progress_data = content = newest.model_dump(
@@ -108,7 +108,7 @@ def store_job_process_events(db: Database, claim: JobClaim, events: Sequence[Job
         # The speed is that of training, even if another phase has begun already.
         speed = newest.images_per_s or before.images_per_s
         event_rows = [
-            _build_log_row(_format_epoch_line(row, speed))
+            _build_log_event_row(_format_epoch_line(row, speed))
             if isinstance(row, ProgressEvent)
             else row
             for row in rows
@@ -137,18 +137,22 @@ def _add_time_estimates_to_progress(
     newest = job_share.add_seconds_to_phase_costs(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None
-        expected, is_measured = job_share.estimate_seconds_of_phases(session, job, newest.phase)
+        expected, is_measured = job_share.estimate_job_phase_seconds(session, job, newest.phase)
         newest = newest.model_copy(update={"expected": expected, "is_measured": is_measured})
     return job_share.add_share_done_and_time_left(before, newest)
 
 
-def _store_image_findings(session: Session, claim: JobClaim, event: DataReportEvent) -> None:
+def _store_findings_in_data_report(
+    session: Session, claim: JobClaim, event: DataReportEvent
+) -> None:
     """Store a job's findings about images of its batch in the task's data report."""
     # Locked and read again: a person may accept a finding in the same report meanwhile.
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     task.report = {
         **task.report,
-        "data": cast(DataReport, replace_non_finite(event.dump_without_event_kind()["report"])),
+        "data": cast(
+            DataReport, replace_non_finite_in_json(event.dump_without_event_kind()["report"])
+        ),
     }
 
 
@@ -162,7 +166,7 @@ def _is_epoch_logged(event: ProgressEvent) -> bool:
     return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0
 
 
-def _build_log_row(line: job_log.Line) -> _EventRowColumns:
+def _build_log_event_row(line: job_log.Line) -> _EventRowColumns:
     return {"type": "log", "data": job_log.build_log_event_data(line)}
 
 
@@ -210,25 +214,25 @@ def _add_speed_and_time_left(before: JobProgress, newest: JobProgress, now: floa
     return newest.model_copy(update={"at": now, "images_per_s": rounded_speed, "eta_s": left})
 
 
-def _dump_event_content(event: JobEvent) -> JsonValue:
+def _event_to_finite_json(event: JobEvent) -> JsonValue:
     """Convert an event to JSON values, with None for NaN and infinities."""
     content = event.dump_without_event_kind()
     try:
         # The encoder is written in C: a version of many tasks reports hundreds of metrics.
         json.dumps(content, allow_nan=False)
     except ValueError:
-        return replace_non_finite(content)
+        return replace_non_finite_in_json(content)
     return content
 
 
-def replace_non_finite(value: JsonValue) -> JsonValue:
+def replace_non_finite_in_json(value: JsonValue) -> JsonValue:
     """Replace NaN and infinities in a JSON value by None, since JSON cannot express them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: replace_non_finite(item) for name, item in value.items()}
+        return {name: replace_non_finite_in_json(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [replace_non_finite(item) for item in value]
+        return [replace_non_finite_in_json(item) for item in value]
     return value
 
 
@@ -237,7 +241,7 @@ SLACK_S = 3600.0
 _LEASED, _TERMINAL = (frozenset(str(state) for state in states) for states in (LEASED, TERMINAL))
 
 
-def count_seconds_claimed_by_workers(
+def count_seconds_job_was_claimed(
     session: Session, job_id: str, now: float, most_s: float
 ) -> float:
     """Count the seconds in which workers held a job, from the times of its events.

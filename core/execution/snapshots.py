@@ -34,7 +34,7 @@ SNAPSHOT_FORMAT = 1
 _NAME = re.compile(r"[a-z0-9][a-zA-Z0-9._-]*")
 
 
-def build_snapshot_prefix(job_id: str) -> str:
+def build_snapshot_key_prefix(job_id: str) -> str:
     """Return the store key prefix of a job's snapshots."""
     return f"snapshots/{job_id}/"
 
@@ -84,7 +84,7 @@ def _digest_job_inputs(job: Job, **made_by: str | int) -> str:
 
 
 @contextmanager
-def delete_unregistered_uploads(
+def delete_uploads_if_job_taken_over(
     store: ObjectStorage, key: str, files: Collection[str]
 ) -> Iterator[None]:
     """Context manager that deletes uploaded files if another worker has taken over the job."""
@@ -96,7 +96,7 @@ def delete_unregistered_uploads(
         raise
 
 
-def register_snapshot(
+def upload_and_register_snapshot(
     db: Database, store: ObjectStorage, claim: JobClaim, path: Path, event: SnapshotEvent
 ) -> None:
     """Upload a complete snapshot of a job, register it, and delete the job's earlier snapshots.
@@ -111,11 +111,11 @@ def register_snapshot(
     with db.read() as session:
         # A new number each time: files of a registered snapshot are never overwritten.
         number = find_next_stored_state_number(session.get_one(Job, claim.job_id).snapshot, claim)
-    key = f"{build_snapshot_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
+    key = f"{build_snapshot_key_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = store_files_under_key_prefix(store, key, sorted(path.iterdir()))
     hit_failpoint("snapshot-stored")
     where = {"stage": event.stage, "epoch": event.epoch, "step": event.step}
-    with delete_unregistered_uploads(store, key, files), db.write() as session:
+    with delete_uploads_if_job_taken_over(store, key, files), db.write() as session:
         job = lock_claimed_job(session, claim)
         job.snapshot = StoredSnapshot(
             key=key,
@@ -130,7 +130,7 @@ def register_snapshot(
         job.resume_on = _choose_resume_device(job, claim)
         session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
     hit_failpoint("snapshot-registered")
-    delete_older_stored_states(store, build_snapshot_prefix(claim.job_id), claim.fence, number)
+    delete_older_stored_states(store, build_snapshot_key_prefix(claim.job_id), claim.fence, number)
 
 
 def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:

@@ -17,7 +17,7 @@ from core.contract.jobs.job_result import JobResult
 from core.contract.manifest import PER_TASK
 from core.database.tables import Model, Part
 from core.execution.result import ResultFolder
-from core.lineage.class_numbers import AncestorClassNumbers
+from core.lineage.class_numbers import AncestorClassNumberMaps
 from core.storage import Blobs
 
 
@@ -38,7 +38,7 @@ def is_part_included_in_feature_totals(part: Part) -> bool:
 
 
 def digest_parts_included_in_feature_totals(
-    parts: Iterable[Part], numbers: AncestorClassNumbers
+    parts: Iterable[Part], numbers: AncestorClassNumberMaps
 ) -> str:
     """Compute a digest of the parts that the stored feature sums over all tasks include.
 
@@ -69,7 +69,10 @@ def store_feature_totals_of_result(
 
 
 def record_feature_totals(
-    model: Model, stored: StoredFeatureTotals, parts: Iterable[Part], numbers: AncestorClassNumbers
+    model: Model,
+    stored: StoredFeatureTotals,
+    parts: Iterable[Part],
+    numbers: AncestorClassNumberMaps,
 ) -> int:
     """Record stored feature sums over all tasks in the model's row, in place of older ones.
 

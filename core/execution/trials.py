@@ -19,7 +19,7 @@ from core.database.session import Database
 from core.database.states import JobAction
 from core.database.tables import Job, Trial, TrialFile
 from core.execution import snapshots
-from core.execution.progress import count_seconds_claimed_by_workers
+from core.execution.progress import count_seconds_job_was_claimed
 from core.failpoints import hit_failpoint
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.retention import references, retention
@@ -27,7 +27,7 @@ from core.storage import Blobs, ObjectStorage
 from core.trials.rows import (
     TrialState,
     delete_trial_files,
-    find_best_trial,
+    find_best_trial_number,
     forget_trial_measurements,
     read_trials,
 )
@@ -73,7 +73,7 @@ class ClaimedJobTrials:
             if TrialState.WAITING not in first:
                 return None
             trial, now = first[TrialState.WAITING], self.db.now(session)
-            began_s = count_seconds_claimed_by_workers(session, job.id, now, self.max_job_s)
+            began_s = count_seconds_job_was_claimed(session, job.id, now, self.max_job_s)
             if TrialState.MEASURED in first and is_trial_time_used_up(job, began_s):
                 _skip_waiting_trials(session, job, trials, now)
                 return None
@@ -100,7 +100,7 @@ class ClaimedJobTrials:
             now = self.db.now(session)
             trial = session.get_one(Trial, (job.id, number))
             trial.state, trial.figures = str(TrialState.MEASURED), figures
-            used = count_seconds_claimed_by_workers(session, job.id, now, self.max_job_s)
+            used = count_seconds_job_was_claimed(session, job.id, now, self.max_job_s)
             trial.seconds = round(max(0.0, used - (trial.began_s or 0.0)), 3)
             session.add_all(
                 TrialFile(job_id=job.id, trial=number, name=name, sha256=sha256, bytes=size)
@@ -115,7 +115,7 @@ class ClaimedJobTrials:
             # At the end of the transaction, since it locks the owner's row.
             stored_bytes.add_stored_bytes(session, job.owner_id, size)
         hit_failpoint("trial-measured")
-        for info in list(self.store.list(snapshots.build_snapshot_prefix(self.claim.job_id))):
+        for info in list(self.store.list(snapshots.build_snapshot_key_prefix(self.claim.job_id))):
             self.store.delete(info.key)
 
     def choose_trial(self) -> int | None:
@@ -134,7 +134,7 @@ class ClaimedJobTrials:
                     job.choose_until = now + CHOOSE_S
                     change_job_state(session, job, JobAction.ASK, now)
                     return None
-                job.chosen_trial = find_best_trial(trials)
+                job.chosen_trial = find_best_trial_number(trials)
             chosen = next(each for each in trials if each.number == job.chosen_trial)
             _assign_trial_recipe(job, chosen)
             text = f"Trial {chosen.number} of {len(trials)} is chosen, and becomes the version."
@@ -158,13 +158,13 @@ class ClaimedJobTrials:
             shutil.copyfile(self.blobs.fetch_verified_file(sha256), path)
         return folder
 
-    def list_result_digests(self) -> list[str]:
+    def list_trial_result_digests(self) -> list[str]:
         """Return the digests of all stored result files of the job's trials."""
         with self.db.read() as session:
             query = select(TrialFile.sha256).where(TrialFile.job_id == self.claim.job_id)
             return sorted(set(session.scalars(query)))
 
-    def delete_unused_results(self, digests: list[str]) -> None:
+    def delete_unreferenced_trial_results(self, digests: list[str]) -> None:
         """Delete stored result files of trials that nothing refers to any more."""
         for start in range(0, len(digests), _LOOK_UP):
             retention.delete_unused_blobs(self.db, self.blobs, digests[start : start + _LOOK_UP])
@@ -174,7 +174,7 @@ _LOOK_UP = 200
 """Digests that one query looks up."""
 
 
-def has_trials(db: Database, claim: JobClaim) -> bool:
+def has_job_trials(db: Database, claim: JobClaim) -> bool:
     """Return True if a claimed job has trials (candidate recipes)."""
     with db.read() as session:
         return session.scalar(select(Job.choose).where(Job.id == claim.job_id)) is not None

@@ -86,7 +86,7 @@ def decode_archive_and_start_job(
         former_names = read_class_aliases(session, model.id)
     if task.archive_key is None:
         raise Rejected(f"The archive of task {task.number} is gone; send the batch again.")
-    archive = StoredArchive(
+    archive = StoredUploadArchive(
         task.archive_key,
         task.sha256,
         task.media_type,
@@ -95,8 +95,8 @@ def decode_archive_and_start_job(
         former_names,
     )
     begin = time.monotonic()
-    path = fetch_archive(db, store, model.id, archive, folder)
-    made = decode_batch(path, archive, model, settings, folder, monitor)
+    path = fetch_uploaded_archive(db, store, model.id, archive, folder)
+    made = decode_batch_within_limits(path, archive, model, settings, folder, monitor)
     blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     made = report_duplicates_of_earlier_tasks(
         db, blobs, model, task.number, made, near=policy != "off"
@@ -118,10 +118,10 @@ def decode_archive_and_start_job(
                 blobs.put_file(path)
         # The lock comes after the slow calls to the store, since heartbeats need this row.
         job = lock_claimed_job(session, claim)
-        task = _record_decoded_task(session, claim, made, digests)
+        task = _store_decoding_result_in_task(session, claim, made, digests)
         archive_key = task.archive_key
         now = db.now(session)
-        for log_line in batch_lines.list_decoding_log_lines(made):
+        for log_line in batch_lines.build_batch_decoding_log_lines(made):
             job_log.add_job_log_line(session, job.id, log_line, now)
         change_job_state(session, job, JobAction.START, now)
         # The owner's row is locked last, so the other rows are written before.
@@ -133,7 +133,7 @@ def decode_archive_and_start_job(
 
 
 @dataclass(frozen=True)
-class StoredArchive:
+class StoredUploadArchive:
     """A stored upload: its key, SHA-256, media type, and findings from its submission.
 
     Attributes:
@@ -150,9 +150,9 @@ class StoredArchive:
     fixed: list[str] | None = None
 
 
-def decode_batch(
+def decode_batch_within_limits(
     path: Path,
-    archive: StoredArchive,
+    archive: StoredUploadArchive,
     model: Model,
     settings: Settings,
     folder: Path,
@@ -161,7 +161,7 @@ def decode_batch(
     """Decode a model's uploaded batch within the ingest limits, and add the submission's findings.
 
     Args:
-        path: the archive as a local file, see `fetch_archive`.
+        path: the archive as a local file, see `fetch_uploaded_archive`.
         folder: receives the dataset files.
 
     Raises:
@@ -244,7 +244,7 @@ def delete_task_archive(
             task.archive_key = None
 
 
-def _record_decoded_task(
+def _store_decoding_result_in_task(
     session: Session, claim: JobClaim, made: IngestedBatch, digests: list[str]
 ) -> Task:
     """Write a decoded batch's result to the task's row; digests: of the training part, the held-out
@@ -281,8 +281,8 @@ def _record_decoded_task(
     return task
 
 
-def fetch_archive(
-    db: Database, store: ObjectStorage, model_id: str, archive: StoredArchive, folder: Path
+def fetch_uploaded_archive(
+    db: Database, store: ObjectStorage, model_id: str, archive: StoredUploadArchive, folder: Path
 ) -> Path:
     """Return the uploaded archive as a local file: the stored one itself, or a copy.
 

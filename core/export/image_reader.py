@@ -31,12 +31,12 @@ def build_image_reader_files(image: ImageSettings) -> dict[str, str]:
     # Sorted, since the order of entries changes the bytes of the download.
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}
     return {
-        f"{_get_module_name(name)}.py": _replace_relative_imports(text)
+        f"{_get_download_module_name(name)}.py": _replace_relative_imports(text)
         for name, text in files.items()
     }
 
 
-def _get_module_name(name: str) -> str:
+def _get_download_module_name(name: str) -> str:
     return MODULE if name == "__init__" else f"{MODULE}_{name}"
 
 
@@ -46,13 +46,17 @@ def _replace_relative_imports(text: str) -> str:
     # From the end, so that the line numbers before stay valid.
     for node in reversed(ast.parse(text).body):
         if isinstance(node, ast.ImportFrom) and node.level:
-            source_lines[node.lineno - 1 : node.end_lineno] = _rewrite_import(node)
+            source_lines[node.lineno - 1 : node.end_lineno] = _rewrite_relative_import(node)
     return "\n".join(source_lines) + "\n"
 
 
-def _rewrite_import(node: ast.ImportFrom) -> list[str]:
+def _rewrite_relative_import(node: ast.ImportFrom) -> list[str]:
     if node.module is None:
-        return [f"import {_get_module_name(alias.name)} as {alias.name}" for alias in node.names]
+        return [
+            f"import {_get_download_module_name(alias.name)} as {alias.name}"
+            for alias in node.names
+        ]
     return [
-        f"from {_get_module_name(node.module)} import {', '.join(alias.name for alias in node.names)}"
+        f"from {_get_download_module_name(node.module)} "
+        f"import {', '.join(alias.name for alias in node.names)}"
     ]

@@ -78,7 +78,7 @@ def render_onnx_readme(manifest: Manifest) -> str:
         "| --- | --- |",
         f"| input | `{INPUT}`: uint8, [batch, {image.channels}, {image.size}, {image.size}], any "
         "batch; values 0 to 255 |",
-        f"| output | {_describe_outputs(outputs, by_task)} |",
+        f"| output | {_describe_graph_outputs(outputs, by_task)} |",
         f"| operators | opset {OPSET} |",
         *_build_weights_origin_row(manifest.base),
         "",
@@ -91,7 +91,7 @@ def render_onnx_readme(manifest: Manifest) -> str:
         *_describe_prediction_code(image),
         "",
         "```python",
-        build_prediction_code(image).rstrip(),
+        build_onnx_prediction_code(image).rstrip(),
         "```",
         "",
     ]
@@ -100,7 +100,7 @@ def render_onnx_readme(manifest: Manifest) -> str:
     return "\n".join(readme_lines)
 
 
-def build_prediction_code(image: ImageSettings) -> str:
+def build_onnx_prediction_code(image: ImageSettings) -> str:
     """Build Python code for the ONNX model card that predicts the classes of an image file."""
     if get_image_decoding_version(image) != FIRST:
         text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
@@ -111,7 +111,9 @@ def build_prediction_code(image: ImageSettings) -> str:
     text = _CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
     mode = "RGB" if image.channels == 3 else "L"
     text = _replace_single_occurrence(
-        text, _NUMBERS, f'size, side, mode = {image.size}, {_compute_short_side(image)}, "{mode}"'
+        text,
+        _NUMBERS,
+        f'size, side, mode = {image.size}, {_compute_resized_short_side(image)}, "{mode}"',
     )
     if image.interpolation is not None:
         text = _replace_single_occurrence(
@@ -136,7 +138,7 @@ def _describe_prediction_code(image: ImageSettings) -> list[str]:
     ]
 
 
-def _compute_short_side(image: ImageSettings) -> int:
+def _compute_resized_short_side(image: ImageSettings) -> int:
     """Return the length of an image's shorter side after resizing, in pixels."""
     if image.crop is not None:
         # int() cuts off, and the quotient may lie just below a whole number.
@@ -144,7 +146,7 @@ def _compute_short_side(image: ImageSettings) -> int:
     return image.size if image.size <= 96 else round(image.size * 256 / 224)
 
 
-def _describe_outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
+def _describe_graph_outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
     """Describe the outputs of an exported graph for its model card."""
     if by_task:
         return "one for each task, " + ", ".join(

@@ -20,7 +20,7 @@ from core.database.session import Database
 from core.database.states import JobState
 from core.database.tables import Job, Model
 from core.errors import AnytimeUnavailable, StoreCorrupt, Unavailable
-from core.export.format import PartFile, VersionToExport
+from core.export.format import PartFileToExport, VersionToExport
 from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.ids import is_id
 from core.jobs.jobs import make_missing_job_error
@@ -172,7 +172,7 @@ def _build_best_state_download(
     # A random name, since other processes build in the same folder.
     stem = f"anytime-{secrets.token_hex(8)}"
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
-    parts: list[PartFile] = []
+    parts: list[PartFileToExport] = []
     try:
         _copy_best_state_file(store, state, _MANIFEST, copy)
         manifest = Manifest.from_json(json.loads(copy.read_text()))
@@ -180,7 +180,7 @@ def _build_best_state_download(
             if part.type in list_inference_part_types(manifest):
                 name = f"{part.name}.safetensors"
                 parts.append(
-                    PartFile(part.name, spool / f"{stem}-{part.name}", state.files[name][0])
+                    PartFileToExport(part.name, spool / f"{stem}-{part.name}", state.files[name][0])
                 )
                 _copy_best_state_file(store, state, name, parts[-1].path)
         SafetensorsZipFormat().write_download(target, VersionToExport(manifest, parts, catalogue))

@@ -117,7 +117,7 @@ def apply_job_action(db: Database, actor: Actor, job_id: str, action: JobAction)
         # A waiting job ends here; the end of a running one is recorded when its worker has stopped
         # it.
         if state is JobState.CANCELLED and before != JobState.CANCELLED:
-            lineage.update_task_standing_after_job(session, job, now)
+            lineage.update_standing_after_job_without_version(session, job, now)
         return build_job_response(session, job)
 
 

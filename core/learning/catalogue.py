@@ -25,7 +25,7 @@ from core.learning.data.augment import NAMES as AUGMENTS
 from core.learning.methods.method import Method
 from core.learning.methods.registry import METHODS
 from core.learning.networks import ArchitectureInfo, get_architectures
-from core.learning.networks.backbones.timm_names import RECOMMENDED, load_weights_table
+from core.learning.networks.backbones.timm_names import RECOMMENDED, load_timm_weights_table
 from core.learning.optimizers.build import DESCRIPTIONS
 from core.learning.problems.problem import Problem
 from core.learning.problems.registry import PROBLEMS
@@ -70,8 +70,8 @@ def build_recipe_catalogue() -> MethodCatalogue:
             for name, info in sorted(get_architectures().items())
         },
         "problems": {name: _describe_problem(problem) for name, problem in PROBLEMS.items()},
-        "pretrained": load_weights_table()["weights"],
-        "unusable": load_weights_table()["refused"],
+        "pretrained": load_timm_weights_table()["weights"],
+        "unusable": load_timm_weights_table()["refused"],
         "recommended": RECOMMENDED,
         "optimizers": DESCRIPTIONS,
         "augmentations": list(AUGMENTS),

@@ -58,13 +58,13 @@ class ClassMap:
         is_kept = bool((numbers != DROPPED).all())
         return is_kept and len(numbers.unique()) == len(numbers)  # type: ignore[no-untyped-call]
 
-    def average_rows(self, rows: Tensor) -> Tensor:
+    def average_rows_of_merged_classes(self, rows: Tensor) -> Tensor:
         """Average the rows of merged classes: [former classes, …] to [new classes, …].
 
         Stored rows may be those of an earlier head, which lacks the newest classes: a new class is
         then the mean of those that are there, and one without any has no row.
         """
-        present = self.list_sources(len(rows))
+        present = self.list_source_classes(len(rows))
         index = [number for numbers in present for number in numbers]
         sizes = [len(numbers) for numbers in present]
         counts = torch.tensor(sizes, dtype=torch.int64, device=rows.device)
@@ -73,7 +73,7 @@ class ClassMap:
         # A class of one source keeps its bits.
         return sums / counts.to(sums.dtype).reshape(-1, *[1] * (rows.dim() - 1))
 
-    def list_sources(self, former: int) -> list[list[int]]:
+    def list_source_classes(self, former: int) -> list[list[int]]:
         """List, for each new class, its source classes among the first `former`; leave out classes
         without any.
         """

@@ -50,7 +50,7 @@ class NumericsSettings:
         self.operations: list[str] = []
         self._device = device
 
-    def iterate_warnings(self) -> Iterator[str]:
+    def iterate_numerics_warnings(self) -> Iterator[str]:
         """Yield warnings for the user about the job's numerics, before it begins."""
         if self.format == "bfloat16" and self._device.type == "cpu" and not has_fast_bfloat16():
             yield (
@@ -60,7 +60,7 @@ class NumericsSettings:
                 "has them"
             )
 
-    def iterate_log_remarks(self) -> Iterator[str]:
+    def iterate_numerics_log_lines(self) -> Iterator[str]:
         """Yield log lines about the job's numerics where they differ from the default on a CPU."""
         if self.format == "bfloat16":
             yield (

@@ -178,6 +178,6 @@ class Recipe(StrictRecipeModel):
         """
         return "stratified" if self.balanced_batches else self.sampler
 
-    def get_hyper(self) -> dict[str, object]:
+    def get_hyper_parameters(self) -> dict[str, object]:
         """Return the hyper-parameters of the recipe's method, without its name."""
         return {name: value for name, value in self.method.items() if name != "name"}

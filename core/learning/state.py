@@ -24,7 +24,7 @@ TYPES = ("buffer", "curvature", "exemplars", STATISTICS, FEATURES, TOTALS, "proj
 _GENERATOR = "generator."
 
 
-class StateSection:
+class MethodStateSection:
     """Tensors, JSON values and random generators of one type of a method's state."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class StateSection:
         # A generator counts: its position is state even while the section has no tensor.
         return bool(self.tensors or self.json or self._generators)
 
-    def get_named_generator(self, name: str, seed: int) -> torch.Generator:
+    def get_random_generator(self, name: str, seed: int) -> torch.Generator:
         """Return the CPU random generator `name`, seeded on first use and continued from then
         on.
         """
@@ -52,7 +52,7 @@ class StateSection:
         self._generators.clear()
         self._host_copies.clear()
 
-    def copy_tensor_to_host(self, name: str) -> Tensor:
+    def get_tensor_on_cpu(self, name: str) -> Tensor:
         """Return the tensor `name` on the CPU: itself, or a cached copy that is renewed after a
         change.
 
@@ -66,12 +66,12 @@ class StateSection:
         # Stale after the tensor was replaced or changed in place.
         if of is not tensor or version != tensor._version:
             copy = tensor.cpu()
-            self.store_host_copy(name, copy)
+            self.cache_tensor_cpu_copy(name, copy)
         return copy
 
-    def store_host_copy(self, name: str, copy: Tensor) -> None:
+    def cache_tensor_cpu_copy(self, name: str, copy: Tensor) -> None:
         """Store `copy`, a CPU tensor with the values of the tensor `name`, for
-        `copy_tensor_to_host`.
+        `get_tensor_on_cpu`.
         """
         tensor = self.tensors[name]
         self._host_copies[name] = (tensor, tensor._version, copy)
@@ -84,7 +84,7 @@ class StateSection:
         out |= {_GENERATOR + name: g.get_state() for name, g in self._generators.items()}
         return out
 
-    def load_content(
+    def replace_content(
         self,
         tensors: Mapping[str, Tensor],
         json: Mapping[str, Any],
@@ -117,14 +117,14 @@ class MethodState:
     """
 
     def __init__(self) -> None:
-        self._sections: dict[str, StateSection] = {}
+        self._sections: dict[str, MethodStateSection] = {}
 
-    def __getitem__(self, kind: str) -> StateSection:
+    def __getitem__(self, kind: str) -> MethodStateSection:
         if kind not in TYPES:
             raise KeyError(f"unknown type of state {kind!r}: one of {', '.join(TYPES)}")
-        return self._sections.setdefault(kind, StateSection())
+        return self._sections.setdefault(kind, MethodStateSection())
 
-    def iterate_filled_sections(self) -> Iterator[tuple[str, StateSection]]:
+    def iterate_filled_sections(self) -> Iterator[tuple[str, MethodStateSection]]:
         """Yield the state sections with content, in the order of `TYPES`."""
         for kind in TYPES:
             if self._sections.get(kind):
@@ -149,7 +149,7 @@ class MethodState:
             if s.json and kind not in without
         }
 
-    def load_content(
+    def replace_content(
         self,
         parts: Mapping[str, Mapping[str, Tensor]],
         json: Mapping[str, Mapping[str, Any]],
@@ -162,7 +162,7 @@ class MethodState:
             # What is stored of single tasks is replaced and never changed in place. There may be
             # hundreds, of which a job only reads the sums.
             copy = kind not in PER_TASK
-            self[kind].load_content(parts.get(kind, {}), json.get(kind, {}), device, copy=copy)
+            self[kind].replace_content(parts.get(kind, {}), json.get(kind, {}), device, copy=copy)
 
 
 def group_tensors_by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
@@ -208,7 +208,7 @@ def sync_path_to_disk(path: Path) -> None:
         os.close(fd)
 
 
-def renumber_task_tensors(
+def renumber_classes_in_task_tensors(
     tensors: Mapping[str, Tensor], numbers: Sequence[int]
 ) -> dict[str, Tensor]:
     """Renumber the classes in the tensors of a part with one task's feature sums or features.

@@ -31,7 +31,7 @@ from core.lineage.features import (
     find_ancestor_with_intact_features,
     format_feature_accuracies,
 )
-from core.statistics.flips import compute_one_sided_mcnemar
+from core.statistics.flips import compute_one_sided_mcnemar_p
 from core.statistics.power import SIGNIFICANT
 from core.text.counts import format_count
 
@@ -79,7 +79,7 @@ class _GateCheckOutcome:
     text: str
 
 
-def check_version_losses(
+def check_losses_against_gate_limits(
     limits: GateLimits | GateOut,
     losses: GateComparisons | None,
     model_id: str,
@@ -101,7 +101,7 @@ def check_version_losses(
             continue
         # Judged by counts of its own, which exist even if no images were compared one by one.
         if name == "features_collapsed":
-            checks.append(_judge_feature_accuracy(features, limit))
+            checks.append(_check_feature_accuracy_against_ancestors(features, limit))
             continue
         check = (
             _build_unmeasured_check(name, limit, _BEFORE)
@@ -110,7 +110,7 @@ def check_version_losses(
         )
         # Held-out images share the batch's labels, so a wrong batch may pass its own measurement.
         if name == "learned_nothing" and doubt is not None:
-            check = _fail_check_for_doubted_labels(check, doubt)
+            check = _fail_learning_check_for_doubted_labels(check, doubt)
         if losses is not None and not check["passed"]:
             check["pictures"] = [
                 _add_image_path_to_lost_image(one, model_id)
@@ -120,14 +120,14 @@ def check_version_losses(
     return checks
 
 
-def _judge_forgetting(losses: GateComparisons, limit: float) -> GateCheck:
+def _check_forgetting_limit(losses: GateComparisons, limit: float) -> GateCheck:
     """Check forgetting: the net loss on earlier tasks, among classes that both versions know."""
     count = losses["forgotten"]
     if count["missing"] is not None:
         return _build_unmeasured_check("forgotten", limit, count["missing"])
     share, p = (
         _compute_net_share_of_lost_images(count),
-        compute_one_sided_mcnemar(count["negative"], count["positive"]),
+        compute_one_sided_mcnemar_p(count["negative"], count["positive"]),
     )
     # Both conditions: few images may lose a large share by chance, and among many images even a
     # tiny loss is significant.
@@ -145,7 +145,7 @@ def _judge_forgetting(losses: GateComparisons, limit: float) -> GateCheck:
     )
 
 
-def _judge_class_confusion(losses: GateComparisons, limit: float) -> GateCheck:
+def _check_confusion_with_new_classes(losses: GateComparisons, limit: float) -> GateCheck:
     """Check confusion: the share of earlier images that are predicted as a class new in this
     batch.
     """
@@ -154,7 +154,7 @@ def _judge_class_confusion(losses: GateComparisons, limit: float) -> GateCheck:
         return _build_unmeasured_check("confused", limit, count["missing"])
     share, p = (
         count["negative"] / count["images"],
-        compute_one_sided_mcnemar(count["negative"], count["positive"]),
+        compute_one_sided_mcnemar_p(count["negative"], count["positive"]),
     )
     text = (
         f"of {format_count(count['images'], 'held-out image')} of earlier tasks it calls "
@@ -205,7 +205,7 @@ def _check_for_lost_classes(losses: GateComparisons, limit: float) -> GateCheck:
     }
 
 
-def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
+def _check_drift_from_recent_best(losses: GateComparisons, limit: float) -> GateCheck:
     """Check drift: the net loss on each earlier task against the best of the recent versions."""
     count = losses["drifted"]
     if count["missing"] is not None:
@@ -218,7 +218,7 @@ def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
         one
         for one in count["tasks"]
         if shares[one["task"]] > limit
-        and compute_one_sided_mcnemar(one["negative"], one["positive"]) * count["compared"]
+        and compute_one_sided_mcnemar_p(one["negative"], one["positive"]) * count["compared"]
         < SIGNIFICANT
     ]
     first = max(drifted or count["tasks"], key=lambda one: shares[one["task"]])
@@ -232,7 +232,7 @@ def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
         text += f"; {format_count(len(drifted) - 1, 'more task')} drifted too"
     # The correction's factor may take the product above 1.
     p = min(
-        1.0, compute_one_sided_mcnemar(first["negative"], first["positive"]) * count["compared"]
+        1.0, compute_one_sided_mcnemar_p(first["negative"], first["positive"]) * count["compared"]
     )
     judged = _GateCheckOutcome(shares[first["task"]], p, bool(drifted), text)
     check = _build_measured_check("drifted", limit, count, judged)
@@ -243,7 +243,7 @@ def _judge_accuracy_drift(losses: GateComparisons, limit: float) -> GateCheck:
     }
 
 
-def _judge_accuracy_on_batch_classes(losses: GateComparisons, limit: float) -> GateCheck:
+def _check_learning_of_batch_classes(losses: GateComparisons, limit: float) -> GateCheck:
     """Check learning: accuracy on new classes, and net loss and accuracy on known classes of the
     batch.
 
@@ -251,7 +251,7 @@ def _judge_accuracy_on_batch_classes(losses: GateComparisons, limit: float) -> G
     then the batch's labels contradict what was learned.
     """
     new_counts, known_counts = losses["new"], losses["known"]
-    p_value = compute_one_sided_mcnemar(known_counts["negative"], known_counts["positive"])
+    p_value = compute_one_sided_mcnemar_p(known_counts["negative"], known_counts["positive"])
     is_worse = known_counts["missing"] is None and p_value < SIGNIFICANT
     has_new = new_counts["missing"] is None and new_counts["images"] >= LEAST_OF_NEW
     if not has_new and known_counts["missing"] is not None:
@@ -304,7 +304,7 @@ def _judge_accuracy_on_batch_classes(losses: GateComparisons, limit: float) -> G
     }
 
 
-def _fail_check_for_doubted_labels(check: GateCheck, doubt: str) -> GateCheck:
+def _fail_learning_check_for_doubted_labels(check: GateCheck, doubt: str) -> GateCheck:
     """Fail the learning check of the gate because most labels of the batch look wrong."""
     detail = doubt if check["passed"] else f"{check['detail']} {doubt}"
     failed: GateCheck = {**check, "passed": False, "detail": detail}
@@ -333,7 +333,9 @@ def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int,
     return right_now, (right, images) if is_known and is_enough else None
 
 
-def _judge_feature_accuracy(count: AncestorFeatureComparison | None, limit: float) -> GateCheck:
+def _check_feature_accuracy_against_ancestors(
+    count: AncestorFeatureComparison | None, limit: float
+) -> GateCheck:
     """Check the features: a linear discriminant's accuracy on them against that of ancestor
     versions.
     """
@@ -365,11 +367,11 @@ def _judge_feature_accuracy(count: AncestorFeatureComparison | None, limit: floa
 
 
 _JUDGES: Mapping[ImageCheck, _Judge] = {
-    "forgotten": _judge_forgetting,
-    "confused": _judge_class_confusion,
+    "forgotten": _check_forgetting_limit,
+    "confused": _check_confusion_with_new_classes,
     "class_lost": _check_for_lost_classes,
-    "drifted": _judge_accuracy_drift,
-    "learned_nothing": _judge_accuracy_on_batch_classes,
+    "drifted": _check_drift_from_recent_best,
+    "learned_nothing": _check_learning_of_batch_classes,
 }
 
 

@@ -18,7 +18,7 @@ GONE = -1
 
 
 @dataclass(frozen=True)
-class AncestorClassNumbers:
+class AncestorClassNumberMaps:
     """Maps from the class numbers in ancestors' stored parts to a version's present class numbers.
 
     Attributes:
@@ -38,11 +38,11 @@ class AncestorClassNumbers:
         return None if place is None else self.maps[place]
 
 
-AS_STORED = AncestorClassNumbers()
+AS_STORED = AncestorClassNumberMaps()
 """Of a version whose ancestors' parts have the present numbers."""
 
 
-def read_class_numbers(session: Session, version: Version) -> AncestorClassNumbers:
+def read_ancestor_class_number_maps(session: Session, version: Version) -> AncestorClassNumberMaps:
     """Read the maps from the class numbers in ancestors' parts to those of a version."""
     query = select(Version.number, Version.id, Version.parent, Version.class_numbers).where(
         Version.model_id == version.model_id, Version.number <= version.number
@@ -59,10 +59,10 @@ def read_class_numbers(session: Session, version: Version) -> AncestorClassNumbe
             by_version[key] = len(maps) - 1
         if changed is not None:
             maps.append(compose_class_maps(changed, maps[-1]) if maps else changed)
-    return AncestorClassNumbers(maps, by_version)
+    return AncestorClassNumberMaps(maps, by_version)
 
 
-def renumber_former_classes(sources: Sequence[Sequence[int]], former: int) -> list[int]:
+def map_former_to_new_numbers(sources: Sequence[Sequence[int]], former: int) -> list[int]:
     """Return the new number of each former class after a merge, drop or reorder.
 
     Args:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from core.contract.features import AncestorFeatureComparison
 from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.contract.losses import GateComparisons
-from core.lineage.checks import check_version_losses
+from core.lineage.checks import check_losses_against_gate_limits
 from core.lineage.coverage import MissingTasks
 from core.lineage.visible_losses import describe_detectable_losses
 
@@ -123,7 +123,7 @@ def judge_gate_metrics(
                 "images": production.images,
             }
         checks.append(check)
-    checks += check_version_losses(
+    checks += check_losses_against_gate_limits(
         gate, metrics.losses, place.model, metrics.features, metrics.doubt
     )
     lacking = place.lacking

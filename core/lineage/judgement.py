@@ -19,18 +19,18 @@ from core.lineage.gate import (
     judge_gate_metrics,
 )
 from core.lineage.labels import find_doubted_labels_finding
-from core.lineage.row import read_matrix_row
+from core.lineage.row import read_accuracy_matrix_row
 from core.lineage.sure import choose_threshold_for_promised_precision
 from core.statistics.matrix_row import compute_version_accuracy_figures
 
 
-def judge_version(session: Session, model: Model, version: Version) -> Verdict:
+def judge_version_by_gate(session: Session, model: Model, version: Version) -> Verdict:
     """Judge a version by the gate of its job, and return the verdict.
 
     A change of the model's gate affects only later tasks.
     """
     tasks = list_taught_tasks(version.manifest)
-    row = read_matrix_row(session, model.id, version.number)
+    row = read_accuracy_matrix_row(session, model.id, version.number)
     figures = compute_version_accuracy_figures(tasks, row, model.scenario)
     own_cell = row.get(version.task_number or 0)
     rise = read_forecast_loss_rise(session, model.id, version.number)
@@ -42,12 +42,12 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
         figures.acc,
         rise,
         comparison,
-        compute_confident_share(session, model, version.number),
-        read_losses_checked_by_gate(session, model.id, version.number),
+        compute_confidently_predicted_share(session, model, version.number),
+        read_prediction_changes_for_gate(session, model.id, version.number),
         read_feature_comparison(session, model.id, version.number),
         _read_doubted_labels_finding(session, job, version.task_number),
     )
-    limits = get_gate_limits(model, job)
+    limits = get_gate_limits_of_job(model, job)
     lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
     # An edit replaces the head that it began from, though it may continue an older version.
     replaces = job is not None and job.kind == JobKind.EDIT
@@ -56,7 +56,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     return judge_gate_metrics(limits or {}, metrics, place)
 
 
-def get_gate_limits(model: Model, job: Job | None) -> GateOut:
+def get_gate_limits_of_job(model: Model, job: Job | None) -> GateOut:
     """Return the gate limits for a job's version; fields that older rows lack are added."""
     # Jobs that were submitted before each had its own gate are judged by their model's.
     return model.gate if job is None or job.gate is None else job.gate
@@ -70,7 +70,7 @@ def read_production_comparison(
     return None if measurement is None else GateProductionComparison(**measurement.detail)
 
 
-def read_losses_checked_by_gate(
+def read_prediction_changes_for_gate(
     session: Session, model_id: str, version: int
 ) -> GateComparisons | None:
     """Read the stored prediction changes that the gate's checks need, if it has such checks."""
@@ -99,7 +99,9 @@ def _read_doubted_labels_finding(
     return find_doubted_labels_finding(session.scalar(task))
 
 
-def compute_confident_share(session: Session, model: Model, version: int) -> float | None:
+def compute_confidently_predicted_share(
+    session: Session, model: Model, version: int
+) -> float | None:
     """Compute the share of held-out images that a version predicts with confidence, in [0, 1].
 
     None if the model promises no precision, or nothing was measured.

@@ -19,7 +19,7 @@ from core.database.states import JobState
 from core.database.tables import Alias, AliasMove, AuditEntry, Job, Model, Task, Version
 from core.lineage import words
 from core.lineage.coverage import is_one_class_version, list_taught_tasks
-from core.lineage.judgement import judge_version
+from core.lineage.judgement import judge_version_by_gate
 from core.lineage.standing import ENDED, TaskStanding, read_open_task_states, set_task_standing
 
 PRODUCTION, LATEST = "production", "latest"
@@ -47,7 +47,7 @@ class AliasMoveOrigin:
 PUBLISH = AliasMoveOrigin("publish")
 
 
-def lock_model(session: Session, model_id: str) -> Model:
+def lock_model_row(session: Session, model_id: str) -> Model:
     """Lock the model's row until the transaction ends, and return it as it is now."""
     # The session may have read the row before, when another transaction was changing it.
     return session.get_one(Model, model_id, with_for_update=True, populate_existing=True)
@@ -123,7 +123,7 @@ def is_promotion_withheld_for_one_class(session: Session, model: Model, version:
     return has_none and version.number > 0 and is_one_class_version(version.manifest)
 
 
-def record_held_version(session: Session, model: Model, task: Task, now: float) -> None:
+def record_version_failed_gate(session: Session, model: Model, task: Task, now: float) -> None:
     """Record that a version failed its gate: stop the lineage at its task, or skip the task.
 
     A task that the lineage head was taught meanwhile remains learned, and a rolled-back one remains
@@ -161,7 +161,7 @@ def _extend_image_retention(model: Model, task: Task, now: float) -> None:
     task.train_until = until if task.train_until is None else max(task.train_until, until)
 
 
-def update_task_standing_after_job(session: Session, job: Job, now: float) -> None:
+def update_standing_after_job_without_version(session: Session, job: Job, now: float) -> None:
     """Update the standing of a task whose job has ended without a version.
 
     The standing follows from the state of the job; a task of which a version was made before keeps
@@ -170,7 +170,7 @@ def update_task_standing_after_job(session: Session, job: Job, now: float) -> No
     if job.task_id is None:
         return
     # Locked in the order of a publish (job, model, task), so that the two cannot deadlock.
-    model = lock_model(session, job.model_id)
+    model = lock_model_row(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
     to = ENDED[JobState(job.state)]
     if task.standing in _REPLACED:
@@ -181,10 +181,10 @@ def update_task_standing_after_job(session: Session, job: Job, now: float) -> No
         set_task_standing(task, to, now, stops=reaction == STOP)
     session.flush()
     # After the flush, since it reads the standings of tasks from the database.
-    rejudge_held_versions(session, model, now)
+    rejudge_and_publish_held_versions(session, model, now)
 
 
-def rejudge_held_versions(session: Session, model: Model, now: float) -> list[int]:
+def rejudge_and_publish_held_versions(session: Session, model: Model, now: float) -> list[int]:
     """Judge held versions again after standings of tasks have changed, and publish those that pass.
 
     Return their numbers.
@@ -198,10 +198,10 @@ def rejudge_held_versions(session: Session, model: Model, now: float) -> list[in
     passed = []
     # All are read first, since publishing one changes the standings that the query selects by.
     for task in session.scalars(query.order_by(Task.number)).all():
-        version = None if task.number in unfinished else find_held_version(session, task)
+        version = None if task.number in unfinished else find_held_version_of_task(session, task)
         if version is None:
             continue
-        gate = judge_version(session, model, version)
+        gate = judge_version_by_gate(session, model, version)
         # An equal verdict is not written again: each publish judges all held versions.
         if gate != version.gate:
             version.gate = gate
@@ -211,13 +211,13 @@ def rejudge_held_versions(session: Session, model: Model, now: float) -> list[in
                 *version.warnings,
                 words.describe_published_held_version(version, model),
             ]
-            record_publish_in_audit(session, model, version, now, judged="again")
+            record_publication_in_audit(session, model, version, now, judged="again")
             passed.append(version.number)
     session.flush()
     return passed
 
 
-def find_held_version(session: Session, task: Task) -> Version | None:
+def find_held_version_of_task(session: Session, task: Task) -> Version | None:
     """Find the newest version of a task if its gate holds it, else None."""
     query = select(Version).where(
         Version.model_id == task.model_id, Version.task_number == task.number
@@ -394,7 +394,7 @@ def _update_standings_after_move(
     return lost_tasks
 
 
-def find_waiting_job(session: Session, model: Model) -> str | None:
+def find_runnable_queued_job(session: Session, model: Model) -> str | None:
     """Find a queued job of the model that may run next, to notify workers.
 
     Return None if there is none.
@@ -410,7 +410,7 @@ def find_waiting_job(session: Session, model: Model) -> str | None:
     return session.scalar(query.order_by(Job.again.desc(), Job.task_number).limit(1))
 
 
-def record_publish_in_audit(
+def record_publication_in_audit(
     session: Session, model: Model, version: Version, now: float, **how: str
 ) -> None:
     """Record a version's publication in the audit trail.

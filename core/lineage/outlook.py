@@ -14,7 +14,7 @@ from core.lineage.standing import read_open_task_states
 
 
 @dataclass(frozen=True)
-class BatchWarnings:
+class BatchSubmissionWarnings:
     """Warnings about a batch at its submission: tasks its version will lack, and reasons to wait.
 
     Attributes:
@@ -28,7 +28,7 @@ class BatchWarnings:
 
 def describe_next_task_outlook(
     session: Session, model: Model, head: Version | None
-) -> BatchWarnings:
+) -> BatchSubmissionWarnings:
     """Describe the outlook of a model's next task: whether it waits, and tasks its version will
     lack.
 
@@ -48,7 +48,7 @@ def build_missing_or_stopping_task_condition() -> ColumnElement[bool]:
 
 def describe_task_outlook(
     session: Session, model: Model, head: Version | None, tasks: Sequence[Task]
-) -> BatchWarnings:
+) -> BatchSubmissionWarnings:
     """Describe the outlook of a task from its model's state, as `describe_next_task_outlook` does.
 
     Args:
@@ -64,12 +64,14 @@ def describe_task_outlook(
     if stop is not None:
         again = stop.number in read_open_task_states(session, model.id)
         notes.append(
-            words.explain_waiting_batch(stop, lineage.find_held_version(session, stop), again)
+            words.explain_waiting_batch(
+                stop, lineage.find_held_version_of_task(session, stop), again
+            )
         )
     if not model.production_follows:
         production = session.get_one(Alias, (model.id, lineage.PRODUCTION)).version
         notes.append(words.explain_pinned_production(model, production))
-    return BatchWarnings(missing, notes)
+    return BatchSubmissionWarnings(missing, notes)
 
 
 def _describe_wait_for_base_weights(session: Session, model: Model) -> list[str]:

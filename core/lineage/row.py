@@ -22,7 +22,9 @@ _ROW = select(
 )
 
 
-def read_matrix_row(session: Session, model_id: str, version: int) -> dict[int, MatrixCellCounts]:
+def read_accuracy_matrix_row(
+    session: Session, model_id: str, version: int
+) -> dict[int, MatrixCellCounts]:
     """Read a version's row of the accuracy matrix: cells by task."""
     # Without the ORM and with a query built once: a verdict reads thousands of cells.
     cells = session.connection().execute(_ROW, {"model": model_id, "version": version}).all()
@@ -43,7 +45,7 @@ def find_best_earlier_accuracies(
     while ancestor is not None and (
         remaining := remaining & set(list_taught_tasks(ancestor.manifest))
     ):
-        row = read_matrix_row(session, ancestor.model_id, ancestor.number)
+        row = read_accuracy_matrix_row(session, ancestor.model_id, ancestor.number)
         best_by_task |= {
             task: row[task].get_best_accuracy_up_to_own_version() for task in remaining & row.keys()
         }

@@ -119,7 +119,7 @@ def add_version_without_job(
     return version
 
 
-def build_weights_part(
+def build_pretrained_weights_part(
     weights: PretrainedWeights, stored: FetchedWeights
 ) -> tuple[StoredVersionPart, Origin]:
     """Build version 0's part of pretrained weights, and describe their origin for the manifest."""

@@ -3,7 +3,7 @@
 from core.contract.gate import GateLimits, GateOut, Visibility
 from core.contract.losses import GateComparisons
 from core.lineage.checks import LEAST_OF_CLASS
-from core.statistics.flips import compute_one_sided_mcnemar
+from core.statistics.flips import compute_one_sided_mcnemar_p
 from core.statistics.power import SIGNIFICANT
 from core.text.counts import format_count
 
@@ -89,7 +89,7 @@ def _is_class_loss_detected(
     forgotten = limits.get("forgotten")
     if class_lost is not None and images >= LEAST_OF_CLASS and images - lost <= class_lost * images:
         return True
-    p = compute_one_sided_mcnemar(lost, 0)
+    p = compute_one_sided_mcnemar_p(lost, 0)
     if (
         forgotten is not None
         and p < SIGNIFICANT

@@ -150,7 +150,7 @@ def explain_failed_gate_checks(gate: Verdict) -> str:
 
     For example `forgetting is 0.42, at most 0.1 is asked for`. Several checks see one loss in
     different ways. Only the most telling of them is a reason here, and the others are named:
-    `list_failed_checks` has them all.
+    `list_failed_gate_checks` has them all.
     """
     failed = [check for check in gate["checks"] if not check["passed"]]
     losses = sorted(
@@ -166,7 +166,7 @@ def explain_failed_gate_checks(gate: Verdict) -> str:
     return "; ".join(reasons)
 
 
-def list_failed_checks(gate: Verdict) -> list[str]:
+def list_failed_gate_checks(gate: Verdict) -> list[str]:
     """List each failed check of a gate verdict as a sentence."""
     clauses = [_explain_failed_check(check) for check in gate["checks"] if not check["passed"]]
     return [f"{clause[0].upper()}{clause[1:]}." for clause in clauses]

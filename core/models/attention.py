@@ -251,7 +251,7 @@ def _build_attention_item(waiting: TaskAwaitingPerson) -> AttentionOut:
         "training_data_until": format_rfc3339(words.find_training_image_deletion_time(model, task)),
         "detail": detail,
         "actions": actions,
-        "reasons": [] if held_version is None else words.list_failed_checks(held_version.gate),
+        "reasons": [] if held_version is None else words.list_failed_gate_checks(held_version.gate),
         "pictures": waiting.pictures,
     }
 

@@ -10,7 +10,7 @@ from core.errors import JobTooLarge
 from core.packaged import imagenet_base, packaged_base
 from core.recipe import photos
 from core.recipe.images import resolve_image_settings
-from core.recipe.passes import BASE_SIZE, estimate_pass_seconds, format_minutes
+from core.recipe.passes import BASE_SIZE, estimate_recipe_processor_seconds, format_minutes
 
 EXAMPLE_IMAGES = 100
 """Number of images in the example batch whose duration the response to a creation states."""
@@ -72,7 +72,7 @@ def _explain_refused_base(
 
 def _describe_expected_minutes(catalogue: MethodCatalogue, recipe: RecipeOut) -> str:
     """Return a sentence with the expected minutes that a batch takes on the larger base."""
-    expected = estimate_pass_seconds(
+    expected = estimate_recipe_processor_seconds(
         catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES
     )
     return (

@@ -24,7 +24,7 @@ from core.database.states import LEASED, JobAction, JobState
 from core.database.tables import Job, Part, Version
 from core.errors import StoreCorrupt
 from core.files.safetensors_header import TensorHeader, parse_safetensors_header
-from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
+from core.lineage.class_numbers import AncestorClassNumberMaps, read_ancestor_class_number_maps
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -32,7 +32,7 @@ from core.requests.times import format_rfc3339
 from core.retention.totals import remove_model_totals
 from core.retention.unused import release_rows_and_delete_files
 from core.storage import Blobs, ObjectStorage
-from core.trials.rows import forget_trial_results, lock_trial_jobs
+from core.trials.rows import forget_trial_results, lock_unfinished_trial_jobs
 from core.versions.versions import find_version
 
 PRODUCTION = "production"
@@ -70,7 +70,7 @@ def _try_read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str
         for part in session.scalars(query.order_by(Part.position, Part.name)):
             by_type.setdefault(part.type, []).append(part)
         by_type[FEATURES] = _find_feature_parts(session, version)
-        class_numbers = read_class_numbers(session, version)
+        class_numbers = read_ancestor_class_number_maps(session, version)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
     memory_parts = [
         _memory_to_json(blobs, parts, class_numbers, _make_label_finder(manifest, scenario, kind))
@@ -165,7 +165,7 @@ def _mark_replay_parts_deleted(
             query.with_for_update(key_share=True).execution_options(populate_existing=True)
         )
     )
-    lock_trial_jobs(session, unlocked_model.id)
+    lock_unfinished_trial_jobs(session, unlocked_model.id)
     row = find_model(session, actor, unlocked_model.id, lock=True)
     if set(session.scalars(query.with_only_columns(Job.id).order_by(None))) - {
         job.id for job in locked_jobs
@@ -241,7 +241,7 @@ def _make_label_finder(manifest: Manifest, scenario: str, kind: str) -> Callable
 def _memory_to_json(
     blobs: Blobs,
     parts: Sequence[Part],
-    class_numbers: AncestorClassNumbers,
+    class_numbers: AncestorClassNumberMaps,
     label_of: Callable[[int, int], str],
 ) -> PartMemory:
     """Return the replay memory in parts of one type, as responses show it.
@@ -284,7 +284,7 @@ def _memory_to_json(
 
 
 def _count_feature_images(
-    blobs: Blobs, parts: Sequence[Part], class_numbers: AncestorClassNumbers
+    blobs: Blobs, parts: Sequence[Part], class_numbers: AncestorClassNumberMaps
 ) -> Counter[tuple[int, int]]:
     """Count the images with retained features by (task, row of the head).
 

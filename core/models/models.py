@@ -228,7 +228,7 @@ def change_model(
         now = db.now(session)
         # Versions that were held only by this check may pass now.
         if "allow_lost_classes" in patch:
-            lineage.rejudge_held_versions(session, row, now)
+            lineage.rejudge_and_publish_held_versions(session, row, now)
         record_audit_entry(
             session,
             actor,

@@ -89,7 +89,7 @@ def check_model_request(
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.choose_default_base_weights(complete)
-    recipe = start.build_new_recipe(
+    recipe = start.build_recipe_of_new_model(
         catalogue, build_stored_recipe_patch(given.get("recipe") or {}), base
     )
     problem = resolve_requested_problem(catalogue, given.get("problem"))

@@ -10,7 +10,7 @@ from core.database.states import JobState
 from core.database.tables import Job, Task, Trial
 from core.lineage import words
 from core.models.held_actions import build_action_request
-from core.trials.rows import TrialState, find_best_trial
+from core.trials.rows import TrialState, find_best_trial_number
 
 
 def list_jobs_awaiting_trial_choice(
@@ -41,7 +41,7 @@ def list_jobs_awaiting_trial_choice(
 
 
 def _build_trial_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> AttentionOut:
-    best = find_best_trial(trials)
+    best = find_best_trial_number(trials)
     measured = [trial.number for trial in trials if trial.state == TrialState.MEASURED]
     # The first action is the usual choice.
     in_order = sorted(measured, key=lambda number: number != best)

@@ -20,7 +20,7 @@ from core.database.tables import Job, Model, Task, Version, VersionMeasurement, 
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import read_tasks_by_numbers
-from core.lineage.row import read_matrix_row
+from core.lineage.row import read_accuracy_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
 from core.recipe.passes import BASE_SIZE, find_pass_duration_of_base
@@ -220,7 +220,7 @@ def _read_last_accuracies(
     number: int | None = version.number
     # Version 0 was taught nothing, so 0 ends the walk as None does.
     while number and len(last) < _VERSIONS:
-        cells = read_matrix_row(session, model.id, number).values()
+        cells = read_accuracy_matrix_row(session, model.id, number).values()
         images = sum(cell.total for cell in cells)
         if not images:
             break

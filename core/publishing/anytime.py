@@ -76,7 +76,7 @@ def upload_and_register_best_state(
     # Last, since it lists the digests of the parts.
     (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
     files |= snapshots.store_files_under_key_prefix(store, key, [path / MANIFEST])
-    with snapshots.delete_unregistered_uploads(store, key, files), db.write() as session:
+    with snapshots.delete_uploads_if_job_taken_over(store, key, files), db.write() as session:
         job = lock_claimed_job(session, claim)
         job.anytime = StoredBestState(
             key=key,

@@ -37,9 +37,9 @@ from core.ingest.answers import (
 )
 from core.jobs.fence import JobClaim
 from core.lineage.checks import IMAGE_CHECKS
-from core.lineage.judgement import get_gate_limits
+from core.lineage.judgement import get_gate_limits_of_job
 from core.publishing.flip_tally import MOST_CLASSES, PredictedTaskImages, PredictionFlipTally, Rows
-from core.statistics.flips import Mask, compute_one_sided_mcnemar
+from core.statistics.flips import Mask, compute_one_sided_mcnemar_p
 from core.statistics.power import SIGNIFICANT, find_detectable_loss
 from core.storage import Blobs
 
@@ -122,7 +122,7 @@ def _read_comparison_rows(
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
-        gate = get_gate_limits(model, job)
+        gate = get_gate_limits_of_job(model, job)
         if all(gate.get(name) is None for name in IMAGE_CHECKS):
             return None
         has_images = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
@@ -392,7 +392,7 @@ class _PredictionFlipComparison:
         limit = self._facts.gate.get("drifted") or 0.0
 
         def compute_loss_p_value(counts: TaskDriftCounts) -> float:
-            return compute_one_sided_mcnemar(counts["negative"], counts["positive"])
+            return compute_one_sided_mcnemar_p(counts["negative"], counts["positive"])
 
         tasks = sorted((counts for _, counts in self._drifts.values()), key=compute_loss_p_value)
         drifted = PredictionFlipTally()

@@ -63,7 +63,7 @@ def publish_measurement(
             blobs.put_file(sealed.path)
         job = lock_claimed_job(session, claim)
         find_next_job_state(job.state, JobAction.FINISH)  # raises at once if a stop was requested
-        model = lineage.lock_model(session, job.model_id)
+        model = lineage.lock_model_row(session, job.model_id)
         mine = Task.model_id == model.id, Task.number == job.task_number
         task = session.scalars(
             select(Task).where(*mine).with_for_update().execution_options(populate_existing=True)

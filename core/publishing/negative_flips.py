@@ -32,12 +32,12 @@ from core.ingest.dataset import open_dataset
 from core.jobs.fence import JobClaim
 from core.lineage.features import compute_feature_accuracy_loss, find_ancestor_with_best_features
 from core.lineage.gate import GateProductionComparison
-from core.lineage.judgement import get_gate_limits
+from core.lineage.judgement import get_gate_limits_of_job
 from core.lineage.lineage import PRODUCTION
 from core.publishing.features import compare_feature_accuracy_with_ancestors
 from core.publishing.losses import count_version_losses
 from core.statistics import flips
-from core.statistics.flips import FlipStatistics, Mask
+from core.statistics.flips import Mask, PredictionFlipStatistics
 from core.storage import Blobs
 
 
@@ -124,7 +124,7 @@ def _count_negative_flips(
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
         number = find_production_number(session, model.id)
-        is_limited = get_gate_limits(model, job).get("max_negative_flips") is not None
+        is_limited = get_gate_limits_of_job(model, job).get("max_negative_flips") is not None
         if not is_limited or not number:  # version 0 was taught nothing that could be lost
             return ProductionComparison(number, None)
         tasks = {
@@ -201,7 +201,7 @@ def _count_stored_flips(
     written = read_predictions_written_by_job(result.folder, result.document.answers)
     mine = {task: data for (version, task), data in written.items() if version == "new"}
     heads = {head.task: head.classes for head in result.document.heads}
-    total = FlipStatistics()
+    total = PredictionFlipStatistics()
     for task in measured_tasks:
         if task.number not in mine:
             continue

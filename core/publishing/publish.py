@@ -26,7 +26,7 @@ from core.execution.totals import record_feature_totals
 from core.failpoints import hit_failpoint
 from core.jobs.fence import JobClaim
 from core.lineage import lineage, words
-from core.lineage.class_numbers import read_class_numbers
+from core.lineage.class_numbers import read_ancestor_class_number_maps
 from core.publishing import anytime, negative_flips
 from core.publishing.measurement import JobVersionStatus, publish_measurement
 from core.publishing.negative_flips import ProductionComparison
@@ -133,16 +133,16 @@ def _publish_in_transaction(
                     model,
                     made.totals,
                     list_parts_needed_to_continue(session, version),
-                    read_class_numbers(session, version),
+                    read_ancestor_class_number_maps(session, version),
                 )
             lineage.publish_version(session, model, task, version, now)
         else:
-            lineage.record_held_version(session, model, task, now)
+            lineage.record_version_failed_gate(session, model, task, now)
             owner_events.record_version_event(session, model, version, now)
         _end_published_job(publishing, version, [*document.warnings, *warned])
         session.flush()
         # The standing of this task has changed, which may let an older held version pass.
-        lineage.rejudge_held_versions(session, model, now)
+        lineage.rejudge_and_publish_held_versions(session, model, now)
         retention.mark_unneeded_task_files(
             model, task, published=version.status == "published", now=now
         )
@@ -176,7 +176,7 @@ def _end_published_job(
     # From here on they are garbage: their files are removed after the commit, or by a sweep.
     job.snapshot = job.anytime = None
     task.warnings = [*task.warnings, *(text for text in warnings if text not in task.warnings)]
-    lineage.record_publish_in_audit(session, model, version, now, job=job.id)
+    lineage.record_publication_in_audit(session, model, version, now, job=job.id)
 
 
 def _format_outcome_line(
@@ -239,7 +239,7 @@ def _delete_job_leftovers(db: Database, store: ObjectStorage, claim: JobClaim) -
     it.
     """
     for prefix in (
-        snapshots.build_snapshot_prefix(claim.job_id),
+        snapshots.build_snapshot_key_prefix(claim.job_id),
         anytime.build_best_state_prefix(claim.job_id),
     ):
         # Listed to the end first, since deletions could disturb the listing.

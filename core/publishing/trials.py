@@ -14,7 +14,7 @@ from core.jobs.fence import JobClaim
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.judgement import read_forecast_loss_rise
-from core.lineage.row import read_matrix_row
+from core.lineage.row import read_accuracy_matrix_row
 from core.publishing import negative_flips
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
@@ -87,7 +87,7 @@ def _measure_trial_version(
     session: Session, model: Model, version: Version, made: StoredJobResult, size: int
 ) -> TrialMeasurements:
     """Return the accuracy, forgetting and size of a trial's version after its verdict."""
-    row = read_matrix_row(session, model.id, version.number)
+    row = read_accuracy_matrix_row(session, model.id, version.number)
     figures = compute_version_accuracy_figures(
         list_taught_tasks(version.manifest), row, model.scenario
     )

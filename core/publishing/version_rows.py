@@ -24,7 +24,7 @@ from core.execution.held_out_features import (
     BACKBONE,
     StoredHeldOutFeatures,
     record_held_out_feature_blobs,
-    store_result_features,
+    store_held_out_features_of_result,
 )
 from core.execution.result import ResultFolder, ResultPartFile, read_result_folder
 from core.execution.totals import StoredFeatureTotals, store_feature_totals_of_result
@@ -33,7 +33,7 @@ from core.ids import new_id
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks_after_learning
-from core.lineage.judgement import judge_version
+from core.lineage.judgement import judge_version_by_gate
 from core.publishing import answers
 from core.publishing.answers import StoredPredictions
 from core.publishing.confused_pairs import ConfusedPair, count_confused_pairs
@@ -110,7 +110,7 @@ def store_job_result_files(
         result_folder,
         stored,
         sealed,
-        store_result_features(blobs, result_folder),
+        store_held_out_features_of_result(blobs, result_folder),
         store_feature_totals_of_result(blobs, result_folder),
         count_confused_pairs(result_folder),
         record.read_edit_result(result),
@@ -131,7 +131,7 @@ def lock_rows_for_publishing(
     _restore_deleted_blobs(session, blobs, made)
     job = lock_claimed_job(session, claim)
     find_next_job_state(job.state, JobAction.PUBLISH)  # raises at once if a stop was requested
-    model = lineage.lock_model(session, job.model_id)
+    model = lineage.lock_model_row(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
     return PublishingTransaction(session, model, task, job, db.now(session))
 
@@ -143,12 +143,12 @@ def write_version_rows(
     session, model, job = publishing.session, publishing.model, publishing.job
     size = 0
     if made.edit is not None:
-        size = record.apply_finished_edit(
+        size = record.store_finished_edit_outcome(
             session, model, job, made.edit, model.next_version, publishing.now
         )
     version = _add_next_version(publishing, made.folder.document, made.parts, made.edit)
     size += version.bytes_new + _store_measurements(session, model, version, made, comparison)
-    version.gate = judge_version(session, model, version)
+    version.gate = judge_version_by_gate(session, model, version)
     return version, size
 
 

@@ -44,7 +44,11 @@ from core.models.new_model import (
 from core.models.requested_model import CheckedModelRequest, check_model_request
 from core.packaged import imagenet_base, packaged_base
 from core.rebase.rebase_comparison import RebaseComparison, rebase_comparison_to_json
-from core.rebase.rebase_plan import find_open_rebase, find_production_version, make_rebase_plan
+from core.rebase.rebase_plan import (
+    find_new_model_of_open_rebase,
+    find_production_version,
+    make_rebase_plan,
+)
 from core.recipe import start
 from core.recipe.resolve import complete_stored_recipe
 from core.requests import idempotency
@@ -96,7 +100,7 @@ def begin_rebase(
         old = find_model(session, actor, model)
         require_classification_model(old, "Rebases")
         fields = _build_rebased_model_request(session, actor, old, given)
-        size = _sum_task_bytes(old, _list_retained_tasks(session, old))
+        size = _sum_task_file_bytes(old, _list_retained_tasks(session, old))
     checked = _check_rebased_model(resources.catalogue, fields, old, limits.admission)
     requested = _keep_image_decoding_of_old_model(checked, old)
     # With other images, the new model takes over no data, and batches are sent again.
@@ -162,7 +166,7 @@ def _require_rebasable(session: Session, old: Model) -> None:
             "create a new model on the other base.",
             extra={"state": "fetching" if production is None else "ready"},
         )
-    begun = find_open_rebase(session, old)
+    begun = find_new_model_of_open_rebase(session, old)
     if begun is not None:
         raise WrongState(
             f"{old.name!r} is on its way to another base already: {begun.name!r} is to replace it. "
@@ -220,7 +224,7 @@ def _build_rebased_model_fields(
         base = {"model": source.id, "version": base["version"]}
         fields = {"architecture": source.architecture, "image": dict(source.image)}
     elif base in (start.RANDOM, PRETRAINED):
-        raise _make_base_error(
+        raise _make_base_field_error(
             f"{base!r} is no base to move to: it does not say which network. Name one of the "
             f"package ({imagenet_base.NAME}, {packaged_base.PACKAGED}), an uploaded one by its id "
             f"(POST /v1/bases), or a "
@@ -234,7 +238,7 @@ def _build_rebased_model_fields(
             select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
         )
         if row is None:
-            raise _make_base_error(
+            raise _make_base_field_error(
                 f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and "
                 f"{imagenet_base.NAME}, and "
                 "GET /v1/bases has the uploaded ones."
@@ -244,7 +248,9 @@ def _build_rebased_model_fields(
             "image": dict(row.architecture["image"]),
         }
     if base == old.base:
-        raise _make_base_error(f"{old.name!r} starts from this base already: name another one.")
+        raise _make_base_field_error(
+            f"{old.name!r} starts from this base already: name another one."
+        )
     return {"base": base, **fields}
 
 
@@ -258,7 +264,7 @@ def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
             "architecture": packaged.architecture,
             "image": {"size": packaged.size, "channels": old.image["channels"]},
         }
-    raise _make_base_error(
+    raise _make_base_field_error(
         f"There is no base {base!r}; those by name are {packaged_base.PACKAGED} and "
         f"{imagenet_base.NAME}."
     )
@@ -369,7 +375,10 @@ def _queue_retained_tasks(
         )
         # Both come last, since they lock the owner's row.
         quota.add_accepted_upload_bytes(
-            session, new.owner_id, limits.terms.max_owner_bytes, _sum_task_bytes(old, stored_tasks)
+            session,
+            new.owner_id,
+            limits.terms.max_owner_bytes,
+            _sum_task_file_bytes(old, stored_tasks),
         )
         quota.require_added_job_within_limit(session, new.owner_id, limits.terms.max_open_jobs)
     return job_ids
@@ -398,7 +407,7 @@ def _are_task_files_stored(blobs: Blobs, task: Task) -> bool:
     return all(blobs.has(part) for part in parts if part is not None)
 
 
-def _sum_task_bytes(model: Model, tasks: Sequence[Task]) -> int:
+def _sum_task_file_bytes(model: Model, tasks: Sequence[Task]) -> int:
     """Sum the bytes of tasks' data files, as usage counts them."""
     pixels = int(model.image["size"]) ** 2 * int(model.image["channels"])
     images = sum(
@@ -442,5 +451,5 @@ def _copy_task_to_model(new: Model, task: Task, now: float) -> Task:
     )
 
 
-def _make_base_error(message: str) -> Invalid:
+def _make_base_field_error(message: str) -> Invalid:
     return Invalid(message, fields=[{"field": "base", "message": message}])

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from core.comparisons.compare import flips_to_json
+from core.comparisons.compare import prediction_flip_statistics_to_json
 from core.contract.responses.versions.rebase import RebaseMissing, RebaseOut, RebaseTask, Share
 from core.database.session import Database
 from core.errors import StoreCorrupt
@@ -27,14 +27,14 @@ from core.rebase.rebase_plan import (
     MeasuredTaskResults,
     PlannedRebaseTask,
     RebasePlan,
-    find_rebase,
+    find_rebase_models,
     find_rebase_of_model,
     make_rebase_plan,
 )
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.times import format_rfc3339
 from core.statistics import flips
-from core.statistics.flips import FlipStatistics
+from core.statistics.flips import PredictionFlipStatistics
 from core.storage import Blobs
 
 Made = TypeVar("Made")
@@ -55,7 +55,7 @@ class RebaseComparison:
     """
 
     plan: RebasePlan
-    flips: dict[int, FlipStatistics]
+    flips: dict[int, PredictionFlipStatistics]
 
 
 def read_rebase_comparison(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
@@ -108,7 +108,7 @@ def rebase_comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
     """Convert a rebase comparison to its response."""
     plan = comparison.plan
     tasks = [_rebase_task_to_json(task, comparison.flips.get(task.number)) for task in plan.tasks]
-    total = sum(comparison.flips.values(), FlipStatistics())
+    total = sum(comparison.flips.values(), PredictionFlipStatistics())
     missing: list[RebaseMissing] = [{"task": None, "detail": text} for text in plan.waiting]
     missing += [{"task": one.number, "detail": one.missing} for one in plan.tasks if one.missing]
     both = total.both_right
@@ -120,7 +120,7 @@ def rebase_comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
         "totals": {
             "old": _build_accuracy_share(both + total.negative, total.n),
             "new": _build_accuracy_share(both + total.positive, total.n),
-            "flips": flips_to_json(total),
+            "flips": prediction_flip_statistics_to_json(total),
         },
         "ready": plan.is_complete,
         "missing": missing,
@@ -132,7 +132,7 @@ def rebase_comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
 
 def _read_rebase_plan(db: Database, actor: Actor, model: str) -> RebasePlan:
     with db.read() as session:
-        return make_rebase_plan(session, *find_rebase(session, actor, model))
+        return make_rebase_plan(session, *find_rebase_models(session, actor, model))
 
 
 def _call_with_damage_explained(
@@ -152,13 +152,13 @@ def _call_with_damage_explained(
 
 
 def _count_flips_of_comparable_tasks(blobs: Blobs, plan: RebasePlan) -> RebaseComparison:
-    flips_by_task: dict[int, FlipStatistics] = {}
+    flips_by_task: dict[int, PredictionFlipStatistics] = {}
     tasks: list[PlannedRebaseTask] = []
     for task in plan.tasks:
         if not task.by_image or task.old is None or task.new is None:
             tasks.append(task)
             continue
-        reason, task_flips = _count_flips(blobs, task.old, task.new)
+        reason, task_flips = _count_prediction_flips_of_task(blobs, task.old, task.new)
         if task_flips is None:
             tasks.append(replace(task, detail=reason, missing=reason, by_image=False))
             continue
@@ -167,9 +167,9 @@ def _count_flips_of_comparable_tasks(blobs: Blobs, plan: RebasePlan) -> RebaseCo
     return RebaseComparison(replace(plan, tasks=tasks), flips_by_task)
 
 
-def _count_flips(
+def _count_prediction_flips_of_task(
     blobs: Blobs, old: MeasuredTaskResults, new: MeasuredTaskResults
-) -> tuple[str, FlipStatistics | None]:
+) -> tuple[str, PredictionFlipStatistics | None]:
     """Count prediction changes between both models on the same images; None and why if images
     differ.
     """
@@ -198,7 +198,7 @@ def _read_labels_and_correctness(
     if ranked is not None:
         predicted, truth = (
             ranked.rows,
-            _convert_predicted_rows_to_labels(rows, ranked.targets, side),
+            _convert_head_rows_to_labels(rows, ranked.targets, side),
         )
     else:  # stored by an older release, without the true rows beside the predictions
         assert side.held_out is not None, "answers are kept as long as the images"
@@ -209,10 +209,10 @@ def _read_labels_and_correctness(
             raise _make_corrupt_predictions_error(
                 side, f"has {len(predicted)} answers to {len(truth)} images"
             )
-    return truth, _convert_predicted_rows_to_labels(rows, predicted, side) == truth
+    return truth, _convert_head_rows_to_labels(rows, predicted, side) == truth
 
 
-def _convert_predicted_rows_to_labels(
+def _convert_head_rows_to_labels(
     rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: MeasuredTaskResults
 ) -> npt.NDArray[np.str_]:
     if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
@@ -239,7 +239,9 @@ def _read_held_out_paths(blobs: Blobs, side: MeasuredTaskResults) -> list[str]:
     return traces.names[len(traces.train) :]
 
 
-def _rebase_task_to_json(task: PlannedRebaseTask, task_flips: FlipStatistics | None) -> RebaseTask:
+def _rebase_task_to_json(
+    task: PlannedRebaseTask, task_flips: PredictionFlipStatistics | None
+) -> RebaseTask:
     """Convert one task of a rebase comparison to its response entry."""
     comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
     return {
@@ -255,7 +257,7 @@ def _rebase_task_to_json(task: PlannedRebaseTask, task_flips: FlipStatistics | N
         "arrived": task.arrived,
         "old": _build_measured_accuracy_share(task.old),
         "new": _build_measured_accuracy_share(task.new) if comparable else None,
-        "flips": None if task_flips is None else flips_to_json(task_flips),
+        "flips": None if task_flips is None else prediction_flip_statistics_to_json(task_flips),
         "detail": task.missing or task.detail or None,
     }
 
@@ -297,12 +299,12 @@ def _describe_next_rebase_step(plan: RebasePlan, missing: list[RebaseMissing]) -
     )
 
 
-def _list_rebase_warnings(plan: RebasePlan, total: FlipStatistics) -> list[str]:
+def _list_rebase_warnings(plan: RebasePlan, total: PredictionFlipStatistics) -> list[str]:
     """List warnings about a rebase."""
     warnings = []
     if (
         total.negative > total.positive
-        and flips.compute_mcnemar_p(total.negative, total.positive) < 0.05
+        and flips.compute_two_sided_mcnemar_p(total.negative, total.positive) < 0.05
     ):
         warnings.append(
             f"{plan.new['name']} is significantly worse: of {total.n} images it gets "

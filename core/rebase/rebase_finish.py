@@ -27,7 +27,7 @@ from core.rebase.rebase_comparison import (
     compare_rebased_models,
     rebase_comparison_to_json,
 )
-from core.rebase.rebase_plan import RebasePlan, find_rebase, make_rebase_plan
+from core.rebase.rebase_plan import RebasePlan, find_rebase_models, make_rebase_plan
 from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.storage import Blobs
@@ -77,7 +77,7 @@ def finish_rebase(
             if is_back:
                 _require_old_model_of_rebase(is_old, old, new)
             else:
-                _require_takeover_ready(is_old, old, new, comparison, decision.missing)
+                _require_new_model_can_take_over(is_old, old, new, comparison, decision.missing)
             transaction = UseCaseTransaction(session, actor, db.now(session))
             pair = (old, new)
             return _swap_model_names(
@@ -93,12 +93,12 @@ def finish_rebase(
 
 def _lock_both_rebase_models(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
     """Lock the rows of both models of a rebase in the order of their ids, to avoid deadlocks."""
-    pair = find_rebase(session, actor, model)
+    pair = find_rebase_models(session, actor, model)
     ids = sorted(one.id for one in pair)
     query = select(Model).where(Model.id.in_(ids)).order_by(Model.id).with_for_update()
     list(session.scalars(query.execution_options(populate_existing=True)))
     # Again, since names may have moved before the rows were locked.
-    return find_rebase(session, actor, model)
+    return find_rebase_models(session, actor, model)
 
 
 def _require_rebase_comparison_current(
@@ -117,7 +117,7 @@ def _require_rebase_comparison_current(
         )
 
 
-def _require_takeover_ready(
+def _require_new_model_can_take_over(
     is_old: bool, old: Model, new: Model, comparison: RebaseComparison, missing: Missing
 ) -> None:
     """Check that the new model of a rebase can take over the old one's name."""

@@ -119,7 +119,7 @@ class _RebaseModels:
     taught: Collection[int]
 
 
-def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
+def find_rebase_models(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
     """Find the old and new model of a rebase, given the name of either.
 
     Raises:
@@ -152,7 +152,7 @@ def find_rebase_of_model(session: Session, row: Model) -> tuple[Model, Model] | 
     return (row, after[0]) if after else None
 
 
-def find_open_rebase(session: Session, old: Model) -> Model | None:
+def find_new_model_of_open_rebase(session: Session, old: Model) -> Model | None:
     """Find the new model of a model's open rebase, or None."""
     query = select(Model).where(
         Model.rebased_from == old.id, Model.rebased_at.is_(None), Model.deleted_at.is_(None)
@@ -172,7 +172,10 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
         find_production_version(session, old),
         find_production_version(session, new),
     )
-    sides = (_build_rebase_side(old, old_version), _build_rebase_side(new, new_version))
+    sides = (
+        _build_rebase_model_summary(old, old_version),
+        _build_rebase_model_summary(new, new_version),
+    )
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
         return RebasePlan(*sides, [], new.rebased_at, [text])
@@ -182,8 +185,8 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
     )
     standings = read_task_standings(session, new.id, list(twins.values()))
     cells = (
-        _find_measured_results(session, old, old_version),
-        _find_measured_results(session, new, new_version),
+        _find_measured_results_by_task(session, old, old_version),
+        _find_measured_results_by_task(session, new, new_version),
     )
     rebase = _RebaseModels(old, new, standings, set(_list_taught_tasks(new_version)))
     planned: list[PlannedRebaseTask] = []
@@ -204,7 +207,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
     )
 
 
-def _build_rebase_side(model: Model, version: Version | None) -> RebaseSide:
+def _build_rebase_model_summary(model: Model, version: Version | None) -> RebaseSide:
     return {
         "id": model.id,
         "name": model.name,
@@ -231,7 +234,7 @@ def _find_tasks_by_archive(
     return by_archive | {task.sha256: task for task in tasks if task.number in taught}
 
 
-def _find_measured_results(
+def _find_measured_results_by_task(
     session: Session, model: Model, version: Version | None
 ) -> dict[int, VersionTaskResult]:
     """Find the measured results of a version by task."""

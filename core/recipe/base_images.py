@@ -36,7 +36,7 @@ class BaseImageSettings(BaseModel):
     interpolation: Interpolation | None = None
 
 
-def parse_image_config(config: str | None, preset: Preset | None) -> BaseImageSettings:
+def parse_base_image_config(config: str | None, preset: Preset | None) -> BaseImageSettings:
     """Parse a description of a base's training images; empty if neither argument is given.
 
     Raises:
@@ -66,7 +66,9 @@ def parse_image_config(config: str | None, preset: Preset | None) -> BaseImageSe
         raise _build_image_config_error("config is not JSON.", "not JSON") from None
 
 
-def read_base_images(images: ModelImageSettings, config: BaseImageSettings) -> ModelImageSettings:
+def get_base_image_settings(
+    images: ModelImageSettings, config: BaseImageSettings
+) -> ModelImageSettings:
     """Return a model's image settings: the architecture's, overridden by the description of the
     base.
 

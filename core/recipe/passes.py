@@ -43,7 +43,7 @@ PASSES: Mapping[str, tuple[ImagePassDuration, ...]] = {
 """Measured passes by base, from `python -m bench.service.passes`."""
 
 
-def estimate_pass_seconds(
+def estimate_recipe_processor_seconds(
     catalogue: MethodCatalogue,
     base: str,
     size: int,
@@ -60,7 +60,7 @@ def estimate_pass_seconds(
         images: that are learned.
         answered: that are held out, and only answered.
     """
-    return compute_recipe_seconds(
+    return compute_recipe_processor_seconds(
         catalogue, find_pass_duration_of_base(base, size), recipe, images, answered
     )
 
@@ -73,7 +73,7 @@ def find_pass_duration_of_base(base: str, size: int) -> ImagePassDuration:
     return ImagePassDuration(size, area * nearest.forward_s, area * nearest.training_s)
 
 
-def compute_recipe_seconds(
+def compute_recipe_processor_seconds(
     catalogue: MethodCatalogue,
     base_pass: ImagePassDuration,
     recipe: RecipeOut,
@@ -81,7 +81,7 @@ def compute_recipe_seconds(
     answered: int,
 ) -> float:
     """Compute a recipe's processor seconds, given the duration of one pass; see
-    `estimate_pass_seconds`.
+    `estimate_recipe_processor_seconds`.
     """
     entry = catalogue["methods"][recipe["method"]["name"]]
     return (

@@ -28,7 +28,7 @@ def find_default_base_recipe(catalogue: MethodCatalogue, given: NewModel) -> Rec
     """Find the complete default recipe of a model on this base; None if its method does not accept
     it.
     """
-    patch = start.build_new_recipe(
+    patch = start.build_recipe_of_new_model(
         catalogue, build_stored_recipe_patch(given.get("recipe") or {}), imagenet_base.NAME
     )
     try:

@@ -153,9 +153,9 @@ def _complete_recipe_patch(
         catalogue, scenario, requested.pop("method", None), preset
     )
     requested = merge_recipe(
-        _select_method_advice(catalogue["methods"][name], requested), requested
+        _select_advised_method_values(catalogue["methods"][name], requested), requested
     )
-    recipe = _fill_defaults(cast(JsonObject, defaults), requested)
+    recipe = _fill_open_recipe_fields(cast(JsonObject, defaults), requested)
     recipe["method"] = {"name": name, **hyper}
     depths = catalogue["methods"][name].get("accepts", {}).get("depths")
     # The default depth may be one that the method does not accept.
@@ -170,7 +170,7 @@ def _complete_recipe_patch(
     return recipe, name, hyper
 
 
-def _select_method_advice(entry: MethodEntry, recipe: Mapping[str, Any]) -> JsonObject:
+def _select_advised_method_values(entry: MethodEntry, recipe: Mapping[str, Any]) -> JsonObject:
     """Select a method's advised values for the fields that a recipe leaves open.
 
     The advised rate for random weights holds for SGD only, so other optimizers do not get it.
@@ -217,7 +217,7 @@ def _complete_method_fields(
     return name, copy.deepcopy({**entry["defaults"], **defaults, **requested})
 
 
-def _fill_defaults(defaults: JsonObject, recipe: JsonObject) -> JsonObject:
+def _fill_open_recipe_fields(defaults: JsonObject, recipe: JsonObject) -> JsonObject:
     """Fill recipe fields left open with defaults, one level into objects (optimizer, head)."""
     out: JsonObject = {}
     for key, value in defaults.items():

@@ -21,7 +21,7 @@ FieldError = tuple[str, str]
 MAX_ERRORS = 20
 
 
-def _is_integer(_checker: object, value: object) -> bool:
+def _is_json_integer(_checker: object, value: object) -> bool:
     """Return whether a JSON value is an integer, and no bool.
 
     JSON Schema also accepts 10.0, the learning code does not.
@@ -29,18 +29,18 @@ def _is_integer(_checker: object, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(_checker: object, value: object) -> bool:
+def _is_finite_json_number(_checker: object, value: object) -> bool:
     """Return whether a JSON value is a finite number, and no bool.
 
     Python reads 1e999 as infinity, which satisfies every lower bound.
     """
-    return _is_integer(None, value) or (isinstance(value, float) and math.isfinite(value))
+    return _is_json_integer(None, value) or (isinstance(value, float) and math.isfinite(value))
 
 
 _Validator = extend(
     jsonschema.Draft202012Validator,
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {"integer": _is_integer, "number": _is_number}
+        {"integer": _is_json_integer, "number": _is_finite_json_number}
     ),
 )
 
@@ -58,7 +58,7 @@ def find_json_schema_errors(
     for top_error in sorted(
         validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]
     ):
-        for error in _choose_matching_alternative(top_error):
+        for error in _select_errors_of_best_alternative(top_error):
             path = ".".join([root, *(str(p) for p in error.absolute_path)])
             if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
                 allowed = sorted(error.schema.get("properties", {}))
@@ -98,7 +98,7 @@ def _build_schema_error_message(error: jsonschema.ValidationError) -> str:
     )
 
 
-def _choose_matching_alternative(
+def _select_errors_of_best_alternative(
     error: jsonschema.ValidationError,
 ) -> list[jsonschema.ValidationError]:
     """Select the schema errors of the alternative (anyOf) that the value's type matches best.

@@ -70,7 +70,7 @@ def complete_recipe_for_base(
     return dict(merge_recipe(defaults, recipe))
 
 
-def build_new_recipe(
+def build_recipe_of_new_model(
     catalogue: MethodCatalogue, recipe: Mapping[str, Any], base: ModelBase
 ) -> RecipePatch:
     """Build the recipe patch of a new model: as `complete_recipe_for_base`, with balanced batches.

@@ -24,7 +24,7 @@ def build_stored_recipe_patch(
     Raises:
         InvalidRecipe: the patch is larger than `MAX_RECIPE_BYTES`.
     """
-    _check_patch_size(patch)
+    _require_recipe_patch_size_limit(patch)
     return dict[str, object](merge_recipe(merge_recipe({}, before or {}), patch))
 
 
@@ -38,7 +38,7 @@ def build_stored_recipe_override(
     Raises:
         InvalidRecipe: the patch is larger than `MAX_RECIPE_BYTES`.
     """
-    _check_patch_size(patch)
+    _require_recipe_patch_size_limit(patch)
     # Most overrides are empty, and the paths of all methods are many.
     paths = (
         [path for method in catalogue["methods"] for path in list_recipe_paths(catalogue, method)]
@@ -62,7 +62,7 @@ def _drop_unknown_null_recipe_fields(
     }
 
 
-def _check_patch_size(patch: Mapping[str, Any]) -> None:
+def _require_recipe_patch_size_limit(patch: Mapping[str, Any]) -> None:
     # As sent: escapes would make one letter up to six bytes.
     size = len(json.dumps(patch, ensure_ascii=False).encode())
     if size > MAX_RECIPE_BYTES:

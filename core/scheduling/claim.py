@@ -125,7 +125,7 @@ def claim_job(
             job, overtakes = _lock_next_job(session, db.dialect, may_run, missed)
             if job is None:
                 return None
-            model = lineage.lock_model(session, job.model_id)
+            model = lineage.lock_model_row(session, job.model_id)
             # a decision was made between read and lock
             if not _is_job_still_eligible(session, job, may_run):
                 missed.add(job.id)
@@ -476,5 +476,5 @@ def _apply_job_action(
     """
     state = change_job_state(session, job, action, now, data)
     if state in ENDED:
-        lineage.update_task_standing_after_job(session, job, now)
+        lineage.update_standing_after_job_without_version(session, job, now)
     return state

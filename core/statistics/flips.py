@@ -18,7 +18,7 @@ Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class FlipStatistics:
+class PredictionFlipStatistics:
     """Counts of images by which of two versions classifies them correctly (prediction flips).
 
     Attributes:
@@ -45,8 +45,8 @@ class FlipStatistics:
         """
         return self.negative / self.n if self.n else None
 
-    def __add__(self, other: "FlipStatistics") -> "FlipStatistics":
-        return FlipStatistics(
+    def __add__(self, other: "PredictionFlipStatistics") -> "PredictionFlipStatistics":
+        return PredictionFlipStatistics(
             self.both_right + other.both_right,
             self.negative + other.negative,
             self.positive + other.positive,
@@ -54,14 +54,16 @@ class FlipStatistics:
         )
 
 
-def count_prediction_flips(old: Mask, new: Mask) -> FlipStatistics:
+def count_prediction_flips(old: Mask, new: Mask) -> PredictionFlipStatistics:
     """Count prediction flips between two versions: images right in both, one or none of them.
 
     Args:
         old, new: bool [N], true for images that the old or new version classifies correctly.
     """
     both, either = int((old & new).sum()), int((old | new).sum())
-    return FlipStatistics(both, int((old & ~new).sum()), int((new & ~old).sum()), len(old) - either)
+    return PredictionFlipStatistics(
+        both, int((old & ~new).sum()), int((new & ~old).sum()), len(old) - either
+    )
 
 
 def count_prediction_flips_by_group(groups: Groups, most: int, old: Mask, new: Mask) -> Groups:
@@ -73,7 +75,7 @@ def count_prediction_flips_by_group(groups: Groups, most: int, old: Mask, new: M
         old, new: bool [N], as in `count_prediction_flips`.
 
     Returns:
-        int64 [most, 4], in the order of the fields of `FlipStatistics`.
+        int64 [most, 4], in the order of the fields of `PredictionFlipStatistics`.
     """
     cells = (old & new, old & ~new, new & ~old, ~old & ~new)
     return np.stack([np.bincount(groups[cell], minlength=most) for cell in cells], 1).astype(
@@ -93,7 +95,7 @@ def compute_wilson_interval(successes: int, n: int) -> tuple[float, float] | Non
     return low, 1.0 if successes == n else min(1.0, middle + half)
 
 
-def compute_mcnemar_p(negative: int, positive: int) -> float:
+def compute_two_sided_mcnemar_p(negative: int, positive: int) -> float:
     """Compute p of McNemar's exact two-sided test that both kinds of flips are equally likely.
 
     p is 2 · P(X ≤ min) of a binomial with n = negative + positive and ½, at most 1 (McNemar 1947,
@@ -103,10 +105,10 @@ def compute_mcnemar_p(negative: int, positive: int) -> float:
     # P(X ≤ fewer) is ½ or more here, so p is 1 without a sum.
     if 2 * fewer_flips >= n - 1:
         return 1.0
-    return min(1.0, 2 * _compute_binomial_tail(fewer_flips, n))
+    return min(1.0, 2 * _compute_fair_binomial_tail(fewer_flips, n))
 
 
-def compute_one_sided_mcnemar(negative: int, positive: int) -> float:
+def compute_one_sided_mcnemar_p(negative: int, positive: int) -> float:
     """Compute p of McNemar's exact one-sided test that losses do not outnumber gains.
 
     The null hypothesis is that negative flips are not more probable than positive ones. p is P(X ≥
@@ -115,11 +117,11 @@ def compute_one_sided_mcnemar(negative: int, positive: int) -> float:
     n = negative + positive
     # The sum is over the smaller of the two tails: it is shorter, and no digits are lost.
     if 2 * positive < n:
-        return _compute_binomial_tail(positive, n)
-    return 1.0 - _compute_binomial_tail(negative - 1, n)
+        return _compute_fair_binomial_tail(positive, n)
+    return 1.0 - _compute_fair_binomial_tail(negative - 1, n)
 
 
-def _compute_binomial_tail(k: int, n: int) -> float:
+def _compute_fair_binomial_tail(k: int, n: int) -> float:
     """Return P(X ≤ k) of a binomial with n and ½, for k < n / 2; 0 for k = -1.
 
     Terms are summed from the largest on, each computed from the previous one, so that no number

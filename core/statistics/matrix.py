@@ -139,7 +139,9 @@ def build_accuracy_matrix(
     return [[_compute_cell_accuracy(cells, row.version, task) for task in columns] for row in rows]
 
 
-def list_lineage_rows(rows: Sequence[AccuracyMatrixRow], version: int) -> list[AccuracyMatrixRow]:
+def list_accuracy_matrix_rows(
+    rows: Sequence[AccuracyMatrixRow], version: int
+) -> list[AccuracyMatrixRow]:
     """List the accuracy matrix's rows from version 0 to `version`, along the parents.
 
     Raises:
@@ -179,7 +181,7 @@ class LineageAccuracyMatrix:
         slices: bool = True,
         zero_heads: bool = True,
     ) -> None:
-        self.line = list_lineage_rows(rows, version)
+        self.line = list_accuracy_matrix_rows(rows, version)
         self.last = len(self.line) - 1
         self.learned: dict[int, int] = {}  # task → first stage that learned it
         tasks = self.line[-1].tasks
@@ -205,7 +207,7 @@ class LineageAccuracyMatrix:
         """List the tasks learned up to a stage, in the order in which they were first learned."""
         return [task for task, at in self.learned.items() if at <= stage]
 
-    def compute_task_mean(self, stage: int) -> float | None:
+    def compute_mean_task_accuracy(self, stage: int) -> float | None:
         """Compute the mean accuracy over the tasks seen."""
         return average_defined_values(
             self.get_task_accuracy(stage, task) for task in self.list_seen_tasks(stage)
@@ -241,7 +243,7 @@ class LineageAccuracyMatrix:
         scenario.
         """
         return (
-            self.compute_task_mean(stage)
+            self.compute_mean_task_accuracy(stage)
             if self.scenario == "task"
             else self.compute_pooled_accuracy(stage)
         )
@@ -423,7 +425,7 @@ def find_classes_without_test_images(
     return [{"task": task, "class": label} for (_, label), task in missing.items()]
 
 
-def compute_figures_of_newest_version(
+def compute_metrics_of_newest_version(
     stages: LineageAccuracyMatrix,
     per_class: ClassCells | None = None,
     joint: Sequence[float | None] | None = None,
@@ -441,7 +443,7 @@ def compute_figures_of_newest_version(
     gap = None if joint is None else stages.compute_gap_to_joint(joint)
     lag = None if reference is None else stages.compute_intransigence(reference)
     return {
-        "acc": stages.compute_task_mean(last),
+        "acc": stages.compute_mean_task_accuracy(last),
         "pooled": stages.compute_pooled_accuracy(last),
         "macro": stages.compute_macro_accuracy(last, per_class or {}),
         "last": stages.compute_primary_accuracy(last),

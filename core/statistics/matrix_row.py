@@ -42,7 +42,7 @@ class MatrixCellCounts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MatrixRowFigures:
+class VersionAccuracyFigures:
     """Stored accuracy figures of one version: mean accuracy, primary accuracy and forgetting.
 
     `images`: held-out images that they rest on.
@@ -56,7 +56,7 @@ class MatrixRowFigures:
 
 def compute_version_accuracy_figures(
     tasks: Sequence[int], cells: Mapping[int, MatrixCellCounts], scenario: str
-) -> MatrixRowFigures:
+) -> VersionAccuracyFigures:
     """Compute the accuracy figures of a version from its row of the accuracy matrix.
 
     Args:
@@ -71,7 +71,7 @@ def compute_version_accuracy_figures(
     forgetting = (
         None if c.best is None or c.accuracy is None else c.best - c.accuracy for c in row
     )
-    return MatrixRowFigures(
+    return VersionAccuracyFigures(
         acc, acc if scenario == "task" else pooled, average_defined_values(forgetting), total
     )
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from core.statistics.flips import compute_one_sided_mcnemar
+from core.statistics.flips import compute_one_sided_mcnemar_p
 
 SIGNIFICANT = 0.01
 """p below which the gate takes a loss as real."""
@@ -148,10 +148,11 @@ def _find_most_gains_of_detected_loss(flips: int, least: float) -> int:
 def _find_most_gains_of_significant_loss(flips: int) -> int:
     # A guess by the normal approximation; the loops below make it exact.
     guess = max(-1, math.floor(flips / 2 - 1.3 * math.sqrt(flips)))
-    while guess >= 0 and compute_one_sided_mcnemar(flips - guess, guess) >= SIGNIFICANT:
+    while guess >= 0 and compute_one_sided_mcnemar_p(flips - guess, guess) >= SIGNIFICANT:
         guess -= 1
     while (
-        guess + 1 <= flips and compute_one_sided_mcnemar(flips - guess - 1, guess + 1) < SIGNIFICANT
+        guess + 1 <= flips
+        and compute_one_sided_mcnemar_p(flips - guess - 1, guess + 1) < SIGNIFICANT
     ):
         guess += 1
     return guess

@@ -20,7 +20,7 @@ from core.database.tables import Job, Model, Task
 from core.recipe.passes import (
     PASSES,
     ImagePassDuration,
-    compute_recipe_seconds,
+    compute_recipe_processor_seconds,
     find_pass_duration_of_base,
 )
 
@@ -65,7 +65,7 @@ def estimate_job_seconds(
         if isinstance(base, str) and is_known
         else _UNKNOWN
     )
-    estimate = compute_recipe_seconds(catalogue, base_pass, recipe, learned, held_out)
+    estimate = compute_recipe_processor_seconds(catalogue, base_pass, recipe, learned, held_out)
     past = _read_past_jobs(session, model)
     rates = [
         job.seconds / passes
@@ -73,7 +73,7 @@ def estimate_job_seconds(
         # A later release may have removed the method of an earlier job.
         if job.recipe["method"]["name"] in catalogue["methods"]
         and (
-            passes := compute_recipe_seconds(
+            passes := compute_recipe_processor_seconds(
                 catalogue, base_pass, job.recipe, job.learned, job.answered
             )
         )

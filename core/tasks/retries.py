@@ -104,7 +104,7 @@ def retry_job(
     with db.write() as session:
         # Locked in the order of a publish (job, model, task); another order could deadlock.
         job = lock_visible_job(session, actor, job_id)
-        model = lineage.lock_model(session, job.model_id)
+        model = lineage.lock_model_row(session, job.model_id)
         if model.deleted_at is not None:
             raise make_missing_job_error(job_id)
         now = db.now(session)

@@ -193,7 +193,7 @@ def _record_task_decision(
     session, actor, now = transaction.session, transaction.actor, transaction.now
     session.flush()
     # After the flush, since it reads the standings of tasks from the database.
-    published = lineage.rejudge_held_versions(session, model, now)
+    published = lineage.rejudge_and_publish_held_versions(session, model, now)
     data: AuditData = {
         "model": model.id,
         "number": task.number,
@@ -205,9 +205,9 @@ def _record_task_decision(
         session, actor, AuditedChange(decision.action, task.id, data, model=model.id), now
     )
     session.flush()
-    return task_response.build_task_response(session, model, task), lineage.find_waiting_job(
-        session, model
-    )
+    return task_response.build_task_response(
+        session, model, task
+    ), lineage.find_runnable_queued_job(session, model)
 
 
 def _make_wrong_task_standing_error(

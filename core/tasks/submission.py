@@ -56,7 +56,7 @@ from core.tasks.sent_batch import (
 from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
 from core.trials.plan import describe_planned_trials
-from core.trials.rows import add_trials
+from core.trials.rows import add_planned_trials
 from core.uploads import whole_uploads
 from core.uploads.archive_keeping import store_archive
 from core.uploads.whole_uploads import CompleteUpload
@@ -244,7 +244,7 @@ class BatchSubmission:
         session.flush()
         session.add(job)
         session.flush()
-        add_trials(session, job, plan.trials, self.batch.trials)
+        add_planned_trials(session, job, plan.trials, self.batch.trials)
         job_rows.record_job_creation(session, job, now, lines=job_log.build_first_log_lines(task))
         data: AuditData = {
             "model": model.id,

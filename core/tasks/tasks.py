@@ -24,7 +24,7 @@ from core.retention.unused import delete_unreferenced_blobs
 from core.storage import Blobs, ObjectStorage
 from core.tasks import repeats
 from core.tasks.task_response import build_task_response, build_task_responses
-from core.trials.rows import forget_trial_results, lock_trial_jobs
+from core.trials.rows import forget_trial_results, lock_unfinished_trial_jobs
 from core.usage import stored_bytes
 
 
@@ -97,7 +97,7 @@ def _mark_images_deleted(
     locked_job = session.scalars(
         select(Job).where(*leased).with_for_update(key_share=True)
     ).one_or_none()
-    lock_trial_jobs(session, unlocked_model.id)
+    lock_unfinished_trial_jobs(session, unlocked_model.id)
     row = find_model(session, actor, unlocked_model.id, lock=True)
     if session.scalar(select(Job.id).where(*leased)) != (
         locked_job.id if locked_job is not None else None

@@ -32,10 +32,10 @@ def choose_best_measured_trial(candidates: Sequence[MeasuredTrial]) -> MeasuredT
     if not scored:
         # Nothing tells them apart but the order in which a person listed them.
         return min(passing, key=lambda each: each.number)
-    best = max(scored, key=lambda each: (_get_score_value(each), -each.number))
-    bound = _get_score_value(best) - _get_score_error(best)
+    best = max(scored, key=lambda each: (_get_trial_score_value(each), -each.number))
+    bound = _get_trial_score_value(best) - _get_trial_score_error(best)
     return min(
-        (each for each in scored if _get_score_value(each) >= bound),
+        (each for each in scored if _get_trial_score_value(each) >= bound),
         key=lambda each: each.tie_breaking_costs,
     )
 
@@ -47,11 +47,13 @@ def explain_why_trial_lost(loser: MeasuredTrial, winner: MeasuredTrial) -> str:
         return f"Its version would be held by the gate: {figures.held}."
     if figures.score is None or better.score is None:
         return f"No image compares it with trial {winner.number}, which comes first in the list."
-    gap = _get_score_value(winner) - _get_score_value(loser)
-    if gap > 0 and _get_score_value(loser) < _get_score_value(winner) - _get_score_error(winner):
+    gap = _get_trial_score_value(winner) - _get_trial_score_value(loser)
+    if gap > 0 and _get_trial_score_value(loser) < _get_trial_score_value(
+        winner
+    ) - _get_trial_score_error(winner):
         return (
             f"Its score is {gap:.1%} below that of trial {winner.number}, more than one standard "
-            f"error ({_get_score_error(winner):.1%})."
+            f"error ({_get_trial_score_error(winner):.1%})."
         )
     for more, unit in (
         (figures.images - better.images, "images more are kept"),
@@ -62,13 +64,13 @@ def explain_why_trial_lost(loser: MeasuredTrial, winner: MeasuredTrial) -> str:
     return "It is as good within one standard error, but takes longer."
 
 
-def _get_score_value(candidate: MeasuredTrial) -> float:
+def _get_trial_score_value(candidate: MeasuredTrial) -> float:
     score = candidate.figures.score
     assert score is not None, "only candidates with a score are compared"
     return float(score.value)
 
 
-def _get_score_error(candidate: MeasuredTrial) -> float:
+def _get_trial_score_error(candidate: MeasuredTrial) -> float:
     score = candidate.figures.score
     assert score is not None, "only candidates with a score are compared"
     return float(score.error)

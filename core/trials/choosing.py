@@ -13,7 +13,7 @@ from core.jobs.jobs import lock_visible_job
 from core.requests.actor import Actor
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.trials.listing import build_trials_response, require_job_has_trials
-from core.trials.rows import TrialState, find_best_trial, read_trials
+from core.trials.rows import TrialState, find_best_trial_number, read_trials
 
 
 def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[TrialsOut, bool]:
@@ -72,7 +72,10 @@ def choose_best_of_overdue_trials(db: Database) -> list[str]:
         query = select(Job).where(Job.choose_until < now, Job.state == str(JobState.CHOOSING))
         # Whoever has a lock on a job is just changing it, perhaps by choosing a trial.
         for job in session.scalars(query.with_for_update(skip_locked=True, key_share=True)):
-            job.chosen_trial, job.choose_until = find_best_trial(read_trials(session, job.id)), None
+            job.chosen_trial, job.choose_until = (
+                find_best_trial_number(read_trials(session, job.id)),
+                None,
+            )
             reason = f"Nobody chose in time, and trial {job.chosen_trial} is the best"
             change_job_state(session, job, JobAction.CHOOSE, now, {"reason": reason})
             chosen.append(job.id)

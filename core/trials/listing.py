@@ -14,7 +14,7 @@ from core.jobs.jobs import make_missing_job_error
 from core.requests.actor import Actor
 from core.requests.times import format_rfc3339
 from core.trials.choice import MeasuredTrial, explain_why_trial_lost
-from core.trials.rows import TrialState, find_best_trial, list_measured_trials, read_trials
+from core.trials.rows import TrialState, find_best_trial_number, list_measured_trials, read_trials
 
 
 def read_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut:
@@ -50,7 +50,7 @@ def build_trials_response(session: Session, job: Job) -> TrialsOut:
     # Sessions do not flush before a query, and the caller may have just changed a trial.
     session.flush()
     trials = read_trials(session, job.id)
-    best = find_best_trial(trials)
+    best = find_best_trial_number(trials)
     candidates = {each.number: each for each in list_measured_trials(trials)}
     model = session.get_one(Model, job.model_id)
     winner = candidates.get(job.chosen_trial or 0)

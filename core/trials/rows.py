@@ -39,7 +39,7 @@ def read_trials(session: Session, job_id: str) -> list[Trial]:
     return list(session.scalars(query))
 
 
-def add_trials(
+def add_planned_trials(
     session: Session, job: Job, planned: Sequence[PlannedTrial], asked: TrialsRequest | None
 ) -> None:
     """Add the planned trials of a new job to the database, if it has any."""
@@ -82,7 +82,7 @@ def list_measured_trials(trials: Sequence[Trial]) -> list[MeasuredTrial]:
     ]
 
 
-def find_best_trial(trials: Sequence[Trial]) -> int | None:
+def find_best_trial_number(trials: Sequence[Trial]) -> int | None:
     """Find the number of the best measured trial; None without one."""
     candidates = list_measured_trials(trials)
     return choose_best_measured_trial(candidates).number if candidates else None
@@ -142,7 +142,7 @@ def delete_trial_files(session: Session, job_id: str) -> set[str]:
     return {row.sha256 for row in rows}
 
 
-def lock_trial_jobs(session: Session, model_id: str) -> None:
+def lock_unfinished_trial_jobs(session: Session, model_id: str) -> None:
     """Lock a model's unfinished jobs with trials.
 
     Before `forget_trial_results` and before the model's row: another order could deadlock.

@@ -105,7 +105,7 @@ def build_sweep_steps(
     # Steps that delete rows come first, so that the last ones find what these have released.
     return {
         "expired event or idempotency record": lambda: _delete_expired_rows(db, settings),
-        "delivery of a webhook that is over": lambda: outbox.remove_old_deliveries(
+        "delivery of a webhook that is over": lambda: outbox.remove_old_webhook_deliveries(
             db, settings.delivery_days
         ),
         "snapshot of a job that is over, or superseded": lambda: _delete_unneeded_job_states(

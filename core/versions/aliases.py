@@ -194,7 +194,9 @@ def follow_lineage(
                 db.now(session),
             )
         moved = session.get_one(Alias, (row.id, PRODUCTION))
-        return _production_to_json(session, row, moved, []), lineage.find_waiting_job(session, row)
+        return _production_to_json(session, row, moved, []), lineage.find_runnable_queued_job(
+            session, row
+        )
 
 
 def delete_alias(db: Database, actor: Actor, model: str, alias: str) -> None:
@@ -332,12 +334,12 @@ def _move_production(
     moved = _CompletedAliasMove(current, previous, move_origin, lost_tasks)
     _record_move_in_audit(session, actor, model, moved, db.now(session))
     response = _production_to_json(session, model, current, uncovered_tasks)
-    passed = lineage.rejudge_held_versions(session, model, now)
+    passed = lineage.rejudge_and_publish_held_versions(session, model, now)
     if passed:  # the move has settled the check that held these versions
         # Built again, since production may follow a version that is published now.
         response = _production_to_json(session, model, current, uncovered_tasks)
         response["warnings"] += [words.describe_late_publication(number) for number in passed]
-    return response, lineage.find_waiting_job(session, model)
+    return response, lineage.find_runnable_queued_job(session, model)
 
 
 def _find_rollback_target(session: Session, model: Model, current: Alias) -> Version:

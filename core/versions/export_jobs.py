@@ -44,7 +44,7 @@ def request_export(
         TooManyRequests: the owner has no room for another open job.
     """
     with db.write() as session:
-        owner = lineage.lock_model(
+        owner = lineage.lock_model_row(
             session, find_model(session, actor, model).id
         )  # concurrent callers share one job
         row = find_version(session, owner, version)

@@ -20,7 +20,7 @@ from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
 from core.database.tables import ExportedDownload, Part
 from core.errors import ExportUnavailable, Unavailable
-from core.export.format import DownloadFormat, PartFile, VersionToExport
+from core.export.format import DownloadFormat, PartFileToExport, VersionToExport
 from core.export.registry import FORMATS
 from core.files.merged import DamagedPartFile
 from core.lineage.sure import choose_threshold_for_promised_precision
@@ -198,7 +198,8 @@ def _write_export_file(
         StoreCorrupt: a part is damaged.
     """
     parts = [
-        PartFile(name, blobs.fetch_verified_file(sha256), sha256) for name, sha256 in source.parts
+        PartFileToExport(name, blobs.fetch_verified_file(sha256), sha256)
+        for name, sha256 in source.parts
     ]
     try:
         source.format.write_download(

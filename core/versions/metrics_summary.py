@@ -22,7 +22,7 @@ from core.contract.responses.versions.metrics import (
 from core.database.bulk import build_joined_column_expressions, parse_joined_columns
 from core.database.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.database.tables import Model, VersionMeasurement, VersionTaskResult
-from core.lineage.row import read_matrix_row
+from core.lineage.row import read_accuracy_matrix_row
 from core.lineage.sure import choose_threshold_for_promised_precision
 from core.statistics import matrix
 from core.statistics.matrix_row import MatrixCellCounts, StoredLineageAccuracyMatrix
@@ -159,7 +159,7 @@ def build_version_summary(
     classes = {number: list(task.classes) for number, task in tasks.items()}
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
-        **matrix.compute_figures_of_newest_version(stages, per_class),
+        **matrix.compute_metrics_of_newest_version(stages, per_class),
         **_build_job_measured_figures(recorded, lineage[1:]),
         **_read_figures_of_one_version(session, model, version, recorded["knn_probe"].get(version)),
         "sure": choose_threshold_for_promised_precision(session, model, version),
@@ -180,7 +180,7 @@ def _read_matrix_row(
     of_version = {"model": model.id, "version": version}
     tasks, per_class = parse_joined_columns(session.connection().execute(_COUNTS, of_version).one())
     counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
-    return read_matrix_row(session, model.id, version), counts
+    return read_accuracy_matrix_row(session, model.id, version), counts
 
 
 def _read_figures_recorded_per_version(session: Session, model: Model) -> _Recorded:

@@ -63,7 +63,7 @@ def build_chat_message_of_event(payload: WebhookPayload, public_url: str = "") -
     if payload["type"] == TEST:
         return ChatMessage(
             "Perennial: this webhook works.",
-            link=_build_page_url(public_url, f"webhooks/{data.get('webhook', '')}"),
+            link=_build_service_page_url(public_url, f"webhooks/{data.get('webhook', '')}"),
         )
     noun = payload["type"].partition(".")[0]
     message = _DESCRIBED.get(noun, _describe_other_event)(payload["type"], name, data)
@@ -79,7 +79,7 @@ def build_chat_message_of_event(payload: WebhookPayload, public_url: str = "") -
     message.facts = [(key, str(value)) for key, value in facts.items() if value not in (None, "")]
     job_id, model_id = data.get("job"), data.get("model")
     of_job = noun == "job" and job_id is not None
-    message.link = _build_page_url(
+    message.link = _build_service_page_url(
         public_url,
         f"jobs/{quote(job_id or '', safe='')}"
         if of_job
@@ -164,7 +164,7 @@ def _read_gate_verdict(data: WebhookData) -> str | None:
     return "passed" if data["gate"]["passed"] else "failed"
 
 
-def _build_page_url(public_url: str, path: str) -> str | None:
+def _build_service_page_url(public_url: str, path: str) -> str | None:
     """Build the URL of a page of the service, or None without a public URL."""
     return f"{public_url.rstrip('/')}/ui/{path}" if public_url else None
 

@@ -20,7 +20,7 @@ from core.network.public_address import AddressRefused, Resolver, parse_networks
 from core.settings import Settings
 from core.telemetry import DELIVERY_SECONDS
 from core.webhooks import chat_messages, outbox, webhook_secret
-from core.webhooks.outbox import LEASE_S, DeliveryOutcome, LeasedWebhook, OutgoingDelivery
+from core.webhooks.outbox import LEASE_S, DeliveryAttemptOutcome, LeasedWebhook, OutgoingDelivery
 
 log = structlog.get_logger(__name__)
 
@@ -115,12 +115,12 @@ class WebhookDeliverer:
 
     def _deliver_until_stopped(self) -> None:
         while not self._end.is_set():
-            self._run_logging_errors("look", self.deliver_due_webhooks)
+            self._run_and_log_errors("look", self.deliver_due_webhooks)
             self._end.wait(LOOK_S)
 
     def _deliver_leased_webhook(self, lease: LeasedWebhook) -> None:
         try:
-            self._run_logging_errors("serve", lambda: self._send_due_deliveries(lease))
+            self._run_and_log_errors("serve", lambda: self._send_due_deliveries(lease))
         finally:
             with self._changed:
                 # Also after an error, or the worker would lose a place with each of them.
@@ -151,7 +151,7 @@ class WebhookDeliverer:
 
     def _attempt_delivery(
         self, lease: LeasedWebhook, outgoing: OutgoingDelivery
-    ) -> DeliveryOutcome:
+    ) -> DeliveryAttemptOutcome:
         """Attempt to send a webhook delivery once, and return the outcome."""
         # imported here, since a worker without webhooks never needs it
         from core.network.guarded_http import (
@@ -177,7 +177,7 @@ class WebhookDeliverer:
             error = str(refused)
         except PerennialError as refused:
             error = refused.detail
-        return DeliveryOutcome(status, error, response_body, time.monotonic() - begin)
+        return DeliveryAttemptOutcome(status, error, response_body, time.monotonic() - begin)
 
     def _build_delivery_body(self, outgoing: OutgoingDelivery) -> bytes:
         """Build the HTTP body of a delivery: the stored payload, or a chat message."""
@@ -214,7 +214,7 @@ class WebhookDeliverer:
             "webhook-signature": " ".join(signed),
         }
 
-    def _run_logging_errors(self, action: str, work: Callable[[], object]) -> None:
+    def _run_and_log_errors(self, action: str, work: Callable[[], object]) -> None:
         """Run a piece of work, and log errors so that the thread continues."""
         try:
             work()

@@ -27,7 +27,7 @@ def build_delivery_response(row: Delivery) -> DeliveryOut:
     }
 
 
-def build_delivery_detail(actor: Actor, row: Delivery) -> DeliveryDetail:
+def build_delivery_response_with_payload(actor: Actor, row: Delivery) -> DeliveryDetail:
     """Convert a webhook delivery with its payload to a response.
 
     The receiver's response is included for administrators alone, since it may come from an internal

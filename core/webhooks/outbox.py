@@ -72,7 +72,7 @@ class OutgoingDelivery:
 
 
 @dataclass(frozen=True)
-class DeliveryOutcome:
+class DeliveryAttemptOutcome:
     """Outcome of an attempt to deliver a webhook event.
 
     Attributes:
@@ -162,7 +162,7 @@ def release_webhook_lease(db: Database, lease: LeasedWebhook) -> None:
 
 
 def record_delivery_outcome(
-    db: Database, lease: LeasedWebhook, sent: OutgoingDelivery, outcome: DeliveryOutcome
+    db: Database, lease: LeasedWebhook, sent: OutgoingDelivery, outcome: DeliveryAttemptOutcome
 ) -> None:
     """Record the outcome of an attempt to deliver a webhook event.
 
@@ -201,7 +201,7 @@ def record_delivery_outcome(
             _disable_webhook(session, hook, "Every attempt of five days has failed.", now)
 
 
-def remove_old_deliveries(db: Database, days: float) -> None:
+def remove_old_webhook_deliveries(db: Database, days: float) -> None:
     """Remove webhook deliveries finished `days` days ago, and old ones of disabled webhooks."""
     with db.read() as session:
         before = db.now(session) - days * DAY_S

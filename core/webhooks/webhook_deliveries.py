@@ -14,7 +14,10 @@ from core.requests.actor import Actor
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
 from core.webhooks import webhooks
-from core.webhooks.delivery_response import build_delivery_detail, build_delivery_response
+from core.webhooks.delivery_response import (
+    build_delivery_response,
+    build_delivery_response_with_payload,
+)
 
 
 def list_deliveries(
@@ -53,7 +56,7 @@ def read_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> De
     """
     with db.read() as session:
         row = webhooks.find_webhook(session, actor, webhook)
-        return build_delivery_detail(actor, _find_delivery(session, row, delivery))
+        return build_delivery_response_with_payload(actor, _find_delivery(session, row, delivery))
 
 
 def resend_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
@@ -80,7 +83,7 @@ def resend_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> 
         record_audit_entry(
             session, actor, AuditedChange("webhook.redeliver", row.id, {}, model=hook.model_id), now
         )
-        return build_delivery_detail(actor, row)
+        return build_delivery_response_with_payload(actor, row)
 
 
 def _find_delivery(session: Session, hook: Webhook, delivery: str) -> Delivery:

@@ -32,7 +32,7 @@ from core.requests.pages import ListPage, read_query_page
 from core.requests.times import format_rfc3339
 from core.settings import Settings
 from core.webhooks import webhook_secret
-from core.webhooks.delivery_response import build_delivery_detail
+from core.webhooks.delivery_response import build_delivery_response_with_payload
 
 BOTH_S = 86_400.0
 """Seconds after a rotation during which the previous secret signs too."""
@@ -153,7 +153,7 @@ def change_webhook(
         changed = sorted(
             name for name, value in patch.items() if name != "enabled" and value is not None
         )
-        _record_change_in_audit(session, actor, row, patch, changed, now)
+        _record_webhook_change_in_audit(session, actor, row, patch, changed, now)
         return build_webhook_responses(session, [row])[0]
 
 
@@ -222,7 +222,7 @@ def send_test_delivery(db: Database, actor: Actor, webhook: str) -> DeliveryDeta
         record_audit_entry(
             session, actor, AuditedChange("webhook.test", row.id, {}, model=row.model_id), now
         )
-        return build_delivery_detail(actor, waiting)
+        return build_delivery_response_with_payload(actor, waiting)
 
 
 def find_webhook(session: Session, actor: Actor, webhook: str, *, lock: bool = False) -> Webhook:
@@ -392,7 +392,7 @@ def _set_webhook_enabled(session: Session, row: Webhook, enabled: bool, now: flo
         row.due_at = now if session.scalar(waits.limit(1)) is not None else None
 
 
-def _record_change_in_audit(
+def _record_webhook_change_in_audit(
     session: Session,
     actor: Actor,
     row: Webhook,

@@ -226,7 +226,9 @@ class Desk:
 
     def register(self, claim: JobClaim, content: str = "weights") -> None:
         """Keep a snapshot of a claimed job."""
-        snapshots.register_snapshot(self.db, self.store, claim, self.snapshot(content), self.taken)
+        snapshots.upload_and_register_snapshot(
+            self.db, self.store, claim, self.snapshot(content), self.taken
+        )
 
     def publish(
         self,

@@ -15,7 +15,7 @@ from core.requests.actor import Actor
 from core.settings import Settings
 from core.webhooks import outbox, webhooks
 from core.webhooks.deliver import WebhookDeliverer
-from core.webhooks.outbox import DeliveryOutcome, LeasedWebhook
+from core.webhooks.outbox import DeliveryAttemptOutcome, LeasedWebhook
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Post:
         outgoing = outbox.lease_next_delivery(self.db, lease)
         assert outgoing is not None
         outbox.record_delivery_outcome(
-            self.db, lease, outgoing, DeliveryOutcome(status, "no", None, 0.1)
+            self.db, lease, outgoing, DeliveryAttemptOutcome(status, "no", None, 0.1)
         )
         outbox.release_webhook_lease(self.db, lease)
 

@@ -63,7 +63,9 @@ def run(
         device_warning: str | None = None,
     ) -> Any:
         monkeypatch.setattr(learn, "decode_archive_and_start_job", raise_or(validating, None))
-        monkeypatch.setattr(learn, "write_job_inputs", raise_or(ending, Path("/spec")))
+        monkeypatch.setattr(
+            learn, "fetch_job_inputs_and_write_spec", raise_or(ending, Path("/spec"))
+        )
         monkeypatch.setattr(attempts, "supervise_job_process", lambda *_given: ending)
         child = SimpleNamespace(pid=1)
         zygote = SimpleNamespace(fork_child=lambda _spec, _bound: child)

@@ -11,7 +11,7 @@ from torch import Tensor
 from core.contract.architecture import Normalisation
 from core.ingest.decoding.resizing import LATEST, SquareResizing
 from core.learning.networks import ImageSpec, Network, build_network
-from core.learning.networks.backbones.timm_names import find_pretrained_weights
+from core.learning.networks.backbones.timm_names import find_timm_weights_properties
 from core.learning.precision import InputNormaliser, move_network_to_device
 from core.packaged import imagenet_base, packaged_base
 from core.processes import helper_process
@@ -101,7 +101,7 @@ def _load_imagenet_base(scratch: Path) -> ComparisonBase:
     if done.returncode:
         # The end of a traceback names the error.
         raise _build_base_error(done.stderr.strip()[-300:])
-    weights = find_pretrained_weights(imagenet_base.MODEL)
+    weights = find_timm_weights_properties(imagenet_base.MODEL)
     return ComparisonBase(
         imagenet_base.NAME,
         dict(imagenet_base.ARCHITECTURE),

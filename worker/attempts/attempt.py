@@ -258,7 +258,7 @@ class JobAttempt:
         if not max_seconds:
             return float("inf")
         with db.read() as session:
-            return max_seconds - progress.count_seconds_claimed_by_workers(
+            return max_seconds - progress.count_seconds_job_was_claimed(
                 session, self._claim.job_id, db.now(session), max_seconds
             )
 

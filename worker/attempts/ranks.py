@@ -42,9 +42,9 @@ def choose_process_count_of_job(spec: dict[str, Any]) -> int:
     shards = int(spec.get("recipe", {}).get("shards", 1))
     if shards == 1:
         return 1
-    from core.learning.distributed.slices import choose_rank_count
+    from core.learning.distributed.slices import choose_slice_process_count
 
-    return choose_rank_count(
+    return choose_slice_process_count(
         shards, int(spec.get("ranks", 0)) or _count_cuda_devices(str(spec.get("device", "auto")))
     )
 
@@ -91,14 +91,14 @@ def main(arguments: list[str]) -> int:
     if int(os.environ["RANK"]) > 0:
         os.close(events)
         return _run_follower_rank(spec_path)
-    from core.learning.training.child import run_and_report_events
+    from core.learning.training.child import run_job_and_write_events
     from core.learning.training.control import PipeControlRequests
     from worker.attempts.job_points import hit_event_failpoint
 
     def run_first_rank(emit: Emit) -> None:
         _run_job_share_of_rank(spec_path, emit, PipeControlRequests(CONTROL_FD))
 
-    return run_and_report_events(events, hit_event_failpoint, run_first_rank)
+    return run_job_and_write_events(events, hit_event_failpoint, run_first_rank)
 
 
 def _run_follower_rank(spec_path: str) -> int:

@@ -102,7 +102,9 @@ class JobEventRecorder:
         path = event.path
         self._register_and_delete_state_folder(
             path,
-            lambda: snapshots.register_snapshot(self._db, self._store, self._claim, path, event),
+            lambda: snapshots.upload_and_register_snapshot(
+                self._db, self._store, self._claim, path, event
+            ),
         )
 
     def register_best_state_folder(self, event: AnytimeEvent) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.learning.networks import ImageSpec, describe_expected_base
+from core.learning.networks import ImageSpec, describe_tensors_expected_of_base
 from core.learning.state import save_tensors
 from core.packaged import imagenet_base
 
@@ -28,7 +28,9 @@ def convert_checkpoint(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises:
         ValueError: a shape differs.
     """
-    expected = describe_expected_base(imagenet_base.ARCHITECTURE, ImageSpec(SIZE, 3))["tensors"]
+    expected = describe_tensors_expected_of_base(imagenet_base.ARCHITECTURE, ImageSpec(SIZE, 3))[
+        "tensors"
+    ]
     tensors = {}
     # Not strict, since the checkpoint's classifier has no counterpart.
     for (name, entry), (theirs, tensor) in zip(expected.items(), checkpoint.items(), strict=False):

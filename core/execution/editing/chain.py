@@ -38,21 +38,21 @@ from core.errors import Invalid
 from core.execution.editing.data import (
     EditedTaskData,
     build_edited_task_data,
-    select_fallback_temperature,
+    choose_fallback_temperature,
 )
-from core.execution.editing.facts import EditFacts
+from core.execution.editing.facts import EditJobFacts
 from core.execution.editing.line import EditedVersionState, renumber_classes_of_edited_version
 from core.execution.editing.renaming import write_result_with_renamed_classes
 from core.execution.prepare import (
     fetch_blob_if_undamaged,
     fetch_files_of_earlier_task,
     fetch_version_parts,
-    fill_in_older_recipe,
+    fill_in_missing_recipe_fields,
     find_held_out_features,
 )
 from core.ingest.dataset import write_dataset
 from core.jobs.fence import JobClaim
-from core.lineage.class_numbers import GONE, renumber_former_classes
+from core.lineage.class_numbers import GONE, map_former_to_new_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.retention import retention
 from core.settings import Settings
@@ -72,7 +72,7 @@ class EditProcessChain:
         blobs: Blobs,
         settings: Settings,
         claim: JobClaim,
-        facts: EditFacts,
+        facts: EditJobFacts,
         folder: Path,
     ) -> None:
         self._db, self._blobs, self._settings, self._claim = db, blobs, settings, claim
@@ -97,7 +97,7 @@ class EditProcessChain:
         dropped = self._facts.changes.dropped
         return [number for number in self._facts.taught if number not in dropped]
 
-    def store_edited_files(self) -> None:
+    def store_edited_task_data(self) -> None:
         """Build and store the edited data files of all tasks that the edit changes.
 
         Raises:
@@ -108,9 +108,9 @@ class EditProcessChain:
             raise Invalid("The model would have no task left. Delete the model instead.")
         for number in facts.edit.tasks:
             self._store_edited_task_files(number)
-        self._require_trained_classes()
+        self._require_training_images_of_classes()
         if facts.recipes and not self.relearned_tasks:
-            if not facts.is_learned_from_features:
+            if not facts.relearns_from_features:
                 raise Invalid(
                     f"No task was learned after those that are removed: roll back to version "
                     f"{facts.start.number} instead."
@@ -126,7 +126,7 @@ class EditProcessChain:
             self._carrier = with_features[-1]
             self._store_edited_task_files(self._carrier)
 
-    def _require_trained_classes(self) -> None:
+    def _require_training_images_of_classes(self) -> None:
         """Refuse an edit that leaves a class with held-out images but without training images."""
         facts, edited = self._facts, self._edited
         trained = {
@@ -150,17 +150,17 @@ class EditProcessChain:
         folder = self._folder / f"task-{number}"
         self._edited[number] = build_edited_task_data(self._blobs, self._facts, number, folder)
 
-    def write_renamed_version(self) -> Path:
+    def write_result_of_renaming_edit(self) -> Path:
         """Write the job result of an edit that only renames classes, and return its folder."""
         out = self._folder / "renamed"
         write_result_with_renamed_classes(self._db, self._blobs, self._facts, out)
-        self._write_database_changes(out)
+        self._write_edit_result_file(out)
         return out
 
     def load_first_starting_version(self) -> EditedVersionState:
         """Return the version state from which an edit's first learning process starts."""
         start = self._fetch_starting_version_state()
-        return self._reorder_head_classes(start) if self._facts.is_learned_from_features else start
+        return self._reorder_edited_classes(start) if self._facts.relearns_from_features else start
 
     def _fetch_starting_version_state(self) -> EditedVersionState:
         facts = self._facts
@@ -169,7 +169,7 @@ class EditProcessChain:
         manifest = version.manifest.model_copy(
             update={
                 "knn_probe": self._select_probe_of_unchanged_tasks(),
-                "temperature": select_fallback_temperature(
+                "temperature": choose_fallback_temperature(
                     facts, self._edited, self._taught_tasks, version.manifest.temperature
                 ),
             }
@@ -184,7 +184,7 @@ class EditProcessChain:
         unchanged = {task: n for task, n in probe.tasks.items() if int(task) not in self._edited}
         return probe.model_copy(update={"tasks": unchanged})
 
-    def write_patch_spec(self) -> tuple[EditedVersionState, Path]:
+    def write_class_patch_spec(self) -> tuple[EditedVersionState, Path]:
         """Write the spec of a process that patches the head version to merge or drop classes."""
         facts, number = self._facts, self._taught_tasks[-1]
         folder = self._folder / "patch"
@@ -192,20 +192,20 @@ class EditProcessChain:
         head = self._fetch_starting_version_state()
         head = replace(head, parts=self._add_features_no_job_reads(head.parts))
         assert facts.head.manifest.recipe is not None, "a version that was taught has a recipe"
-        recipe = fill_in_older_recipe(
+        recipe = fill_in_missing_recipe_fields(
             self._settings, facts.model, facts.head.manifest.recipe.to_json()
         )
         history = self._list_other_tasks(None)
         task = TaskToLearn(
             **next(each for each in history if each.number == number).list_fields_that_are_set(),
-            train=self._write_empty_training_part(folder),
+            train=self._write_empty_training_dataset(folder),
         )
         other_tasks = [each for each in history if each.number != number]
         classes = list(head.manifest.classes or [])
         sources = facts.changes.list_class_sources(classes)
         if any(part.type in PER_TASK for part in head.parts.values()):
-            self._record_class_numbers(
-                renumber_former_classes(list(sources.values()), len(classes))
+            self._record_class_number_changes(
+                map_former_to_new_numbers(list(sources.values()), len(classes))
             )
         spec = ClassPatchSpec(
             **self._build_job_spec(
@@ -217,14 +217,14 @@ class EditProcessChain:
         )
         return head, _write_process_spec(folder, spec)
 
-    def _write_empty_training_part(self, folder: Path) -> Path:
+    def _write_empty_training_dataset(self, folder: Path) -> Path:
         """Write an empty training dataset, since patching a version learns from no images."""
         image, path = self._facts.model.image, folder / "train.safetensors"
         shape = (image["size"], image["size"], image["channels"])
         write_dataset(path, np.zeros(0, np.int64), shape, [])
         return path
 
-    def write_task_spec(self, line: EditedVersionState, number: int) -> Path:
+    def write_relearning_spec(self, line: EditedVersionState, number: int) -> Path:
         """Write the spec of a process that learns one task again, and return its path."""
         folder = self._folder / f"job-{number}"
         folder.mkdir(parents=True)
@@ -335,9 +335,9 @@ class EditProcessChain:
         changed = document.model_copy(update=fields).to_json()
         changed.pop("changes", None)
         (out / "result.json").write_text(json.dumps(changed, ensure_ascii=False, sort_keys=True))
-        self._write_database_changes(out)
+        self._write_edit_result_file(out)
 
-    def _write_database_changes(self, out: Path) -> None:
+    def _write_edit_result_file(self, out: Path) -> None:
         changes = self._build_edit_result().to_json()
         (out / record.FILE).write_text(json.dumps(changes, ensure_ascii=False))
         (out / record.STORED).mkdir()
@@ -362,7 +362,7 @@ class EditProcessChain:
             and data.held_out.is_changed
             and data.after.number not in facts.changes.dropped
         }
-        renames = facts.changes.list_renames(facts.head.manifest.classes or [])
+        renames = facts.changes.list_class_renames_without_merges(facts.head.manifest.classes or [])
         return EditResult(
             parent=facts.start.number,
             taught=self._taught_tasks,
@@ -377,7 +377,7 @@ class EditProcessChain:
                 for number, labels in held_out.items()
                 if labels.is_relabelled_or_removed(renames)
             ],
-            reports={data.after.number: data.describe_report(facts.changes) for data in edited},
+            reports={data.after.number: data.get_report_figures(facts.changes) for data in edited},
             removed_paths=[path for data in edited for path in data.removed_paths],
             relabelled=sum(count for count, _ in counts),
             removed=removed,
@@ -452,14 +452,14 @@ class EditProcessChain:
             return None
         return fetch_blob_if_undamaged(self._blobs, digest)
 
-    def _reorder_head_classes(self, line: EditedVersionState) -> EditedVersionState:
+    def _reorder_edited_classes(self, line: EditedVersionState) -> EditedVersionState:
         """Renumber the head version's classes in the order of first appearance after the edit.
 
         Sums and features of the edited tasks are left out: they are learned again.
         """
         facts, folder = self._facts, self._folder / "renumbered"
         folder.mkdir()
-        classes, new = list(facts.head.manifest.classes or []), self._list_edited_classes()
+        classes, new = list(facts.head.manifest.classes or []), self._list_class_names_after_edit()
         position = {name: at for at, name in enumerate(new)}
         named = [facts.changes.classes.get(name, name) for name in classes]
         outdated = {
@@ -469,13 +469,13 @@ class EditProcessChain:
         }
         current_parts = {name: part for name, part in line.parts.items() if name not in outdated}
         numbers = [GONE if name is None else position.get(name, GONE) for name in named]
-        self._record_class_numbers(numbers)
+        self._record_class_number_changes(numbers)
         manifest = line.manifest.model_copy(update={"classes": new})
         return renumber_classes_of_edited_version(
             replace(line, manifest=manifest, parts=current_parts), numbers, folder
         )
 
-    def _record_class_numbers(self, numbers: list[int]) -> None:
+    def _record_class_number_changes(self, numbers: list[int]) -> None:
         """Record the map from former to new class numbers, if any number changed."""
         if numbers != list(range(len(numbers))):
             self._class_numbers = numbers
@@ -489,7 +489,7 @@ class EditProcessChain:
         fetched = fetch_version_parts(self._blobs, facts.start, unread, facts.numbers)
         return {**parts, **{part.name: part for part in fetched.parts}}
 
-    def _list_edited_classes(self) -> list[str]:
+    def _list_class_names_after_edit(self) -> list[str]:
         """Return the class names after the edit, in the order in which they first appear in the
         edited tasks."""
         facts = self._facts

@@ -16,7 +16,7 @@ from core.edits import record, rewrite
 from core.edits.checks import EditChanges, make_emptied_task_error
 from core.edits.rewrite import EditedLabels, StoredTaskFeatures
 from core.errors import Invalid, StoreCorrupt
-from core.execution.editing.facts import EditFacts
+from core.execution.editing.facts import EditJobFacts
 from core.storage import Blobs
 
 
@@ -45,7 +45,7 @@ class EditedTaskData:
     removed_paths: list[str] = field(default_factory=list)
     stored: dict[str, Path] = field(default_factory=dict)
 
-    def describe_report(self, changes: EditChanges) -> TaskReportAfterEdit:
+    def get_report_figures(self, changes: EditChanges) -> TaskReportAfterEdit:
         """Return the figures of the edited data that the task's report shows."""
         held_out = None if self.held_out is None else dict(Counter(self.held_out.remaining_labels))
         touched, removed = (
@@ -61,7 +61,7 @@ class EditedTaskData:
 
 
 def build_edited_task_data(
-    blobs: Blobs, facts: EditFacts, number: int, folder: Path
+    blobs: Blobs, facts: EditJobFacts, number: int, folder: Path
 ) -> EditedTaskData:
     """Apply an edit to one task's data, store the new files, and describe them.
 
@@ -78,11 +78,11 @@ def build_edited_task_data(
     names = list_label_names(facts.model, task.classes)
     rows = (
         _read_stored_features_of_task(blobs, facts, number)
-        if facts.is_learned_from_features
+        if facts.relearns_from_features
         else None
     )
     train_path = None if before.train is None else blobs.fetch_verified_file(before.train)
-    train = _edit_train_labels(facts, number, train_path, rows, names)
+    train = _apply_edit_to_training_labels(facts, number, train_path, rows, names)
     held_out_path = (
         None
         if before.held_out is None or not task.n_held_out
@@ -90,7 +90,7 @@ def build_edited_task_data(
     )
     held_out = None
     if held_out_path is not None:
-        labels = rewrite.read_labels(held_out_path, names)
+        labels = rewrite.read_dataset_labels(held_out_path, names)
         edits = changes.images.get((number, "held_out"), {})
         held_out = rewrite.apply_edit_to_labels(labels, edits, changes.classes)
     if number in changes.dropped:
@@ -100,9 +100,9 @@ def build_edited_task_data(
     if number in changes.dropped:
         gone = EditedTask(number=number, classes={}, n_train=0, n_held_out=0)
         sized = before.model_copy(update={"bytes": {}})
-        paths = _read_removed_paths(blobs, before.traces, (train, held_out), changes)
+        paths = _read_removed_image_paths(blobs, before.traces, (train, held_out), changes)
         return EditedTaskData(sized, gone, names, train, held_out, rows, {}, paths)
-    classes = _count_images_of_labels(task, changes, train, held_out)
+    classes = _count_images_per_edited_label(task, changes, train, held_out)
     new_names = list_label_names(facts.model, classes)
     files: dict[str, Path] = {}
     stored: dict[str, Path] = {}
@@ -122,11 +122,11 @@ def build_edited_task_data(
             rewrite.write_edited_dataset(path, files[split], edited, new_names)
             digest, sizes[split] = blobs.put_file(files[split], link=True)
             digests[split], stored[digest] = digest, files[split]
-    paths = _read_removed_paths(blobs, before.traces, (train, held_out), changes)
+    paths = _read_removed_image_paths(blobs, before.traces, (train, held_out), changes)
     traces = before.traces
     if traces is not None:
         target = folder / "traces.safetensors"
-        traces, sizes["traces"] = _store_edited_traces(
+        traces, sizes["traces"] = _store_edited_trace_file(
             blobs, traces, target, (train, held_out), changes
         )
         if traces is not None:
@@ -165,7 +165,7 @@ def _mark_all_images_removed(part: EditedLabels | None) -> EditedLabels | None:
 
 
 def _read_stored_features_of_task(
-    blobs: Blobs, facts: EditFacts, number: int
+    blobs: Blobs, facts: EditJobFacts, number: int
 ) -> StoredTaskFeatures:
     main, rest = (
         facts.features.get(name) for name in rewrite.get_names_of_task_feature_parts(number)
@@ -182,8 +182,8 @@ def _read_stored_features_of_task(
     return replace(rows, classes=np.array(numbers, np.int64)[rows.classes])
 
 
-def _edit_train_labels(
-    facts: EditFacts,
+def _apply_edit_to_training_labels(
+    facts: EditJobFacts,
     number: int,
     path: Path | None,
     rows: StoredTaskFeatures | None,
@@ -196,7 +196,7 @@ def _edit_train_labels(
     if rows is None:
         assert path is not None
         return rewrite.apply_edit_to_labels(
-            rewrite.read_labels(path, names), edits, facts.changes.classes
+            rewrite.read_dataset_labels(path, names), edits, facts.changes.classes
         )
     head_classes = facts.head.manifest.classes or []
     labels = [head_classes[row] for row in rows.classes.tolist()]
@@ -215,7 +215,7 @@ def _edit_train_labels(
 
 
 def _count_images_after_edit(
-    facts: EditFacts, number: int, train: EditedLabels | None, held_out: EditedLabels | None
+    facts: EditJobFacts, number: int, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> tuple[int, int | None]:
     """Return the numbers of a task's training and held-out images after the edit.
 
@@ -235,7 +235,7 @@ def _count_images_after_edit(
     )
 
 
-def _count_images_of_labels(
+def _count_images_per_edited_label(
     task: Task, changes: EditChanges, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> dict[str, int]:
     """Count the images of each label after the edit."""
@@ -265,7 +265,7 @@ def _count_images_of_labels(
     return {name: count for name, count in sorted(counts.items()) if count or name in empty}
 
 
-def _read_removed_paths(
+def _read_removed_image_paths(
     blobs: Blobs,
     digest: str | None,
     parts: tuple[EditedLabels | None, EditedLabels | None],
@@ -297,7 +297,7 @@ def _apply_edit_to_trace_labels(
     return train, held_out
 
 
-def _store_edited_traces(
+def _store_edited_trace_file(
     blobs: Blobs,
     digest: str,
     target: Path,
@@ -321,8 +321,8 @@ def _store_edited_traces(
     return blobs.put_file(target, link=True)
 
 
-def select_fallback_temperature(
-    facts: EditFacts,
+def choose_fallback_temperature(
+    facts: EditJobFacts,
     edited: Mapping[int, EditedTaskData],
     taught: Sequence[int],
     of_start: Temperature | None,
@@ -337,7 +337,7 @@ def select_fallback_temperature(
         taught: numbers of all tasks that the result was taught.
         of_start: temperature of the version that the edit starts from.
     """
-    if not facts.is_learned_from_features:
+    if not facts.relearns_from_features:
         return of_start
     rows = (edited[task].after if task in edited else facts.tasks[task] for task in taught)
     too_few = sum(row.n_held_out or 0 for row in rows) < LEAST_TEMPERATURE_IMAGES

@@ -15,17 +15,17 @@ from core.database.tables import Edit, Job, Model, Part, Task, Version, VersionT
 from core.edits.accept import (
     find_stored_feature_parts,
     find_version_to_relearn_from,
-    read_tasks_taught_first,
+    read_tasks_with_taught_first,
 )
 from core.edits.checks import EditChanges, check_operations
 from core.edits.operations import Operation
 from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid, PerennialError
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
-from core.execution.prepare import fill_in_older_recipe, list_tasks_with_deleted_data
+from core.execution.prepare import fill_in_missing_recipe_fields, list_tasks_with_deleted_data
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
+from core.lineage.class_numbers import AncestorClassNumberMaps, read_ancestor_class_number_maps
 from core.lineage.coverage import list_taught_tasks
 from core.retention import damage
 from core.settings import Settings
@@ -33,7 +33,7 @@ from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class EditFacts:
+class EditJobFacts:
     """Database rows and figures that an edit job needs.
 
     Attributes:
@@ -61,7 +61,7 @@ class EditFacts:
     start: Version
     base: Version
     parts: list[Part]
-    numbers: AncestorClassNumbers
+    numbers: AncestorClassNumberMaps
     base_parts: list[Part]
     features: dict[str, Part]
     held_out_counts: dict[int, dict[str, int]]
@@ -72,12 +72,12 @@ class EditFacts:
     probe: KnnProbeResult | None
 
     @property
-    def is_learned_from_features(self) -> bool:
+    def relearns_from_features(self) -> bool:
         """True if the edit learns its tasks again from stored features instead of images."""
         return self.edit.way == "recompute"
 
 
-def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFacts:
+def read_edit_job_facts(db: Database, settings: Settings, claim: JobClaim) -> EditJobFacts:
     """Read the database rows that an edit job needs, and check that the edit is still possible.
 
     Raises:
@@ -132,7 +132,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
         ]
         damage.refuse_damaged_model_objects(session, model.id, keys)
         stored = _read_recorded_recipes(session, model, edit, head, again)
-        return EditFacts(
+        return EditJobFacts(
             model=model,
             edit=edit,
             changes=changes,
@@ -140,14 +140,14 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
             start=start,
             base=base,
             parts=parts,
-            numbers=read_class_numbers(session, start),
+            numbers=read_ancestor_class_number_maps(session, start),
             base_parts=base_parts,
             features=features,
             held_out_counts=_count_held_out_images_by_class(session, head),
             tasks=tasks,
             taught=taught,
             recipes={
-                number: fill_in_older_recipe(settings, model, recipe.to_json())
+                number: fill_in_missing_recipe_fields(settings, model, recipe.to_json())
                 for number, recipe in stored.items()
             },
             erased=list_tasks_with_deleted_data(session, model.id),
@@ -167,7 +167,7 @@ def _check_edit_operations_again(
 ) -> EditChanges:
     """Check an edit's operations again, against the present head of the lineage."""
     operations = [Operation.model_validate(one) for one in edit.operations]
-    tasks = read_tasks_taught_first(session, model, head.manifest)
+    tasks = read_tasks_with_taught_first(session, model, head.manifest)
     # The edit's own job makes its last task look as if it were queued.
     tasks = {
         number: task if number not in head.manifest.tasks else task.copy_with_standing_learned()
@@ -185,7 +185,7 @@ def _check_edit_operations_again(
             f"The edit was accepted for tasks {edit.tasks}, and would change {edited} now. Send it "
             f"again."
         )
-    return changes.drop_tasks_without_classes(taught) if edit.way == "patch" else changes
+    return changes.exclude_tasks_left_without_classes(taught) if edit.way == "patch" else changes
 
 
 def _count_held_out_images_by_class(session: Session, head: Version) -> dict[int, dict[str, int]]:

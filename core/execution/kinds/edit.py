@@ -8,7 +8,7 @@ from pathlib import Path
 
 from core.database.kinds import JobKind as Name
 from core.execution.editing.chain import EditProcessChain
-from core.execution.editing.facts import read_edit_facts
+from core.execution.editing.facts import read_edit_job_facts
 from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
@@ -18,17 +18,17 @@ from core.storage import Blobs
 
 def _run_edit_job(work: ClaimedJobContext) -> None:
     work.begin("prepare")
-    facts = read_edit_facts(work.db, work.settings, work.claim)
+    facts = read_edit_job_facts(work.db, work.settings, work.claim)
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     chain = EditProcessChain(work.db, blobs, work.settings, work.claim, facts, work.folder)
     with explain_damage_errors_of_model(work.db, facts.model.id):
-        chain.store_edited_files()
+        chain.store_edited_task_data()
         if facts.edit.way == "rename":
-            work.publish(chain.write_renamed_version())
+            work.publish(chain.write_result_of_renaming_edit())
             return
-        patch = chain.write_patch_spec() if facts.edit.way == "patch" else None
+        patch = chain.write_class_patch_spec() if facts.edit.way == "patch" else None
         line = chain.load_first_starting_version() if patch is None else patch[0]
     hit_failpoint("edit-prepared")
     made: Path | None = work.folder
@@ -38,7 +38,7 @@ def _run_edit_job(work: ClaimedJobContext) -> None:
         if work.must_stop():
             raise IngestStopped
         with explain_damage_errors_of_model(work.db, facts.model.id):
-            spec = chain.write_task_spec(line, number)
+            spec = chain.write_relearning_spec(line, number)
         made = work.process(spec)
         if made is None:
             return

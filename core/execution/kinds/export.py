@@ -16,14 +16,18 @@ from core.database.states import JobAction, find_next_job_state
 from core.database.tables import ExportedDownload, Model
 from core.errors import Unavailable
 from core.execution import exporters
-from core.execution.exporting import ExportRequest, prepare_export, read_requested_export
+from core.execution.exporting import (
+    ExportRequest,
+    prepare_export_process_inputs,
+    read_requested_export,
+)
 from core.execution.kinds.kind import (
     ClaimedJobContext,
     JobKindDefinition,
     JobLimitAdvice,
     JobOutcome,
 )
-from core.export.format import PartFile, VersionToExport
+from core.export.format import PartFileToExport, VersionToExport
 from core.export.registry import FORMATS
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
@@ -57,7 +61,7 @@ def _export_version_to_download(work: ClaimedJobContext) -> JobOutcome | None:
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
     )
-    spec = prepare_export(work.db, blobs, work.settings, order, work.folder)
+    spec = prepare_export_process_inputs(work.db, blobs, work.settings, order, work.folder)
     # Fetching may take long, and the process that follows takes even longer.
     if work.must_stop():
         raise IngestStopped
@@ -101,7 +105,8 @@ def _store_version_download(
     form = FORMATS[order.format]
     file = work.folder / f"export.{form.suffix}"
     parts = [
-        PartFile(name, blobs.fetch_verified_file(sha256), sha256) for name, _, sha256 in order.parts
+        PartFileToExport(name, blobs.fetch_verified_file(sha256), sha256)
+        for name, _, sha256 in order.parts
     ]
     form.write_download(
         file,
@@ -149,6 +154,6 @@ EXPORT = JobKindDefinition(
     priority=2,
     longest_s=lambda settings: settings.max_export_s,
     run=_run_export_job,
-    able=exporters.has_export_packages,
+    able=exporters.has_onnx_export_packages,
     advice=ADVICE,
 )

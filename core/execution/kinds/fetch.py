@@ -53,7 +53,7 @@ def _run_fetch_job(work: ClaimedJobContext) -> JobOutcome:
         model = session.get_one(Model, work.claim.model_id)
     if model.base_job is None:
         return JobOutcome(None)  # an earlier attempt made version 0 but could not report it
-    pretrained = _find_pretrained_weights(work, model)
+    pretrained = _find_pretrained_weights_of_model(work, model)
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
     )
@@ -64,20 +64,20 @@ def _run_fetch_job(work: ClaimedJobContext) -> JobOutcome:
     origin = "The weights were in the store already"
     if weights is None:
         try:
-            weights, origin = _fetch_and_check_weights(work, blobs, model, pretrained)
-            _make_version_zero(work, blobs, pretrained, weights)
+            weights, origin = _fetch_check_and_store_weights(work, blobs, model, pretrained)
+            _create_version_zero_from_weights(work, blobs, pretrained, weights)
         # Also after an error, so that jobs that wait for the same weights look again at once.
         finally:
             turns.end_fetching_and_release_waiting(work.db, work.claim)
     else:
-        _make_version_zero(work, blobs, pretrained, weights)
+        _create_version_zero_from_weights(work, blobs, pretrained, weights)
     log_lines: list[Line] = [
         ("info", f"{origin}: {weights.bytes:,} bytes, sha256 {weights.sha256}. Version 0 is there.")
     ]
     return JobOutcome(None, log_lines)
 
 
-def _find_pretrained_weights(work: ClaimedJobContext, model: Model) -> PretrainedWeights:
+def _find_pretrained_weights_of_model(work: ClaimedJobContext, model: Model) -> PretrainedWeights:
     """Find the catalogue's entry of the pretrained weights that a model starts from."""
     name = str(model.architecture.get("model"))
     entries = load_recipe_catalogue(work.settings)["pretrained"]
@@ -91,7 +91,7 @@ def _find_pretrained_weights(work: ClaimedJobContext, model: Model) -> Pretraine
     return describe_pretrained_weights(name, entries[name])
 
 
-def _fetch_and_check_weights(
+def _fetch_check_and_store_weights(
     work: ClaimedJobContext, blobs: Blobs, model: Model, pretrained: PretrainedWeights
 ) -> tuple[FetchedWeights, str]:
     """Fetch pretrained weights, check and store them; also return a sentence about their origin."""
@@ -102,7 +102,7 @@ def _fetch_and_check_weights(
     by_hand = work.settings.make_folder(BY_HAND) / f"{pretrained.name}.safetensors"
     if pretrained.repository == imagenet_base.NAME:
         file, revision = work.folder / FILE, None
-        _convert_imagenet_base(work, pretrained, file)
+        _convert_torchvision_imagenet_weights(work, pretrained, file)
         origin = f"The weights were taken from the package {imagenet_base.PACKAGE}"
     elif by_hand.is_file():
         file, revision = work.folder / FILE, None
@@ -110,10 +110,10 @@ def _fetch_and_check_weights(
         shutil.copyfile(by_hand, file)
         origin = f"The weights were taken from {BY_HAND}/{by_hand.name} of the data directory"
     else:
-        file, revision = _download_weights(work, pretrained)
+        file, revision = _download_pretrained_weights(work, pretrained)
         origin = f"The weights were downloaded from {pretrained.repository} at {revision}"
     # The size is known only now, and must count before the bytes are stored.
-    _require_storage_room(work, file.stat().st_size)
+    _require_storage_room_of_owner(work, file.stat().st_size)
     try:
         _check_fetched_weights(file, expected)
     except BaseInvalid as error:
@@ -136,7 +136,9 @@ def _fetch_and_check_weights(
     ), origin
 
 
-def _download_weights(work: ClaimedJobContext, pretrained: PretrainedWeights) -> tuple[Path, str]:
+def _download_pretrained_weights(
+    work: ClaimedJobContext, pretrained: PretrainedWeights
+) -> tuple[Path, str]:
     if work.settings.hub == "off":
         raise WeightsUnavailable(
             f"PERENNIAL_HUB is off where the worker runs. {_format_manual_download_advice(work, pretrained)}"
@@ -162,7 +164,7 @@ def _download_weights(work: ClaimedJobContext, pretrained: PretrainedWeights) ->
     return file.path, file.revision
 
 
-def _convert_imagenet_base(
+def _convert_torchvision_imagenet_weights(
     work: ClaimedJobContext, pretrained: PretrainedWeights, file: Path
 ) -> None:
     """Convert torchvision's ImageNet weights in a separate process, since that imports torch."""
@@ -186,18 +188,19 @@ def _format_manual_download_advice(work: ClaimedJobContext, pretrained: Pretrain
     """Return advice for getting pretrained weights by hand, without the Hugging Face Hub."""
     if pretrained.repository == imagenet_base.NAME:
         return (
-            f"Install {imagenet_base.PACKAGE} there again, and {_format_retry_request(work)}; or create "
+            f"Install {imagenet_base.PACKAGE} there again, and "
+            f"{_describe_weights_fetch_request(work)}; or create "
             "the model with another base."
         )
     return (
         f"Put {FILE} of {pretrained.repository} as {BY_HAND}/{pretrained.name}.safetensors into "
         "the data directory of each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub "
         "(HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
-        f"and {_format_retry_request(work)}."
+        f"and {_describe_weights_fetch_request(work)}."
     )
 
 
-def _format_retry_request(work: ClaimedJobContext) -> str:
+def _describe_weights_fetch_request(work: ClaimedJobContext) -> str:
     return words.describe_fetch_request(work.claim.job_id)
 
 
@@ -209,7 +212,7 @@ def _check_fetched_weights(file: Path, expected: ExpectedBaseTensors) -> None:
     check_finite_tensors(file, tensors)
 
 
-def _require_storage_room(work: ClaimedJobContext, size: int) -> None:
+def _require_storage_room_of_owner(work: ClaimedJobContext, size: int) -> None:
     """Raise StorageFull if the owner has no room for so many more stored bytes."""
     limit = work.settings.max_owner_bytes
     if not limit:
@@ -220,11 +223,12 @@ def _require_storage_room(work: ClaimedJobContext, size: int) -> None:
     if used + size > limit:
         raise StorageFull(
             f"{used} of the {limit} bytes that one owner may store are taken, and the weights have "
-            f"{size}. Delete models, a task's data or a model's memory, and {_format_retry_request(work)}."
+            f"{size}. Delete models, a task's data or a model's memory, and "
+            f"{_describe_weights_fetch_request(work)}."
         )
 
 
-def _make_version_zero(
+def _create_version_zero_from_weights(
     work: ClaimedJobContext, blobs: Blobs, pretrained: PretrainedWeights, weights: FetchedWeights
 ) -> None:
     """Create a model's version 0 from fetched weights, and record where they are stored.
@@ -242,10 +246,10 @@ def _make_version_zero(
         # it was deleted as unused after it was stored
         if weights.sha256 is None or not blobs.has(weights.sha256):
             raise Unavailable("The weights were removed before a version named them.")
-        model = lineage.lock_model(session, job.model_id)
+        model = lineage.lock_model_row(session, job.model_id)
         if model.base_job is None:
             return
-        part, origin = version_zero.build_weights_part(pretrained, weights)
+        part, origin = version_zero.build_pretrained_weights_part(pretrained, weights)
         start = version_zero.VersionZeroWeights(
             [part], origin, version_zero.find_pixel_statistics_of_weights(pretrained, model)
         )

@@ -10,8 +10,8 @@ from pathlib import Path
 from core.database.kinds import JobKind as Name
 from core.database.states import JobState
 from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition
-from core.execution.prepare import write_job_inputs
-from core.execution.trials import ClaimedJobTrials, has_trials
+from core.execution.prepare import fetch_job_inputs_and_write_spec
+from core.execution.trials import ClaimedJobTrials, has_job_trials
 from core.execution.validate import decode_archive_and_start_job
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import DecodingMonitor, IngestStopped
@@ -25,23 +25,23 @@ def _run_learn_job(work: ClaimedJobContext) -> None:
     # Fetching datasets and parts may take long, and a stopped job needs none.
     if work.must_stop():
         raise IngestStopped
-    if has_trials(work.db, work.claim):
-        _learn_trials(work)
+    if has_job_trials(work.db, work.claim):
+        _learn_trials_and_publish_choice(work)
     else:
-        work.train(_write_job_spec(work, work.folder / "job"))
+        work.train(_fetch_inputs_and_write_spec(work, work.folder / "job"))
 
 
-def _write_job_spec(work: ClaimedJobContext, folder: Path) -> Path:
+def _fetch_inputs_and_write_spec(work: ClaimedJobContext, folder: Path) -> Path:
     """Fetch a learning job's inputs and write its spec to a folder; return the path."""
     work.begin("prepare")
-    spec = write_job_inputs(work.db, work.store, work.claim, work.settings, folder)
+    spec = fetch_job_inputs_and_write_spec(work.db, work.store, work.claim, work.settings, folder)
     hit_failpoint("prepare-done")
     if work.must_stop():
         raise IngestStopped
     return spec
 
 
-def _learn_trials(work: ClaimedJobContext) -> None:
+def _learn_trials_and_publish_choice(work: ClaimedJobContext) -> None:
     """Learn and measure the remaining trials of a job, and publish the chosen one."""
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
@@ -50,7 +50,7 @@ def _learn_trials(work: ClaimedJobContext) -> None:
     while (number := trials.begin_next_trial()) is not None:
         hit_failpoint("trial-begun")
         folder = work.folder / f"trial-{number}"
-        made = work.process(_write_job_spec(work, folder))
+        made = work.process(_fetch_inputs_and_write_spec(work, folder))
         # The end of the attempt is recorded; another one continues with the next trial.
         if made is None:
             return
@@ -62,9 +62,9 @@ def _learn_trials(work: ClaimedJobContext) -> None:
     if chosen is None:
         return
     hit_failpoint("trial-chosen")
-    digests = trials.list_result_digests()
+    digests = trials.list_trial_result_digests()
     work.publish(trials.copy_trial_result(chosen, work.folder / "chosen"))
-    trials.delete_unused_results(digests)
+    trials.delete_unreferenced_trial_results(digests)
 
 
 def _decode_job_archive(work: ClaimedJobContext) -> None:

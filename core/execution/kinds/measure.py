@@ -36,20 +36,20 @@ SPEC = "measure.json"
 
 def _run_measure_job(work: ClaimedJobContext) -> None:
     try:
-        _decode_held_out(work)
+        _decode_and_store_held_out_images(work)
     finally:
         shutil.rmtree(work.folder / "ingest", ignore_errors=True)
     # Fetching parts may take long, and a stopped job needs none.
     if work.must_stop():
         raise IngestStopped
     work.begin("prepare")
-    spec = _prepare_measurement(work)
+    spec = _prepare_measuring_process(work)
     if work.must_stop():
         raise IngestStopped
     work.train(spec)
 
 
-def _decode_held_out(work: ClaimedJobContext) -> None:
+def _decode_and_store_held_out_images(work: ClaimedJobContext) -> None:
     """Decode a measure job's archive, and store its images as the task's held-out data.
 
     Raises:
@@ -77,7 +77,7 @@ def _decode_held_out(work: ClaimedJobContext) -> None:
                 blobs.put_file(file)
         job = lock_claimed_job(session, work.claim)
         task = _find_measured_task(session, job, lock=True)
-        _record_decoded_task(task, made, report, digests)
+        _record_decoded_held_out_data(task, made, report, digests)
         found: BatchCheck = {
             **report,
             "valid": True,
@@ -87,7 +87,7 @@ def _decode_held_out(work: ClaimedJobContext) -> None:
         }
         job.report = found
         now = work.db.now(session)
-        for log_line in batch_lines.list_decoding_log_lines(made):
+        for log_line in batch_lines.build_batch_decoding_log_lines(made):
             job_log.add_job_log_line(session, job.id, log_line, now)
         change_job_state(session, job, JobAction.START, now)
         session.flush()
@@ -96,7 +96,7 @@ def _decode_held_out(work: ClaimedJobContext) -> None:
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
 
 
-def _prepare_measurement(work: ClaimedJobContext) -> Path:
+def _prepare_measuring_process(work: ClaimedJobContext) -> Path:
     """Fetch the input files of a measuring process, write its spec, and return the path.
 
     Raises:
@@ -142,7 +142,7 @@ def _find_measured_task(session: Session, job: Job, *, lock: bool = False) -> Ta
     return session.scalars(query.with_for_update() if lock else query).one()
 
 
-def _record_decoded_task(
+def _record_decoded_held_out_data(
     task: Task, made: IngestedBatch, report: BatchCheck, digests: list[str]
 ) -> None:
     """Write the decoding result to the task's row; digests: of the held-out part and the traces."""

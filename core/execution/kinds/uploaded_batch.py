@@ -12,7 +12,11 @@ from core.database.tables import Job, Model
 from core.edits.listing import read_class_aliases
 from core.errors import Rejected
 from core.execution.kinds.kind import ClaimedJobContext
-from core.execution.validate import StoredArchive, decode_batch, fetch_archive
+from core.execution.validate import (
+    StoredUploadArchive,
+    decode_batch_within_limits,
+    fetch_uploaded_archive,
+)
 from core.ingest.ingest import DecodingMonitor, IngestedBatch
 
 
@@ -53,7 +57,7 @@ def decode_uploaded_batch(
     report = cast(BatchCheck | None, job.report)
     if job.archive_key is None or report is None:
         raise Rejected("The uploaded batch is gone; send it again.")
-    archive = StoredArchive(
+    archive = StoredUploadArchive(
         job.archive_key,
         report["sha256"],
         report["media_type"],
@@ -66,7 +70,7 @@ def decode_uploaded_batch(
     def report_progress(done: int, total: int) -> None:
         work.progress("validate", done, total)
 
-    path = fetch_archive(work.db, work.store, model.id, archive, folder)
+    path = fetch_uploaded_archive(work.db, work.store, model.id, archive, folder)
     monitor = DecodingMonitor(report_progress, work.must_stop)
-    made = decode_batch(path, archive, model, work.settings, folder, monitor)
+    made = decode_batch_within_limits(path, archive, model, work.settings, folder, monitor)
     return DecodedUpload(job, model, report, made)

@@ -52,7 +52,9 @@ def _run_validate_job(work: ClaimedJobContext) -> JobOutcome:
         "warnings": [*warnings, *(text for text in made.warnings if text not in warnings)],
     }
     summary: Line = ("info", "A submit would take this batch. Nothing of it was kept.")
-    return JobOutcome(completed_report, [*batch_lines.list_decoding_log_lines(made), summary])
+    return JobOutcome(
+        completed_report, [*batch_lines.build_batch_decoding_log_lines(made), summary]
+    )
 
 
 # The first priority, since a check may overtake older batches (`docs/operations.md`).

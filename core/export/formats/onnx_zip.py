@@ -63,15 +63,15 @@ class OnnxZipFormat(DownloadFormat):
             add_text_to_zip(
                 archive,
                 "labels.json",
-                _dump_json(onnx_card.collect_labels_of_graph_outputs(version.manifest)),
+                _format_json_text(onnx_card.collect_labels_of_graph_outputs(version.manifest)),
             )
-            add_text_to_zip(archive, "config.json", _dump_json(config, sort=True))
+            add_text_to_zip(archive, "config.json", _format_json_text(config, sort=True))
             add_text_to_zip(archive, "README.md", onnx_card.render_onnx_readme(version.manifest))
             for name, text in build_image_reader_files(version.manifest.image).items():
                 add_text_to_zip(archive, name, text)
 
 
-def _dump_json(value: object, *, sort: bool = False) -> str:
+def _format_json_text(value: object, *, sort: bool = False) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=sort) + "\n"
 
 

@@ -19,7 +19,7 @@ from core.learning.analytic.linear import split_into_row_blocks
 from core.learning.analytic.sums import FeatureSums
 
 
-def balance_class_sums(sums: FeatureSums) -> FeatureSums:
+def weigh_classes_equally_in_sums(sums: FeatureSums) -> FeatureSums:
     """Weigh feature sums so that every class counts equally; a class without examples keeps
     zeros.
     """
@@ -100,7 +100,7 @@ class RidgeLeaveOneOut:
 
         # Of equal errors the larger λ wins, as in `ridge.choose_strength`: its solution is the
         # smoother.
-        strengths = ridge.list_ridge_strengths(float(balanced.gram.diagonal().mean()))
+        strengths = ridge.list_candidate_ridge_strengths(float(balanced.gram.diagonal().mean()))
         return min(strengths, key=lambda strength: (compute_weighted_error(strength), -strength))
 
     def compute_scores(self, strength: float) -> Tensor:
@@ -130,13 +130,13 @@ class RidgeLeaveOneOut:
         return torch.cat(parts)
 
     def _compute_scores_of_block(self, strength: float) -> Tensor:
-        scores, own_scores = self._score_other_classes(strength)
+        scores, own_scores = self._compute_other_and_own_scores(strength)
         scores[torch.arange(len(own_scores), device=own_scores.device), self._labels] = own_scores
         without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
         return without
 
     def _sum_squared_scores(self, strength: float) -> Tensor:
-        scores, own_scores = self._score_other_classes(strength)
+        scores, own_scores = self._compute_other_and_own_scores(strength)
         rows = torch.arange(len(own_scores), device=own_scores.device)
         scores[rows, self._labels] = own_scores - 1
         errors: Tensor = scores.square().sum(1)
@@ -163,7 +163,7 @@ class RidgeLeaveOneOut:
         )
         return errors
 
-    def _score_other_classes(self, strength: float) -> tuple[Tensor, Tensor]:
+    def _compute_other_and_own_scores(self, strength: float) -> tuple[Tensor, Tensor]:
         """Compute leave-one-out scores: [n, C] for classes other than an example's own, and [n] for
         its own.
         """

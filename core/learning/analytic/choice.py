@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.evaluation.calibration.temperature import fit_temperature
+from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class LeftOutExamples:
     choosing: Tensor
     excluded: Tensor | None = None
 
-    def mask_other_heads(self, scores: Tensor) -> Tensor:
+    def mask_scores_of_other_heads(self, scores: Tensor) -> Tensor:
         """Replace the scores [n, C] of other tasks' heads by −inf."""
         return scores if self.excluded is None else scores.masked_fill(self.excluded, -torch.inf)
 
 
 @dataclass(frozen=True)
-class ExampleLimit:
+class ScoredExampleLimit:
     """Limit of the examples scored to compare classifiers, so that the cost hardly grows with the
     classes.
 
@@ -95,7 +95,9 @@ def choose_better_head(
     runner_up = standing if best != standing else _find_second_best_head(accuracy, best)
     gain, error = average_over_classes(right[best] - right[runner_up], labels)
     if gain <= error:
-        best = present or min(scores, key=lambda name: _compute_cross_entropy(scores[name], labels))
+        best = present or min(
+            scores, key=lambda name: _compute_best_tempered_cross_entropy(scores[name], labels)
+        )
     return ClassifierChoice(best, accuracy, error)
 
 
@@ -124,9 +126,9 @@ def average_over_classes(values: Tensor, labels: Tensor) -> tuple[float, float]:
     return float(means.mean()), float(variance.sum().sqrt() / len(n))
 
 
-def _compute_cross_entropy(scores: Tensor, labels: Tensor) -> float:
+def _compute_best_tempered_cross_entropy(scores: Tensor, labels: Tensor) -> float:
     """Return the mean cross-entropy of scores at the softmax temperature that fits them best."""
-    return float(functional.cross_entropy(scores / fit_temperature(scores, labels), labels))
+    return float(functional.cross_entropy(scores / fit_softmax_temperature(scores, labels), labels))
 
 
 def _find_second_best_head(accuracy: Mapping[str, float], best: str) -> str:

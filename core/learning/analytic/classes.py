@@ -23,7 +23,7 @@ SUMS = ("gram", "cross", "counts", "rows")
 """Tensors of a task's statistics: `FeatureSums`, and the numbers of its classes."""
 
 
-def renumber_sums_of_tasks(
+def renumber_classes_in_sums(
     tensors: Mapping[str, Tensor], tasks: Sequence[int], classes: ClassMap
 ) -> dict[str, Tensor]:
     """Renumber the classes in the feature sums of several tasks after classes were merged or
@@ -37,7 +37,7 @@ def renumber_sums_of_tasks(
     patched: dict[str, Tensor] = {}
     for task in tasks:
         stored = {name: tensors[f"{task}.{name}"] for name in SUMS}
-        renumbered = renumber_sums_of_task(
+        renumbered = renumber_classes_in_task_sums(
             FeatureSums.from_tensors(stored), stored["rows"], classes
         )
         if renumbered is not None:
@@ -47,7 +47,7 @@ def renumber_sums_of_tasks(
     return patched
 
 
-def renumber_sums_of_task(
+def renumber_classes_in_task_sums(
     sums: FeatureSums, rows: Tensor, classes: ClassMap
 ) -> tuple[FeatureSums, Tensor] | None:
     """Renumber the classes in one task's feature sums after a merge or drop; also return the new
@@ -65,14 +65,14 @@ def renumber_sums_of_task(
     if not kept.numel():
         return None
     if kept.numel() < rows.numel():
-        sums = drop_classes_from_sums(sums, kept)
+        sums = drop_classes_from_feature_sums(sums, kept)
     new, columns = numbers[kept].unique(return_inverse=True)  # type: ignore[no-untyped-call]
     cross = sums.cross.new_zeros(len(sums.cross), len(new)).index_add_(1, columns, sums.cross)
     counts = sums.counts.new_zeros(len(new)).index_add_(0, columns, sums.counts)
     return FeatureSums(sums.gram, cross, counts), new
 
 
-def drop_classes_from_sums(sums: FeatureSums, kept: Tensor) -> FeatureSums:
+def drop_classes_from_feature_sums(sums: FeatureSums, kept: Tensor) -> FeatureSums:
     """Return feature sums without dropped classes, whose share of the within-class scatter is
     estimated.
     """
@@ -80,13 +80,15 @@ def drop_classes_from_sums(sums: FeatureSums, kept: Tensor) -> FeatureSums:
     between = sums.cross @ discriminant.compute_class_means(sums)
     remaining = FeatureSums(sums.gram, cross, counts)
     # The scatter within classes, in proportion to the degrees of freedom that remain: Σ is kept.
-    share = _count_degrees_of_freedom(remaining) / max(_count_degrees_of_freedom(sums), 1)
+    share = _count_scatter_degrees_of_freedom(remaining) / max(
+        _count_scatter_degrees_of_freedom(sums), 1
+    )
     gram = share * (sums.gram - between) + cross @ discriminant.compute_class_means(remaining)
     # Rounding leaves the matrix slightly asymmetric.
     return FeatureSums((gram + gram.T) / 2, cross, counts)
 
 
-def renumber_retained_features(
+def renumber_stored_features(
     tensors: Mapping[str, Tensor], task: int, classes: ClassMap
 ) -> LabelledFeatureRows | None:
     """Renumber the classes of a task's stored features after classes were merged or dropped.
@@ -116,6 +118,6 @@ def renumber_retained_features(
     return LabelledFeatureRows(rows.features, numbers, rows.keys).select_rows(kept)
 
 
-def _count_degrees_of_freedom(sums: FeatureSums) -> int:
+def _count_scatter_degrees_of_freedom(sums: FeatureSums) -> int:
     """Return the degrees of freedom of the within-class scatter: examples minus classes."""
     return sums.example_count - int((sums.counts > 0).sum())

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from core.learning.analytic.linear import LinearWeights, split_into_row_blocks
 from core.learning.analytic.sums import FeatureSums
-from core.learning.evaluation.calibration.temperature import fit_temperature
+from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
 
 Prior = Literal["uniform", "empirical"]
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
@@ -64,7 +64,7 @@ def shrink_covariance(sigma: Tensor, share: float) -> Tensor:
     )
 
 
-def factor_covariance(sigma: Tensor, size: float) -> Tensor:
+def compute_covariance_cholesky_factor(sigma: Tensor, size: float) -> Tensor:
     """Return the Cholesky factor of a covariance Σ; a small multiple of I is added if Σ is
     singular.
 
@@ -86,7 +86,7 @@ def factor_covariance(sigma: Tensor, size: float) -> Tensor:
         added = max(10 * added, torch.finfo(sigma.dtype).eps * max(size, 1.0))
 
 
-def solve_discriminant(
+def solve_linear_discriminant_analysis(
     sums: FeatureSums, prior: Prior = "uniform", share: float | None = None
 ) -> LinearWeights:
     """Solve linear discriminant analysis: the classifier with logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log
@@ -103,7 +103,9 @@ def solve_discriminant(
     """
     sigma, mu = compute_shared_covariance(sums), compute_class_means(sums)
     share = compute_oas_shrinkage(sigma, sums.example_count) if share is None else share
-    lower = factor_covariance(shrink_covariance(sigma, share), float(sums.gram.diagonal().mean()))
+    lower = compute_covariance_cholesky_factor(
+        shrink_covariance(sigma, share), float(sums.gram.diagonal().mean())
+    )
     weight = torch.cholesky_solve(mu.T, lower).T
     bias = -0.5 * (weight * mu).sum(1)
     present = sums.counts > 0
@@ -176,7 +178,7 @@ class DiscriminantLeaveOneOut:
             nonlocal temperature
             scores = self.compute_scores(share)
             # Shares that follow one another have similar temperatures.
-            temperature = fit_temperature(scores, self._labels, temperature)
+            temperature = fit_softmax_temperature(scores, self._labels, temperature)
             tempered = scores / temperature
             return float(functional.cross_entropy(tempered, self._labels))
 
@@ -186,12 +188,12 @@ class DiscriminantLeaveOneOut:
         """Compute leave-one-out discriminant scores at shrinkage ρ = `share`, float64 [n, C]."""
         return torch.cat(
             [
-                self.select_examples(rows)._score_block(share)
+                self.select_examples(rows)._compute_scores_of_block(share)
                 for rows in split_into_row_blocks(self._h)
             ]
         )
 
-    def _score_block(self, share: float) -> Tensor:
+    def _compute_scores_of_block(self, share: float) -> Tensor:
         h, mu, residual, labels = self._h, self._mu, self._residual, self._labels
         spread = (1 - share) * self._values + share * self._mean[:, None]
         inverse = 1 / spread.clamp(min=self._least)  # [n, K]

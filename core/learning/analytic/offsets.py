@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from core.learning.analytic.linear import split_into_row_blocks
-from core.learning.evaluation.calibration.temperature import fit_temperature
+from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
 
 # Ends a search that rounding keeps from converging.
 MOST_STEPS = 100
@@ -27,7 +27,7 @@ SHORTEST = 2.0**-20
 """Share of a step below which the search ends."""
 
 
-def fit_class_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+def fit_score_offsets_by_class(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     """Fit an offset for each class's scores to its share of images, float64 [C]; 0 on average.
 
     Args:
@@ -53,7 +53,9 @@ def fit_class_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     loss = _WeightedCrossEntropy(
         centred, impossible if bool(impossible.any()) else None, labels, sizes, weights
     )
-    scale, _ = loss.find_minimum(1 / fit_temperature(scores, labels), 0.0, moves_slope=False)
+    scale, _ = loss.find_minimum(
+        1 / fit_softmax_temperature(scores, labels), 0.0, moves_slope=False
+    )
     # The least loss over all scales is convex in the slope, so its derivative at 0 tells the sign
     # of the best one. A β below zero would favour the large classes even more, which no left-out
     # score supports.
@@ -65,7 +67,7 @@ def fit_class_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Derivatives:
+class _LossDerivatives:
     """The value of a loss with its first and second derivatives by scale and slope."""
 
     loss: float
@@ -108,12 +110,12 @@ class _WeightedCrossEntropy:
     sizes: Tensor
     weights: Tensor
 
-    def compute_derivatives(self, scale: float, slope: float) -> _Derivatives:
+    def compute_derivatives(self, scale: float, slope: float) -> _LossDerivatives:
         """Compute the weighted cross-entropy and its derivatives by scale and slope."""
         sums = self.scores.new_zeros(6)
         for rows in split_into_row_blocks(self.scores):
             sums += self._sum_derivatives(rows, scale, slope)
-        return _Derivatives(*(sums / self.weights.sum()).tolist())
+        return _LossDerivatives(*(sums / self.weights.sum()).tolist())
 
     def _sum_derivatives(self, rows: slice, scale: float, slope: float) -> Tensor:
         scores, labels, sizes = self.scores[rows], self.labels[rows], self.sizes
@@ -171,7 +173,7 @@ class _WeightedCrossEntropy:
         step: tuple[float, float],
         loss: float,
         promised: float,
-    ) -> tuple[tuple[float, float], _Derivatives] | None:
+    ) -> tuple[tuple[float, float], _LossDerivatives] | None:
         """Halve a Newton step until the loss falls enough; return None if it never does."""
         share = 1.0
         while share >= SHORTEST:

@@ -46,17 +46,17 @@ def choose_ridge_strength(sums: FeatureSums) -> tuple[float, Tensor]:
     energy = rotated.square().sum(1)
     scale = float(sums.gram.diagonal().mean())
     best = min(
-        list_ridge_strengths(scale),
+        list_candidate_ridge_strengths(scale),
         # Of equal scores the larger λ wins: its solution is the smoother.
         key=lambda strength: (
-            _compute_cross_validation_score(strength, values, energy, sums.example_count),
+            _compute_generalised_cross_validation(strength, values, energy, sums.example_count),
             -strength,
         ),
     )
     return best, vectors @ (rotated / (values + best)[:, None])
 
 
-def list_ridge_strengths(scale: float) -> list[float]:
+def list_candidate_ridge_strengths(scale: float) -> list[float]:
     """Return the candidate ridge strengths λ, all positive, for a mean `scale` of the Gram matrix's
     diagonal.
     """
@@ -64,7 +64,7 @@ def list_ridge_strengths(scale: float) -> list[float]:
     return [10.0**exponent * (scale or 1.0) for exponent in EXPONENTS]
 
 
-def _compute_cross_validation_score(
+def _compute_generalised_cross_validation(
     strength: float, values: Tensor, energy: Tensor, examples: int
 ) -> float:
     """Compute the generalised cross-validation score GCV(λ); infinity without degrees of

@@ -82,7 +82,7 @@ def draw_rows_per_class(rows: LabelledFeatureRows, per_class: int) -> Tensor:
     drawn = torch.zeros(len(rows), dtype=torch.bool)
     if not len(rows):
         return drawn
-    order = sort_rows_by_key(rows.keys)
+    order = compute_row_order_by_key(rows.keys)
     classes = rows.classes.cpu()
     # The stable sort keeps the order of keys within a class.
     order = order[torch.sort(classes[order], stable=True).indices]  # by class, then by key
@@ -98,7 +98,7 @@ def draw_rows_per_class(rows: LabelledFeatureRows, per_class: int) -> Tensor:
     return drawn
 
 
-def sort_rows_by_key(keys: Tensor) -> Tensor:
+def compute_row_order_by_key(keys: Tensor) -> Tensor:
     """Return the int64 [n] order that sorts keys uint8 [n, 16] as byte strings.
 
     Equal keys stay in their given order.

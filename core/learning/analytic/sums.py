@@ -81,7 +81,7 @@ class FeatureSums:
     def from_tensors(tensors: Mapping[str, Tensor]) -> FeatureSums:
         """Restore feature sums from the tensors of `to_tensors`."""
         return FeatureSums(
-            _unpack_gram(tensors["gram"], len(tensors["cross"])),
+            _unpack_gram_matrix(tensors["gram"], len(tensors["cross"])),
             tensors["cross"],
             tensors["counts"],
         )
@@ -113,10 +113,10 @@ def add_feature_sums_of_tasks(
         cross.index_add_(1, index, tensors["cross"])
         counts.index_add_(0, index, tensors["counts"])
     assert gram is not None, "there is a task"
-    return FeatureSums(_unpack_gram(gram, len(cross)), cross, counts)
+    return FeatureSums(_unpack_gram_matrix(gram, len(cross)), cross, counts)
 
 
-def _unpack_gram(packed: Tensor, width: int) -> Tensor:
+def _unpack_gram_matrix(packed: Tensor, width: int) -> Tensor:
     """Restore the symmetric Gram matrix G, float64 [K, K], from its lower triangle by rows."""
     gram = packed.new_zeros(width, width)
     rows, columns = torch.tril_indices(width, width)

@@ -98,7 +98,7 @@ class CurvatureBlock(ABC):
         return tensors
 
     @property
-    def factor_tiers(self) -> dict[str, str]:
+    def factor_storage_tiers(self) -> dict[str, str]:
         """Storage tier (dense, low-rank …) of each field of the curvature block that is a
         factor.
         """
@@ -118,7 +118,7 @@ class CurvatureBlock(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class DiagonalBlock(CurvatureBlock):
+class DiagonalCurvatureBlock(CurvatureBlock):
     """A diagonal curvature block H, with its diagonal as `values` [o, w]."""
 
     values: Tensor
@@ -134,7 +134,7 @@ class DiagonalBlock(CurvatureBlock):
 
     def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
         """Pad the diagonal curvature block with zeros for new rows."""
-        return DiagonalBlock(_pad_zeros(self.values, outputs, rows_only=True))
+        return DiagonalCurvatureBlock(_pad_matrix_with_zeros(self.values, outputs, rows_only=True))
 
     def trace(self) -> Tensor:
         """Return the trace of the diagonal curvature block, the sum of its values."""
@@ -142,7 +142,7 @@ class DiagonalBlock(CurvatureBlock):
 
 
 @dataclass(frozen=True, eq=False)
-class KroneckerBlock(CurvatureBlock):
+class KroneckerCurvatureBlock(CurvatureBlock):
     """A curvature block as a Kronecker product, H = G ⊗ A.
 
     A [w, w] is the mean of a aᵀ over examples and positions, G [o, o] the mean of Σ_s g gᵀ over
@@ -168,8 +168,8 @@ class KroneckerBlock(CurvatureBlock):
         return (
             self
             if outputs == self.g.size
-            else KroneckerBlock(
-                self.a, factor.make_dense_factor(_pad_zeros(self.g.to_dense(), outputs))
+            else KroneckerCurvatureBlock(
+                self.a, factor.make_dense_factor(_pad_matrix_with_zeros(self.g.to_dense(), outputs))
             )
         )
 
@@ -187,12 +187,12 @@ class KroneckerBlock(CurvatureBlock):
         )
         if a is None or g is None:
             # The smallest form there is, as large as the weight itself.
-            return DiagonalBlock(torch.outer(self.g.diagonal(), self.a.diagonal()))
-        return KroneckerBlock(a, g)
+            return DiagonalCurvatureBlock(torch.outer(self.g.diagonal(), self.a.diagonal()))
+        return KroneckerCurvatureBlock(a, g)
 
 
 @dataclass(frozen=True, eq=False)
-class TraceKroneckerBlock(CurvatureBlock):
+class TraceRestrictedKroneckerBlock(CurvatureBlock):
     """A curvature block as a trace-restricted Kronecker product, H = Q ⊗ P / δ.
 
     P = E Σ Mᵀ M, Q = E Σ M Mᵀ and δ = tr P = tr Q, so both partial traces are those of the exact
@@ -214,20 +214,22 @@ class TraceKroneckerBlock(CurvatureBlock):
         """Multiply a displacement d by the trace-restricted Kronecker curvature: Q d P / δ."""
         # Divided between the two products: both factors have the size of δ, and their product could
         # overflow.
-        return self.p.multiply_rows(self.q.multiply_rows(d.T).T / self._positive_delta)
+        return self.p.multiply_rows(self.q.multiply_rows(d.T).T / self._positive_divisor)
 
     def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
         """Pad the output factor Q of the Kronecker block with zeros for new outputs."""
         if outputs == self.q.size:
             return self
-        return TraceKroneckerBlock(
-            self.p, factor.make_dense_factor(_pad_zeros(self.q.to_dense(), outputs)), self.delta
+        return TraceRestrictedKroneckerBlock(
+            self.p,
+            factor.make_dense_factor(_pad_matrix_with_zeros(self.q.to_dense(), outputs)),
+            self.delta,
         )
 
     def trace(self) -> Tensor:
         """Return the trace of the trace-restricted Kronecker curvature, tr P · tr Q / δ."""
         # In this order the numbers stay near δ; the product of both traces could overflow.
-        return self.p.trace() * (self.q.trace() / self._positive_delta)
+        return self.p.trace() * (self.q.trace() / self._positive_divisor)
 
     def compress_factors(self, limit: int | None, kernel: int = 1) -> CurvatureBlock:
         """Compress the factors P and Q; if one fits in no tier, return the diagonal of Q ⊗ P /
@@ -237,19 +239,19 @@ class TraceKroneckerBlock(CurvatureBlock):
             factor.fit_factor_to_byte_limit(self.q.to_dense(), limit),
         )
         if p is None or q is None:
-            return DiagonalBlock(
-                torch.outer(self.q.diagonal() / self._positive_delta, self.p.diagonal())
+            return DiagonalCurvatureBlock(
+                torch.outer(self.q.diagonal() / self._positive_divisor, self.p.diagonal())
             )
-        return TraceKroneckerBlock(p, q, self.delta)
+        return TraceRestrictedKroneckerBlock(p, q, self.delta)
 
     @property
-    def _positive_delta(self) -> Tensor:
+    def _positive_divisor(self) -> Tensor:
         """The divisor δ of the Kronecker product, kept above zero to divide safely."""
         return self.delta.clamp_min(torch.finfo(self.delta.dtype).tiny)
 
 
 @dataclass(frozen=True, eq=False)
-class ExactBlock(CurvatureBlock):
+class ExactCurvatureBlock(CurvatureBlock):
     """A full curvature block H = matrix [o w, o w], for tests and for layers of a few numbers."""
 
     matrix: Tensor
@@ -271,7 +273,7 @@ class ExactBlock(CurvatureBlock):
 
 
 @dataclass(frozen=True, eq=False)
-class GramBlock(CurvatureBlock):
+class HeadGramCurvatureBlock(CurvatureBlock):
     """A head's curvature block under half the squared error: H = I ⊗ A, A [w, w], for any number of
     rows.
 
@@ -300,11 +302,11 @@ class GramBlock(CurvatureBlock):
             raise ValueError(
                 f"a head's factor of size {self.a.size} fits in no tier of {limit} bytes"
             )
-        return GramBlock(a)
+        return HeadGramCurvatureBlock(a)
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedConvolutionBlock(CurvatureBlock):
+class GroupedConvolutionCurvatureBlock(CurvatureBlock):
     """Curvature of a grouped convolution: an exact block for each output, none between outputs.
 
     blocks: [o, w, w].
@@ -323,7 +325,9 @@ class GroupedConvolutionBlock(CurvatureBlock):
 
     def pad_to_outputs(self, outputs: int) -> CurvatureBlock:
         """Pad the grouped convolution's curvature with zeros for new rows."""
-        return GroupedConvolutionBlock(_pad_zeros(self.blocks, outputs, rows_only=True))
+        return GroupedConvolutionCurvatureBlock(
+            _pad_matrix_with_zeros(self.blocks, outputs, rows_only=True)
+        )
 
     def trace(self) -> Tensor:
         """Return the trace of the grouped convolution's curvature, the sum over its blocks."""
@@ -333,12 +337,12 @@ class GroupedConvolutionBlock(CurvatureBlock):
 TYPES: dict[str, type[CurvatureBlock]] = {
     t.kind: t
     for t in (
-        DiagonalBlock,
-        KroneckerBlock,
-        TraceKroneckerBlock,
-        ExactBlock,
-        GramBlock,
-        GroupedConvolutionBlock,
+        DiagonalCurvatureBlock,
+        KroneckerCurvatureBlock,
+        TraceRestrictedKroneckerBlock,
+        ExactCurvatureBlock,
+        HeadGramCurvatureBlock,
+        GroupedConvolutionCurvatureBlock,
     )
 }
 
@@ -361,7 +365,7 @@ def rebuild_curvature_block(
     return TYPES[kind](**values)
 
 
-def _pad_zeros(values: Tensor, rows: int, *, rows_only: bool = False) -> Tensor:
+def _pad_matrix_with_zeros(values: Tensor, rows: int, *, rows_only: bool = False) -> Tensor:
     """Pad a matrix with zeros up to `rows` rows, and as many columns unless `rows_only`.
 
     Raises ValueError where there are already more rows.

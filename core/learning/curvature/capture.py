@@ -23,7 +23,7 @@ Forward = Callable[[Tensor], Tensor]
 
 
 @dataclass
-class LayerInput:
+class RecordedLayerInput:
     """A layer's input recorded in a forward pass, with the autograd edge of its output.
 
     Attributes:
@@ -51,21 +51,23 @@ class CapturedForwardPass:
         Raises ValueError when a layer runs twice, on rows that are no examples, or on an input that
         is changed in place afterwards.
         """
-        self.seen: dict[str, LayerInput] = {}
+        self.seen: dict[str, RecordedLayerInput] = {}
         self._examples = x.shape[0]
         self._wanted = {layer.name for layer in layers}
         with ExitStack() as stack:
             for layer in layers:
                 if layer.form == "bare":
-                    stack.enter_context(self._expand_parameter_temporarily(layer))
+                    stack.enter_context(self._use_parameter_copy_per_example(layer))
                 elif layer.form != "projection":
                     stack.callback(
-                        layer.module.register_forward_hook(self._make_hook(layer.name)).remove
+                        layer.module.register_forward_hook(
+                            self._make_recording_hook(layer.name)
+                        ).remove
                     )
             for name, module in network.named_modules():
                 if (
                     isinstance(module, nn.MultiheadAttention)
-                    and _get_inner_layer_names(name) & self._wanted
+                    and _get_attention_projection_names(name) & self._wanted
                 ):
                     stack.enter_context(self._record_attention_projections(name, module))
             with torch.enable_grad():
@@ -77,7 +79,7 @@ class CapturedForwardPass:
             if layer_input.a._version != layer_input.version:
                 raise ValueError(f"{name}: its input was changed in place after it ran")
 
-    def compute_gradients(self, cotangent: Tensor, *, last: bool) -> dict[str, Tensor]:
+    def compute_layer_output_gradients(self, cotangent: Tensor, *, last: bool) -> dict[str, Tensor]:
         """Compute the gradients of Σ outputs · cotangent by the outputs of the recorded layers.
 
         Layers without influence on the outputs are left out.
@@ -116,17 +118,19 @@ class CapturedForwardPass:
         output_edge = get_gradient_edge(output) if output.requires_grad else None
         # Not a copy, which would double the activations in memory; the version shows a later change
         # in place.
-        self.seen[name] = LayerInput(a.detach(), output_edge, a._version)
+        self.seen[name] = RecordedLayerInput(a.detach(), output_edge, a._version)
 
-    def _make_hook(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
+    def _make_recording_hook(self, name: str) -> Callable[[nn.Module, Any, Tensor], None]:
         return lambda module, args, output: self._record_layer(name, args[0], output)
 
     @contextmanager
-    def _expand_parameter_temporarily(self, layer: CurvatureLayer) -> Iterator[None]:
+    def _use_parameter_copy_per_example(self, layer: CurvatureLayer) -> Iterator[None]:
         """Context manager that replaces a parameter outside of layers by one copy per example."""
         # With a copy for each example, autograd keeps the examples' gradients apart.
         rows = expand_parameter_by_example(layer.weight, self._examples)
-        self.seen[layer.name] = LayerInput(rows.detach(), get_gradient_edge(rows), rows._version)
+        self.seen[layer.name] = RecordedLayerInput(
+            rows.detach(), get_gradient_edge(rows), rows._version
+        )
         # Set in the dictionary itself: `setattr` refuses a tensor that is no `nn.Parameter`.
         parameters: dict[str, Any] = layer.module._parameters
         parameters[layer.key] = rows
@@ -166,6 +170,6 @@ class CapturedForwardPass:
             del module.__dict__["forward"]
 
 
-def _get_inner_layer_names(attention: str) -> set[str]:
+def _get_attention_projection_names(attention: str) -> set[str]:
     """Return the names of an attention's two projection layers, which run without a module call."""
     return {attention + PROJECTION, attention + ".out_proj"}

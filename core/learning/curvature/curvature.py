@@ -42,7 +42,7 @@ class LayerCurvatures:
         gradients: dict[str, Tensor] = {}
         values = []
         for layer, block in self.blocks.items():
-            weight, bias = _get_parameter_names(layer, displacements)
+            weight, bias = _get_layer_parameter_names(layer, displacements)
             if weight not in displacements:
                 if bias in displacements:
                     raise ValueError(f"{bias} is given without {weight}")
@@ -97,7 +97,7 @@ class LayerCurvatures:
     def to_json(self) -> dict[str, Any]:
         """Return each layer's kind of curvature block and storage tiers, as JSON."""
         return {
-            name: {"kind": block.kind, "tiers": block.factor_tiers}
+            name: {"kind": block.kind, "tiers": block.factor_storage_tiers}
             for name, block in self.blocks.items()
         }
 
@@ -117,7 +117,7 @@ class LayerCurvatures:
         )
 
 
-def _get_parameter_names(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
+def _get_layer_parameter_names(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
     """Return the parameter names of a layer's weight and bias.
 
     A layer is a module, an attention's `in_proj` or a bare parameter, whose bias is named "".

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from core.learning.curvature.block import (
     CurvatureBlock,
-    DiagonalBlock,
-    ExactBlock,
-    GramBlock,
-    GroupedConvolutionBlock,
-    KroneckerBlock,
-    TraceKroneckerBlock,
+    DiagonalCurvatureBlock,
+    ExactCurvatureBlock,
+    GroupedConvolutionCurvatureBlock,
+    HeadGramCurvatureBlock,
+    KroneckerCurvatureBlock,
+    TraceRestrictedKroneckerBlock,
 )
 from core.learning.curvature.capture import CapturedForwardPass, Forward
 from core.learning.curvature.factor import make_dense_factor
@@ -30,7 +30,7 @@ from core.learning.curvature.layers import (
     CurvatureLayer,
     arrange_layer_inputs,
     arrange_layer_output_gradients,
-    compute_example_gradients,
+    compute_layer_gradient_per_example,
     find_layer_with_measurable_curvature,
 )
 from core.learning.precision import use_full_precision
@@ -62,7 +62,7 @@ class CurvatureEstimator:
         """
         self._network, self._forward = network, forward
         self._parts = {
-            name: _LayerSums(find_layer_with_measurable_curvature(network, name), kind)
+            name: _LayerCurvatureSums(find_layer_with_measurable_curvature(network, name), kind)
             for name, kind in kinds.items()
         }
         self.n = 0
@@ -88,11 +88,15 @@ class CurvatureEstimator:
             probes = cotangents(run.outputs.detach()) if cotangents is not None else ()
             # The last probe frees the graph, which holds all activations.
             for i, probe in enumerate(probes):
-                for name, g in run.compute_gradients(probe, last=i + 1 == len(probes)).items():
+                for name, g in run.compute_layer_output_gradients(
+                    probe, last=i + 1 == len(probes)
+                ).items():
                     parts[name].add_probe_statistics(run.seen[name].a, g)
         self.n += x.shape[0]
 
-    def build_blocks(self, max_factor_bytes: int | None = None) -> dict[str, CurvatureBlock]:
+    def build_curvature_blocks(
+        self, max_factor_bytes: int | None = None
+    ) -> dict[str, CurvatureBlock]:
         """Return the mean curvature blocks by layer, with factors of at most `max_factor_bytes`.
 
         A factor takes the first tier that fits. Raises ValueError before the first example.
@@ -132,7 +136,7 @@ class CurvatureEstimator:
 
 
 @dataclass
-class _LayerSums:
+class _LayerCurvatureSums:
     """Running sums of one layer's curvature statistics."""
 
     layer: CurvatureLayer
@@ -203,7 +207,7 @@ class _LayerSums:
             self.sums["q"] += q
             self.sums["delta"] += delta
         else:
-            m = compute_example_gradients(self.layer, a, g)
+            m = compute_layer_gradient_per_example(self.layer, a, g)
             if self.kind == "diagonal":
                 self.sums["values"] += m.square().sum(0)
             elif self.kind == "channels":
@@ -219,24 +223,24 @@ class _LayerSums:
         mean = {name: total / n for name, total in self.sums.items()}
         match self.kind:
             case "diagonal":
-                return DiagonalBlock(mean["values"])
+                return DiagonalCurvatureBlock(mean["values"])
             case "kfac":
-                return KroneckerBlock(
+                return KroneckerCurvatureBlock(
                     make_dense_factor(_symmetrize_matrix(mean["a"])),
                     make_dense_factor(_symmetrize_matrix(mean["g"])),
                 )
             case "tkfac":
-                return TraceKroneckerBlock(
+                return TraceRestrictedKroneckerBlock(
                     make_dense_factor(_symmetrize_matrix(mean["p"])),
                     make_dense_factor(_symmetrize_matrix(mean["q"])),
                     mean["delta"],
                 )
             case "gram":
-                return GramBlock(make_dense_factor(_symmetrize_matrix(mean["a"])))
+                return HeadGramCurvatureBlock(make_dense_factor(_symmetrize_matrix(mean["a"])))
             case "channels":
-                return GroupedConvolutionBlock(_symmetrize_matrix(mean["blocks"]))
+                return GroupedConvolutionCurvatureBlock(_symmetrize_matrix(mean["blocks"]))
             case _:
-                return ExactBlock(_symmetrize_matrix(mean["matrix"]))
+                return ExactCurvatureBlock(_symmetrize_matrix(mean["matrix"]))
 
 
 def sum_gradient_products(
@@ -257,7 +261,7 @@ def sum_gradient_products(
             positions, layer.output_count, layer.parameters_per_output
         )
     if not by_positions:
-        m = compute_example_gradients(layer, a, g)
+        m = compute_layer_gradient_per_example(layer, a, g)
         rows, columns = m.flatten(0, 1), m.transpose(0, 1).flatten(1)
         return rows.T @ rows, columns @ columns.T, m.square().sum()
     x, y = arrange_layer_inputs(layer, a), arrange_layer_output_gradients(layer, g)

@@ -257,7 +257,7 @@ class UncorrelatedPixelsFactor(KroneckerFactor):
         addend = (
             other
             if isinstance(other, UncorrelatedPixelsFactor)
-            else make_uncorrelated_factor(other.to_dense().to(self.channels), self.kernel)
+            else make_uncorrelated_pixels_factor(other.to_dense().to(self.channels), self.kernel)
         )
         if addend.kernel != self.kernel:
             raise ValueError(
@@ -288,7 +288,7 @@ def make_low_rank_factor(matrix: Tensor, rank: int) -> LowRankFactor:
     )
 
 
-def make_uncorrelated_factor(matrix: Tensor, kernel: int) -> UncorrelatedPixelsFactor:
+def make_uncorrelated_pixels_factor(matrix: Tensor, kernel: int) -> UncorrelatedPixelsFactor:
     """Make a factor of a convolution's matrix [w, w] by averaging over the kernel's pixels.
 
     w is channels · kernel, + 1 with a bias. Raises ValueError for another size.
@@ -334,7 +334,7 @@ def fit_factor_to_byte_limit(
     if rank >= MIN_RANK:
         return make_low_rank_factor(matrix, rank)
     if kernel > 1 and ((w // kernel) ** 2 + w % kernel) * each <= limit:
-        return make_uncorrelated_factor(matrix, kernel)
+        return make_uncorrelated_pixels_factor(matrix, kernel)
     return None
 
 
@@ -344,7 +344,8 @@ def rebuild_kronecker_factor(tier: str, tensors: Mapping[str, Tensor]) -> Kronec
         return DenseFactor(tensors["matrix"])
     if tier in ("packed", "packed bf16"):
         return DenseFactor(
-            _unpack_triangle(tensors["triangle"]), "packed" if tier == "packed" else "packed bf16"
+            _unpack_symmetric_matrix(tensors["triangle"]),
+            "packed" if tier == "packed" else "packed bf16",
         )
     if tier == "low rank":
         return LowRankFactor(tensors["vectors"], tensors["values"], tensors["rest"])
@@ -375,7 +376,7 @@ def _make_upper_triangle_mask(matrix: Tensor) -> Tensor:
     return torch.ones_like(matrix, dtype=torch.bool).triu()
 
 
-def _unpack_triangle(triangle: Tensor) -> Tensor:
+def _unpack_symmetric_matrix(triangle: Tensor) -> Tensor:
     """Return the symmetric matrix of an upper triangle by rows; as float32 if it is bfloat16."""
     size = int((2 * triangle.numel()) ** 0.5)  # w² < w (w + 1) < (w + 1)²
     values = triangle.float() if triangle.dtype == torch.bfloat16 else triangle

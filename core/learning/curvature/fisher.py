@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learning.curvature.per_sample import Forward, PerSampleGradients
+from core.learning.curvature.per_sample import Forward, PerExampleGradientSizes
 
 Kind = Literal["exact", "sample", "empirical", "predicted"]
 EXACT_CLASSES = 20  # largest number of active classes for which the sum is exact
@@ -53,11 +53,11 @@ def estimate_diagonal_fisher(
         kind: see the module's list.
         generator: on the CPU, for "sample".
     """
-    squares = PerSampleGradients(network, forward, names, torch.square)
+    squares = PerExampleGradientSizes(network, forward, names, torch.square)
     for x, y in examples:
         gradients = partial(compute_log_probability_gradients, y=y, kind=kind, generator=generator)
         squares.add_examples(x, gradients)
-    return squares.compute_example_means()
+    return squares.compute_mean_gradient_sizes()
 
 
 def compute_log_probability_gradients(

@@ -59,7 +59,7 @@ class CurvatureLayer:
         return self.weight[0, 0].numel() if self.form == "convolution" else 1
 
 
-def list_layer_names(network: nn.Module, parameters: Iterable[str]) -> list[str]:
+def list_layers_owning_parameters(network: nn.Module, parameters: Iterable[str]) -> list[str]:
     """Return the names of the layers that own these parameters.
 
     A parameter outside of a layer is its own layer.
@@ -82,8 +82,9 @@ def list_layer_names(network: nn.Module, parameters: Iterable[str]) -> list[str]
 
 
 def find_layer_with_measurable_curvature(network: nn.Module, name: str) -> CurvatureLayer:
-    """Find the layer by a name of `list_layer_names`. Raises ValueError if its curvature cannot be
-    measured.
+    """Find the layer by a name of `list_layers_owning_parameters`.
+
+    Raises ValueError if its curvature cannot be measured.
     """
     modules = dict(network.named_modules())
     if name in modules:
@@ -92,11 +93,11 @@ def find_layer_with_measurable_curvature(network: nn.Module, name: str) -> Curva
     owner = modules.get(prefix)
     # torch computes this projection from bare parameters, so no module has this name.
     if name.endswith(PROJECTION) and isinstance(owner, nn.MultiheadAttention):
-        return _describe_attention(name, owner)
+        return _describe_attention_input_projection(name, owner)
     weight = owner._parameters.get(key) if owner is not None else None
     if owner is None or weight is None:
         raise ValueError(f"the network has no layer or parameter {name!r}")
-    if not (_has_batch_dimension(weight) or _is_channel_scale_parameter(weight)):
+    if not (_has_token_parameter_shape(weight) or _is_channel_scale_parameter(weight)):
         raise ValueError(
             f"{name}: a bare parameter must be [1, …, …] or [channels, 1, 1] to be measured"
         )
@@ -133,7 +134,9 @@ def _describe_curvature_layer(name: str, module: nn.Module) -> CurvatureLayer:
     )
 
 
-def _describe_attention(name: str, module: nn.MultiheadAttention) -> CurvatureLayer:
+def _describe_attention_input_projection(
+    name: str, module: nn.MultiheadAttention
+) -> CurvatureLayer:
     """Describe an attention module's input projection as a layer with curvature.
 
     Raises ValueError if it cannot be measured.
@@ -145,7 +148,7 @@ def _describe_attention(name: str, module: nn.MultiheadAttention) -> CurvatureLa
     return CurvatureLayer(name, "projection", module, module.in_proj_weight, module.in_proj_bias)
 
 
-def _has_batch_dimension(parameter: Tensor) -> bool:
+def _has_token_parameter_shape(parameter: Tensor) -> bool:
     """Return true for a parameter [1, tokens, width], whose first dimension stands for the
     batch.
     """
@@ -167,7 +170,7 @@ def expand_parameter_by_example(parameter: Tensor, examples: int) -> Tensor:
     rows = parameter.detach()
     rows = (
         rows.expand(examples, *rows.shape[1:])
-        if _has_batch_dimension(rows)
+        if _has_token_parameter_shape(rows)
         else rows.expand(examples, *rows.shape)
     )
     # `expand` shares one memory for all rows, whose gradients would be added up.
@@ -200,7 +203,7 @@ def arrange_layer_output_gradients(layer: CurvatureLayer, g: Tensor) -> Tensor:
     return g.reshape(g.shape[0], -1, g.shape[-1])
 
 
-def compute_example_gradients(layer: CurvatureLayer, a: Tensor, g: Tensor) -> Tensor:
+def compute_layer_gradient_per_example(layer: CurvatureLayer, a: Tensor, g: Tensor) -> Tensor:
     """Compute every example's gradient M [B, o, w] of a layer.
 
     Args:
@@ -212,7 +215,7 @@ def compute_example_gradients(layer: CurvatureLayer, a: Tensor, g: Tensor) -> Te
     if layer.form == "bare":
         return g.reshape(batch, layer.output_count, layer.parameters_per_output)
     if isinstance(module, nn.Conv2d):
-        weight = compute_conv_gradients(module, a, g).flatten(2)
+        weight = compute_convolution_gradient_per_example(module, a, g).flatten(2)
         return weight if layer.bias is None else torch.cat([weight, g.sum((2, 3))[..., None]], 2)
     if layer.form != "norm":
         return arrange_layer_output_gradients(layer, g).transpose(1, 2) @ arrange_layer_inputs(
@@ -220,7 +223,7 @@ def compute_example_gradients(layer: CurvatureLayer, a: Tensor, g: Tensor) -> Te
         )
     first = isinstance(module, nn.BatchNorm2d) or _is_channels_first_norm(module)
     x = (
-        normalise_by_running_stats(module, a)
+        normalise_input_by_running_statistics(module, a)
         if isinstance(module, nn.BatchNorm2d)
         else _normalise_by_layer_norm(module, a)
     )
@@ -232,7 +235,7 @@ def compute_example_gradients(layer: CurvatureLayer, a: Tensor, g: Tensor) -> Te
     return torch.stack([weight] if layer.bias is None else [weight, g.reshape(shape).sum(1)], 2)
 
 
-def compute_conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
+def compute_convolution_gradient_per_example(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tensor:
     """Compute every example's gradient of a convolution's weight, from its input and output
     gradient.
 
@@ -253,7 +256,7 @@ def compute_conv_gradients(module: nn.Conv2d, a: Tensor, delta: Tensor) -> Tenso
     return stacked.view(n, *weight.shape)
 
 
-def normalise_by_running_stats(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
+def normalise_input_by_running_statistics(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
     """Normalise a BatchNorm layer's input by the running statistics, before scale and shift."""
     assert module.running_mean is not None and module.running_var is not None
     mean, var = module.running_mean, module.running_var

@@ -16,7 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from core.learning.curvature.layers import compute_conv_gradients, normalise_by_running_stats
+from core.learning.curvature.layers import (
+    compute_convolution_gradient_per_example,
+    normalise_input_by_running_statistics,
+)
 from core.learning.networks.heads import ClassifierHead
 
 CHUNK = 32  # examples per pass
@@ -27,7 +30,7 @@ Size = Callable[[Tensor], Tensor]
 """`torch.square` or `torch.abs`: elementwise, with size(a b) = size(a) size(b)."""
 
 
-class PerSampleGradients:
+class PerExampleGradientSizes:
     """Running sums of a size (such as the square) of every example's gradient, by parameter.
 
     A scalar is given as its gradient by the logits.
@@ -55,7 +58,7 @@ class PerSampleGradients:
             name: torch.zeros_like(p, requires_grad=False) for name, p in self._chosen.items()
         }
         self.n = 0
-        self._layers = _find_closed_form_layers(network, self._chosen)
+        self._layers = _find_layers_with_closed_gradients(network, self._chosen)
 
     def add_examples(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
         """Add the gradient sizes of a batch. Parameters that the forward pass does not use get
@@ -74,13 +77,13 @@ class PerSampleGradients:
         self._layers = None
         self._add_gradient_sizes_by_vmap(x, scalars)
 
-    def compute_example_means(self) -> dict[str, Tensor]:
+    def compute_mean_gradient_sizes(self) -> dict[str, Tensor]:
         """Return the mean gradient size over the examples, by parameter."""
         return {name: value / max(self.n, 1) for name, value in self.total.items()}
 
     def _add_gradient_sizes_by_layer_formulas(
         self,
-        layers: list[_LayerParameters],
+        layers: list[_MeasuredLayerParameters],
         x: Tensor,
         scalars: Callable[[Tensor], Sequence[Tensor]],
     ) -> bool:
@@ -109,7 +112,8 @@ class PerSampleGradients:
         used = [layer for layer in layers if layer.module in captured]
         # No sum has changed yet, so vmap can start from here.
         if twice or any(
-            not _has_expected_shape(layer.module, *captured[layer.module]) for layer in used
+            not _fits_closed_gradient_formula(layer.module, *captured[layer.module])
+            for layer in used
         ):
             return False
         outputs = [captured[layer.module][1] for layer in used]
@@ -126,14 +130,20 @@ class PerSampleGradients:
             )
             for layer, a, delta in zip(used, prepared, deltas, strict=True):
                 if delta is not None:
-                    self._add_layer_sizes(layer, a, delta)
+                    self._add_layer_gradient_sizes(layer, a, delta)
         return True
 
-    def _add_layer_sizes(self, layer: _LayerParameters, a: Tensor, delta: Tensor) -> None:
+    def _add_layer_gradient_sizes(
+        self, layer: _MeasuredLayerParameters, a: Tensor, delta: Tensor
+    ) -> None:
         """Add one layer's gradient sizes, from its prepared input and its output gradient."""
         module, size = layer.module, self._size
         if isinstance(module, nn.Conv2d):
-            weight = size(compute_conv_gradients(module, a, delta)).sum(0) if layer.weight else None
+            weight = (
+                size(compute_convolution_gradient_per_example(module, a, delta)).sum(0)
+                if layer.weight
+                else None
+            )
             bias = size(delta.sum((2, 3))).sum(0)
         elif isinstance(module, nn.BatchNorm2d):
             weight = size((delta * a).sum((2, 3))).sum(0)
@@ -182,7 +192,7 @@ class PerSampleGradients:
 
 
 @dataclass
-class _LayerParameters:
+class _MeasuredLayerParameters:
     """A module and the names of its parameters whose gradients are measured."""
 
     module: nn.Module
@@ -190,9 +200,9 @@ class _LayerParameters:
     bias: str | None = None
 
 
-def _find_closed_form_layers(
+def _find_layers_with_closed_gradients(
     network: nn.Module, chosen: dict[str, nn.Parameter]
-) -> list[_LayerParameters] | None:
+) -> list[_MeasuredLayerParameters] | None:
     """Return the layers of the chosen parameters if all have closed gradient formulas, else
     None.
     """
@@ -200,16 +210,16 @@ def _find_closed_form_layers(
     for prefix, module in network.named_modules():
         for key, _ in module.named_parameters(recurse=False):
             owner[f"{prefix}.{key}" if prefix else key] = module
-    layers: dict[nn.Module, _LayerParameters] = {}
+    layers: dict[nn.Module, _MeasuredLayerParameters] = {}
     for name in chosen:
         module, key = owner[name], name.rpartition(".")[2]
-        if not _has_closed_form(module) or key not in ("weight", "bias"):
+        if not _has_closed_gradient_formula(module) or key not in ("weight", "bias"):
             return None
-        setattr(layers.setdefault(module, _LayerParameters(module)), key, name)
+        setattr(layers.setdefault(module, _MeasuredLayerParameters(module)), key, name)
     return list(layers.values())
 
 
-def _has_closed_form(module: nn.Module) -> bool:
+def _has_closed_gradient_formula(module: nn.Module) -> bool:
     """Return true for a module whose per-example gradient has a closed formula."""
     if type(module) is nn.Conv2d:
         return module.padding_mode == "zeros" and not isinstance(module.padding, str)
@@ -217,7 +227,7 @@ def _has_closed_form(module: nn.Module) -> bool:
     return type(module) in (nn.Linear, nn.BatchNorm2d) or isinstance(module, ClassifierHead)
 
 
-def _has_expected_shape(module: nn.Module, a: Tensor, z: Tensor) -> bool:
+def _fits_closed_gradient_formula(module: nn.Module, a: Tensor, z: Tensor) -> bool:
     """Return true if a layer's input has the expected dimensions and its output has a graph."""
     dimensions = 2 if isinstance(module, nn.Linear | ClassifierHead) else 4
     return a.dim() == dimensions and z.requires_grad
@@ -228,7 +238,7 @@ def _prepare_layer_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     if isinstance(module, nn.Conv2d):
         return a
     if isinstance(module, nn.BatchNorm2d):
-        return normalise_by_running_stats(module, a)
+        return normalise_input_by_running_statistics(module, a)
     return size(a)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.learning.data import rand_augment
-from core.learning.data.transfer import move_tensor_to_device
+from core.learning.data.transfer import copy_tensor_to_device
 
 COLUMNS = 3  # Columns of a table: vertical shift, horizontal shift, flip; each uniform in [0, 1).
 WINDOW_BYTES, SLICE_BYTES = 512, 16_000
@@ -71,12 +71,12 @@ class Augmentation:
         """True if the augmentation changes any image."""
         return bool(self.shift) or self.flip
 
-    def move_table_to_device(self, table: Tensor, device: torch.device) -> Tensor:
+    def move_random_numbers_to_device(self, table: Tensor, device: torch.device) -> Tensor:
         """Move a table of random numbers [n, columns] to the device on which images are augmented.
 
         A table of RandAugment stays on the CPU: the host has to know which operations it calls.
         """
-        return table if self.rand else move_tensor_to_device(table, device)
+        return table if self.rand else copy_tensor_to_device(table, device)
 
     def __call__(self, images: Tensor, index: Tensor | None, table: Tensor) -> Tensor:
         """Augment images uint8 [N, S, S, C] by table [B, columns] → [B, S, S, C].
@@ -90,17 +90,17 @@ class Augmentation:
             return images if index is None else images.index_select(0, index)
         if index is None:
             index = torch.arange(len(images), device=images.device)
-        numbers = move_tensor_to_device(table[:, :COLUMNS], images.device)
+        numbers = copy_tensor_to_device(table[:, :COLUMNS], images.device)
         # Uniform whole numbers from -shift to shift.
         offsets = (numbers[:, :2] * (2 * self.shift + 1)).floor_().long().sub_(self.shift)
         flips = numbers[:, 2] < 0.5 if self.flip else None
         bytes_each = images[0].numel()
         if images.device.type != "cpu" or bytes_each < WINDOW_BYTES:
-            moved = _shift_by_pixel_lookup(images, index, offsets, flips)
+            moved = _shift_images_by_pixel_lookup(images, index, offsets, flips)
         elif bytes_each < SLICE_BYTES:
-            moved = _shift_by_window_copy(images, index, offsets, flips, self.shift)
+            moved = _shift_images_by_window_copy(images, index, offsets, flips, self.shift)
         else:
-            moved = _shift_by_slice_copy(images, index, offsets, flips)
+            moved = _shift_images_by_slice_copy(images, index, offsets, flips)
         return rand_augment.apply_rand_augment(moved, table[:, COLUMNS:]) if self.rand else moved
 
 
@@ -109,7 +109,7 @@ class Augmentation:
 # top left corner) and flips bool [B] or None, and returns [B, S, S, C], contiguous.
 
 
-def _shift_by_pixel_lookup(
+def _shift_images_by_pixel_lookup(
     images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None
 ) -> Tensor:
     """Shift images by looking up every pixel: a single kernel, fast on accelerators and for tiny
@@ -124,7 +124,7 @@ def _shift_by_pixel_lookup(
     return images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
-def _shift_by_window_copy(
+def _shift_images_by_window_copy(
     images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None, shift: int
 ) -> Tensor:
     """Shift images by copying a window of each, after padding with `shift` repeated edge pixels."""
@@ -151,7 +151,7 @@ def _shift_by_window_copy(
     return moved
 
 
-def _shift_by_slice_copy(
+def _shift_images_by_slice_copy(
     images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None
 ) -> Tensor:
     """Shift images by copying a rectangle of each, then repeating its edges.

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from core.learning.data.augment import Augmentation
 from core.learning.data.transfer import (
+    copy_rows_to_device,
+    copy_tensor_to_device,
     count_free_device_bytes,
-    move_rows_to_device,
-    move_tensor_to_device,
 )
 from core.learning.precision import InputNormaliser
 from core.learning.problems.classification import CLASSIFICATION
@@ -26,7 +26,7 @@ from core.learning.problems.problem import DataError, Problem
 from core.learning.state import load_tensors
 from core.learning.training.context import TrainingBatch
 
-__all__ = ["BatchSource", "DataError", "Dataset"]
+__all__ = ["DataError", "Dataset", "TrainingBatchSource"]
 
 CACHE_BYTES = 256 * 2**20  # largest float32 copy of a whole set
 DEVICE_SHARE = 0.5  # share of an accelerator's free memory that images may use
@@ -90,7 +90,7 @@ class Dataset:
 
         Raises DataError for labels that the head has no output for.
         """
-        return self.problem.read_labels(self.labels, self.names, outputs)
+        return self.problem.make_targets_from_labels(self.labels, self.names, outputs)
 
     def list_outputs_with_images(self) -> list[str]:
         """List the outputs that a version needs to be measured on the dataset's images."""
@@ -100,7 +100,7 @@ class Dataset:
         return self._needed_outputs
 
 
-class BatchSource:
+class TrainingBatchSource:
     """Makes augmented and normalised training batches from one dataset."""
 
     def __init__(
@@ -115,7 +115,7 @@ class BatchSource:
         self._inputs = inputs
         self._augment = augment
         self._task = task
-        self._collate = data.problem.collate
+        self._collate = data.problem.collate_batch_targets
         self.labels = data.convert_labels_to_targets(known)
         images = data.images
         # Images on the device need no copy for each batch.
@@ -143,7 +143,7 @@ class BatchSource:
             table: [B, columns], drives their augmentation; None: unaugmented.
             at: the same rows on the device, if they are there already.
         """
-        at = move_tensor_to_device(index, self._inputs.device) if at is None else at
+        at = copy_tensor_to_device(index, self._inputs.device) if at is None else at
         if self._scaled is not None:
             x = self._scaled.index_select(0, at).permute(0, 3, 1, 2)
         elif table is None or not self._augment.changes_images:
@@ -158,7 +158,7 @@ class BatchSource:
         self, index: Tensor, x: Tensor, at: Tensor | None = None
     ) -> TrainingBatch:
         """Make the batch of the images `index` int64 [B] with given network inputs x [B, …]."""
-        at = move_tensor_to_device(index, self._inputs.device) if at is None else at
+        at = copy_tensor_to_device(index, self._inputs.device) if at is None else at
         return TrainingBatch(
             x,
             self._collate(self._y, at),
@@ -182,7 +182,7 @@ class BatchSource:
         """
         device = self._inputs.device
         if self._images.device.type != device.type:
-            return move_rows_to_device(self._images, index, device)
+            return copy_rows_to_device(self._images, index, device)
         return self._images.index_select(
-            0, move_tensor_to_device(index, device) if at is None else at
+            0, copy_tensor_to_device(index, device) if at is None else at
         )

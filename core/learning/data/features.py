@@ -22,8 +22,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.learning.data.dataset import BatchSource
-from core.learning.data.transfer import move_rows_to_device, move_tensor_to_device
+from core.learning.data.dataset import TrainingBatchSource
+from core.learning.data.transfer import copy_rows_to_device, copy_tensor_to_device
 from core.learning.methods.method import Method
 from core.learning.recipe import is_head_parameter
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -38,7 +38,7 @@ BATCH = 32  # minimum number of images in one pass
 class CachedFeatureSource:
     """Makes training batches of cached features float32 [B, D] in place of images."""
 
-    def __init__(self, ctx: TaskTrainingContext, source: BatchSource, rows: Tensor) -> None:
+    def __init__(self, ctx: TaskTrainingContext, source: TrainingBatchSource, rows: Tensor) -> None:
         """Compute the features of `rows`, int64 [n], in one pass.
 
         Raises OSError when there is no room for the scratch file.
@@ -69,11 +69,11 @@ class CachedFeatureSource:
         `table` must be None: cached features are of unaugmented images.
         """
         assert table is None, "cached features are of unaugmented images"
-        at = move_tensor_to_device(index, self._device) if at is None else at
+        at = copy_tensor_to_device(index, self._device) if at is None else at
         if self._table.device.type == at.device.type:
             return self._source.make_batch_from_inputs(index, self._table.index_select(0, at), at)
         return self._source.make_batch_from_inputs(
-            index, move_rows_to_device(self._table, index, self._device), at
+            index, copy_rows_to_device(self._table, index, self._device), at
         )
 
 
@@ -171,8 +171,8 @@ def explain_why_features_uncached(ctx: TaskTrainingContext, method: Method) -> s
     return ""
 
 
-def make_cached_source(
-    ctx: TaskTrainingContext, method: Method, source: BatchSource, rows: Tensor
+def make_feature_source_if_cacheable(
+    ctx: TaskTrainingContext, method: Method, source: TrainingBatchSource, rows: Tensor
 ) -> CachedFeatureSource | None:
     """Cache a training stage's features if its recipe requests it and nothing prevents it.
 

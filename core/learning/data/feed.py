@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 
 from core.learning.data.augment import derive_seed, draw_epoch_random_numbers
-from core.learning.data.sampler import make_shuffled_batches, make_stratified_batches
-from core.learning.data.transfer import move_tensor_to_device
+from core.learning.data.sampler import (
+    draw_class_balanced_row_batches,
+    split_shuffled_rows_into_batches,
+)
+from core.learning.data.transfer import copy_tensor_to_device
 from core.learning.methods.method import Method
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -62,7 +65,7 @@ class EpochBatches:
 
 
 @dataclass(frozen=True)
-class BatchFeed:
+class TrainingBatchFeed:
     """Plans and makes the shuffled training batches of a stage, epoch by epoch.
 
     Attributes:
@@ -88,19 +91,21 @@ class BatchFeed:
         table = draw_epoch_random_numbers(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
         rows = self._plan_batches(ctx, number, table[:, 0])
         # All batches of the epoch in one copy: a copy in each step would make a GPU wait.
-        placed = move_tensor_to_device(torch.cat(rows), ctx.device).split(
+        placed = copy_tensor_to_device(torch.cat(rows), ctx.device).split(
             [part.numel() for part in rows]
         )  # type: ignore[no-untyped-call]
         numbers = (
-            ctx.augment.move_table_to_device(table[:, 1:], ctx.device) if self.augmented else None
+            ctx.augment.move_random_numbers_to_device(table[:, 1:], ctx.device)
+            if self.augmented
+            else None
         )
         return EpochBatches(self.source, rows, placed, numbers)
 
     def _plan_batches(self, ctx: TaskTrainingContext, epoch: int, order: Tensor) -> list[Tensor]:
         """Plan an epoch's batches as row indices; `order`, float [N], ranks the source's rows."""
         if self.sampler == "shuffled":
-            return make_shuffled_batches(order, self.rows, self.size)
+            return split_shuffled_rows_into_batches(order, self.rows, self.size)
         seed = derive_seed(ctx.recipe.seed, ctx.task)
-        return make_stratified_batches(
+        return draw_class_balanced_row_batches(
             seed, epoch, self.rows, self.source.labels, self.size, self.steps
         )

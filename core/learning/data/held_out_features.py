@@ -103,7 +103,7 @@ class HeldOutFeatures:
         return files
 
 
-def replace_images_by_features(
+def replace_held_out_images_by_features(
     network: Network,
     parts: Mapping[int, Dataset],
     inputs: InputNormaliser,

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import PER_TASK, REST, TOTALS
-from core.learning.state import TYPES, MethodState, load_tensors, renumber_task_tensors
+from core.learning.state import TYPES, MethodState, load_tensors, renumber_classes_in_task_tensors
 from core.learning.training.output import Part
 
 UNUSED_ROWS = 20
@@ -47,19 +47,21 @@ def restore_method_state(
     whole = {part.type: part.path for part in listed if part.name == part.type}
     kinds = [kind for kind in TYPES if kind in whole]
     state = {
-        kind: _restore_packed_images(load_tensors(whole[kind]), collect_image_packs(kind, listed))
+        kind: _restore_packed_images(
+            load_tensors(whole[kind]), load_replay_image_packs(kind, listed)
+        )
         for kind in kinds
     }
     for part in listed:
         if part.type in PER_TASK:
             tensors = load_tensors(part.path)
             if part.numbers is not None:
-                tensors = renumber_task_tensors(tensors, class_numbers[part.numbers])
+                tensors = renumber_classes_in_task_tensors(tensors, class_numbers[part.numbers])
             state.setdefault(part.type, {}).update(tensors)
     return state
 
 
-def collect_image_packs(kind: str, parts: Iterable[LocalPartFile]) -> dict[int, Tensor]:
+def load_replay_image_packs(kind: str, parts: Iterable[LocalPartFile]) -> dict[int, Tensor]:
     """Load the image packs of one type of replay memory: task → images [P, S, S, C].
 
     The files may vanish once they are opened.
@@ -71,7 +73,7 @@ def collect_image_packs(kind: str, parts: Iterable[LocalPartFile]) -> dict[int, 
     }
 
 
-def list_state_parts(
+def list_method_state_parts(
     state: MethodState, task: int, packs: Mapping[str, Mapping[int, Tensor]]
 ) -> list[Part]:
     """List the parts of a method's state that a version stores, except for feature sums over all
@@ -87,11 +89,11 @@ def list_state_parts(
         if kind in PER_TASK:
             parts += select_state_parts_of_task(kind, task, tensors)
         else:
-            parts += build_state_parts(kind, tensors, packs[kind])
+            parts += build_parts_of_state_type(kind, tensors, packs[kind])
     return parts
 
 
-def build_state_parts(
+def build_parts_of_state_type(
     kind: str, tensors: Mapping[str, Tensor], packs: Mapping[int, Tensor]
 ) -> list[Part]:
     """Build the parts of one type of state: its tensors, and a pack of replayed images for each
@@ -107,7 +109,7 @@ def build_state_parts(
     for task in tasks.unique().tolist():  # type: ignore[no-untyped-call]
         items = (tasks == task).nonzero().squeeze(1)
         # A pack for each task, so that deleting a task's data deletes whole files.
-        pack, rows[items] = _build_image_pack(images, items, packs.get(task))
+        pack, rows[items] = _build_or_reuse_image_pack(images, items, packs.get(task))
         pack_parts.append((_format_image_pack_part_name(kind, task), kind, {IMAGES: pack}))
     without_images = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
     return [(kind, kind, {**without_images, ROWS: rows}), *pack_parts]
@@ -125,7 +127,7 @@ def select_state_parts_of_task(kind: str, task: int, tensors: Mapping[str, Tenso
     return [*parts, (f"{kind}.{task}.{REST}", kind, remainder)] if remainder else parts
 
 
-def _build_image_pack(
+def _build_or_reuse_image_pack(
     images: Tensor, items: Tensor, stored: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Build a pack of distinct images for a replay memory, or reuse the stored pack; also return

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.data.transfer import move_tensor_to_device
+from core.learning.data.transfer import copy_tensor_to_device
 
 DRAWS = 2
 COLUMNS = 4 * DRAWS
@@ -56,7 +56,7 @@ def apply_rand_augment(images: Tensor, table: Tensor) -> Tensor:
         # device.
         counts = chosen.bincount(minlength=len(names) + 1).tolist()
         # One copy to the device for all three; rows are exact in float64.
-        placed = move_tensor_to_device(
+        placed = copy_tensor_to_device(
             torch.stack([order.double(), level[order], sign[order].double()]), x.device
         )
         rows, level, sign = placed[0].long(), placed[1].float(), placed[2].float()
@@ -70,14 +70,14 @@ def apply_rand_augment(images: Tensor, table: Tensor) -> Tensor:
     return x.to(torch.uint8).permute(0, 2, 3, 1)
 
 
-def _auto_contrast(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _stretch_contrast_to_full_range(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Stretch each channel's values to 0 … 255 (RandAugment's AutoContrast)."""
     low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
     # A channel of one value has nothing to stretch.
     return torch.where(high > low, (x - low) * 255 / (high - low).clamp_min(1), x)
 
 
-def _equalize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _equalize_histograms(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Equalise each channel's histogram, as in Pillow (RandAugment's Equalize)."""
     values = x.flatten(2).long()
     counts = torch.zeros(*values.shape[:2], 256, device=x.device).scatter_add_(
@@ -92,36 +92,38 @@ def _equalize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     return torch.where(step > 0, table.gather(2, values), x.flatten(2)).view_as(x)
 
 
-def _invert(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _invert_pixel_values(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     return 255 - x
 
 
-def _posterize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _posterize_images(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Keep only the upper 4 to 0 bits of pixel values (RandAugment's Posterize)."""
     unit = torch.exp2(8 - (4 - (4 * level).floor()))[:, None, None, None]
     return (x / unit).floor() * unit
 
 
-def _solarize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _solarize_images(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Invert pixel values from a threshold on; at level 1 all of them (RandAugment's Solarize)."""
     return torch.where(x >= (256 - (256 * level).floor())[:, None, None, None], 255 - x, x)
 
 
-def _solarize_add(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _add_to_dark_pixels(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Add 110 × `level` to pixel values below 128 (RandAugment's SolarizeAdd)."""
     return torch.where(x < 128, x + (110 * level).floor()[:, None, None, None], x)
 
 
 def _adjust_color(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    return _blend_images(x, _to_grey(x), level, sign)
+    return _blend_images_by_level(x, _convert_images_to_luminance(x), level, sign)
 
 
 def _adjust_contrast(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    return _blend_images(x, _to_grey(x).mean((2, 3), keepdim=True), level, sign)
+    return _blend_images_by_level(
+        x, _convert_images_to_luminance(x).mean((2, 3), keepdim=True), level, sign
+    )
 
 
 def _adjust_brightness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    return _blend_images(x, torch.zeros_like(x), level, sign)
+    return _blend_images_by_level(x, torch.zeros_like(x), level, sign)
 
 
 def _adjust_sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
@@ -131,57 +133,57 @@ def _adjust_sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     kernel[:, :, 1, 1] = 5
     smooth = x.clone()
     smooth[:, :, 1:-1, 1:-1] = functional.conv2d(x, kernel / 13, groups=x.shape[1]).round()
-    return _blend_images(x, smooth, level, sign)
+    return _blend_images_by_level(x, smooth, level, sign)
 
 
-def _rotate(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _rotate_images(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Rotate images by `level` × 30 degrees, in the direction of `sign`."""
     angle, zero = level * sign * math.radians(30), torch.zeros_like(level)
     cos, sin = angle.cos(), angle.sin()
-    return _warp_affine(x, (cos, -sin, zero), (sin, cos, zero))
+    return _warp_images_affinely(x, (cos, -sin, zero), (sin, cos, zero))
 
 
-def _shear_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _shear_images_horizontally(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     zero, one = torch.zeros_like(level), torch.ones_like(level)
-    return _warp_affine(x, (one, 0.3 * level * sign, zero), (zero, one, zero))
+    return _warp_images_affinely(x, (one, 0.3 * level * sign, zero), (zero, one, zero))
 
 
-def _shear_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _shear_images_vertically(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     zero, one = torch.zeros_like(level), torch.ones_like(level)
-    return _warp_affine(x, (one, zero, zero), (0.3 * level * sign, one, zero))
+    return _warp_images_affinely(x, (one, zero, zero), (0.3 * level * sign, one, zero))
 
 
-def _translate_x(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _translate_images_horizontally(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Translate images horizontally by up to 0.45 of their size."""
     zero, one = torch.zeros_like(level), torch.ones_like(level)
-    return _warp_affine(x, (one, zero, 0.45 * level * sign), (zero, one, zero))
+    return _warp_images_affinely(x, (one, zero, 0.45 * level * sign), (zero, one, zero))
 
 
-def _translate_y(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _translate_images_vertically(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     zero, one = torch.zeros_like(level), torch.ones_like(level)
-    return _warp_affine(x, (one, zero, zero), (zero, one, 0.45 * level * sign))
+    return _warp_images_affinely(x, (one, zero, zero), (zero, one, 0.45 * level * sign))
 
 
 OPERATIONS: dict[str, Operation] = {
-    "auto-contrast": _auto_contrast,
-    "equalize": _equalize,
-    "invert": _invert,
-    "rotate": _rotate,
-    "posterize": _posterize,
-    "solarize": _solarize,
-    "solarize-add": _solarize_add,
+    "auto-contrast": _stretch_contrast_to_full_range,
+    "equalize": _equalize_histograms,
+    "invert": _invert_pixel_values,
+    "rotate": _rotate_images,
+    "posterize": _posterize_images,
+    "solarize": _solarize_images,
+    "solarize-add": _add_to_dark_pixels,
     "color": _adjust_color,
     "contrast": _adjust_contrast,
     "brightness": _adjust_brightness,
     "sharpness": _adjust_sharpness,
-    "shear-x": _shear_x,
-    "shear-y": _shear_y,
-    "translate-x": _translate_x,
-    "translate-y": _translate_y,
+    "shear-x": _shear_images_horizontally,
+    "shear-y": _shear_images_vertically,
+    "translate-x": _translate_images_horizontally,
+    "translate-y": _translate_images_vertically,
 }
 
 
-def _to_grey(x: Tensor) -> Tensor:
+def _convert_images_to_luminance(x: Tensor) -> Tensor:
     """Convert images to their luminance [n, 1, S, S], in whole numbers."""
     # Luminance is defined for red, green and blue alone.
     if x.shape[1] != 3:
@@ -189,13 +191,13 @@ def _to_grey(x: Tensor) -> Tensor:
     return (x * x.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True).floor()
 
 
-def _blend_images(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tensor:
+def _blend_images_by_level(x: Tensor, other: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Blend images with other ones, or extrapolate away from them, by a factor of 1 ± 0.9 level."""
     factor = (1 + 0.9 * level * sign)[:, None, None, None]
     return factor * x + (1 - factor) * other
 
 
-def _warp_affine(x: Tensor, columns: Row, rows: Row) -> Tensor:
+def _warp_images_affinely(x: Tensor, columns: Row, rows: Row) -> Tensor:
     """Warp images affinely: pixel (u, v) comes from (a u + b v + dx, c u + d v + dy), bilinear.
 
     Args:

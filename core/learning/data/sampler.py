@@ -23,7 +23,7 @@ from core.learning.training.context import TaskTrainingContext
 HEAD = "head.weight"
 
 
-def make_shuffled_batches(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
+def split_shuffled_rows_into_batches(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
     """Split the training rows int64 of an epoch, shuffled by `order` float [N], into batches.
 
     A last batch of one image joins the batch before it: BatchNorm cannot train on a single image.
@@ -35,7 +35,7 @@ def make_shuffled_batches(order: Tensor, rows: Tensor, size: int) -> list[Tensor
     return parts
 
 
-def make_stratified_batches(
+def draw_class_balanced_row_batches(
     seed: int, epoch: int, rows: Tensor, labels: Tensor, size: int, batches: int | None = None
 ) -> list[Tensor]:
     """Make an epoch's batches of training rows in which the classes present have equal shares.
@@ -55,7 +55,7 @@ def make_stratified_batches(
     present, sizes = labels.unique(sorted=True, return_counts=True)  # type: ignore[no-untyped-call]
     members = rows[labels.argsort(stable=True)].split(sizes.tolist())  # type: ignore[no-untyped-call]
     share, extra = divmod(size, len(present))
-    per_epoch = batches or count_batches("stratified", rows.numel(), size)
+    per_epoch = batches or count_epoch_batches("stratified", rows.numel(), size)
     first = epoch * per_epoch
     # Number of picks of each class before each batch: its share, and its turns in the rotation.
     before = torch.arange(first, first + per_epoch + 1)
@@ -77,10 +77,10 @@ def make_stratified_batches(
     return list(torch.cat(chosen)[in_order].split(size))  # type: ignore[no-untyped-call]
 
 
-def count_batches(sampler: str, n: int, size: int) -> int:
+def count_epoch_batches(sampler: str, n: int, size: int) -> int:
     """Return the number of batches in an epoch of n training rows."""
     full = -(-n // size)
-    # A last batch of one image joins the one before it, as in `make_shuffled_batches`.
+    # A last batch of one image joins the one before it, as in `split_shuffled_rows_into_batches`.
     return full - 1 if sampler == "shuffled" and full > 1 and size > 1 and n % size == 1 else full
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def move_tensor_to_device(tensor: Tensor, device: torch.device) -> Tensor:
+def copy_tensor_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a CPU tensor to a device; a tensor already there is returned.
 
     On CUDA it goes through pinned memory: a copy from other memory makes the host wait for all
@@ -20,10 +20,10 @@ def move_tensor_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def move_rows_to_device(source: Tensor, rows: Tensor, device: torch.device) -> Tensor:
+def copy_rows_to_device(source: Tensor, rows: Tensor, device: torch.device) -> Tensor:
     """Copy selected rows int64 [B] of a CPU tensor [N, …] to a device."""
     if device.type != "cuda":
-        return move_tensor_to_device(source.index_select(0, rows), device)
+        return copy_tensor_to_device(source.index_select(0, rows), device)
     # Gathered straight into pinned memory: a second copy would cost as much as the gathering.
     picked = source.new_empty((rows.numel(), *source.shape[1:]), pin_memory=True)
     torch.index_select(source, 0, rows, out=picked)

@@ -32,7 +32,7 @@ torchrun, not a timeout, detects the end of a rank.
 _REQUESTS: Sequence[JobControlRequest | None] = (None, *JobControlRequest)
 
 
-class ProcessRanks:
+class SingleProcessRanks:
     """Distributed ranks of a single process: rank 0 of 1, with the interface of `TorchrunRanks`."""
 
     rank = 0
@@ -52,23 +52,23 @@ class ProcessRanks:
         rank_folder.mkdir(parents=True, exist_ok=True)
         return rank_folder
 
-    def get_slices_of_rank(self, slices: int) -> range:
+    def get_slice_numbers_of_rank(self, slices: int) -> range:
         """Return the numbers of the batch slices that this rank computes.
 
         All ranks compute the single slice of a batch that is too small to cut.
         """
         if slices < self.count:
             return range(slices)
-        # Exact, since `choose_rank_count` picks a divisor.
+        # Exact, since `choose_slice_process_count` picks a divisor.
         each = slices // self.count
         return range(self.rank * each, (self.rank + 1) * each)
 
-    def gather_slices(self, own: list[Tensor], slices: int) -> list[Tensor]:
+    def gather_slice_vectors(self, own: list[Tensor], slices: int) -> list[Tensor]:
         """Gather the vectors [d] of all batch slices in their order, given this rank's."""
         return own
 
 
-class TorchrunRanks(ProcessRanks):
+class TorchrunRanks(SingleProcessRanks):
     """A rank in a group of processes started by torchrun: gloo on the CPU, NCCL on CUDA."""
 
     def __init__(self, device: torch.device) -> None:
@@ -82,7 +82,7 @@ class TorchrunRanks(ProcessRanks):
         self._dist = dist
         self.rank, self.count = dist.get_rank(), dist.get_world_size()
 
-    def gather_slices(self, own: list[Tensor], slices: int) -> list[Tensor]:
+    def gather_slice_vectors(self, own: list[Tensor], slices: int) -> list[Tensor]:
         """Gather the vectors [d] of all batch slices; end this process if another rank is gone."""
         mine = torch.cat(own)
         gathered = [torch.empty_like(mine) for _ in range(self.count)]
@@ -118,7 +118,7 @@ class SharedControlRequests:
         request, self._asked, self.has_pending_request = self._asked, None, False
         return request
 
-    def take_request_number(self) -> int:
+    def take_request_number_to_send(self) -> int:
         """Take rank 0's pending control request to send it, as a number; 0 if there is none.
 
         The other ranks receive the number.
@@ -135,4 +135,4 @@ class SharedControlRequests:
         self.has_pending_request = self._asked is not None
 
 
-ALONE = ProcessRanks()
+ALONE = SingleProcessRanks()

@@ -63,7 +63,7 @@ def count_batch_slices(shards: int, images: int) -> int:
     return shards if images >= shards else 1
 
 
-def choose_rank_count(shards: int, devices: int) -> int:
+def choose_slice_process_count(shards: int, devices: int) -> int:
     """Choose the number of processes that share the slices of a batch.
 
     It is the greatest divisor of `shards` up to `devices`, and at least 1.

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
-from core.learning.data.transfer import move_tensor_to_device
-from core.learning.distributed.ranks import ProcessRanks, SharedControlRequests
+from core.learning.data.transfer import copy_tensor_to_device
+from core.learning.distributed.ranks import SharedControlRequests, SingleProcessRanks
 from core.learning.distributed.slices import WHOLE, BatchSlice, count_batch_slices
 from core.learning.networks.norms import BatchNorm
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -47,14 +47,14 @@ def require_shardable_network(ctx: TaskTrainingContext) -> None:
 
 
 @dataclass(frozen=True)
-class ShardedStep:
+class ShardedTrainingStep:
     """Computes a training step's gradient in `shards` slices of the batch, distributed over ranks.
 
     control: None on a single process.
     """
 
     shards: int
-    ranks: ProcessRanks
+    ranks: SingleProcessRanks
     control: SharedControlRequests | None = None
 
     def backward(self, ctx: TaskTrainingContext, method: Method, batch: TrainingBatch) -> Tensor:
@@ -69,21 +69,21 @@ class ShardedStep:
         parameters = list(ctx.trainable.values())
         # All vectors need one length to be gathered; slice 0 has the most rows.
         widest = BatchSlice(0, slices, images).count_slice_rows(images)
-        request_number = 0 if self.control is None else self.control.take_request_number()
+        request_number = 0 if self.control is None else self.control.take_request_number_to_send()
         vectors: list[Tensor] = []
         shapes: dict[str, torch.Size] = {}
         devices = [ctx.device] if ctx.device.type == "cuda" else []
         # The state of the generators after a step must not depend on how many slices this rank
         # computed.
         with torch.random.fork_rng(devices):
-            for number in self.ranks.get_slices_of_rank(slices):
+            for number in self.ranks.get_slice_numbers_of_rank(slices):
                 part = ctx.part = BatchSlice(number, slices, images)
                 # Random draws depend on the slice's number, not on the rank that computes it.
                 torch.manual_seed(derive_seed(ctx.recipe.seed, ctx.task, ctx.step, _SLICED, number))
                 for parameter in parameters:
                     parameter.grad = None
                 with ctx.use_mixed_precision():
-                    terms = method.compute_loss_terms(ctx, slice_batch(batch, part))
+                    terms = method.compute_loss_terms(ctx, cut_slice_from_batch(batch, part))
                 loss = (
                     torch.stack([value.float() for value in terms.values()]).sum()
                     * part.loss_weight
@@ -102,11 +102,11 @@ class ShardedStep:
                     )
                 )
         ctx.part = WHOLE
-        return self._combine_slices(
-            ctx, parameters, self.ranks.gather_slices(vectors, slices), shapes, images
+        return self._sum_slices_over_ranks(
+            ctx, parameters, self.ranks.gather_slice_vectors(vectors, slices), shapes, images
         )
 
-    def _combine_slices(
+    def _sum_slices_over_ranks(
         self,
         ctx: TaskTrainingContext,
         parameters: list[nn.Parameter],
@@ -152,7 +152,7 @@ class ShardedStep:
         return total[head - 1]
 
 
-def slice_batch(batch: TrainingBatch, part: BatchSlice) -> TrainingBatch:
+def cut_slice_from_batch(batch: TrainingBatch, part: BatchSlice) -> TrainingBatch:
     """Cut one slice out of a training batch."""
     if part.of == 1:
         return batch
@@ -172,7 +172,7 @@ def _pack_slice_result(
         (torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters
     ]
     present = [float(p.grad is not None) for p in parameters]
-    flags = move_tensor_to_device(torch.tensor(present), loss.device)
+    flags = copy_tensor_to_device(torch.tensor(present), loss.device)
     filled = [
         torch.cat([t, t.new_zeros(widest - len(t), *t.shape[1:])]).reshape(-1).float() for t in rows
     ]

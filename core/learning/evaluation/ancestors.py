@@ -40,7 +40,7 @@ class StartingVersions:
         # In a first task: nothing has to be loaded or measured twice.
         self.same = spec.base.version == spec.parent.version
 
-    def resolve_label_names(self, classes: list[str]) -> list[str]:
+    def list_classes_indexed_by_labels(self, classes: list[str]) -> list[str]:
         """Return the classes that the labels in a dataset file index: the model's or the task's.
 
         They are the model's classes in the data scenario, else the task's.
@@ -51,7 +51,7 @@ class StartingVersions:
 
     def list_outputs(self, classes: list[str]) -> list[str]:
         """List the head outputs that a task with these label names needs."""
-        return self.problem.list_outputs(self.resolve_label_names(classes))
+        return self.problem.list_outputs(self.list_classes_indexed_by_labels(classes))
 
     def read_dataset(self, path: Path, classes: list[str]) -> Dataset:
         """Read a task's dataset file, whose labels index these names.
@@ -59,7 +59,7 @@ class StartingVersions:
         Raises DataError as `Dataset.read_dataset_file` does.
         """
         # Each phase reads the held-out parts of all earlier tasks. Their images stay on disk.
-        names = self.resolve_label_names(classes)
+        names = self.list_classes_indexed_by_labels(classes)
         # By names too: equal images sent under other classes are one file.
         key = path, tuple(names)
         if key not in self._datasets:
@@ -86,7 +86,7 @@ class StartingVersions:
         manifest = self.get_ancestor_manifest(which)
         if without_classes:
             manifest = manifest.model_copy(update={"classes": []})
-        return predicting.load_version_network(manifest, self._map_part_paths(which))
+        return predicting.load_version_network(manifest, self._get_part_paths_by_name(which))
 
     def load_backbone_parameters(self, which: Which) -> dict[str, Tensor]:
         """Load the backbone's parameters of the parent or base version on the CPU, by name."""
@@ -101,7 +101,7 @@ class StartingVersions:
         state.
         """
         made_by = predicting.load_prediction_method(
-            self.get_ancestor_manifest(which), self._map_part_paths(which), self._device
+            self.get_ancestor_manifest(which), self._get_part_paths_by_name(which), self._device
         )
         return made_by.predict_logits
 
@@ -129,11 +129,11 @@ class StartingVersions:
     def _get_ancestor_version(self, which: Which) -> StartingVersion:
         return self._spec.parent if which == "parent" else self._spec.base
 
-    def _map_part_paths(self, which: Which) -> dict[str, Path]:
+    def _get_part_paths_by_name(self, which: Which) -> dict[str, Path]:
         return {part.name: part.path for part in self._get_ancestor_version(which).parts}
 
 
-def require_trainable_network(network: Network, method: Method, spec: JobSpec) -> None:
+def require_method_fits_network(network: Network, method: Method, spec: JobSpec) -> None:
     """Raise DataError if the method cannot train a network of this architecture, or learn this
     problem.
     """
@@ -184,4 +184,4 @@ def load_method_state_of_parent(
             f"{method.name} "
             "starts with an empty memory, and earlier tasks are unprotected"
         )
-    method.state.load_content(parts, values, device)
+    method.state.replace_content(parts, values, device)

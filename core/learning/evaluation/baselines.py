@@ -8,7 +8,8 @@ of tasks. Where they are more accurate than the version, its features separate t
 head does not.
 
 With each learned class there is one more to be confused with. So an older version with fewer
-classes is compared with the discriminant restricted to these classes: `BaselineScores.later`.
+classes is compared with the discriminant restricted to these classes:
+`BaselineCorrectCounts.later`.
 
 The images are those of the k-NN probe, whose features are computed already: no pass is added.
 """
@@ -43,10 +44,10 @@ WIDEST = 2048
 
 
 NO_ROW = torch.iinfo(torch.int64).max
-"""Value of `BaselineMasks.first` for an image that is classified correctly among all classes."""
+"""Value of `BaselineCorrectnessMasks.first` for an image classified correctly among all classes."""
 
 
-class BaselineScores(NamedTuple):
+class BaselineCorrectCounts(NamedTuple):
     """Correct predictions of the feature baselines (nearest class mean, discriminant) by task; None
     with too little data.
 
@@ -60,7 +61,7 @@ class BaselineScores(NamedTuple):
     later: dict[str, dict[str, int]] | None = None
 
 
-class BaselineMasks(NamedTuple):
+class BaselineCorrectnessMasks(NamedTuple):
     """Masks bool [n] of images that each feature baseline (nearest class mean, discriminant) gets
     right; `lda` None for too many features.
 
@@ -79,7 +80,7 @@ def evaluate_feature_baselines(
     right: Mapping[int, Tensor],
     rows: Tensor | None = None,
     alike: Tensor | None = None,
-) -> BaselineScores:
+) -> BaselineCorrectCounts:
     """Evaluate baseline classifiers on held-out features, cross-validated, for the tasks a version
     predicts.
 
@@ -139,9 +140,9 @@ def evaluate_feature_baselines(
             )
     itself = torch.cat(right_parts) if right_parts else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
-        return BaselineScores()
+        return BaselineCorrectCounts()
     lda_baseline = _build_baseline_result(lda, itself)
-    return BaselineScores(
+    return BaselineCorrectCounts(
         _build_baseline_result(ncm, itself),
         lda_baseline,
         later if grows and lda_baseline is not None else None,
@@ -170,7 +171,7 @@ def mask_images_for_cross_validation(
     return (counts >= FEWEST_OF_A_CLASS)[labels]
 
 
-def assign_group_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
+def assign_cross_validation_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
     """Assign each image a cross-validation fold, int64 [n], 0 to 4; the first image of class c is
     in fold c mod 5.
 
@@ -212,7 +213,7 @@ def _assign_folds_by_class(labels: Tensor) -> Tensor:
 
 def classify_by_cross_validation(
     features: Tensor, labels: Tensor, rows: Tensor | None = None, groups: Tensor | None = None
-) -> BaselineMasks:
+) -> BaselineCorrectnessMasks:
     """Classify each image by baseline classifiers fitted without the images of its fold.
 
     Args:
@@ -222,31 +223,31 @@ def classify_by_cross_validation(
         groups: as of `mask_images_for_cross_validation`; two or more in each class.
     """
     number, label = torch.unique(labels, return_inverse=True)
-    fold = assign_group_folds(label, groups).to(features.device)
+    fold = assign_cross_validation_folds(label, groups).to(features.device)
     label = label.to(features.device)
     wide = features.shape[1] > WIDEST
     # In float64: sums without a fold are differences of sums.
     h = features.double()
-    whole = compute_class_sums(h, label, len(number), wide)
+    whole = sum_features_by_class(h, label, len(number), wide)
     of_head = (number if rows is None else rows[number]).to(features.device)
     ncm, lda, first = torch.zeros_like(label), torch.zeros_like(label), torch.zeros_like(label)
     for one in range(FOLDS):
         out = fold == one
         # Subtracted from the whole, so that each image is summed twice, and not once for each other
         # fold.
-        made_of = subtract_part_sums(
-            whole, compute_class_sums(h[out], label[out], len(number), wide)
+        made_of = subtract_fold_sums(
+            whole, sum_features_by_class(h[out], label[out], len(number), wide)
         )
         ncm[out] = (
             h[out] @ functional.normalize(discriminant.compute_class_means(made_of)).T
         ).argmax(1)
         if not wide:
-            scores = discriminant.solve_discriminant(made_of)(h[out])
+            scores = discriminant.solve_linear_discriminant_analysis(made_of)(h[out])
             lda[out] = scores.argmax(1)
             first[out] = find_first_row_scored_above_own_class(scores, label[out], of_head)
     if wide:
-        return BaselineMasks((ncm == label).cpu(), None, None)
-    return BaselineMasks((ncm == label).cpu(), (lda == label).cpu(), first.cpu())
+        return BaselineCorrectnessMasks((ncm == label).cpu(), None, None)
+    return BaselineCorrectnessMasks((ncm == label).cpu(), (lda == label).cpu(), first.cpu())
 
 
 def find_first_row_scored_above_own_class(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
@@ -268,7 +269,7 @@ def find_first_row_scored_above_own_class(scores: Tensor, labels: Tensor, rows: 
     return torch.where(better, rows.expand_as(scores), NO_ROW).amin(1)
 
 
-def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> FeatureSums:
+def sum_features_by_class(h: Tensor, labels: Tensor, classes: int, wide: bool) -> FeatureSums:
     """Sum features by class for a baseline classifier; `wide` leaves out second moments."""
     if not wide:
         sums = FeatureSums.make_empty_sums(h.shape[1], classes, h.device)
@@ -278,7 +279,7 @@ def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> F
     return FeatureSums(h.new_zeros(0, 0), cross, torch.bincount(labels, minlength=classes))
 
 
-def subtract_part_sums(whole: FeatureSums, part: FeatureSums) -> FeatureSums:
+def subtract_fold_sums(whole: FeatureSums, part: FeatureSums) -> FeatureSums:
     """Subtract the feature sums of a fold from those of all images."""
     return FeatureSums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
 
@@ -292,7 +293,8 @@ def _count_correct_by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> d
 def _count_images_lost_to_later_classes(
     first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]
 ) -> dict[str, dict[str, int]]:
-    """Count by task and head row the images that a later class wins, as in `BaselineScores.later`.
+    """Count by task and head row the images that a later class wins, as in
+    `BaselineCorrectCounts.later`.
     first, own: int64 [n], rows; of: int64 [n], tasks.
     """
     rows_by_task = {}

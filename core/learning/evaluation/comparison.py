@@ -43,7 +43,7 @@ class ComparedParent:
     known: Mapping[int, Tensor] = field(default_factory=dict)
 
 
-def count_changed_predictions(
+def count_prediction_changes_since_parent(
     parent: ComparedParent,
     parts: Mapping[int, Dataset],
     right: Mapping[int, Tensor],
@@ -71,7 +71,7 @@ def count_changed_predictions(
             predictions[task], scores = predict_dataset(
                 parent.network, data, task, parent.predict, inputs, parent.temperature
             )
-            before = data.problem.is_right(scores)
+            before = data.problem.mask_right_scores(scores)
         counts = count_correctness_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)
@@ -88,7 +88,7 @@ def count_correctness_changes(before: Tensor, after: Tensor) -> dict[str, int]:
     }
 
 
-def run_knn_probe(
+def run_knn_probe_on_tasks(
     probe: VersionKnnProbe,
     parts: Mapping[int, Dataset],
     hashes: Mapping[int, Hashes | None],
@@ -112,7 +112,7 @@ def run_knn_probe(
     return {"all": probe.probe_all_tasks(), "tasks": tasks}
 
 
-def compute_update_norm(
+def compute_weight_update_norm(
     network: Network, start: Mapping[str, Tensor], names: set[str]
 ) -> dict[str, float | None]:
     """Compute the distance ‖θ_new - θ_old‖₂ that an update moved the weights, over the set S.

@@ -82,7 +82,7 @@ def can_predict_task(network: Network, task: int, outputs: Sequence[str]) -> boo
     return bool(outputs) and set(outputs) <= set(network.classes)
 
 
-def score_task_images(
+def score_task_predictions(
     network: Network, data: Dataset, task: int, predict: Predict, inputs: InputNormaliser
 ) -> Tensor:
     """Compute the score of each prediction of a version on a task's dataset, [N]."""
@@ -101,7 +101,7 @@ def predict_dataset(
     head = task if network.scenario == "task" else None
     problem, targets = data.problem, data.convert_labels_to_targets(network.list_classes(head))
     parts, start = [], 0
-    for outputs in _predict_batches(network, data.images, head, predict, inputs):
+    for outputs in _compute_outputs_in_batches(network, data.images, head, predict, inputs):
         parts.append(problem.decode(outputs, targets[start : start + len(outputs)], temperature))
         start += len(outputs)
     predictions = problem.concatenate_predictions(parts, len(network.list_classes(head)))
@@ -115,7 +115,8 @@ def compute_task_logits(
     head = task if network.scenario == "task" else None
     classes = network.list_classes(head)
     parts = [
-        part.float().cpu() for part in _predict_batches(network, data.images, head, predict, inputs)
+        part.float().cpu()
+        for part in _compute_outputs_in_batches(network, data.images, head, predict, inputs)
     ]
     return HeldOutLogits(
         torch.cat([torch.zeros(0, len(classes)), *parts]), data.convert_labels_to_targets(classes)
@@ -146,7 +147,10 @@ def compute_logits_of_tasks(
         return logits
     images = torch.cat([data.images for data in parts.values()])
     values = torch.cat(
-        [part.float().cpu() for part in _predict_batches(network, images, None, predict, inputs)]
+        [
+            part.float().cpu()
+            for part in _compute_outputs_in_batches(network, images, None, predict, inputs)
+        ]
     )
     classes = network.list_classes(None)
     sizes = [len(data) for data in parts.values()]
@@ -204,13 +208,13 @@ def compute_mean_loss(
     # In float64 on the CPU: the sum does not depend on the device.
     total = torch.zeros((), dtype=torch.float64)
     with use_eval_mode(network), use_full_precision(inputs.device), torch.inference_mode():
-        size = choose_batch_size(data.images)
+        size = choose_evaluation_batch_size(data.images)
         for x, y in zip(data.images.split(size), targets.split(size), strict=True):  # type: ignore[no-untyped-call]
             total += losses(network, inputs(x), y.to(inputs.device), head).double().sum().cpu()
     return float(total) / len(data) if len(data) else float("nan")
 
 
-def choose_batch_size(images: Tensor) -> int:
+def choose_evaluation_batch_size(images: Tensor) -> int:
     """Choose the number of images [N, S, S, C], or features [N, D], to evaluate in one pass."""
     if images.dim() == 2:
         return BATCH
@@ -219,7 +223,7 @@ def choose_batch_size(images: Tensor) -> int:
 
 def count_correct_by_class(data: Dataset, scores: Tensor) -> EvaluationResult:
     """Count correct predictions by scores [N], in total and by class."""
-    problem, right = data.problem, data.problem.is_right(scores)
+    problem, right = data.problem, data.problem.mask_right_scores(scores)
     per_class = problem.count_right_by_class(right, data.labels, data.names)
     # A mean of right or wrong is the quotient of the counts, so it is not stored twice.
     is_share = scores.dtype == torch.bool or not len(scores)
@@ -246,17 +250,17 @@ def score_image_predictions(
         inputs: conversion of images to inputs.
     """
     scores, start = [], 0
-    for outputs in _predict_batches(network, part.images, head, predict, inputs):
+    for outputs in _compute_outputs_in_batches(network, part.images, head, predict, inputs):
         targets = part.targets[start : start + len(outputs)]
         scores.append(part.problem.score_outputs(outputs, targets))
         start += len(outputs)
     return torch.cat(scores) if scores else torch.zeros(0, dtype=torch.bool)
 
 
-def _predict_batches(
+def _compute_outputs_in_batches(
     network: Network, images: Tensor, head: int | None, predict: Predict, inputs: InputNormaliser
 ) -> Iterator[Tensor]:
     """Yield the network's outputs [B, C] for images, batch after batch, in eval mode."""
     with use_eval_mode(network), use_full_precision(inputs.device), torch.inference_mode():
-        for part in images.split(choose_batch_size(images)):  # type: ignore[no-untyped-call]
+        for part in images.split(choose_evaluation_batch_size(images)):  # type: ignore[no-untyped-call]
             yield predict(network, inputs(part), head)

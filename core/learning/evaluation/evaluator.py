@@ -24,22 +24,25 @@ from core.contract.jobs.job_spec import EarlierTask, JobSpec
 from core.contract.jobs.trial import TrialScore
 from core.contract.manifest import Temperature
 from core.learning.data.dataset import Dataset
-from core.learning.data.held_out_features import HeldOutFeatures, replace_images_by_features
+from core.learning.data.held_out_features import (
+    HeldOutFeatures,
+    replace_held_out_images_by_features,
+)
 from core.learning.evaluation import stored_predictions
 from core.learning.evaluation.ancestors import StartingVersions, Which
 from core.learning.evaluation.anytime import Accuracy
-from core.learning.evaluation.baselines import BaselineScores, evaluate_feature_baselines
-from core.learning.evaluation.calibration.error import measure_calibration
+from core.learning.evaluation.baselines import BaselineCorrectCounts, evaluate_feature_baselines
+from core.learning.evaluation.calibration.error import measure_version_calibration
 from core.learning.evaluation.calibration.held_out import (
     choose_stride_of_stored_logits,
     concatenate_task_logits,
 )
-from core.learning.evaluation.calibration.temperature import choose_temperature
+from core.learning.evaluation.calibration.temperature import choose_softmax_temperature
 from core.learning.evaluation.comparison import (
     ComparedParent,
-    count_changed_predictions,
+    count_prediction_changes_since_parent,
     measure_weight_drift,
-    run_knn_probe,
+    run_knn_probe_on_tasks,
 )
 from core.learning.evaluation.evaluate import (
     can_predict_task,
@@ -48,11 +51,11 @@ from core.learning.evaluation.evaluate import (
     count_correct_by_class,
     predict_classes_of_tasks,
     predict_dataset,
-    score_task_images,
+    score_task_predictions,
 )
 from core.learning.evaluation.probe import (
     VersionKnnProbe,
-    choose_number_of_compared_images,
+    choose_probe_image_limit,
 )
 from core.learning.evaluation.trial import score_trial
 from core.learning.methods.method import Method
@@ -148,7 +151,7 @@ class Evaluator:
     ) -> VersionFigures:
         parts = self.read_held_out_parts()
         stored_features = self._features.kept
-        measured_parts = replace_images_by_features(
+        measured_parts = replace_held_out_images_by_features(
             network, parts, self._inputs, stored_features, lambda: self._emit(AliveEvent())
         )
         if self._features.is_on and self._spec.held_out_stays:
@@ -165,7 +168,7 @@ class Evaluator:
         base = dict(older["parent" if self._ancestors.same else "base"].named_parameters())
         figures = VersionFigures(drift=measure_weight_drift(network, base))
         if self._spec.with_ancestors:
-            changes = self._compare_with_parent(older["parent"], parts, right)
+            changes = self._count_changes_since_parent(older["parent"], parts, right)
             figures = figures.model_copy(update={"changes": changes})
         # The others compare classes.
         if not self._problem.has_classes:
@@ -178,10 +181,10 @@ class Evaluator:
             len(parts),
             self._inputs,
             self._read_parent_probe(),
-            choose_number_of_compared_images(len(classes)),
+            choose_probe_image_limit(len(classes)),
         )
         hashes = self._collect_held_out_hashes(parts)
-        neighbours = run_knn_probe(probe, measured_parts, hashes, self._emit_metric)
+        neighbours = run_knn_probe_on_tasks(probe, measured_parts, hashes, self._emit_metric)
         if self._spec.with_ancestors:
             neighbours["before"] = self._run_ancestor_probes(older, parts, hashes)
         baselines = self._evaluate_baselines(network, probe, right)
@@ -195,7 +198,7 @@ class Evaluator:
             }
         )
 
-    def _compare_with_parent(
+    def _count_changes_since_parent(
         self, network: Network, parts: Mapping[int, Dataset], right: Mapping[int, Tensor]
     ) -> dict[str, AnswerChangeCounts]:
         """Count by task how many predictions changed since the parent; keep the parent's
@@ -207,7 +210,7 @@ class Evaluator:
             self._ancestors.get_temperature("parent"),
             self._read_parent_correctness(network, parts),
         )
-        changes, predictions = count_changed_predictions(
+        changes, predictions = count_prediction_changes_since_parent(
             parent, parts, right, self._inputs, self._emit_metric
         )
         for task, of_task in predictions.items():
@@ -280,23 +283,23 @@ class Evaluator:
                 continue
             problem = data.problem
             answers = contents[task.answers.path][task.answers.begin : task.answers.end]
-            stored = stored_predictions.read_predictions(answers, problem)
+            stored = stored_predictions.read_prediction_file(answers, problem)
             # Images may have been deleted since the predictions were stored.
             if len(stored) == len(data):
                 scores = problem.score(
                     stored, data.convert_labels_to_targets(parent.list_classes(head))
                 )
-                right_by_task[task.number] = problem.is_right(scores)
+                right_by_task[task.number] = problem.mask_right_scores(scores)
         return right_by_task
 
     def _evaluate_baselines(
         self, network: Network, probe: VersionKnnProbe, right: Mapping[int, Tensor]
-    ) -> BaselineScores:
+    ) -> BaselineCorrectCounts:
         """Evaluate baseline classifiers on the held-out features; none if held-out images are not
         retained.
         """
         if not self._spec.held_out_stays:
-            return BaselineScores()
+            return BaselineCorrectCounts()
         rows = None
         if network.scenario == "class":
             row_of = {name: row for row, name in enumerate(network.list_classes(None))}
@@ -345,7 +348,7 @@ class Evaluator:
         self._emit_metric("predicted_loss_rise", {"measured": measured}, predicted)
         return LossRiseForecast(predicted=predicted, measured=measured, tasks=tasks)
 
-    def measure_accuracy(self, network: Network, method: Method) -> Accuracy:
+    def measure_network_during_training(self, network: Network, method: Method) -> Accuracy:
         """Measure the primary measure of the network in training on each task that it can
         predict.
         """
@@ -356,7 +359,9 @@ class Evaluator:
                     network, task, data.list_outputs_with_images()
                 ):
                     continue
-                scores = score_task_images(network, data, task, method.predict_logits, self._inputs)
+                scores = score_task_predictions(
+                    network, data, task, method.predict_logits, self._inputs
+                )
                 accuracies[str(task)] = data.problem.sum_scores(scores) / len(data)
                 self._emit(AliveEvent())  # measuring many tasks takes long
         return accuracies
@@ -409,16 +414,17 @@ class Evaluator:
             concatenate_task_logits(logits),
             self._ancestors.get_ancestor_manifest("parent").temperature,
         )
-        self.temperature = choose_temperature(
+        self.temperature = choose_softmax_temperature(
             together, lambda: method.compute_left_out_scores(ctx), parent
         )
         value, calibration = (
             self.temperature.value,
-            measure_calibration(together, self.temperature.value),
+            measure_version_calibration(together, self.temperature.value),
         )
         self._emit(
             LogEvent(
-                level="info", message=log_lines.describe_calibration(self.temperature, calibration)
+                level="info",
+                message=log_lines.format_calibration_line(self.temperature, calibration),
             )
         )
 
@@ -458,7 +464,7 @@ class Evaluator:
         row = MeasuredMatrixCell(version=version, task=task, **counts)
         self.rows.append(row)
         self._emit_metric("result", row.to_json())
-        return data.problem.is_right(scores)
+        return data.problem.mask_right_scores(scores)
 
     def _get_head_task(self, task: int) -> int | None:
         return task if self._spec.scenario == "task" else None
@@ -495,7 +501,7 @@ def forecast_loss_rise_of_earlier_tasks(
     the first.
     """
     predicted = None if ctx.first else method.forecast_loss_rise(ctx)
-    by_task = method.forecast_by_task(ctx).items()
+    by_task = method.forecast_loss_rise_by_task(ctx).items()
     if predicted is not None and not math.isfinite(predicted):
         raise NonFiniteTrainingError(
             f"the forecast of what earlier tasks lose is {predicted}: lower lr or set "

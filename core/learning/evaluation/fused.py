@@ -15,7 +15,9 @@ from core.learning.networks import Network
 from core.learning.precision import move_network_to_device
 
 
-def fuse_batch_norms(network: Network, image: Tensor, task: int | None) -> Network | None:
+def copy_network_with_fused_norms(
+    network: Network, image: Tensor, task: int | None
+) -> Network | None:
     """Return a copy of a network with BatchNorm fused into convolutions, or None if there is
     nothing to fuse.
 
@@ -26,7 +28,7 @@ def fuse_batch_norms(network: Network, image: Tensor, task: int | None) -> Netwo
     """
     fused = copy.deepcopy(network).eval()
     # By a pass and not by the order of declaration, which need not be that of the calls.
-    pairs = _find_convolutions_before_batch_norms(fused, image, task)
+    pairs = _find_convolution_and_norm_pairs(fused, image, task)
     for conv_name, norm_name in pairs:
         conv, norm = fused.get_submodule(conv_name), fused.get_submodule(norm_name)
         assert isinstance(conv, nn.Conv2d) and isinstance(norm, _BatchNorm)
@@ -37,16 +39,14 @@ def fuse_batch_norms(network: Network, image: Tensor, task: int | None) -> Netwo
     return fused if pairs else None
 
 
-def _find_convolutions_before_batch_norms(
+def _find_convolution_and_norm_pairs(
     network: Network, image: Tensor, task: int | None
 ) -> list[tuple[str, str]]:
     """Find pairs of a convolution and the BatchNorm that reads its output, by name."""
     outputs: dict[int, tuple[str, Tensor]] = {}  # holds the tensors, so that no id is reused
     pairs: list[tuple[str, str]] = []
 
-    def record_module_inputs_and_outputs(
-        name: str, module: nn.Module
-    ) -> torch.utils.hooks.RemovableHandle:
+    def register_layer_pair_hook(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
         def record_layer_pair(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
             if isinstance(module, nn.Conv2d):
                 outputs[id(output)] = name, output
@@ -58,7 +58,7 @@ def _find_convolutions_before_batch_norms(
         return module.register_forward_hook(record_layer_pair)
 
     handles = [
-        record_module_inputs_and_outputs(name, module)
+        register_layer_pair_hook(name, module)
         for name, module in network.named_modules()
         if isinstance(module, nn.Conv2d | _BatchNorm)
     ]

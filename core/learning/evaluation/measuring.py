@@ -15,11 +15,11 @@ from core.contract.jobs.job_result import MeasuredMatrixCell, MeasuredVersion, P
 from core.contract.jobs.measure_job import MeasurementSpec, MeasureResult
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting, stored_predictions
-from core.learning.evaluation.calibration.error import measure_calibration
+from core.learning.evaluation.calibration.error import measure_version_calibration
 from core.learning.evaluation.evaluate import compute_task_logits, count_correct_by_class
 from core.learning.precision import InputNormaliser, move_network_to_device, open_device_with_limit
 from core.learning.problems.registry import get_problem
-from core.learning.training.child import Emit, exit_on_stop_request, run_and_report_events
+from core.learning.training.child import Emit, exit_on_stop_request, run_job_and_write_events
 
 RESULT = "result.json"
 _VERSION: MeasuredVersion = "new"
@@ -52,13 +52,13 @@ def measure_version_by_spec(spec: MeasurementSpec, emit: Emit) -> Path:
     text = f"Version {manifest.version} predicts {cell.correct:,} of {cell.total:,} images right."
     emit(LogEvent(level="info", message=text))
     spec.out.mkdir(parents=True, exist_ok=True)
-    files: list[PredictionsFile] = stored_predictions.write_predictions(
+    files: list[PredictionsFile] = stored_predictions.write_prediction_file(
         spec.out, {(_VERSION, spec.task): predictions}
     )
     result = MeasureResult(
         results=[cell],
         answers=files,
-        calibration=measure_calibration(logits, manifest.logit_divisor),
+        calibration=measure_version_calibration(logits, manifest.logit_divisor),
     )
     (spec.out / RESULT).write_text(json.dumps(result.to_json()))
     return spec.out
@@ -75,4 +75,4 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
         spec = MeasurementSpec.from_json(json.loads(Path(spec_path).read_text()))
         emit(DoneEvent(path=measure_version_by_spec(spec, emit)))
 
-    return run_and_report_events(out_fd, before, run_measurement)
+    return run_job_and_write_events(out_fd, before, run_measurement)

@@ -79,7 +79,7 @@ def load_version_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> 
         }
         # A base taken from another model's version has no head.
         if first and parts.keys() == backbone:
-            network.copy_backbone_parts(parts)
+            network.load_backbone_parts(parts)
         else:
             network.load_parts(parts)
     else:
@@ -109,7 +109,7 @@ def load_prediction_method(
     kinds = method.predicts_with
     tensors = {kind: load_tensors(part_paths[kind]) for kind in kinds if kind in part_paths}
     values = {kind: json for kind, json in made.state.items() if kind in kinds}
-    method.state.load_content(tensors, values, device or torch.device("cpu"))
+    method.state.replace_content(tensors, values, device or torch.device("cpu"))
     return method
 
 

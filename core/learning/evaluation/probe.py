@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import choose_batch_size
+from core.learning.evaluation.evaluate import choose_evaluation_batch_size
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
 from core.learning.precision import InputNormaliser, use_full_precision
@@ -149,11 +149,11 @@ def compute_image_features(
     if images.dim() == 2:
         return inputs(images).float()
     with use_eval_mode(network), use_full_precision(inputs.device), torch.inference_mode():
-        parts = images.split(choose_batch_size(images))  # type: ignore[no-untyped-call]
+        parts = images.split(choose_evaluation_batch_size(images))  # type: ignore[no-untyped-call]
         return torch.cat([network.features(inputs(part), head).float() for part in parts])
 
 
-def choose_number_of_compared_images(classes: int) -> int:
+def choose_probe_image_limit(classes: int) -> int:
     """Return the maximum number of images of all tasks to compare, 4,000 to 8,000.
 
     It grows with the classes and not with the tasks, so that updates of known classes cost the same
@@ -172,7 +172,7 @@ def choose_neighbour_count(labels: Tensor) -> int:
     return max(1, min(NEIGHBOURS, labels.numel() // (2 * classes)))
 
 
-def classify_by_other_neighbours(
+def check_classification_by_neighbours(
     features: Tensor,
     labels: Tensor,
     k: int,
@@ -230,7 +230,7 @@ def _count_correct_neighbours(
 ) -> list[int]:
     if labels.numel() < 2:
         return [0, 0]
-    right = classify_by_other_neighbours(
+    right = check_classification_by_neighbours(
         features,
         labels,
         min(choose_neighbour_count(labels), labels.numel() - 1),

@@ -21,7 +21,7 @@ _PREFIX = "answers"
 _FILE = f"{_PREFIX}.bin"
 
 
-def write_predictions(folder: Path, kept: Kept) -> list[PredictionsFile]:
+def write_prediction_file(folder: Path, kept: Kept) -> list[PredictionsFile]:
     """Write predictions of several tasks to one file in `folder`, and describe the parts of the
     file.
 
@@ -44,8 +44,8 @@ def write_predictions(folder: Path, kept: Kept) -> list[PredictionsFile]:
     return described
 
 
-def read_predictions(data: bytes, problem: Problem[P]) -> P:
-    """Read stored predictions from a file of `write_predictions`, of any version of this code."""
+def read_prediction_file(data: bytes, problem: Problem[P]) -> P:
+    """Read stored predictions from a file of `write_prediction_file`, of any code version."""
     return problem.read_prediction(load(data))
 
 
@@ -60,7 +60,7 @@ def convert_predictions_to_tensors(kept: Kept) -> dict[str, Tensor]:
     return tensors
 
 
-def pop_stored_predictions(
+def pop_predictions_from_snapshot(
     tensors: dict[str, Tensor], problem: Problem[P]
 ) -> dict[tuple[MeasuredVersion, int], Prediction]:
     """Take predictions out of a snapshot's tensors.

@@ -8,7 +8,7 @@ from core.contract.jobs.job_spec import SelectionDataset
 from core.contract.jobs.trial import TrialScore
 from core.learning.analytic.choice import average_over_classes
 from core.learning.evaluation.ancestors import StartingVersions
-from core.learning.evaluation.evaluate import can_predict_task, score_task_images
+from core.learning.evaluation.evaluate import can_predict_task, score_task_predictions
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
@@ -43,8 +43,8 @@ def _score_trial_on_selection_images(
     for part in parts:
         data = ancestors.read_dataset(part.path, part.classes)
         if len(data) and can_predict_task(network, part.task, data.list_outputs_with_images()):
-            scores = score_task_images(network, data, part.task, method.predict_logits, inputs)
-            counts[str(part.task)] = [int(data.problem.is_right(scores).sum()), len(data)]
+            scores = score_task_predictions(network, data, part.task, method.predict_logits, inputs)
+            counts[str(part.task)] = [int(data.problem.mask_right_scores(scores).sum()), len(data)]
         elif len(data):
             # A version that lost the task's classes gets none of its images right.
             counts[str(part.task)] = [0, len(data)]

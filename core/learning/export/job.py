@@ -18,7 +18,7 @@ from core.learning.export import graph
 from core.learning.export.answers import ProbabilityModule
 from core.learning.export.check import BATCHES, MAX_HELD_OUT, Images, compare_graph_with_version
 from core.learning.state import load_tensors
-from core.learning.training.child import Emit, exit_on_stop_request, run_and_report_events
+from core.learning.training.child import Emit, exit_on_stop_request, run_job_and_write_events
 
 RESULT = "result.json"
 
@@ -45,7 +45,7 @@ def export_version_graph(spec: ExportSpec, emit: Emit) -> Path:
     emit(PhaseEvent(phase="export"))
     files = graph.write_onnx_graph(module, image.channels, image.size, spec.out)
     emit(PhaseEvent(phase="check"))
-    held_out = {each.task: _load_images(each.path) for each in spec.held_out}
+    held_out = {each.task: _load_first_held_out_images(each.path) for each in spec.held_out}
     size = (image.size, image.channels)
     checked = compare_graph_with_version(spec.out / files[0], module, size, held_out, spec.threads)
     result = ExportResult(
@@ -56,19 +56,19 @@ def export_version_graph(spec: ExportSpec, emit: Emit) -> Path:
         batches=list(BATCHES),
         images=checked.images,
         held_out_images=checked.held_out_images,
-        exporter=ExportPackageVersions(torch=torch.__version__, **_get_package_versions()),
+        exporter=ExportPackageVersions(torch=torch.__version__, **_get_export_package_versions()),
     )
     (spec.out / RESULT).write_text(json.dumps(result.to_json()))
     return spec.out
 
 
-def _load_images(path: Path) -> Images:
+def _load_first_held_out_images(path: Path) -> Images:
     """Load the first images of a dataset file, up to `MAX_HELD_OUT`."""
     images: Images = load_tensors(path)["images"][:MAX_HELD_OUT].numpy()
     return images
 
 
-def _get_package_versions() -> dict[str, str]:
+def _get_export_package_versions() -> dict[str, str]:
     """Return the installed versions of the packages used for an ONNX export."""
     return {
         name: importlib.metadata.version(name) for name in ("onnx", "onnxscript", "onnxruntime")
@@ -86,4 +86,4 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
         spec = ExportSpec.from_json(json.loads(Path(spec_path).read_text()))
         emit(DoneEvent(path=export_version_graph(spec, emit)))
 
-    return run_and_report_events(out_fd, before, run_export)
+    return run_job_and_write_events(out_fd, before, run_export)

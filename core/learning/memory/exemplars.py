@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from core.learning.state import StateSection
+from core.learning.state import MethodStateSection
 
 
 class ExemplarBuffer:
@@ -22,7 +22,7 @@ class ExemplarBuffer:
     Holds no data itself.
     """
 
-    def __init__(self, section: StateSection) -> None:
+    def __init__(self, section: MethodStateSection) -> None:
         self._section = section
 
     @property
@@ -41,7 +41,7 @@ class ExemplarBuffer:
         """Labels of the exemplars, int64 [N]."""
         return self._section.tensors["labels"]
 
-    def trim_class_lists(self, count: int) -> None:
+    def trim_exemplars_per_class(self, count: int) -> None:
         """Keep only the first `count` exemplars of every class."""
         if self.size:
             labels = self.labels.unique().tolist()  # type: ignore[no-untyped-call]
@@ -49,7 +49,9 @@ class ExemplarBuffer:
                 torch.cat([self._find_label_rows(label)[:count] for label in labels])
             )
 
-    def append_images(self, lists: Mapping[int, Tensor], task: int, count: int) -> None:
+    def append_exemplars_of_classes(
+        self, lists: Mapping[int, Tensor], task: int, count: int
+    ) -> None:
         """Append exemplar images of some classes, then cut each of these classes to at most
         `count`.
 

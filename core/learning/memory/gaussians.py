@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.learning.class_map import DROPPED, ClassMap
-from core.learning.state import StateSection
+from core.learning.state import MethodStateSection
 
 Covariance = Literal["shared", "diagonal", "full"]
 WIDEST = 2048
@@ -36,7 +36,7 @@ class ClassGaussians:
       + 1) / 2]; `diagonal` [c, D].
     """
 
-    section: StateSection
+    section: MethodStateSection
 
     def store_task_gaussians(
         self, task: int, features: Tensor, labels: Tensor, rows: Tensor, kind: Covariance
@@ -61,13 +61,13 @@ class ClassGaussians:
             covariance = sums / (counts - 1).clamp(min=1)[:, None]
         elif kind == "full":
             each = [
-                _compute_covariance(away[class_index == c], int(counts[c]) - 1)
+                _compute_packed_covariance(away[class_index == c], int(counts[c]) - 1)
                 for c in range(len(rows))
             ]
             covariance = torch.stack(each)
         else:
             # Each class's own mean costs a degree of freedom.
-            covariance = _compute_covariance(away, len(h) - len(rows))[None]
+            covariance = _compute_packed_covariance(away, len(h) - len(rows))[None]
         stored = {
             "rows": rows,
             "counts": counts,
@@ -154,7 +154,7 @@ class ClassGaussians:
         return shares
 
 
-def _compute_covariance(away: Tensor, freedom: int) -> Tensor:
+def _compute_packed_covariance(away: Tensor, freedom: int) -> Tensor:
     """Compute the covariance of deviations float64 [n, D] from a mean, packed; zeros for a single
     one.
     """

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from core.learning.memory.replay import compute_logits_by_head, compute_replay_cross_entropy
+from core.learning.memory.replay import compute_replay_cross_entropy, compute_replay_logits_by_head
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import Method
 from core.learning.training.context import TaskTrainingContext
@@ -28,7 +28,7 @@ def read_gradient_vector(parameters: Parameters) -> Tensor:
     return _flatten_gradients([parameter.grad for parameter in parameters], parameters)
 
 
-def compute_memory_gradient(
+def compute_replay_gradient_vector(
     method: Method, ctx: TaskTrainingContext, items: ReplayItems, parameters: Parameters
 ) -> Tensor:
     """Compute the gradient of the mean cross-entropy of replay items as one vector [d].
@@ -42,7 +42,7 @@ def compute_memory_gradient(
         for start in range(0, n, size):
             part = slice(start, min(n, start + size))
             with ctx.use_mixed_precision():
-                groups = compute_logits_by_head(
+                groups = compute_replay_logits_by_head(
                     method, ctx, ctx.make_replay_inputs(items.images[part]), items.tasks[part]
                 )
                 # Weighted, so that the parts add up to the mean over all items.

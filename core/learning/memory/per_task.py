@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from core.learning.memory.reservoir import ReplayItems, rescale_reservoir_offer_counters
-from core.learning.state import StateSection
+from core.learning.state import MethodStateSection
 from core.learning.training.context import TrainingBatch
 
 
@@ -23,7 +23,7 @@ class PerTaskReplayBuffer:
     Holds no data itself.
     """
 
-    def __init__(self, section: StateSection, share: int) -> None:
+    def __init__(self, section: MethodStateSection, share: int) -> None:
         self._section = section
         self.share = share
 
@@ -32,7 +32,7 @@ class PerTaskReplayBuffer:
         """Tasks with at least one example in the replay buffer, the oldest first."""
         if "tasks" not in self._section.tensors:
             return []
-        return sorted(set(self._section.copy_tensor_to_host("tasks").tolist()))
+        return sorted(set(self._section.get_tensor_on_cpu("tasks").tolist()))
 
     def fit_buffer_to_share(self) -> None:
         """Cut the stored replay buffer, perhaps another method's, to `share` examples per task."""
@@ -75,9 +75,9 @@ class PerTaskReplayBuffer:
     def get_task_examples(self, tasks: Iterable[int]) -> ReplayItems:
         """Return all replay examples of these tasks."""
         is_selected = torch.isin(
-            self._section.copy_tensor_to_host("tasks"), torch.tensor(list(tasks))
+            self._section.get_tensor_on_cpu("tasks"), torch.tensor(list(tasks))
         )
-        return ReplayItems.get_section_rows(self._section, is_selected.nonzero().squeeze(1))
+        return ReplayItems.read_items_from_section(self._section, is_selected.nonzero().squeeze(1))
 
     def remove_items_of_tasks(self, tasks: set[int]) -> None:
         """Remove all replay examples of these tasks from the buffer."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.data.augment import derive_seed, draw_epoch_random_numbers
-from core.learning.data.transfer import move_tensor_to_device
+from core.learning.data.transfer import copy_tensor_to_device
 from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.networks import Network
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -21,7 +21,7 @@ def compute_normalised_features(network: Network, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def choose_exemplars(
+def choose_exemplars_by_herding(
     network: Network,
     batches: Iterable[TrainingBatch],
     count: int,
@@ -115,8 +115,8 @@ def _build_exemplar_inputs(
         table = draw_epoch_random_numbers(seed, ctx.task, ctx.epoch, exemplars.size, columns)
         order, device = table[:, 0].argsort(stable=True), exemplars.images.device
         # In the epoch's order, so that a run of exemplars reads a run of the table.
-        numbers = ctx.augment.move_table_to_device(table[order, 1:], device)
-        ctx.cache |= {"epoch": key, "order": move_tensor_to_device(order, device), "table": numbers}
+        numbers = ctx.augment.move_random_numbers_to_device(table[order, 1:], device)
+        ctx.cache |= {"epoch": key, "order": copy_tensor_to_device(order, device), "table": numbers}
     order, table = ctx.cache["order"], ctx.cache["table"]
     # Wraps around, so that a whole batch can be drawn near the end of the order.
     rows = order[torch.arange(begin, end, device=order.device) % exemplars.size]

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from core.learning.class_map import DROPPED, ClassMap
 from core.learning.memory.reservoir import SEEN
-from core.learning.state import StateSection
+from core.learning.state import MethodStateSection
 
 _OF_HEAD = re.compile(r"(^|[./])head\.(weight|bias)\Z")
 """Names of tensors with a row for each class, such as the importance of the head's weights."""
 
 
-def renumber_replay_labels(section: StateSection, classes: ClassMap) -> None:
+def renumber_replay_labels(section: MethodStateSection, classes: ClassMap) -> None:
     """Renumber the labels in a replay buffer after a class merge or drop; remove images of dropped
     classes.
 
@@ -28,7 +28,9 @@ def renumber_replay_labels(section: StateSection, classes: ClassMap) -> None:
     tensors["labels"] = labels
     if "logits" in tensors:
         # A logit is a linear function of its row, so its mean is the logit of the mean row.
-        tensors["logits"] = classes.average_rows(tensors["logits"].T).T.contiguous()
+        tensors["logits"] = classes.average_rows_of_merged_classes(
+            tensors["logits"].T
+        ).T.contiguous()
         tensors["widths"] = _convert_logit_widths_to_new_classes(tensors["widths"], classes)
     keep = (labels != DROPPED).nonzero().squeeze(1)
     for name in list(tensors):
@@ -41,18 +43,18 @@ def renumber_replay_labels(section: StateSection, classes: ClassMap) -> None:
         section.json[SEEN] = _renumber_class_counts(section.json[SEEN], classes)
 
 
-def average_head_rows_of_merged_classes(section: StateSection, classes: ClassMap) -> None:
+def average_head_rows_of_merged_classes(section: MethodStateSection, classes: ClassMap) -> None:
     """Average the rows of merged classes in stored tensors shaped like head weights, such as
     importance.
     """
     for name, tensor in list(section.tensors.items()):
         if _OF_HEAD.search(name):
-            section.tensors[name] = classes.average_rows(tensor)
+            section.tensors[name] = classes.average_rows_of_merged_classes(tensor)
 
 
 def _convert_logit_widths_to_new_classes(widths: Tensor, classes: ClassMap) -> Tensor:
     """Convert logit widths (numbers of former classes) to numbers of new classes."""
-    known = torch.tensor([len(classes.list_sources(n)) for n in range(classes.former + 1)])
+    known = torch.tensor([len(classes.list_source_classes(n)) for n in range(classes.former + 1)])
     return known.to(widths.device)[widths]
 
 

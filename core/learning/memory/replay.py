@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.data.transfer import move_tensor_to_device
+from core.learning.data.transfer import copy_tensor_to_device
 from core.learning.memory.reservoir import ReplayItems, ReservoirBuffer
 from core.learning.methods.method import Method
 from core.learning.training.context import TaskTrainingContext
@@ -44,7 +44,7 @@ def draw_replay_items(
     for whole, table in ctx.scratch["draws"]:
         # Each slice replays its part of the draw, so that all slices together see it once.
         rows = ctx.part.get_row_range(whole.labels.shape[0])
-        draws.append((whole.slice_item_rows(rows), table[rows], whole))
+        draws.append((whole.slice_items(rows), table[rows], whole))
     return draws
 
 
@@ -61,16 +61,16 @@ def make_inputs_of_replay_items(
     return ctx.make_replay_inputs(ctx.augment(items.images, None, table))
 
 
-def compute_logits_by_head(
+def compute_replay_logits_by_head(
     method: Method, ctx: TaskTrainingContext, x: Tensor, tasks: Tensor
 ) -> Groups:
     """Compute logits of replay items x [B, C, S, S] by the heads of their tasks, int64 [B] on the
     CPU.
     """
-    return compute_logits_jointly(method, ctx, [(x, tasks)])[0]
+    return compute_replay_logits_jointly(method, ctx, [(x, tasks)])[0]
 
 
-def compute_logits_jointly(
+def compute_replay_logits_jointly(
     method: Method, ctx: TaskTrainingContext, parts: Sequence[tuple[Tensor, Tensor]]
 ) -> list[Groups]:
     """Compute logits of several (items, tasks) pairs in one joint forward pass."""
@@ -82,16 +82,18 @@ def compute_logits_jointly(
         return [[(None, part)] for part in logits.split(sizes)]  # type: ignore[no-untyped-call]
     features = ctx.network.features(x).split(sizes)  # type: ignore[no-untyped-call]
     return [
-        _compute_logits_by_head(ctx, part, tasks)
+        _compute_replay_logits_by_head(ctx, part, tasks)
         for part, (_, tasks) in zip(features, parts, strict=True)
     ]
 
 
-def _compute_logits_by_head(ctx: TaskTrainingContext, features: Tensor, tasks: Tensor) -> Groups:
+def _compute_replay_logits_by_head(
+    ctx: TaskTrainingContext, features: Tensor, tasks: Tensor
+) -> Groups:
     """Compute each replay item's logits with the head of its task."""
     out: Groups = []
     for task in tasks.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
-        rows = move_tensor_to_device((tasks == task).nonzero().squeeze(1), features.device)
+        rows = copy_tensor_to_device((tasks == task).nonzero().squeeze(1), features.device)
         out.append((rows, ctx.network.logits(features.index_select(0, rows), int(task)).float()))
     return out
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from core.learning.data.augment import COLUMNS, derive_seed
-from core.learning.data.transfer import move_tensor_to_device
+from core.learning.data.transfer import copy_tensor_to_device
 from core.learning.memory.evenly import choose_balanced_reservoir_slots, draw_class_balanced_rows
-from core.learning.state import StateSection
+from core.learning.state import MethodStateSection
 from core.learning.training.context import TaskTrainingContext
 
 SEEN = "seen_by_class"
@@ -40,11 +40,11 @@ class ReplayItems:
     widths: Tensor | None
 
     @staticmethod
-    def get_section_rows(section: StateSection, rows: Tensor) -> ReplayItems:
+    def read_items_from_section(section: MethodStateSection, rows: Tensor) -> ReplayItems:
         """Read the rows int64 [B] of a replay buffer in a state section, on the CPU."""
         tensors = section.tensors
-        tasks = section.copy_tensor_to_host("tasks").index_select(0, rows)
-        rows = move_tensor_to_device(rows, tensors["labels"].device)
+        tasks = section.get_tensor_on_cpu("tasks").index_select(0, rows)
+        rows = copy_tensor_to_device(rows, tensors["labels"].device)
         picked = {
             name: tensor.index_select(0, rows)
             for name, tensor in tensors.items()
@@ -54,7 +54,7 @@ class ReplayItems:
             picked["images"], picked["labels"], tasks, picked.get("logits"), picked.get("widths")
         )
 
-    def slice_item_rows(self, rows: slice) -> ReplayItems:
+    def slice_items(self, rows: slice) -> ReplayItems:
         """Return the replay items of a range of rows."""
         logits = None if self.logits is None else self.logits[rows]
         widths = None if self.widths is None else self.widths[rows]
@@ -71,7 +71,7 @@ class ReservoirBuffer:
 
     def __init__(
         self,
-        section: StateSection,
+        section: MethodStateSection,
         capacity: int,
         seed: int,
         *,
@@ -89,7 +89,7 @@ class ReservoirBuffer:
         """The reservoir's random generator, created at the first draw: erasing alone creates
         none.
         """
-        return self._section.get_named_generator("reservoir", self._seed)
+        return self._section.get_random_generator("reservoir", self._seed)
 
     @property
     def item_count(self) -> int:
@@ -124,7 +124,7 @@ class ReservoirBuffer:
         """Remove all items of these tasks from the reservoir; return their number."""
         if self.item_count == 0:
             return 0
-        stored_tasks = self._section.copy_tensor_to_host("tasks").tolist()
+        stored_tasks = self._section.get_tensor_on_cpu("tasks").tolist()
         keep = torch.tensor(
             [i for i, task in enumerate(stored_tasks) if task not in tasks], dtype=torch.int64
         )
@@ -159,7 +159,7 @@ class ReservoirBuffer:
         if slots:
             # Both in one tensor, so that a GPU gets one copy.
             host = torch.tensor([list(slots), list(slots.values())])
-            at, rows = move_tensor_to_device(host, labels.device)
+            at, rows = copy_tensor_to_device(host, labels.device)
             values = {
                 "images": images(host[1]),
                 "labels": labels.index_select(0, rows),
@@ -168,15 +168,17 @@ class ReservoirBuffer:
             if logits is not None:
                 values["logits"] = logits.detach().float().index_select(0, rows)
                 values["widths"] = torch.full_like(rows, logits.shape[1])
-            tasks = self._section.copy_tensor_to_host("tasks") if stored else None
+            tasks = self._section.get_tensor_on_cpu("tasks") if stored else None
             for name, value in values.items():
-                self._section.tensors[name] = self._write_rows(
+                self._section.tensors[name] = self._write_buffer_rows(
                     self._section.tensors.get(name), at, value, size
                 )
             if at.device.type != "cpu":
-                tasks = self._write_rows(tasks, host[0], torch.full_like(host[0], task), size)
+                tasks = self._write_buffer_rows(
+                    tasks, host[0], torch.full_like(host[0], task), size
+                )
                 # Written on both sides: reading it back would make the host wait for the GPU.
-                self._section.store_host_copy("tasks", tasks)
+                self._section.cache_tensor_cpu_copy("tasks", tasks)
 
     def draw_items(self, n: int, columns: int = COLUMNS) -> tuple[ReplayItems, Tensor]:
         """Draw min(n, size) different items from the reservoir, and random numbers to augment
@@ -184,7 +186,7 @@ class ReservoirBuffer:
         """
         rows = self._choose_random_rows(n)
         table = torch.rand(rows.numel(), columns, generator=self.generator, dtype=torch.float64)
-        return ReplayItems.get_section_rows(self._section, rows), table
+        return ReplayItems.read_items_from_section(self._section, rows), table
 
     def _choose_random_rows(self, n: int) -> Tensor:
         """Choose min(n, size) different random rows, int64."""
@@ -200,7 +202,9 @@ class ReservoirBuffer:
             self._section.json.pop(SEEN, None)  # counts by class would cover only some batches
             return choose_reservoir_slots(draws, self.offered_count, self.item_count, self.capacity)
         new = labels.cpu()
-        classes = _number_labels_by_task(new, torch.full_like(new, task)) if self._heads else new
+        classes = (
+            _combine_task_and_label_numbers(new, torch.full_like(new, task)) if self._heads else new
+        )
         slot_classes = self._get_item_classes().tolist() if self.item_count else []
         offered_by_class = {
             int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()
@@ -216,9 +220,9 @@ class ReservoirBuffer:
 
     def _get_item_classes(self) -> Tensor:
         """Return the class of each item in the reservoir, int64 [size], on the CPU."""
-        labels = self._section.copy_tensor_to_host("labels")
+        labels = self._section.get_tensor_on_cpu("labels")
         return (
-            _number_labels_by_task(labels, self._section.copy_tensor_to_host("tasks"))
+            _combine_task_and_label_numbers(labels, self._section.get_tensor_on_cpu("tasks"))
             if self._heads
             else labels
         )
@@ -228,7 +232,9 @@ class ReservoirBuffer:
         for name in list(tensors):
             tensors[name] = tensors[name].index_select(0, rows.to(tensors[name].device))
 
-    def _write_rows(self, old: Tensor | None, at: Tensor, value: Tensor, size: int) -> Tensor:
+    def _write_buffer_rows(
+        self, old: Tensor | None, at: Tensor, value: Tensor, size: int
+    ) -> Tensor:
         """Write the rows `at`, int64 [b], of a buffer tensor that is resized to `size` rows."""
         if old is None:
             old = value.new_zeros((0, *value.shape[1:]))
@@ -242,7 +248,7 @@ class ReservoirBuffer:
 
 
 def open_replay_reservoir(
-    ctx: TaskTrainingContext, section: StateSection, capacity: int
+    ctx: TaskTrainingContext, section: MethodStateSection, capacity: int
 ) -> ReservoirBuffer:
     """Open the reservoir replay buffer of a run, class-balanced if the recipe says so."""
     return ReservoirBuffer(
@@ -254,7 +260,7 @@ def open_replay_reservoir(
     )
 
 
-def _number_labels_by_task(labels: Tensor, tasks: Tensor) -> Tensor:
+def _combine_task_and_label_numbers(labels: Tensor, tasks: Tensor) -> Tensor:
     """Combine task and label to one class number per item, int64 [n], since labels repeat over
     tasks.
     """
@@ -286,7 +292,9 @@ def choose_reservoir_slots(
     return slots
 
 
-def rescale_reservoir_offer_counters(section: StateSection, *, offers: int, logits: bool) -> None:
+def rescale_reservoir_offer_counters(
+    section: MethodStateSection, *, offers: int, logits: bool
+) -> None:
     """Rescale a reservoir's counters of offered items to `offers` per example, and drop outdated
     logits.
     """

@@ -32,26 +32,26 @@ from torch.nn import functional
 from core.contract.manifest import FEATURES, ORDER, REST, STATISTICS, TOTALS
 from core.contract.projection import count_random_features
 from core.learning.analytic import balance, choice, discriminant, ridge
-from core.learning.analytic.choice import ExampleLimit, LeftOutExamples
-from core.learning.analytic.classes import SUMS, renumber_retained_features, renumber_sums_of_tasks
+from core.learning.analytic.choice import LeftOutExamples, ScoredExampleLimit
+from core.learning.analytic.classes import SUMS, renumber_classes_in_sums, renumber_stored_features
 from core.learning.analytic.linear import (
     LinearWeights,
     append_column_of_ones,
     draw_projection_matrix,
     project_to_random_features,
 )
-from core.learning.analytic.offsets import fit_class_offsets
+from core.learning.analytic.offsets import fit_score_offsets_by_class
 from core.learning.analytic.rows import (
     FIELDS,
     LabelledFeatureRows,
+    compute_row_order_by_key,
     digest_each_image,
     draw_rows_per_class,
-    sort_rows_by_key,
 )
 from core.learning.analytic.sums import FeatureSums, add_feature_sums_of_tasks
 from core.learning.class_map import ClassMap
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint, Method, TrainingStage
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.networks import Network
 from core.learning.recipe import StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -69,9 +69,9 @@ LEFT_OUT = 2000
 
 The standard error of an accuracy of .9 is then .7 points.
 """
-JUDGED = ExampleLimit(least=1000, scores=1_000_000, most=LEFT_OUT)
+JUDGED = ScoredExampleLimit(least=1000, scores=1_000_000, most=LEFT_OUT)
 """Examples that evaluate the heads."""
-CHOSEN_BY = ExampleLimit(least=200, scores=400_000, most=1000)
+CHOSEN_BY = ScoredExampleLimit(least=200, scores=400_000, most=1000)
 """Those of them that choose λ and ρ.
 
 On MNIST and CIFAR-100, 1,000 examples chose heads that were at most .001 less accurate than those
@@ -125,7 +125,7 @@ class AnalyticHyper(StrictRecipeModel):
     adapt: BackboneAdaptation | None = None
 
 
-@register
+@register_method
 class AnalyticMethod(Method):
     """The method `analytic`: a closed-form classifier on frozen features.
 
@@ -179,12 +179,12 @@ class AnalyticMethod(Method):
         own_tensors = self.state["own"].tensors
         if WEIGHT not in own_tensors:
             return super().bound_score_rounding(network, x, task)
-        h = self._compute_score_inputs(network, x, task).abs()
+        h = self._compute_classifier_features(network, x, task).abs()
         return ROUNDING * functional.linear(
             h, own_tensors[WEIGHT].abs(), own_tensors[BIAS].abs()
         ).amax(1)
 
-    def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
+    def plan_training_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
         """Plan one training stage for the first task if `adapt` is set; otherwise train nothing."""
         adapt = self.hyper.adapt
         return (
@@ -201,11 +201,11 @@ class AnalyticMethod(Method):
         own_tensors = self.state["own"].tensors
         if WEIGHT not in own_tensors:
             return self.forward(network, x, task)
-        start = network.find_first_class(task)
+        start = network.find_first_class_number(task)
         # The classifier has the rows of all heads, one after the other.
         rows = slice(start, start + len(network.list_classes(task)))
         return functional.linear(
-            self._compute_score_inputs(network, x, task),
+            self._compute_classifier_features(network, x, task),
             own_tensors[WEIGHT][rows],
             own_tensors[BIAS][rows],
         )
@@ -232,16 +232,16 @@ class AnalyticMethod(Method):
 
     def renumber_classes(self, classes: ClassMap) -> None:
         """Merge or drop classes in the stored feature sums and features, and redraw the sample."""
-        tasks, statistics = self._list_stored_tasks(), self.state[STATISTICS]
-        statistics.tensors = renumber_sums_of_tasks(statistics.tensors, tasks, classes)
+        tasks, statistics = self._list_tasks_with_stored_sums(), self.state[STATISTICS]
+        statistics.tensors = renumber_classes_in_sums(statistics.tensors, tasks, classes)
         stored, self.state[FEATURES].tensors = self.state[FEATURES].tensors, {}
         for task in tasks:
-            rows = renumber_retained_features(stored, task, classes)
+            rows = renumber_stored_features(stored, task, classes)
             if rows is not None and len(rows):
-                self._store_features(task, rows)
+                self._store_features_of_task(task, rows)
         self.state[TOTALS].clear_section()
 
-    def after_patch(self, ctx: TaskTrainingContext) -> None:
+    def recompute_after_class_patch(self, ctx: TaskTrainingContext) -> None:
         """Solve for the classifier again after a patch merged or dropped classes."""
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
             self._store_classifier(self._solve_for_classifier(ctx))
@@ -261,7 +261,7 @@ class AnalyticMethod(Method):
 
     def _store_task_sums(self, ctx: TaskTrainingContext) -> None:
         """Store a task's feature sums and its images' features, in one pass in dataset order."""
-        first = ctx.network.find_first_class(ctx.task_argument_of_forward)
+        first = ctx.network.find_first_class_number(ctx.task_argument_of_forward)
         sums: FeatureSums | None = None
         batches: list[LabelledFeatureRows] = []
         for batch in ctx.in_order():
@@ -280,9 +280,9 @@ class AnalyticMethod(Method):
         stored = {**sums.to_tensors(), "rows": ctx.class_rows + first}
         tensors = {f"{ctx.task}.{name}": tensor for name, tensor in stored.items()}
         self.state[STATISTICS].tensors.update(tensors)
-        self._store_features(ctx.task, LabelledFeatureRows.concatenate_rows(batches))
+        self._store_features_of_task(ctx.task, LabelledFeatureRows.concatenate_rows(batches))
 
-    def _store_features(self, task: int, rows: LabelledFeatureRows) -> None:
+    def _store_features_of_task(self, task: int, rows: LabelledFeatureRows) -> None:
         """Store the features that later jobs read, and the remaining ones separately."""
         is_drawn = draw_rows_per_class(rows, SAMPLE[self.hyper.keep])
         stored = self.state[FEATURES].tensors
@@ -329,7 +329,7 @@ class AnalyticMethod(Method):
         self, sums: FeatureSums, rows: LabelledFeatureRows | None
     ) -> None:
         """Store the feature sums over all tasks, and the examples that later jobs may draw."""
-        covered = [*self._list_tasks_covered_by_totals(), *self._list_stored_tasks()]
+        covered = [*self._list_tasks_covered_by_totals(), *self._list_tasks_with_stored_sums()]
         stored = self.state[TOTALS].tensors
         # Replaced, not added to: the new totals contain the old ones.
         stored.clear()
@@ -342,7 +342,7 @@ class AnalyticMethod(Method):
 
     # Features and classifier.
 
-    def _compute_score_inputs(self, network: Network, x: Tensor, task: int | None) -> Tensor:
+    def _compute_classifier_features(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """Compute the features [B, K] on which the classifier's scores depend linearly."""
         h = self._project_features(network.features(x, task).float())
         return functional.normalize(h) if self.hyper.head == "ncm" else h
@@ -354,13 +354,13 @@ class AnalyticMethod(Method):
 
     def _add_bias_column(self, h: Tensor) -> Tensor:
         """Append a column of ones (the bias) to features, unless they are random features."""
-        return h if self._has_projection else append_column_of_ones(h)
+        return h if self._has_random_projection else append_column_of_ones(h)
 
     @property
-    def _has_projection(self) -> bool:
+    def _has_random_projection(self) -> bool:
         return PROJECTION in self.state["projection"].tensors
 
-    def _list_stored_tasks(self) -> list[int]:
+    def _list_tasks_with_stored_sums(self) -> list[int]:
         return sorted({int(name.split(".")[0]) for name in self.state["statistics"].tensors})
 
     def _iterate_task_sums(self) -> Iterator[tuple[dict[str, Tensor], Sequence[int]]]:
@@ -369,7 +369,7 @@ class AnalyticMethod(Method):
         if totals:
             yield totals, range(len(totals["counts"]))
         for task in sorted(
-            set(self._list_stored_tasks()) - set(self._list_tasks_covered_by_totals())
+            set(self._list_tasks_with_stored_sums()) - set(self._list_tasks_covered_by_totals())
         ):
             stored = {name: tensors[f"{task}.{name}"] for name in SUMS}
             yield stored, stored["rows"].tolist()
@@ -430,7 +430,7 @@ class AnalyticMethod(Method):
         rows = rows.select_rows(sums.counts.cpu()[rows.classes] > 1)
         # The order of digests is random but fixed, so that the first ones are a reproducible
         # sample.
-        order, classes = sort_rows_by_key(rows.keys), len(sums.counts)
+        order, classes = compute_row_order_by_key(rows.keys), len(sums.counts)
         judged = order[: JUDGED.count_examples(classes)].sort().values
         choosing = torch.isin(judged, order[: CHOSEN_BY.count_examples(classes)])
         rows = rows.select_rows(judged)
@@ -446,7 +446,7 @@ class AnalyticMethod(Method):
 
     def _drop_bias_column(self, sums: FeatureSums) -> FeatureSums:
         """Drop the bias column of ones from feature sums, if `_add_bias_column` added one."""
-        return sums if self._has_projection else sums.drop_last_feature()
+        return sums if self._has_random_projection else sums.drop_last_feature()
 
     def _solve_discriminant(
         self, ctx: TaskTrainingContext, sums: FeatureSums, examples: LeftOutExamples
@@ -460,20 +460,20 @@ class AnalyticMethod(Method):
             share = discriminant.compute_oas_shrinkage(
                 discriminant.compute_shared_covariance(plain), plain.example_count
             )
-        linear = discriminant.solve_discriminant(plain, self.hyper.prior, share)
+        linear = discriminant.solve_linear_discriminant_analysis(plain, self.hyper.prior, share)
         scores = left_out.compute_scores(share)
         if self.hyper.prior == "empirical":
             # These scores have a uniform prior.
             scores = scores + (plain.counts / plain.example_count).log()
-            return _SolvedClassifier(linear, examples.mask_other_heads(scores))
+            return _SolvedClassifier(linear, examples.mask_scores_of_other_heads(scores))
         return self._add_class_offsets(
-            linear, examples.mask_other_heads(scores), examples.labels, plain.counts
+            linear, examples.mask_scores_of_other_heads(scores), examples.labels, plain.counts
         )
 
     def _solve_ridge(
         self, ctx: TaskTrainingContext, sums: FeatureSums, examples: LeftOutExamples
     ) -> _SolvedClassifier:
-        weighted = balance.balance_class_sums(sums) if self.hyper.balanced else sums
+        weighted = balance.weigh_classes_equally_in_sums(sums) if self.hyper.balanced else sums
         h, labels = examples.h, examples.labels
         left_out = balance.RidgeLeaveOneOut(sums, h, labels) if self.hyper.balanced else None
         strength = self.hyper.strength
@@ -487,15 +487,15 @@ class AnalyticMethod(Method):
         else:
             strength, weight = ridge.choose_ridge_strength(weighted)
         if left_out is not None:
-            scores = examples.mask_other_heads(left_out.compute_scores(strength))
+            scores = examples.mask_scores_of_other_heads(left_out.compute_scores(strength))
         else:
-            scores = examples.mask_other_heads(
+            scores = examples.mask_scores_of_other_heads(
                 ridge.compute_left_out_scores(sums, strength, weight, h, labels)
             )
         self.state["own"].json["ridge"] = {"strength": strength}
         ctx.log_metric("ridge_strength", strength, {})
         weight = weight.T
-        if self._has_projection:
+        if self._has_random_projection:
             linear = LinearWeights(weight.contiguous(), weight.new_zeros(len(weight)))
         else:
             # The column of ones is the last: its weight is the bias.
@@ -508,7 +508,7 @@ class AnalyticMethod(Method):
         """Add an offset per class to classifier and left-out scores, if the recipe requests it."""
         if not (self.hyper.offsets and self.hyper.balanced):
             return _SolvedClassifier(linear, scores)
-        offsets = fit_class_offsets(scores, labels, counts)
+        offsets = fit_score_offsets_by_class(scores, labels, counts)
         return _SolvedClassifier(
             LinearWeights(linear.weight, linear.bias + offsets.to(linear.bias.dtype)),
             scores + offsets,

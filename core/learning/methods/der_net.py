@@ -22,7 +22,7 @@ from core.learning.methods.expanding import (
     make_auxiliary_classifier_targets,
 )
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.networks.der_net import DerNetwork
 from core.learning.recipe import NotNegative, Positive
 from core.learning.training.context import TaskTrainingContext
@@ -35,7 +35,7 @@ class DerNetHyper(ExpandingHyper):
     temperature: Positive = 5.0
 
 
-@register
+@register_method
 class DerNetMethod(ExpandingMethod):
     """The method `der-net` (dynamically expandable representation): trains a new backbone for each
     task.

@@ -23,13 +23,13 @@ from core.learning.data.dataset import DataError
 from core.learning.memory.replay import make_inputs_of_replay_items
 from core.learning.memory.reservoir import ReservoirBuffer, open_replay_reservoir
 from core.learning.methods.dlcft_memory import (
+    CurvatureMeasurementSettings,
     CurvatureMemory,
-    CurvatureSettings,
     append_zero_rows_to_match,
     measure_task_curvature,
 )
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint, Method
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.squared_loss import compute_squared_errors, fit_ridge_head
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -90,7 +90,7 @@ class DlcftHyper(StrictRecipeModel):
     max_predicted_loss_rise: NotNegative | None = None
 
 
-@register
+@register_method
 class DlcftMethod(Method):
     """The method `dlcft`: a quadratic penalty by stored curvature, on a linearised network."""
 
@@ -160,7 +160,7 @@ class DlcftMethod(Method):
         images.
         """
         share, alpha = self._compute_task_weight(ctx), self.hyper.alpha
-        if not self._has_replay(ctx):
+        if not self._replays_stored_images(ctx):
             logits = self.forward(ctx.network, batch.x, batch.task)
             return {"task": share * compute_squared_errors(logits, batch.y, alpha).mean()}
         items, table = self._open_reservoir(ctx).draw_items(
@@ -276,16 +276,16 @@ class DlcftMethod(Method):
         if not network.frozen:
             network.freeze_backbone()
             if network.fixed_head:
-                rows = network.get_head_rows(ctx.task_argument_of_forward).detach().clone()
+                rows = network.get_own_head_rows(ctx.task_argument_of_forward).detach().clone()
                 # From now on the learned rows read the displacement: a fixed head must not move
                 # with later tasks.
                 network.set_reference_rows(
                     network.get_reference_rows_name(ctx.task_argument_of_forward), rows
                 )
-        measurement = CurvatureSettings(
+        measurement = CurvatureMeasurementSettings(
             hyper.curvature,
             hyper.alpha,
-            self._count_sign_vectors(ctx),
+            self._choose_sign_vector_count(ctx),
             hyper.max_factor_bytes,
             diagonal=hyper.keep_task_curvature == "diagonal",
         )
@@ -340,7 +340,7 @@ class DlcftMethod(Method):
                 rise = rise + (append_zero_rows_to_match(slope, deltas[name]) * deltas[name]).sum()
         return float(rise)
 
-    def forecast_by_task(self, ctx: TaskTrainingContext) -> dict[int, float]:
+    def forecast_loss_rise_by_task(self, ctx: TaskTrainingContext) -> dict[int, float]:
         """Forecast each earlier task's loss rise from its stored diagonal curvature D_i and
         gradient q_i.
         """
@@ -391,9 +391,9 @@ class DlcftMethod(Method):
     def _compute_penalty_weight(self, ctx: TaskTrainingContext) -> float:
         """Compute the curvature penalty's weight in the objective."""
         share = 1 - self._compute_task_weight(ctx)
-        return share * self.hyper.lambda_ if self._has_replay(ctx) else share
+        return share * self.hyper.lambda_ if self._replays_stored_images(ctx) else share
 
-    def _has_replay(self, ctx: TaskTrainingContext) -> bool:
+    def _replays_stored_images(self, ctx: TaskTrainingContext) -> bool:
         """Return True if training replays stored images.
 
         Without stored images (none yet, or deleted) the penalty alone represents the earlier tasks.
@@ -421,14 +421,14 @@ class DlcftMethod(Method):
 
         In the task scenario heads are left out: earlier tasks do not depend on this task's head.
         """
-        return ctx.compute_displacement(
+        return ctx.compute_weight_displacement(
             n for n in ctx.trainable if ctx.scenario != "task" or not n.startswith("heads.")
         )
 
     def _open_reservoir(self, ctx: TaskTrainingContext) -> ReservoirBuffer:
         return open_replay_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
-    def _count_sign_vectors(self, ctx: TaskTrainingContext) -> int | None:
+    def _choose_sign_vector_count(self, ctx: TaskTrainingContext) -> int | None:
         """Choose the number of random sign vectors per image for the curvature; None for exact
         outputs.
         """

@@ -22,16 +22,16 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from core.learning.curvature.block import DiagonalBlock, GramBlock
+from core.learning.curvature.block import DiagonalCurvatureBlock, HeadGramCurvatureBlock
 from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.factor import fit_factor_to_byte_limit
 from core.learning.curvature.fisher import draw_rademacher_cotangents, make_basis_vector_cotangents
-from core.learning.curvature.layers import list_layer_names
+from core.learning.curvature.layers import list_layers_owning_parameters
 from core.learning.methods.squared_loss import append_column_of_ones, compute_target_residuals
 from core.learning.networks.linear.linearised import DISPLACEMENT, LinearisedNetwork
 from core.learning.precision import use_full_precision
-from core.learning.state import StateSection
+from core.learning.state import MethodStateSection
 
 HEAD = "head"
 
@@ -59,7 +59,7 @@ class TaskCurvatureStatistics:
 
 
 @dataclass(frozen=True)
-class CurvatureSettings:
+class CurvatureMeasurementSettings:
     """Settings for measuring a task's curvature: kind of blocks, probes, size limits.
 
     Attributes:
@@ -81,7 +81,7 @@ def measure_task_curvature(
     network: LinearisedNetwork,
     examples: Iterable[tuple[Tensor, Tensor]],
     task: int | None,
-    measurement: CurvatureSettings,
+    measurement: CurvatureMeasurementSettings,
     *,
     generator: torch.Generator,
     deltas: Mapping[str, Tensor],
@@ -104,11 +104,11 @@ def measure_task_curvature(
         _create_curvature_estimator(network, task, measurement.kind),
         _create_curvature_estimator(network, task, "diagonal") if measurement.diagonal else None,
     )
-    first_order = _FirstOrderSums(network, task, measurement.alpha)
-    change = _UpdateOutputChange(network, task, deltas)
+    first_order = _GradientAndGramSums(network, task, measurement.alpha)
+    change = _OutputChangeMeasurement(network, task, deltas)
     ratio: float | None = None
     for x, y in examples:
-        cotangents = _make_cotangents(network, x, task, measurement.probes, generator)
+        cotangents = _make_output_cotangents(network, x, task, measurement.probes, generator)
         main.add_examples(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         if diagonal_estimate is not None:
             diagonal_estimate.add_examples(x, lambda _, c=cotangents: c)  # type: ignore[misc]
@@ -123,7 +123,9 @@ def measure_task_curvature(
     coupling = change.compute_change_ratio(float(curvature.compute_penalty_and_gradient(deltas)[1]))
     health = _compute_curvature_metrics(curvature, gradient, ratio, coupling)
     diagonals = (
-        {} if diagonal_estimate is None else _extract_diagonals(diagonal_estimate, gram, gradient)
+        {}
+        if diagonal_estimate is None
+        else _extract_curvature_diagonals(diagonal_estimate, gram, gradient)
     )
     diagonal_coupling = change.compute_change_ratio(
         _compute_diagonal_quadratic_penalty(diagonals, deltas)
@@ -136,7 +138,7 @@ def measure_task_curvature(
 class CurvatureMemory:
     """The curvature of earlier tasks, stored in a state section of the method."""
 
-    def __init__(self, section: StateSection) -> None:
+    def __init__(self, section: MethodStateSection) -> None:
         self._section = section
 
     @property
@@ -220,15 +222,15 @@ class CurvatureMemory:
         )
         tensors = {f"mean/{key}": t for key, t in curvature.to_tensors().items()}
         if keep_gradient:
-            merged = self._merge_gradients(fresh, deltas, share)
+            merged = self._merge_task_gradients(fresh, deltas, share)
             tensors |= {f"gradient/{name}": g for name, g in merged.items()}
         by_task = self.read_curvatures_by_task()
         for number, (diagonal, gradient) in by_task.items():
             moved = _update_gradient_by_displacement(
                 gradient, diagonal, deltas, fresh.diagonal_coupling
             )
-            tensors |= _build_task_tensors(number, diagonal, moved)
-        tensors |= _build_task_tensors(task, fresh.diagonal, fresh.gradient)
+            tensors |= _build_task_curvature_tensors(number, diagonal, moved)
+        tensors |= _build_task_curvature_tensors(task, fresh.diagonal, fresh.gradient)
         json = {
             "tasks": self.covered_task_count + 1,
             "images": self.covered_image_count + images,
@@ -242,7 +244,7 @@ class CurvatureMemory:
         self._section.tensors.update(tensors)
         self._section.json.update(json)
 
-    def _merge_gradients(
+    def _merge_task_gradients(
         self, fresh: TaskCurvatureStatistics, deltas: Mapping[str, Tensor], share: float
     ) -> dict[str, Tensor]:
         """Compute the mean gradient of all tasks at the present weights, by parameter."""
@@ -294,7 +296,7 @@ def _update_gradient_by_displacement(
     return moved
 
 
-def _build_task_tensors(
+def _build_task_curvature_tensors(
     task: int, diagonal: Mapping[str, Tensor], gradient: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Build the tensors to store for one task's diagonal curvature and gradient."""
@@ -305,7 +307,7 @@ def _build_task_tensors(
     return tensors
 
 
-class _FirstOrderSums:
+class _GradientAndGramSums:
     """Running sums of the loss's gradient and of the head's features at the present weights."""
 
     def __init__(self, network: LinearisedNetwork, task: int | None, alpha: float) -> None:
@@ -324,7 +326,7 @@ class _FirstOrderSums:
             outputs = network.compute_expansion_logits(value, tangent, self._task)
             u = compute_target_residuals(outputs, y, self._alpha)
             self._add_gradients_to_sums(
-                network.compute_vjp(x, u @ network.get_readout_rows(self._task))
+                network.compute_vector_jacobian_product(x, u @ network.get_readout_rows(self._task))
             )
             if self._task is None:
                 # The head of a fixed readout reads the value alone.
@@ -358,7 +360,7 @@ class _FirstOrderSums:
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
 
 
-class _UpdateOutputChange:
+class _OutputChangeMeasurement:
     """Measures how much an update of the weights changed the outputs, as a mean of ½ ‖δ‖² over
     images.
     """
@@ -422,13 +424,15 @@ def _create_curvature_estimator(
 ) -> CurvatureEstimator:
     """Create an empty estimator of the backbone's curvature."""
     backbone = network.backbone
-    layers = list_layer_names(backbone, [name for name, _ in backbone.named_parameters()])
+    layers = list_layers_owning_parameters(
+        backbone, [name for name, _ in backbone.named_parameters()]
+    )
     return CurvatureEstimator(
         backbone, lambda x: network.compute_frozen_logits(x, task), dict.fromkeys(layers, kind)
     )
 
 
-def _make_cotangents(
+def _make_output_cotangents(
     network: LinearisedNetwork,
     x: Tensor,
     task: int | None,
@@ -457,7 +461,7 @@ def _compute_stored_to_exact_trace_ratio(
     for of in (kind, "diagonal"):
         estimate = _create_curvature_estimator(network, task, of)
         estimate.add_examples(x, lambda _: cotangents)
-        traces.append(float(LayerCurvatures(estimate.build_blocks()).trace()))
+        traces.append(float(LayerCurvatures(estimate.build_curvature_blocks()).trace()))
     # A trace of 0 has no gradient to compare: nothing was distorted.
     return traces[0] / traces[1] if traces[1] > 0 else 1.0
 
@@ -470,7 +474,8 @@ def _build_network_curvature(
     Raises ValueError if the head's factor does not fit the limit of bytes.
     """
     blocks = {
-        f"{DISPLACEMENT}{layer}": block for layer, block in estimate.build_blocks(limit).items()
+        f"{DISPLACEMENT}{layer}": block
+        for layer, block in estimate.build_curvature_blocks(limit).items()
     }
     if gram is not None:
         factor = fit_factor_to_byte_limit(gram, limit)
@@ -480,11 +485,11 @@ def _build_network_curvature(
             )
         # One factor for all rows: the Hessian of half the squared error is the same for each
         # output.
-        blocks[HEAD] = GramBlock(factor)
+        blocks[HEAD] = HeadGramCurvatureBlock(factor)
     return LayerCurvatures(blocks)
 
 
-def _extract_diagonals(
+def _extract_curvature_diagonals(
     estimate: CurvatureEstimator, gram: Tensor | None, parameters: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Extract the diagonal of the curvature by parameter, in its shape.
@@ -492,7 +497,7 @@ def _extract_diagonals(
     All rows of a head have the gram's diagonal.
     """
     curvature = _build_network_curvature(estimate, None, None)
-    assert all(isinstance(block, DiagonalBlock) for block in curvature.blocks.values())
+    assert all(isinstance(block, DiagonalCurvatureBlock) for block in curvature.blocks.values())
     diagonals = curvature.compute_penalty_and_gradient(
         # A diagonal times a vector of ones is the diagonal, in the parameters' shapes.
         {name: torch.ones_like(p) for name, p in parameters.items()}

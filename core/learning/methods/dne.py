@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.data.augment import derive_seed
-from core.learning.data.transfer import move_tensor_to_device
+from core.learning.data.transfer import copy_tensor_to_device
 from core.learning.methods.expanding import (
     ExpandingHyper,
     ExpandingMethod,
@@ -26,10 +26,10 @@ from core.learning.methods.expanding import (
     make_auxiliary_classifier_targets,
 )
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.networks.dne.chain import draw_drop_path_masks
-from core.learning.networks.dne.network import ExpandedNetwork
-from core.learning.networks.dne.packed import is_packing_faster
+from core.learning.networks.dne.network import DneNetwork
+from core.learning.networks.dne.packed import is_expert_packing_faster
 from core.learning.networks.growing import OlderExpertFeatures, apply_blockwise_linear
 from core.learning.recipe import Positive, Share
 from core.learning.training.context import TaskTrainingContext
@@ -52,7 +52,7 @@ class DneHyper(ExpandingHyper):
     head: Literal["zero", "official"] = "zero"
 
 
-@register
+@register_method
 class DneMethod(ExpandingMethod):
     """The method `dne` (dense network expansion), which trains a new expert for each task, and the
     classifier.
@@ -73,8 +73,8 @@ class DneMethod(ExpandingMethod):
         "optimizer": {"name": "adamw", "lr": 0.0005, "weight_decay": 1e-6},
         "head": {"init": "default"},
     }
-    family = ExpandedNetwork.family
-    network = ExpandedNetwork
+    family = DneNetwork.family
+    network = DneNetwork
     hyper: DneHyper
 
     @property
@@ -112,7 +112,7 @@ class DneMethod(ExpandingMethod):
         if ctx.first or count_classes_of_earlier_tasks(ctx) == 0 or network.auxiliary is None:
             return {"task": self.compute_head_tuning_loss(logits, y)}
         # The teacher is the old head on the old features, which this pass has computed anyway.
-        weight, bias = self._get_old_head(ctx)
+        weight, bias = self._get_head_at_task_start(ctx)
         with torch.no_grad():
             teacher = apply_blockwise_linear(
                 torch.cat(old.features, 1), weight, bias, network.head.widths[:-1]
@@ -121,7 +121,8 @@ class DneMethod(ExpandingMethod):
         share = count_classes_of_earlier_tasks(ctx) / logits.shape[1]
         return {
             "task": (1 - share) * self.compute_head_tuning_loss(logits, y),
-            "distillation": share * self._compute_distillation(logits[:, : len(bias)], teacher),
+            "distillation": share
+            * self._compute_distillation_loss(logits[:, : len(bias)], teacher),
             "auxiliary": self.hyper.auxiliary
             * self.compute_head_tuning_loss(
                 auxiliary_logits, make_auxiliary_classifier_targets(ctx, y)
@@ -137,7 +138,7 @@ class DneMethod(ExpandingMethod):
         targets = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits, targets)
 
-    def _compute_distillation(self, logits: Tensor, teacher: Tensor) -> Tensor:
+    def _compute_distillation_loss(self, logits: Tensor, teacher: Tensor) -> Tensor:
         """Compute the distillation loss τ² KL(teacher ‖ student) over the old classes.
 
         With sigmoids it is divided by the number of these classes.
@@ -149,7 +150,7 @@ class DneMethod(ExpandingMethod):
         )
         return divergence / logits.shape[1] if self.hyper.loss == "bce" else divergence
 
-    def _get_old_head(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor]:
+    def _get_head_at_task_start(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor]:
         """Return the classifier's weight and bias as they were at the start of the task."""
         if "old_head" not in ctx.cache:
             # Cached on the device: a copy in each step would make a GPU wait.
@@ -166,8 +167,8 @@ class DneMethod(ExpandingMethod):
         The decision to pack experts, once per task, depends on the device alone.
         """
         network = get_growing_network(ctx)
-        assert isinstance(network, ExpandedNetwork)
-        if is_packing_faster(ctx.device) and "packed" not in ctx.cache:
+        assert isinstance(network, DneNetwork)
+        if is_expert_packing_faster(ctx.device) and "packed" not in ctx.cache:
             # Older experts never change within a task, so one packing serves all of its steps.
             ctx.cache["packed"] = network.pack_older_experts()
         return network.compute_older_features(x, ctx.cache.get("packed"))
@@ -181,8 +182,8 @@ class DneMethod(ExpandingMethod):
             derive_seed(ctx.recipe.seed, 5, ctx.task, ctx.step)
         )
         network = get_growing_network(ctx)
-        assert isinstance(network, ExpandedNetwork)
+        assert isinstance(network, DneNetwork)
         layers = len(network.backbone.expert.layers)
-        return move_tensor_to_device(
+        return copy_tensor_to_device(
             draw_drop_path_masks(layers, self.hyper.drop_path, size, generator), ctx.device
         )

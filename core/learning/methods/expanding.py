@@ -18,7 +18,7 @@ from torch import Tensor
 from core.learning.data.dataset import DataError
 from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.memory.rehearsal import (
-    choose_exemplars,
+    choose_exemplars_by_herding,
     draw_exemplar_batch,
     draw_exemplars_for_batch,
 )
@@ -98,7 +98,7 @@ class ExpandingMethod(Method):
         network.set_size_of_next_expert(self.expert_size)
         return network
 
-    def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
+    def plan_training_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
         """Plan the stages: train the expert, then the classifier; in the first task the expert
         alone.
         """
@@ -140,12 +140,12 @@ class ExpandingMethod(Method):
     def begin_stage(self, ctx: TaskTrainingContext) -> None:
         """Select the exemplars again before stage 2, the tuning of the classifier."""
         if ctx.stage == CLASSIFIER:
-            self._select_exemplars(ctx, ctx.examples())
+            self._trim_and_add_exemplars(ctx, ctx.examples())
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Select the exemplars of the first task, and drop the auxiliary classifier."""
         if ctx.first:
-            self._select_exemplars(ctx, batches)
+            self._trim_and_add_exemplars(ctx, batches)
         # It tells only this task's classes apart, and is no part of the version.
         get_growing_network(ctx).auxiliary = None
 
@@ -153,14 +153,16 @@ class ExpandingMethod(Method):
         """Delete every stored exemplar of these tasks."""
         ExemplarBuffer(self.state["exemplars"]).remove_items_of_tasks(tasks)
 
-    def _select_exemplars(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
+    def _trim_and_add_exemplars(
+        self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]
+    ) -> None:
         """Cut the stored exemplars to an equal share per class, and add exemplars of the task by
         herding.
         """
         exemplars, network = ExemplarBuffer(self.state["exemplars"]), ctx.network
         share = self.hyper.exemplars // len(network.classes)
         # Trimmed before the new ones are added, so that the memory never exceeds its limit.
-        exemplars.trim_class_lists(share)
+        exemplars.trim_exemplars_per_class(share)
         if share == 0:
             ctx.warn(
                 f"{self.hyper.exemplars} exemplars are fewer than {len(network.classes)} classes: "
@@ -168,8 +170,8 @@ class ExpandingMethod(Method):
             )
             return
         with ctx.use_exact_evaluation_mode():
-            exemplars.append_images(
-                choose_exemplars(network, batches, share, ctx.alive), ctx.task, share
+            exemplars.append_exemplars_of_classes(
+                choose_exemplars_by_herding(network, batches, share, ctx.alive), ctx.task, share
             )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from core.learning.methods.method import Hyper, Method
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 
 
-@register
+@register_method
 class FinetuneMethod(Method):
     """The method `finetune`: plain cross-entropy on the new batch, without protection from
     forgetting.

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.methods.method import MemoryFootprint, Method, TrainingStage
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.teacher import count_parameter_rows_before_task, get_teacher_network
 from core.learning.recipe import NotNegative, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -48,7 +48,7 @@ class LwfHyper(StrictRecipeModel):
     warmup_epochs: Annotated[int, Field(ge=0, le=10_000)] = 0
 
 
-@register
+@register_method
 class LearningWithoutForgetting(Method):
     """The method `lwf`, which distils the previous version's outputs on the new images."""
 
@@ -71,7 +71,7 @@ class LearningWithoutForgetting(Method):
     no_shards = ""
     hyper: LwfHyper
 
-    def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
+    def plan_training_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
         """Plan the training stages: a warm-up of new head rows if requested, then the recipe's
         epochs.
         """
@@ -100,14 +100,14 @@ class LearningWithoutForgetting(Method):
                 if task != ctx.task:
                     target = old.logits(old_features, task)
                     distances.append(
-                        self._compute_distillation(network.logits(features, task), target)
+                        self._compute_distillation_loss(network.logits(features, task), target)
                     )
         else:
             rows = count_parameter_rows_before_task(ctx, "head.weight")
             target = old.logits(old_features)
             if self.hyper.weight == "by-classes":
                 return self._weight_losses_by_classes(ctx, batch, logits, target, rows)
-            distances.append(self._compute_distillation(logits[:, :rows], target[:, :rows]))
+            distances.append(self._compute_distillation_loss(logits[:, :rows], target[:, :rows]))
         return {
             "task": ctx.loss(logits, batch.y),
             "distillation": self.hyper.lambda_o * torch.stack(distances).sum(),
@@ -133,7 +133,7 @@ class LearningWithoutForgetting(Method):
             "task": share * ctx.loss(logits, batch.y),
             "distillation": (1 - share)
             * self.hyper.lambda_o
-            * self._compute_distillation(logits, target),
+            * self._compute_distillation_loss(logits, target),
         }
 
     def after_step(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> None:
@@ -157,7 +157,7 @@ class LearningWithoutForgetting(Method):
         # The teacher takes as much memory as the network, and measuring comes next.
         ctx.cache.pop("teacher", None)
 
-    def _compute_distillation(self, logits: Tensor, target: Tensor) -> Tensor:
+    def _compute_distillation_loss(self, logits: Tensor, target: Tensor) -> Tensor:
         return compute_distillation_loss(logits.float(), target.float(), self.hyper.temperature)
 
 

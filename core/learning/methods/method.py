@@ -99,7 +99,7 @@ class TrainingStage:
     depth: int | None = None
     backbone_rate: float | None = None
 
-    def apply_stage_rates(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
+    def get_optimizer_with_stage_rates(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
         """Return the recipe's optimizer with the stage's learning rates."""
         if self.backbone_rate is None:
             return recipe
@@ -235,11 +235,11 @@ class Method:
         """Compute logits [B, classes] for evaluation and prediction."""
         return self.forward(network, x, task)
 
-    def list_trainable_names(self, network: Network, depth: int) -> set[str]:
+    def list_trainable_parameter_names(self, network: Network, depth: int) -> set[str]:
         """List the names of the parameters trained at a depth of 1 to 5: the set S."""
-        return network.list_trainable_names(depth)
+        return network.list_trainable_parameter_names(depth)
 
-    def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
+    def plan_training_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
         """Plan the training stages of a task, in order. Called before the method's state is
         loaded.
         """
@@ -310,7 +310,7 @@ class Method:
         for kind in ("curvature", "own"):
             average_head_rows_of_merged_classes(self.state[kind], classes)
 
-    def after_patch(self, ctx: TaskTrainingContext) -> None:
+    def recompute_after_class_patch(self, ctx: TaskTrainingContext) -> None:
         """Recompute parts derived from state or weights, such as a classifier, after a patch."""
 
     # What the method knows of earlier tasks without their data.
@@ -334,7 +334,7 @@ class Method:
         """
         return None
 
-    def forecast_by_task(self, ctx: TaskTrainingContext) -> dict[int, float]:
+    def forecast_loss_rise_by_task(self, ctx: TaskTrainingContext) -> dict[int, float]:
         """Forecast the loss rise of each earlier task for which the method stores enough."""
         return {}
 

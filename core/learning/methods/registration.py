@@ -12,7 +12,7 @@ _Method = TypeVar("_Method", bound=Method)
 METHODS: dict[str, type[Method]] = {}
 
 
-def register(method: type[_Method]) -> type[_Method]:
+def register_method(method: type[_Method]) -> type[_Method]:
     """Register a method class under its name, as a decorator.
 
     Raises:

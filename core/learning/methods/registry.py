@@ -17,7 +17,7 @@ from core.learning.methods.penalties import (  # noqa: F401
     mas,
     si,
 )
-from core.learning.methods.registration import METHODS, get_method, register
+from core.learning.methods.registration import METHODS, get_method, register_method
 from core.learning.methods.replay import (  # noqa: F401
     a_gem,
     der,
@@ -28,4 +28,4 @@ from core.learning.methods.replay import (  # noqa: F401
     icarl,
 )
 
-__all__ = ["METHODS", "get_method", "register"]
+__all__ = ["METHODS", "get_method", "register_method"]

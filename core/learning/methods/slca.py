@@ -27,7 +27,7 @@ from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.memory.gaussians import WIDEST, ClassGaussians
 from core.learning.methods.method import MemoryFootprint, Method, TrainingStage
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.recipe import StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -53,7 +53,7 @@ class SlcaHyper(StrictRecipeModel):
     temperature: Annotated[float, Field(gt=0, le=100)] = 0.1
 
 
-@register
+@register_method
 class SlcaMethod(Method):
     """The method `slca`: trains the network slowly, then aligns the head on Gaussian features.
 
@@ -73,7 +73,7 @@ class SlcaMethod(Method):
     footprint = MemoryFootprint(copies=7.0)
     hyper: SlcaHyper
 
-    def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
+    def plan_training_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
         """Plan the stages: slow training, then classifier alignment; the first task has no
         alignment.
         """
@@ -99,7 +99,7 @@ class SlcaMethod(Method):
         logits = ctx.network.logits(features[part]).float()[:, present]
         # Rows of the head become columns of the classes with a Gaussian.
         y = torch.searchsorted(present, labels[part])
-        return {"align": compute_aligned_cross_entropy(logits, y, self.hyper.temperature)}
+        return {"align": compute_normalised_logit_cross_entropy(logits, y, self.hyper.temperature)}
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Begin a task; warn if validation would choose a state from before the head is aligned.
@@ -123,20 +123,20 @@ class SlcaMethod(Method):
     def begin_stage(self, ctx: TaskTrainingContext) -> None:
         """Fit Gaussians to the new classes' features before the head is aligned."""
         if ctx.stage == ALIGN:
-            self._store_gaussians(ctx)
+            self._store_class_gaussians(ctx)
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Fit Gaussians to the new classes' features at the task's end, unless they are up to
         date.
         """
         if ctx.first or ctx.recipe.validation:  # otherwise they are up to date
-            self._store_gaussians(ctx)
+            self._store_class_gaussians(ctx)
 
     def renumber_classes(self, classes: ClassMap) -> None:
         """Renumber the classes of the stored Gaussians; a merged class becomes a mixture."""
         ClassGaussians(self.state["own"]).renumber_classes(classes)
 
-    def _store_gaussians(self, ctx: TaskTrainingContext) -> None:
+    def _store_class_gaussians(self, ctx: TaskTrainingContext) -> None:
         """Fit and store Gaussians of the features of the task's classes, in one pass over its
         images.
         """
@@ -174,7 +174,7 @@ class SlcaMethod(Method):
         return features, labels, present
 
 
-def compute_aligned_cross_entropy(logits: Tensor, y: Tensor, temperature: float) -> Tensor:
+def compute_normalised_logit_cross_entropy(logits: Tensor, y: Tensor, temperature: float) -> Tensor:
     """Compute the mean cross-entropy of logits [B, C] that are normalised and divided by a
     temperature.
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from core.learning.data.dataset import DataError
 from core.learning.methods.method import AcceptedRecipes, Method
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.networks import Network
 from core.learning.networks.prompts import PromptedNetwork
 from core.learning.recipe import StrictRecipeModel
@@ -33,7 +33,7 @@ class VptHyper(StrictRecipeModel):
     per_task: bool = False
 
 
-@register
+@register_method
 class VptMethod(Method):
     """The method `vpt` (visual prompt tuning): trains only prompt tokens and heads."""
 

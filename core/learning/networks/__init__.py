@@ -31,9 +31,9 @@ __all__ = [
     "build_backbone_on_meta_device",
     "build_network",
     "build_uninitialised_network",
-    "describe_expected_base",
+    "describe_tensors_expected_of_base",
     "get_architectures",
-    "list_expected_tensors",
+    "list_backbone_tensors",
     "parse_architecture",
 ]
 
@@ -99,7 +99,7 @@ def build_uninitialised_network(
     return Network(_build_uninitialised_backbone(architecture, image), scenario, heads)
 
 
-def list_expected_tensors(
+def list_backbone_tensors(
     architecture: Mapping[str, Any], image: ImageSpec
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
     """List the tensors of a backbone's state dict: name → (safetensors dtype, shape).
@@ -110,7 +110,7 @@ def list_expected_tensors(
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
 
-def describe_expected_base(
+def describe_tensors_expected_of_base(
     architecture: Mapping[str, Any], image: ImageSpec
 ) -> ExpectedBaseTensors:
     """Describe as JSON the tensors that an uploaded base must contain.
@@ -120,7 +120,7 @@ def describe_expected_base(
     vector. `stages`: names of each stage's tensors.
     """
     backbone = build_backbone_on_meta_device(architecture, image)
-    tensors = list_expected_tensors(architecture, image)
+    tensors = list_backbone_tensors(architecture, image)
     return {
         "tensors": {
             name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in tensors.items()
@@ -129,7 +129,8 @@ def describe_expected_base(
         "ignored": list(backbone.ignored),
         "width": backbone.width,
         "stages": [
-            backbone.list_stage_names(stage) for stage in range(len(backbone.stage_prefixes))
+            backbone.list_tensor_names_of_stage(stage)
+            for stage in range(len(backbone.stage_prefixes))
         ],
     }
 

@@ -78,7 +78,7 @@ class Backbone(nn.Module):
             if homes != 1:
                 raise ValueError(f"the tensor {name} belongs to {homes} stages, not to one")
 
-    def list_stage_names(self, stage: int) -> list[str]:
+    def list_tensor_names_of_stage(self, stage: int) -> list[str]:
         """List the state-dict names of one stage, in state-dict order."""
         return [
             name

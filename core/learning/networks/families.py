@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.learning.networks.der_net import DerNetwork
-from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.dne.network import DneNetwork
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.network import Network
 from core.learning.networks.prompts import PromptedNetwork
 
 FAMILIES: dict[str, Callable[[Network, Mapping[str, Any]], Network]] = {
-    ExpandedNetwork.family: ExpandedNetwork.from_description,
+    DneNetwork.family: DneNetwork.from_description,
     LinearisedNetwork.family: LinearisedNetwork.from_description,
     DerNetwork.family: DerNetwork.from_description,
     PromptedNetwork.family: PromptedNetwork.from_description,

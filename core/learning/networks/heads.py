@@ -47,7 +47,7 @@ class ClassifierHead(nn.Module):
         self.weight = _copy_parameter_with_appended_rows(self.weight, weight)
         self.bias = _copy_parameter_with_appended_rows(self.bias, bias)
 
-    def merge_rows(self, classes: ClassMap, *, add: bool = False) -> None:
+    def replace_rows_by_class_means(self, classes: ClassMap, *, add: bool = False) -> None:
         """Replace the head's rows by rows of new classes, each the mean of former ones.
 
         A class of k former ones gets the mean of their rows, and log k is added to its bias. The
@@ -55,8 +55,8 @@ class ClassifierHead(nn.Module):
         is at least the mean of z plus log k. With `add` it gets their sum, which is the least
         squares solution for merged one-hot labels. The parameters are new objects afterwards.
         """
-        weight = classes.average_rows(self.weight.detach())
-        bias = classes.average_rows(self.bias.detach())
+        weight = classes.average_rows_of_merged_classes(self.weight.detach())
+        bias = classes.average_rows_of_merged_classes(self.bias.detach())
         counts = torch.tensor([len(numbers) for numbers in classes.sources]).to(bias)
         if add:
             weight, bias = weight * counts[:, None], bias * counts

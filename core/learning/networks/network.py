@@ -143,7 +143,7 @@ class Network(nn.Module):
         """List the heads' tasks in learning order, or [None] for a single head."""
         return list(self.head_classes) if self.scenario == "task" else [None]
 
-    def find_first_class(self, task: int | None) -> int:
+    def find_first_class_number(self, task: int | None) -> int:
         """Return the number of a head's first class among the classes of all heads.
 
         The classes of all heads are counted one after the other.
@@ -200,10 +200,10 @@ class Network(nn.Module):
         Args:
             names: the new classes.
             classes: the former classes that each is made of.
-            add: see `ClassifierHead.merge_rows`.
+            add: see `ClassifierHead.replace_rows_by_class_means`.
         """
         assert self.head is not None, "a model with a head per task is not patched"
-        self.head.merge_rows(classes, add=add)
+        self.head.replace_rows_by_class_means(classes, add=add)
         self.classes = _require_unique_classes(names)
 
     def list_tensor_names_by_depth(self) -> list[list[str]]:
@@ -214,7 +214,7 @@ class Network(nn.Module):
         """
         groups = [[name for name in self.state_dict() if not name.startswith("backbone.")]]
         for stage in reversed(range(len(self.backbone.stage_prefixes))):
-            names = [f"backbone.{name}" for name in self.backbone.list_stage_names(stage)]
+            names = [f"backbone.{name}" for name in self.backbone.list_tensor_names_of_stage(stage)]
             if len(groups) < MAX_GROUPS:
                 groups.append(names)
             else:
@@ -223,7 +223,7 @@ class Network(nn.Module):
                 groups[-1] = names + groups[-1]
         return groups
 
-    def list_trainable_names(self, depth: int) -> set[str]:
+    def list_trainable_parameter_names(self, depth: int) -> set[str]:
         """List the names of the parameters (not buffers) that are trained at depth 1 … 5.
 
         Raises ValueError for another depth.
@@ -241,7 +241,7 @@ class Network(nn.Module):
         """
         names = {
             f"backbone.{stage + 1}": [
-                f"backbone.{name}" for name in self.backbone.list_stage_names(stage)
+                f"backbone.{name}" for name in self.backbone.list_tensor_names_of_stage(stage)
             ]
             for stage in range(len(self.backbone.stage_prefixes))
         }
@@ -280,7 +280,7 @@ class Network(nn.Module):
         """
         self._load_exact_parts(parts, self.list_tensor_names_by_part())
 
-    def copy_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def load_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Load only the backbone's parts into the network: a base taken from another model's
         version.
 

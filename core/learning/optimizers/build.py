@@ -56,7 +56,7 @@ class NamedOptimizer:
             if members:
                 groups.append({"params": members, "lr": peak})
                 self._peaks.append(peak)
-        self.torch = _create_optimizer(recipe, groups)
+        self.torch = _create_torch_optimizer(recipe, groups)
         if recipe.name == "sgd" and recipe.momentum > 0:
             # The fused kernel needs a buffer for all parameters or for none, but replay may reach
             # the head of an old task later than the others. A buffer of zeros gives the same bits;
@@ -70,7 +70,7 @@ class NamedOptimizer:
             else partial(eager.take_optimizer_step, self.torch)
         )
 
-    def set_rates_for_step(self, step: int) -> None:
+    def set_learning_rates_for_step(self, step: int) -> None:
         """Set the learning rates for an optimizer step, 0 to steps - 1."""
         factor = compute_learning_rate_factor(self.recipe, step, self.steps)
         for group, peak in zip(self.torch.param_groups, self._peaks, strict=True):
@@ -136,7 +136,7 @@ def compute_learning_rate_factor(recipe: OptimizerRecipe, step: int, steps: int)
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
 
-def _create_optimizer(
+def _create_torch_optimizer(
     recipe: OptimizerRecipe, groups: list[dict[str, object]]
 ) -> torch.optim.Optimizer:
     if recipe.name == "sgd":

@@ -100,7 +100,7 @@ class OlorOptimizer:
         anchors: list[Tensor] = []
         shares: list[float] = []
         for pull in self._pulls:
-            rho = self._clamp_rho(pull.iota * rates[pull.group])
+            rho = self._limit_rollback_share(pull.iota * rates[pull.group])
             # The optimizer did not move a parameter without a gradient, so there is no step to
             # damp.
             if rho > 0 and pull.parameter.grad is not None:
@@ -111,7 +111,7 @@ class OlorOptimizer:
         if targets:
             torch._foreach_lerp_(targets, anchors, shares)
 
-    def _clamp_rho(self, rho: float) -> float:
+    def _limit_rollback_share(self, rho: float) -> float:
         """Limit the rollback share rho to [0, 1]; warn the first time that it lies outside."""
         if 0 <= rho <= 1:
             return rho

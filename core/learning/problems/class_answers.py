@@ -47,7 +47,7 @@ def make_class_predictions(logits: Tensor, targets: Tensor, temperature: float) 
     targets: int64 [N], the true rows.
     """
     leaders, counts = find_running_maximum_columns(logits)
-    integers = choose_integer_type(logits.shape[1])
+    integers = choose_row_number_dtype(logits.shape[1])
     return ClassPredictions(
         *choose_rows_with_highest_logits(logits, temperature),
         targets.to(integers),
@@ -72,7 +72,7 @@ def concatenate_class_predictions(
 ) -> ClassPredictions:
     """Concatenate class predictions of one head with `classes` classes."""
     # An empty part, so that a task without images has tensors of the right types.
-    none = torch.zeros(0, dtype=choose_integer_type(classes))
+    none = torch.zeros(0, dtype=choose_row_number_dtype(classes))
     empty = ClassPredictions(
         torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float16), none, none, none
     )
@@ -135,7 +135,7 @@ def find_running_maximum_columns(scores: Tensor) -> tuple[Tensor, Tensor]:
     return leads.nonzero()[:, 1], leads.sum(1)
 
 
-def choose_integer_type(classes: int) -> torch.dtype:
+def choose_row_number_dtype(classes: int) -> torch.dtype:
     """Choose the smallest integer type that can hold a head's row numbers."""
     # At most 255: the number of leaders, up to the number of rows, must fit as well.
     if classes <= torch.iinfo(torch.uint8).max:

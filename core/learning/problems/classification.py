@@ -16,13 +16,13 @@ from core.learning.problems.class_answers import (
     make_class_predictions,
 )
 from core.learning.problems.problem import DataError, LearningMethodInfo, PrimaryMeasure, Problem
-from core.learning.problems.registration import PROBLEMS, register
+from core.learning.problems.registration import PROBLEMS, register_problem
 
 _LATER = ("targets", "leaders", "leader_counts")
 """Tensors that older files lack."""
 
 
-@register
+@register_problem
 class Classification(Problem[ClassPredictions]):
     """The problem `classification`: an image has one class, and a target is its row of the head."""
 
@@ -35,7 +35,9 @@ class Classification(Problem[ClassPredictions]):
     has_classes = True
     onnx_outputs = ("probabilities",)
 
-    def read_labels(self, labels: Tensor, names: Sequence[str], outputs: Sequence[str]) -> Tensor:
+    def make_targets_from_labels(
+        self, labels: Tensor, names: Sequence[str], outputs: Sequence[str]
+    ) -> Tensor:
         """Convert labels to target rows of a head with the classes `outputs`, matched by name:
         int64 [N].
 

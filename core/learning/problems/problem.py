@@ -90,7 +90,9 @@ class Problem(ABC, Generic[P]):
     # Labels.
 
     @abstractmethod
-    def read_labels(self, labels: Tensor, names: Sequence[str], outputs: Sequence[str]) -> Tensor:
+    def make_targets_from_labels(
+        self, labels: Tensor, names: Sequence[str], outputs: Sequence[str]
+    ) -> Tensor:
         """Convert labels to targets [N, …] for a head with these outputs.
 
         Args:
@@ -110,7 +112,7 @@ class Problem(ABC, Generic[P]):
         """List the head outputs needed to measure a version on labels int64 [N]."""
         return self.list_outputs(names) if labels.numel() else []
 
-    def collate(self, targets: Tensor, rows: Tensor) -> Tensor:
+    def collate_batch_targets(self, targets: Tensor, rows: Tensor) -> Tensor:
         """Collect the targets of a batch, those of the rows int64 [B], on one device."""
         return targets.index_select(0, rows)
 
@@ -171,7 +173,7 @@ class Problem(ABC, Generic[P]):
     def score(self, prediction: P, targets: Tensor) -> Tensor:
         """Score each prediction against its target, [N] on the CPU: bool, or float in [0, 1]."""
 
-    def is_right(self, scores: Tensor) -> Tensor:
+    def mask_right_scores(self, scores: Tensor) -> Tensor:
         """Return bool [N], true for scores that count as right image by image."""
         return scores if scores.dtype == torch.bool else scores >= 0.5
 

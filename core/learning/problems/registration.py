@@ -10,7 +10,7 @@ PROBLEMS: dict[str, Problem[Any]] = {}
 AnyProblem = TypeVar("AnyProblem", bound=type[Problem[Any]])
 
 
-def register(problem: AnyProblem) -> AnyProblem:
+def register_problem(problem: AnyProblem) -> AnyProblem:
     """Register a problem class under its name, as a decorator.
 
     Raises ValueError if the name is taken.

@@ -9,9 +9,9 @@ from core.learning.problems import (  # noqa: F401
     classification,
 )
 from core.learning.problems.problem import DataError, Problem
-from core.learning.problems.registration import PROBLEMS, register
+from core.learning.problems.registration import PROBLEMS, register_problem
 
-__all__ = ["PROBLEMS", "get_problem", "register"]
+__all__ = ["PROBLEMS", "get_problem", "register_problem"]
 
 
 def get_problem(name: str | None) -> Problem[Any]:

@@ -37,19 +37,19 @@ def build_data_findings(
     """
     near = data.get("near_duplicates")
     candidates = [
-        _find_mislabelled_classes(data),
-        _find_label_conflicts(data, train + held_out),
+        _build_mislabelled_classes_finding(data),
+        _build_label_conflict_finding(data, train + held_out),
         # Mislabelled classes explain most suspicious images: one finding is enough.
-        None if data.get("mislabelled") else _find_suspect_images(data),
+        None if data.get("mislabelled") else _build_suspect_images_finding(data),
         _build_class_shift_finding(data),
-        _find_classes_predicted_as_others(data),
-        _find_small_classes(data),
+        _build_classes_predicted_as_others_finding(data),
+        _build_small_classes_finding(data),
     ]
     if near is not None:
         candidates += [
-            _find_held_out_leak(near, held_out),
-            _find_held_out_images_reused_for_training(near, train),
-            _find_repeated_images(near, train + held_out),
+            _build_held_out_leak_finding(near, held_out),
+            _build_reused_held_out_images_finding(near, train),
+            _build_repeated_images_finding(near, train + held_out),
         ]
     findings: list[Finding] = [
         {**one, "holds": one["holds"] and one["kind"] not in settled}
@@ -60,19 +60,19 @@ def build_data_findings(
     return sorted(findings, key=lambda one: not one["holds"])
 
 
-def _find_label_conflicts(data: DataReport, images: int) -> Finding | None:
+def _build_label_conflict_finding(data: DataReport, images: int) -> Finding | None:
     count = data.get("conflicts", 0)
     if not count:
         return None
     text = (
-        f"{_format_images(count)} under two classes, pixel for pixel "
-        f"({_format_share(count, images)} of the batch): one of "
+        f"{_format_images_with_verb(count)} under two classes, pixel for pixel "
+        f"({_format_image_share(count, images)} of the batch): one of "
         "the labels is wrong. Keep the right one of each pair."
     )
     return {"kind": "conflicts", "holds": count > CONFLICTS * images, "text": text}
 
 
-def _find_mislabelled_classes(data: DataReport) -> Finding | None:
+def _build_mislabelled_classes_finding(data: DataReport) -> Finding | None:
     doubted = data.get("mislabelled") or []
     if not doubted:
         return None
@@ -98,7 +98,7 @@ def _find_mislabelled_classes(data: DataReport) -> Finding | None:
     return {"kind": "suspects", "holds": True, "text": text}
 
 
-def _find_small_classes(data: DataReport) -> Finding | None:
+def _build_small_classes_finding(data: DataReport) -> Finding | None:
     few = data.get("few") or []
     if not few:
         return None
@@ -107,19 +107,20 @@ def _find_small_classes(data: DataReport) -> Finding | None:
     return {"kind": "balance", "holds": False, "text": text}
 
 
-def _find_held_out_leak(near: NearDuplicates, held_out: int) -> Finding | None:
+def _build_held_out_leak_finding(near: NearDuplicates, held_out: int) -> Finding | None:
     count = near["held_out"]["count"]
     if not count:
         return None
     text = (
-        f"{_format_images(count)} held out ({_format_share(count, held_out)}) and nearly the same "
+        f"{_format_images_with_verb(count)} held out "
+        f"({_format_image_share(count, held_out)}) and nearly the same "
         f"in the training part{_format_duplicate_example(near['held_out'])}: accuracy on this task is "
         f"flattered. Put images of one scene into one part."
     )
     return {"kind": "near_duplicates", "holds": count > SEEN * held_out, "text": text}
 
 
-def _find_held_out_images_reused_for_training(near: NearDuplicates, train: int) -> Finding | None:
+def _build_reused_held_out_images_finding(near: NearDuplicates, train: int) -> Finding | None:
     tasks = [task for task in near["earlier"] if task["held_out"]]
     count = sum(task["held_out"] for task in tasks)
     if not count:
@@ -131,33 +132,35 @@ def _find_held_out_images_reused_for_training(near: NearDuplicates, train: int) 
         else f"tasks {named}{' and others' if len(tasks) > 5 else ''}"
     )
     text = (
-        f"{_format_images(count)} learned from now ({_format_share(count, train)} of the training "
-        f"part) and nearly the same as images that {which} held out: accuracy there is flattered "
+        f"{_format_images_with_verb(count)} learned from now "
+        f"({_format_image_share(count, train)} of the training part) "
+        f"and nearly the same as images that {which} held out: accuracy there is flattered "
         "from now on. Leave them out of the batch."
     )
     return {"kind": "near_duplicates", "holds": count > SEEN * train, "text": text}
 
 
-def _find_repeated_images(near: NearDuplicates, images: int) -> Finding | None:
+def _build_repeated_images_finding(near: NearDuplicates, images: int) -> Finding | None:
     count = near["within"]["count"]
     if not count:
         return None
     repeats = "repeats another one" if count == 1 else "repeat others"
     text = (
-        f"{format_count(count, 'image')} ({_format_share(count, images)}) nearly "
+        f"{format_count(count, 'image')} ({_format_image_share(count, images)}) nearly "
         f"{repeats} of the batch{_format_duplicate_example(near['within'])}: they teach little more."
     )
     return {"kind": "near_duplicates", "holds": False, "text": text}
 
 
-def _find_suspect_images(data: DataReport) -> Finding | None:
+def _build_suspect_images_finding(data: DataReport) -> Finding | None:
     count, examined = data.get("suspects_count", 0), data.get("examined", 0)
     if not count:
         return None
     first = data["suspects"][0]
     which = first["path"] or f"training image {first['index']}"
     text = (
-        f"{count:,} of {examined:,} training images ({_format_share(count, examined)}) may have a "
+        f"{count:,} of {examined:,} training images "
+        f"({_format_image_share(count, examined)}) may have a "
         f"wrong label; first {which}: "
         f"{first['label']}, which looks like {first['suggested']}. Look at them: "
         "report.data.suspects of the task, and pictures on its page."
@@ -187,7 +190,7 @@ def _build_class_shift_finding(data: DataReport) -> Finding | None:
     return {"kind": "shift", "holds": True, "text": text}
 
 
-def _find_classes_predicted_as_others(data: DataReport) -> Finding | None:
+def _build_classes_predicted_as_others_finding(data: DataReport) -> Finding | None:
     # Fewer than three images are no pattern, however small the class.
     confident = [
         one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])
@@ -213,11 +216,11 @@ def _format_duplicate_example(near: Near) -> str:
     return f" ({first['path']} like {first['like']})" if first["path"] and first["like"] else ""
 
 
-def _format_images(count: int) -> str:
+def _format_images_with_verb(count: int) -> str:
     return "1 image is" if count == 1 else f"{count:,} images are"
 
 
-def _format_share(count: int, of: int) -> str:
+def _format_image_share(count: int, of: int) -> str:
     share = count / max(1, of)
     # Rounding to 0.0% would say that there are none.
     return "under 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"

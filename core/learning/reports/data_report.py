@@ -30,11 +30,11 @@ from core.learning.reports.duplicates import group_near_duplicates, read_or_comp
 from core.learning.reports.mislabelled import find_mislabelled_classes
 from core.learning.reports.shift import (
     MOST,
-    LabelledSample,
+    LabelledImageSample,
     measure_channel_statistics,
     measure_data_shift,
 )
-from core.learning.reports.suspects import find_suspect_labels
+from core.learning.reports.suspects import find_images_with_suspect_labels
 from core.learning.reports.would_say import (
     ParentPredictor,
     find_frequent_predictions_of_new_classes,
@@ -90,9 +90,9 @@ class TaskImageInspector:
         # A network that has diverged has features that nothing can be compared by.
         if bool(torch.isfinite(seen_features).all()):
             report |= self._add_suspect_images_to_report(data, rows, seen_features, generator)
-            earlier = self._collect_earlier_images()
+            earlier = self._sample_earlier_held_out_images()
             if earlier is not None:
-                new = LabelledSample(
+                new = LabelledImageSample(
                     seen_features,
                     measure_channel_statistics(data.images[rows]),
                     [data.names[i] for i in data.labels[rows].tolist()],
@@ -134,7 +134,7 @@ class TaskImageInspector:
     ) -> DataReport:
         looks = read_or_compute_hashes(self.spec.task.traces, "train", data)
         alike = group_near_duplicates([(len(rows), None if looks is None else looks[rows.numpy()])])
-        suspicious = find_suspect_labels(seen, data.labels[rows], generator, alike)
+        suspicious = find_images_with_suspect_labels(seen, data.labels[rows], generator, alike)
         paths = _read_training_paths(self.spec)
         entries: list[Suspect] = []
         for row, suggested, score in zip(*(part.tolist() for part in suspicious[:3]), strict=True):
@@ -201,7 +201,7 @@ class TaskImageInspector:
             with_held_out = [task for task in with_held_out if mine & set(task.classes)]
         return with_held_out, mine
 
-    def _collect_earlier_images(self) -> LabelledSample | None:
+    def _sample_earlier_held_out_images(self) -> LabelledImageSample | None:
         """Collect held-out images of earlier tasks as a sample, to compare the batch with.
 
         Each task contributes an equal share of the images there is room for. None if there are
@@ -223,7 +223,7 @@ class TaskImageInspector:
         # A network that has diverged gives infinite features, between which no distance is defined.
         all_of_them = torch.cat(parts)
         return (
-            LabelledSample(all_of_them, torch.cat(lit), labels)
+            LabelledImageSample(all_of_them, torch.cat(lit), labels)
             if bool(torch.isfinite(all_of_them).all())
             else None
         )

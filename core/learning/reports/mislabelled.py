@@ -17,7 +17,7 @@ from torch import Tensor
 
 from core.contract.reports.data_report import Mislabelled
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import choose_batch_size
+from core.learning.evaluation.evaluate import choose_evaluation_batch_size
 from core.learning.evaluation.probe import choose_evenly_spaced_rows
 from core.learning.problems.class_answers import choose_rows_with_highest_logits
 from core.learning.reports.would_say import ParentPredictor
@@ -67,11 +67,11 @@ def find_mislabelled_classes(
         rows: int64 [n], images of `data` to examine.
         earlier: called only if classes are doubted.
     """
-    row_of_label = _map_labels_to_rows(parent, data)
+    row_of_label = _map_labels_to_head_rows(parent, data)
     # Of classes that it does not know, the version can only be wrong.
     rows = rows[row_of_label[data.labels[rows]] >= 0]
     doubted = _find_often_confused_labels(
-        parent, data, _select_rows_per_class(data, rows), row_of_label
+        parent, data, _select_spaced_rows_per_class(data, rows), row_of_label
     )
     confirmed: list[tuple[Mislabelled, Tensor, Tensor]] = []
     right = (
@@ -86,7 +86,7 @@ def find_mislabelled_classes(
             continue
         mine = rows[data.labels[rows] == label]
         # Now all images of the class: the first look was at a sample.
-        predicted, scores = _score_predictions(parent, data, mine, row_of_label)
+        predicted, scores = _predict_rows_and_label_odds(parent, data, mine, row_of_label)
         is_other = predicted == suggested
         count = int(is_other.sum())
         if count < max(FEWEST, TAKEN * len(mine)):
@@ -111,7 +111,7 @@ def find_mislabelled_classes(
     )
 
 
-def _map_labels_to_rows(parent: ParentPredictor, data: Dataset) -> Tensor:
+def _map_labels_to_head_rows(parent: ParentPredictor, data: Dataset) -> Tensor:
     """Map each label of a dataset to the version's head row, int64 [labels]; -1 for an unknown
     class.
     """
@@ -119,7 +119,7 @@ def _map_labels_to_rows(parent: ParentPredictor, data: Dataset) -> Tensor:
     return torch.tensor([places.get(name, -1) for name in data.names], dtype=torch.int64)
 
 
-def _select_rows_per_class(data: Dataset, rows: Tensor) -> Tensor:
+def _select_spaced_rows_per_class(data: Dataset, rows: Tensor) -> Tensor:
     """Select evenly spaced rows of each class that has at least `FEWEST` images."""
     labels = data.labels[rows]
     present = torch.bincount(labels, minlength=1).ge(FEWEST).nonzero().squeeze(1).tolist()
@@ -137,7 +137,7 @@ def _find_often_confused_labels(
 
     The dictionary is empty if predictions are scattered.
     """
-    predicted, _ = _score_predictions(parent, data, rows, row_of_label)
+    predicted, _ = _predict_rows_and_label_odds(parent, data, rows, row_of_label)
     labels = data.labels[rows].unique().tolist()  # type: ignore[no-untyped-call]
     if len(labels) > 1 and len(predicted.unique()) == 1:  # type: ignore[no-untyped-call]
         return {}  # as for images of another camera; swapped labels leave different predictions
@@ -170,10 +170,10 @@ def _count_correct_by_class(
     """
     counts: dict[str, tuple[int, int]] = {}
     for data, rows in earlier():
-        row_of_label = _map_labels_to_rows(parent, data)
+        row_of_label = _map_labels_to_head_rows(parent, data)
         is_selected = torch.tensor([name in names for name in data.names], dtype=torch.bool)
         selected = rows[is_selected[data.labels[rows]]]
-        predicted, _ = _score_predictions(parent, data, selected, row_of_label)
+        predicted, _ = _predict_rows_and_label_odds(parent, data, selected, row_of_label)
         is_right = predicted == row_of_label[data.labels[selected]]
         for label in data.labels[selected].unique().tolist():  # type: ignore[no-untyped-call]
             mine = is_right[data.labels[selected] == label]
@@ -182,7 +182,7 @@ def _count_correct_by_class(
     return counts
 
 
-def _score_predictions(
+def _predict_rows_and_label_odds(
     parent: ParentPredictor, data: Dataset, rows: Tensor, row_of_label: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Predict images: return head rows int64 [n], and their probability over that of the own
@@ -190,8 +190,8 @@ def _score_predictions(
     """
     predicted = [torch.zeros(0, dtype=torch.int64)]
     scores = [torch.zeros(0, dtype=torch.float64)]
-    with parent.use_predict_mode():
-        for indices in rows.split(choose_batch_size(data.images)):  # type: ignore[no-untyped-call]
+    with parent.use_prediction_mode():
+        for indices in rows.split(choose_evaluation_batch_size(data.images)):  # type: ignore[no-untyped-call]
             if not len(indices):
                 continue
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)

@@ -32,7 +32,7 @@ MAX_CLASSES = 200
 INSIDE = 0.95
 
 
-class LabelledSample(NamedTuple):
+class LabelledImageSample(NamedTuple):
     """A sample of images for shift tests: features float [n, D], channel statistics `light`, float
     [n, 2 C], and class names.
     """
@@ -62,8 +62,8 @@ class ShiftTestResult(NamedTuple):
     p: float
 
 
-def compare_image_samples(
-    one: LabelledSample, other: LabelledSample, generator: torch.Generator
+def run_shift_tests_on_samples(
+    one: LabelledImageSample, other: LabelledImageSample, generator: torch.Generator
 ) -> ShiftTestResult:
     """Test two samples of images for a shift of features, and of brightness and contrast."""
     by_features = measure_mmd_discrepancy(one.features, other.features, generator)
@@ -74,7 +74,11 @@ def compare_image_samples(
 
 
 def measure_data_shift(
-    new: LabelledSample, earlier: LabelledSample, *, by_class: bool, generator: torch.Generator
+    new: LabelledImageSample,
+    earlier: LabelledImageSample,
+    *,
+    by_class: bool,
+    generator: torch.Generator,
 ) -> Shift | None:
     """Measure the data shift of a batch from earlier images; None if too few can be compared.
 
@@ -89,7 +93,7 @@ def measure_data_shift(
     of: Literal["known classes", "all images"] = "known classes" if shared else "all images"
     # Other shares of the same classes are no shift, so each class counts equally on both sides.
     if shared:
-        new_rows, other_rows = _balance_rows_by_class(mine, theirs, shared, generator)
+        new_rows, other_rows = _draw_balanced_rows_by_class(mine, theirs, shared, generator)
     else:
         new_rows, other_rows = (
             _draw_random_rows(torch.arange(len(side.labels)), MOST, generator)
@@ -97,7 +101,7 @@ def measure_data_shift(
         )
     if min(len(new_rows), len(other_rows)) < FEWEST:
         return None
-    result = compare_image_samples(
+    result = run_shift_tests_on_samples(
         _select_labelled_rows(new, new_rows), _select_labelled_rows(earlier, other_rows), generator
     )
     return {
@@ -112,7 +116,7 @@ def measure_data_shift(
 
 
 def compute_outlier_shares_by_class(
-    new: LabelledSample, earlier: LabelledSample, known: Sequence[str]
+    new: LabelledImageSample, earlier: LabelledImageSample, known: Sequence[str]
 ) -> list[ClassShift]:
     """Compute by class the share of new images that lie outside the earlier images of their class.
 
@@ -168,7 +172,7 @@ def _fit_mahalanobis_distances(
     sigma = discriminant.compute_shared_covariance(sums)
     # A share above 0 keeps the covariance invertible for features that do not vary.
     share = max(discriminant.compute_oas_shrinkage(sigma, sums.example_count), 1e-6)
-    factor = discriminant.factor_covariance(
+    factor = discriminant.compute_covariance_cholesky_factor(
         discriminant.shrink_covariance(sigma, share), float(sums.gram.diagonal().mean())
     )
     return _MahalanobisDistances(discriminant.compute_class_means(sums), factor)
@@ -182,7 +186,7 @@ def _group_rows_by_class(labels: Sequence[str]) -> dict[str, Tensor]:
     return {label: torch.tensor(numbers) for label, numbers in rows.items()}
 
 
-def _balance_rows_by_class(
+def _draw_balanced_rows_by_class(
     mine: dict[str, Tensor],
     theirs: dict[str, Tensor],
     known: Sequence[str],
@@ -201,9 +205,9 @@ def _balance_rows_by_class(
     return new_rows, other_rows
 
 
-def _select_labelled_rows(of: LabelledSample, rows: Tensor) -> LabelledSample:
+def _select_labelled_rows(of: LabelledImageSample, rows: Tensor) -> LabelledImageSample:
     """Select rows of a sample of labelled images."""
-    return LabelledSample(
+    return LabelledImageSample(
         of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()]
     )
 

@@ -19,12 +19,12 @@ from torch import Tensor
 from core.learning.analytic import discriminant
 from core.learning.evaluation.baselines import (
     FOLDS,
-    assign_group_folds,
-    compute_class_sums,
+    assign_cross_validation_folds,
     find_first_image_of_each_group,
-    subtract_part_sums,
+    subtract_fold_sums,
+    sum_features_by_class,
 )
-from core.learning.evaluation.calibration.temperature import fit_temperature
+from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
 
 FEWEST_OF_A_CLASS = 5
 """Fewest images of a class, near duplicates as one, for it to be judged: each fold needs one."""
@@ -53,7 +53,7 @@ class SuspectImages(NamedTuple):
     examined: int
 
 
-def find_suspect_labels(
+def find_images_with_suspect_labels(
     features: Tensor, labels: Tensor, generator: torch.Generator, groups: Tensor | None = None
 ) -> SuspectImages:
     """Find the images of a batch whose labels look wrong.
@@ -95,23 +95,23 @@ def estimate_label_probabilities(
 ) -> Tensor:
     """Estimate out-of-sample probabilities float64 [n, C] of labels 0 to C − 1; none is 0.
 
-    Each label needs two images or more. `groups` is as in `find_suspect_labels`.
+    Each label needs two images or more. `groups` is as in `find_images_with_suspect_labels`.
     """
     h, classes = features.double(), int(labels.max()) + 1
-    fold = assign_group_folds(labels, groups)
-    whole = compute_class_sums(h, labels, classes, wide=False)
+    fold = assign_cross_validation_folds(labels, groups)
+    whole = sum_features_by_class(h, labels, classes, wide=False)
     scores = torch.zeros(len(labels), classes, dtype=torch.float64)
     for one in range(FOLDS):
         out = fold == one
-        made_of = subtract_part_sums(
-            whole, compute_class_sums(h[out], labels[out], classes, wide=False)
+        made_of = subtract_fold_sums(
+            whole, sum_features_by_class(h[out], labels[out], classes, wide=False)
         )
-        scores[out] = discriminant.solve_discriminant(made_of)(h[out])
+        scores[out] = discriminant.solve_linear_discriminant_analysis(made_of)(h[out])
     tempered_rows = (
         torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)
     )
     return (
-        (scores / fit_temperature(scores[tempered_rows], labels[tempered_rows]))
+        (scores / fit_softmax_temperature(scores[tempered_rows], labels[tempered_rows]))
         .softmax(1)
         # A probability of 0 would make its logarithm infinite.
         .clamp(min=1e-12)

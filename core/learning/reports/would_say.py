@@ -14,7 +14,7 @@ import torch
 
 from core.contract.reports.data_report import WouldSay
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import Predict, choose_batch_size
+from core.learning.evaluation.evaluate import Predict, choose_evaluation_batch_size
 from core.learning.evaluation.probe import choose_evenly_spaced_rows
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
@@ -39,7 +39,7 @@ class ParentPredictor:
     sure_from: float | None
 
     @contextmanager
-    def use_predict_mode(self) -> Iterator[None]:
+    def use_prediction_mode(self) -> Iterator[None]:
         """Context manager that predicts in evaluation mode, full precision and without
         gradients.
         """
@@ -66,7 +66,7 @@ def find_frequent_predictions_of_new_classes(
         return []
     # A share needs no more images, and each costs a pass.
     rows = rows[choose_evenly_spaced_rows(len(rows), MOST_IMAGES)]
-    predicted, probabilities = _predict_selected_images(parent, data, rows)
+    predicted, probabilities = _predict_head_rows_of_images(parent, data, rows)
     # The model's own threshold: what production would have called sure.
     threshold = SURELY if parent.sure_from is None else parent.sure_from
     results: list[WouldSay] = []
@@ -88,13 +88,13 @@ def find_frequent_predictions_of_new_classes(
     return sorted(results, key=lambda one: -one["surely"] / one["of"])[:SHOWN]
 
 
-def _predict_selected_images(
+def _predict_head_rows_of_images(
     parent: ParentPredictor, data: Dataset, rows: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Predict selected images: return rows int64 [n] and probabilities float16 [n]."""
     parts: list[tuple[torch.Tensor, torch.Tensor]] = []
-    with parent.use_predict_mode():
-        for indices in rows.split(choose_batch_size(data.images)):  # type: ignore[no-untyped-call]
+    with parent.use_prediction_mode():
+        for indices in rows.split(choose_evaluation_batch_size(data.images)):  # type: ignore[no-untyped-call]
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
             parts.append(choose_rows_with_highest_logits(logits, parent.temperature))
     picked, probabilities = zip(*parts, strict=True)

@@ -27,7 +27,7 @@ PULSE_PERIOD_S = 5.0
 """Seconds between two signs; PERENNIAL_STALL_S is a hundred times as long."""
 
 
-def run_and_report_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
+def run_job_and_write_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
     """Run a job process's `work`, write its events to `out_fd`, and return the exit status.
 
     Every failure becomes an `error` event, see `failures.classify_job_error`. `before` receives

@@ -141,7 +141,7 @@ class TaskTrainingContext:
             outputs, y, self.class_rows if self.is_loss_over_task_classes_only else None
         )
 
-    def compute_displacement(self, names: Iterable[str]) -> dict[str, Tensor]:
+    def compute_weight_displacement(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Compute the change θ - θ_start of trained parameters since the task began, by name.
 
         Rows and parameters that were added since the task began have θ_start = 0.
@@ -164,12 +164,12 @@ class TaskTrainingContext:
         return use_training_precision(self.device, self.recipe.precision)
 
     @property
-    def are_rows_independent(self) -> bool:
+    def are_image_outputs_independent(self) -> bool:
         """True if an image's outputs do not depend on the other images of its batch."""
         return not self._list_batch_statistics_norms()
 
     @contextmanager
-    def use_batch_statistics_unchanged(self) -> Iterator[None]:
+    def keep_running_statistics_unchanged(self) -> Iterator[None]:
         """Context manager for extra forward passes that leave BatchNorm's running statistics
         unchanged.
         """

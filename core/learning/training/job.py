@@ -41,15 +41,15 @@ from core.learning.data import image_packs
 from core.learning.data.augment import Augmentation, derive_seed
 from core.learning.data.dataset import DataError, Dataset
 from core.learning.data.held_out_features import HeldOutFeatures
-from core.learning.data.known_features import FeatureCachingInputs
-from core.learning.distributed.ranks import ALONE, ProcessRanks
+from core.learning.data.known_features import KnownFeatureInputs
+from core.learning.distributed.ranks import ALONE, SingleProcessRanks
 from core.learning.evaluation import stored_predictions
 from core.learning.evaluation.ancestors import (
     StartingVersions,
     load_method_state_of_parent,
-    require_trainable_network,
+    require_method_fits_network,
 )
-from core.learning.evaluation.comparison import compute_update_norm
+from core.learning.evaluation.comparison import compute_weight_update_norm
 from core.learning.evaluation.evaluator import Evaluator, forecast_loss_rise_of_earlier_tasks
 from core.learning.methods import registry
 from core.learning.methods.method import Method
@@ -61,7 +61,7 @@ from core.learning.recipe import Recipe, StartingPoint
 from core.learning.reports.data_report import TaskImageInspector, log_data_findings
 from core.learning.state import TYPES, MethodState, load_tensors
 from core.learning.training import log_lines, output
-from core.learning.training.child import AliveEventEmitter, Emit, run_and_report_events
+from core.learning.training.child import AliveEventEmitter, Emit, run_job_and_write_events
 from core.learning.training.context import TaskTrainingContext
 from core.learning.training.control import (
     ControlRequestSource,
@@ -84,7 +84,7 @@ def learn_task(
     emit: Emit,
     control: ControlRequestSource | None = None,
     hook: EvaluationHook | None = None,
-    ranks: ProcessRanks = ALONE,
+    ranks: SingleProcessRanks = ALONE,
 ) -> None:
     """Learn the task of a job spec, emitting events. Ends with a `done` or `stopped` event, or
     raises.
@@ -126,8 +126,8 @@ class LearningJob:
         emit: Emit,
         control: ControlRequestSource,
         hook: EvaluationHook | None = None,
-        ranks: ProcessRanks = ALONE,
-        inputs: FeatureCachingInputs | None = None,
+        ranks: SingleProcessRanks = ALONE,
+        inputs: KnownFeatureInputs | None = None,
     ) -> None:
         # Sums over another number of threads have other bits, so it is part of the spec.
         torch.set_num_threads(spec.threads)
@@ -143,7 +143,7 @@ class LearningJob:
         # A model keeps the statistics of its first version: its weights expect inputs scaled by
         # them.
         normalise = spec.normalise or spec.parent.manifest.normalise
-        self._inputs = inputs or FeatureCachingInputs(normalise, spec.image.channels, self._device)
+        self._inputs = inputs or KnownFeatureInputs(normalise, spec.image.channels, self._device)
         self._ancestors = StartingVersions(spec, self._device)
         self._features = HeldOutFeatures()
         self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit, self._features)
@@ -152,7 +152,7 @@ class LearningJob:
         self._start: dict[str, Tensor] = {}
         # Opened now, since a cache may delete the files before the task ends.
         parts = spec.parent.parts
-        self._packs = {kind: image_packs.collect_image_packs(kind, parts) for kind in TYPES}
+        self._packs = {kind: image_packs.load_replay_image_packs(kind, parts) for kind in TYPES}
         self._number = spec.task.number
         self._classes = list(spec.task.classes)
         self._first = spec.parent.version == 0
@@ -165,14 +165,14 @@ class LearningJob:
             raise DataError("the task has no training images")
         run = self._try_resume_run(data) or self._begin_new_run(data)
         self._emit_phase("train")
-        for text in self.numerics.iterate_warnings():
+        for text in self.numerics.iterate_numerics_warnings():
             self._report_warning(text)
-        self._report_log(log_lines.describe_training_plan(run.ctx, run.loop))
-        for text in self.numerics.iterate_log_remarks():
+        self._report_log(log_lines.format_training_plan_line(run.ctx, run.loop))
+        for text in self.numerics.iterate_numerics_log_lines():
             self._report_log(text)
         if self._recipe.shards > 1:
             self._report_log(
-                log_lines.describe_batch_sharding(self._recipe.shards, self._ranks.count)
+                log_lines.format_batch_slices_line(self._recipe.shards, self._ranks.count)
             )
         try:
             run.loop.run_training_stages()
@@ -184,18 +184,18 @@ class LearningJob:
         # Before `end_task`, which may change weights and drop the parameters that only training
         # needs.
         moved = UpdateNorm.from_json(
-            compute_update_norm(run.network, self._start, set(run.ctx.trainable))
+            compute_weight_update_norm(run.network, self._start, set(run.ctx.trainable))
         )
         # Also before `end_task`, which merges this task into the state that the forecast reads.
         predicted, by_task = forecast_loss_rise_of_earlier_tasks(run.method, run.ctx)
         self._emit_phase("consolidate")
-        self._report_log(log_lines.describe_work_at_task_end(run.loop))
+        self._report_log(log_lines.format_task_end_line(run.loop))
         run.loop.end_task()
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(run.network, run.method, run.ctx)
         self._report_log(
-            log_lines.describe_accuracy_by_task(self._evaluator.rows, self._number, data.problem)
+            log_lines.format_task_accuracy_line(self._evaluator.rows, self._number, data.problem)
         )
         fields = {
             **figures.list_fields_that_are_set(),
@@ -212,7 +212,7 @@ class LearningJob:
         if self._hook is not None:
             self._hook(run.network, run.method, self._inputs)
         if self.numerics.operations:
-            self._report_log(log_lines.describe_nondeterminism(self.numerics.operations))
+            self._report_log(log_lines.format_nondeterminism_line(self.numerics.operations))
         self._emit(DoneEvent(path=self._write_job_result(run, VersionFigures(**fields))))
 
     def _begin_new_run(self, data: Dataset) -> _TrainingRun:
@@ -220,11 +220,11 @@ class LearningJob:
         # For whatever draws from the global generator, such as dropout.
         torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
         network, method = self._ancestors.load_version_network("parent"), self._build_method()
-        require_trainable_network(network, method, self._spec)
+        require_method_fits_network(network, method, self._spec)
         self._emit_phase("measure")
         self._compute_frozen_features(network, method, data)
         if self._spec.task.held_out and self._spec.with_ancestors:
-            self._report_log(log_lines.describe_measurement_of_parent(self._spec.parent.version))
+            self._report_log(log_lines.format_parent_measurement_line(self._spec.parent.version))
         if self._ranks.is_writing_rank:
             # On rank 0 alone: the other ranks store nothing, and wait in the first step.
             if self._spec.with_ancestors:
@@ -292,14 +292,14 @@ class LearningJob:
         if self._spec.snapshot is None:
             return None
         try:
-            tensors, document = output.read_snapshot(self._spec.snapshot)
-            predictions = stored_predictions.pop_stored_predictions(tensors, data.problem)
+            tensors, document = output.read_training_snapshot(self._spec.snapshot)
+            predictions = stored_predictions.pop_predictions_from_snapshot(tensors, data.problem)
             require_snapshot_of_same_run(
                 document, self._number, self._recipe, type(self._build_method().hyper)
             )
             torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.load_version_network("parent"), self._build_method()
-            require_trainable_network(network, method, self._spec)
+            require_method_fits_network(network, method, self._spec)
             self._compute_frozen_features(network, method, data)
             run = self._build_training_run(network, method, data)
             if method.frozen_until_end_task:
@@ -310,7 +310,7 @@ class LearningJob:
                 raise
             # The run that begins instead gives its own warnings.
             self._warnings.clear()
-            self._report_log(log_lines.explain_unfit_snapshot(error), "warning")
+            self._report_log(log_lines.format_unfit_snapshot_line(error), "warning")
             return None
         self._erase_deleted_tasks(method)  # tasks whose data was deleted after the snapshot
         self._evaluator.rows, self._evaluator.answers = list(document.results), predictions
@@ -356,7 +356,7 @@ class LearningJob:
             self._emit,
             save=lambda snapshot: self._write_snapshot(snapshot, loop.epoch),
             save_best=lambda best: self._write_best_state(network, method, best),
-            test=lambda: self._evaluator.measure_accuracy(network, method),
+            test=lambda: self._evaluator.measure_network_during_training(network, method),
         )
         loop = TrainingLoop(ctx, method, data, self._control, callbacks, self._ranks)
         if self._recipe.optimizer.carry_state:
@@ -366,7 +366,7 @@ class LearningJob:
     def _build_method(self) -> Method:
         method_type = registry.get_method(self._recipe.method["name"])
         return method_type(
-            method_type.Hyper.model_validate(self._recipe.get_hyper()), MethodState()
+            method_type.Hyper.model_validate(self._recipe.get_hyper_parameters()), MethodState()
         )
 
     def _build_context(self, network: Network) -> TaskTrainingContext:
@@ -431,7 +431,8 @@ class LearningJob:
             **snapshot.tensors,
             **stored_predictions.convert_predictions_to_tensors(self._evaluator.answers),
         }
-        path, position = output.write_snapshot(self._spec.out, tensors, document), document.position
+        position = document.position
+        path = output.write_training_snapshot(self._spec.out, tensors, document)
         cost_s = round(time.monotonic() - begun_at, 3)
         self._emit(
             SnapshotEvent(
@@ -442,7 +443,7 @@ class LearningJob:
     def _write_job_result(self, run: _TrainingRun, figures: VersionFigures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
         parts = output.copy_network_parts(network)
-        parts += image_packs.list_state_parts(state, self._number, self._packs)
+        parts += image_packs.list_method_state_parts(state, self._number, self._packs)
         # Stored on request alone: it is as large as the weights, with Adam twice.
         if self._recipe.optimizer.carry_state and (carried := loop.collect_optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
@@ -486,7 +487,7 @@ class LearningJob:
         self, network: Network, method: Method, steps: int
     ) -> LearnedNetworkRecord:
         environment = output.describe_environment(self._device, self.numerics, self._devices)
-        hyper, normalise = self._recipe.get_hyper(), self._inputs.normalise
+        hyper, normalise = self._recipe.get_hyper_parameters(), self._inputs.normalise
         made = output.describe_network_for_result(
             network, method, hyper, normalise, environment, steps
         )
@@ -516,7 +517,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_job(emit: Emit) -> None:
         learn_task(output.read_job_spec(spec_path), emit, PipeControlRequests(control_fd))
 
-    return run_and_report_events(out_fd, before, run_job)
+    return run_job_and_write_events(out_fd, before, run_job)
 
 
 if __name__ == "__main__":

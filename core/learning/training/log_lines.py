@@ -35,7 +35,7 @@ def format_device_change_warning(before: str, now: str) -> str:
     )
 
 
-def describe_measurement_of_parent(version: int) -> str:
+def format_parent_measurement_line(version: int) -> str:
     """Format the log line about measuring the parent version before training."""
     return (
         f"Measuring version {version}, which the task starts from, on the held-out images of "
@@ -43,7 +43,7 @@ def describe_measurement_of_parent(version: int) -> str:
     )
 
 
-def describe_batch_sharding(shards: int, ranks: int) -> str:
+def format_batch_slices_line(shards: int, ranks: int) -> str:
     """Format the log line about the slices of a batch, and the processes that compute them."""
     by = (
         "one after the other"
@@ -56,7 +56,7 @@ def describe_batch_sharding(shards: int, ranks: int) -> str:
     )
 
 
-def describe_training_plan(ctx: TaskTrainingContext, loop: TrainingLoop) -> str:
+def format_training_plan_line(ctx: TaskTrainingContext, loop: TrainingLoop) -> str:
     """Format the log line about what is trained, how and for how long, or where the run resumes."""
     recipe, schedule, done = ctx.recipe, loop.schedule, loop.position.step
     if done:
@@ -79,7 +79,7 @@ def describe_training_plan(ctx: TaskTrainingContext, loop: TrainingLoop) -> str:
     )
 
 
-def explain_unfit_snapshot(error: Exception) -> str:
+def format_unfit_snapshot_line(error: Exception) -> str:
     """Format the log line with the reason why a snapshot cannot be used."""
     # torch's messages list all tensors that do not fit, one a line.
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -89,7 +89,7 @@ def explain_unfit_snapshot(error: Exception) -> str:
     )
 
 
-def describe_work_at_task_end(loop: TrainingLoop) -> str:
+def format_task_end_line(loop: TrainingLoop) -> str:
     """Format the log line about the method's work between training and measuring."""
     trained = "Trained. " if loop.schedule.total_steps else ""
     return f"{trained}The method takes from this task what it needs to keep it."
@@ -98,7 +98,7 @@ def describe_work_at_task_end(loop: TrainingLoop) -> str:
 EVALUATING = "Measuring the new version on the held-out images of every task that it can answer."
 
 
-def describe_accuracy_by_task(
+def format_task_accuracy_line(
     rows: Sequence[MeasuredMatrixCell], task: int, problem: Problem[Any] = CLASSIFICATION
 ) -> str:
     """Format the log line with the new version's primary measure on each task."""
@@ -109,21 +109,23 @@ def describe_accuracy_by_task(
             f"No task has a held-out image that the new version can answer: its {noun} is not "
             "known."
         )
-    by_task = [f"task {number} {_format_share(row)}" for number, row in sorted(new.items())]
+    by_task = [
+        f"task {number} {_format_matrix_cell_measure(row)}" for number, row in sorted(new.items())
+    ]
     # A line of a hundred accuracies is not read: beyond a dozen, mean and worst say more.
     if len(by_task) <= MAX_TASKS:
         return f"{noun.capitalize()} of the new version: {', '.join(by_task)}."
     shares = {number: row.primary_measure or 0.0 for number, row in new.items()}
     worst = min(shares, key=lambda number: shares[number])
-    own_task = f"task {task} {_format_share(new[task])}, " if task in new else ""
+    own_task = f"task {task} {_format_matrix_cell_measure(new[task])}, " if task in new else ""
     mean = sum(shares.values()) / len(shares)
     return (
         f"{noun.capitalize()} of the new version: {own_task}{mean:.1%} on average of "
-        f"{len(by_task)} tasks, least of task {worst}: {_format_share(new[worst])}."
+        f"{len(by_task)} tasks, least of task {worst}: {_format_matrix_cell_measure(new[worst])}."
     )
 
 
-def describe_nondeterminism(operations: Sequence[str]) -> str:
+def format_nondeterminism_line(operations: Sequence[str]) -> str:
     """Format the log line about operations without a deterministic kernel on this device."""
     return (
         f"No deterministic kernel on this device for {', '.join(operations)}: the same job may end "
@@ -131,7 +133,7 @@ def describe_nondeterminism(operations: Sequence[str]) -> str:
     )
 
 
-def describe_calibration(temperature: Temperature, calibration: Calibration | None) -> str:
+def format_calibration_line(temperature: Temperature, calibration: Calibration | None) -> str:
     """Format the log line with the softmax temperature, its source, and the calibration error."""
     source = {
         "held-out": f"from {temperature.images:,} held-out images" if temperature.images else "",
@@ -150,7 +152,7 @@ def describe_calibration(temperature: Temperature, calibration: Calibration | No
     )
 
 
-def _format_share(row: MeasuredMatrixCell) -> str:
+def _format_matrix_cell_measure(row: MeasuredMatrixCell) -> str:
     if row.measure is not None:
         return f"{row.measure:.3f}"
     return f"{row.correct / row.total:.1%} ({row.correct} of {row.total})"

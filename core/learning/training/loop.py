@@ -20,11 +20,11 @@ from core.contract.jobs.snapshot import RunningLossState, TrainingLoopState
 from core.contract.jobs.snapshot import TrainingPosition as StoredPosition
 from core.learning.data import features
 from core.learning.data.augment import draw_epoch_random_numbers
-from core.learning.data.dataset import BatchSource, Dataset
-from core.learning.data.feed import BatchFeed
+from core.learning.data.dataset import Dataset, TrainingBatchSource
+from core.learning.data.feed import TrainingBatchFeed
 from core.learning.data.sampler import compute_share_of_new_images_in_batch
-from core.learning.distributed.ranks import ALONE, ProcessRanks, SharedControlRequests
-from core.learning.distributed.step import ShardedStep, require_shardable_network
+from core.learning.distributed.ranks import ALONE, SharedControlRequests, SingleProcessRanks
+from core.learning.distributed.step import ShardedTrainingStep, require_shardable_network
 from core.learning.evaluation.anytime import Accuracy
 from core.learning.evaluation.evaluate import EvaluationImages
 from core.learning.methods.method import Method
@@ -36,7 +36,7 @@ from core.learning.state import group_tensors_by_type
 from core.learning.training import rebalance
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 from core.learning.training.control import ControlRequestSource
-from core.learning.training.merge import merge_weights
+from core.learning.training.merge import merge_trained_with_starting_weights
 from core.learning.training.schedule import StageSchedule
 from core.learning.training.snapshot import RunPosition, RunSnapshot
 from core.learning.training.validation import BestValidatedState, RunValidation
@@ -93,7 +93,7 @@ class TrainingLoop:
         data: Dataset,
         control: ControlRequestSource,
         callbacks: TrainingCallbacks,
-        ranks: ProcessRanks = ALONE,
+        ranks: SingleProcessRanks = ALONE,
     ) -> None:
         require_shardable_network(ctx)
         self.ctx = ctx
@@ -103,13 +103,13 @@ class TrainingLoop:
         shared = SharedControlRequests(control) if ranks.count > 1 else None
         self._control: ControlRequestSource = control if shared is None else shared
         self._sharded = (
-            ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
+            ShardedTrainingStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         )
         self._callbacks = callbacks
         classes = ctx.network.list_classes(ctx.task_argument_of_forward)
         ctx.examples = self._iterate_shuffled_batches
         ctx.in_order = self._iterate_batches_in_order
-        self._source = BatchSource(
+        self._source = TrainingBatchSource(
             data, classes, ctx.inputs, ctx.augment, ctx.task_argument_of_forward
         )
         self._rows, held_back = self._split_training_and_validation()
@@ -126,7 +126,7 @@ class TrainingLoop:
         part = EvaluationImages(
             data.images.index_select(0, held_back), self._source.labels[held_back], ctx.problem
         )
-        steps = schedule.count_steps_before(schedule.training)
+        steps = schedule.count_steps_before_stage(schedule.training)
         self.validation = RunValidation(ctx, method, part, steps, self._emit, callbacks.test)
         self._carried: dict[str, Tensor] = {}
         self._optimizer: NamedOptimizer | None = None
@@ -168,7 +168,7 @@ class TrainingLoop:
         # The optimizer exists only once its stage has selected the parameters.
         self._pending_optimizer = groups["optimizer"]
         parent_types = self.method.frozen_until_end_task
-        self.method.state.load_content(
+        self.method.state.replace_content(
             group_tensors_by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types
         )
         self.validation.restore_validation_state(state.validation, groups["best"])
@@ -223,7 +223,9 @@ class TrainingLoop:
                 self.method.begin_stage(ctx)
             self._set_module_modes(True)
             self._feed = self._build_image_feed()
-            if source := features.make_cached_source(ctx, self.method, self._source, self._rows):
+            if source := features.make_feature_source_if_cacheable(
+                ctx, self.method, self._source, self._rows
+            ):
                 self._feed = replace(self._feed, source=source, augmented=False)
         else:
             # Built again after a resume: the backbone, which decides the features, no longer moves.
@@ -233,7 +235,7 @@ class TrainingLoop:
             rows = torch.arange(len(pool.labels))
             tuning = rebalance.RebalancingStageMethod(self.method)
             size = ctx.recipe.batch_size
-            self._feed = BatchFeed(
+            self._feed = TrainingBatchFeed(
                 tuning, pool, rows, schedule.per_epoch, size, "stratified", augmented=False
             )
         self._optimizer = self._make_optimizer(stage)
@@ -254,7 +256,9 @@ class TrainingLoop:
                 ("epoch", validation.best.epoch + 1),
             ):
                 self._emit(MetricEvent(name=f"deployed_{name}", step=step, value=value))
-        merge_weights(self.ctx, self.method, validation.sum_validation_scores, validation.total)
+        merge_trained_with_starting_weights(
+            self.ctx, self.method, validation.sum_validation_scores, validation.total
+        )
 
     def end_task(self) -> None:
         """Run the method's `end_task` on the final weights.
@@ -303,7 +307,7 @@ class TrainingLoop:
         epoch = self._feed.build_epoch(ctx, number)
         ctx.batches = len(epoch)
         validated = stage < self.schedule.training
-        first_step = self.schedule.count_steps_before(stage)
+        first_step = self.schedule.count_steps_before_stage(stage)
         # Reading the loss makes a GPU wait, so it is read only for a report.
         report_every = max(1, math.ceil(len(epoch) / REPORTS_PER_EPOCH))
         self._set_module_modes(True)
@@ -336,7 +340,7 @@ class TrainingLoop:
         )
         assert optimizer is not None
         ctx.batch = position.batch
-        optimizer.set_rates_for_step(step)
+        optimizer.set_learning_rates_for_step(step)
         for parameter in ctx.trainable.values():
             parameter.grad = None
         loss = self._compute_gradients(method, batch)
@@ -443,11 +447,11 @@ class TrainingLoop:
         )[:, 0]
         return self.ctx.problem.split_training_and_validation_rows(labels, recipe.validation, order)
 
-    def _build_image_feed(self) -> BatchFeed:
+    def _build_image_feed(self) -> TrainingBatchFeed:
         """Build the feed of training batches, ordered and augmented as the recipe says."""
         ctx, steps = self.ctx, self.schedule.per_epoch
         size = math.ceil(ctx.share * ctx.recipe.batch_size)
-        return BatchFeed(
+        return TrainingBatchFeed(
             self.method,
             self._source,
             self._rows,
@@ -462,7 +466,7 @@ class TrainingLoop:
         context.
         """
         ctx = self.ctx
-        names = self.method.list_trainable_names(ctx.network, depth)
+        names = self.method.list_trainable_parameter_names(ctx.network, depth)
         ctx.trainable = {}
         for name, parameter in ctx.network.named_parameters():
             # Autograd then skips frozen layers, which saves their activations.
@@ -487,7 +491,7 @@ class TrainingLoop:
         steps = schedule.per_epoch * schedule.epochs[stage]
         training = stage < schedule.training
         recipe = (
-            schedule.stages[stage].apply_stage_rates(optimizer_recipe)
+            schedule.stages[stage].get_optimizer_with_stage_rates(optimizer_recipe)
             if training
             else rebalance.choose_stage_optimizer(self.ctx)
         )

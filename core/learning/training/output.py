@@ -49,13 +49,18 @@ def read_job_spec(path: str) -> JobSpec:
     return JobSpec.from_json(json.loads(Path(path).read_text()))
 
 
-def read_snapshot(folder: Path) -> tuple[dict[str, Tensor], SnapshotDocument]:
-    """Read a training snapshot of `write_snapshot`. Raises ValueError for one of another format."""
+def read_training_snapshot(folder: Path) -> tuple[dict[str, Tensor], SnapshotDocument]:
+    """Read a training snapshot of `write_training_snapshot`.
+
+    Raises ValueError for one of another format.
+    """
     document = SnapshotDocument.from_json(json.loads((folder / SNAPSHOT_JSON).read_text()))
     return load_tensors(folder / SNAPSHOT_TENSORS), document
 
 
-def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotDocument) -> Path:
+def write_training_snapshot(
+    out: Path, tensors: Mapping[str, Tensor], document: SnapshotDocument
+) -> Path:
     """Write a training snapshot to a folder in `out`; return the folder."""
     final, temporary = out / f"snapshot-{document.number}", out / f".snapshot-{document.number}"
     shutil.rmtree(temporary, ignore_errors=True)
@@ -63,7 +68,7 @@ def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotD
     shutil.rmtree(final, ignore_errors=True)
     temporary.mkdir(parents=True)
     save_tensors(tensors, temporary / SNAPSHOT_TENSORS)
-    _write_json(temporary / SNAPSHOT_JSON, document)
+    _write_json_durably(temporary / SNAPSHOT_JSON, document)
     # On disk before the rename: after a power loss a folder under its final name must be complete.
     sync_path_to_disk(temporary)
     temporary.rename(final)
@@ -99,7 +104,7 @@ def write_result_parts(
         listed.append(ResultPart(name=part, type=kind, file=f"parts/{part}.safetensors"))
     fields: dict[str, object] = {"parts": listed}
     fields |= write_beside(folder)
-    _write_json(folder / "result.json", document.model_copy(update=fields))
+    _write_json_durably(folder / "result.json", document.model_copy(update=fields))
     # A file's name is an entry of its folder, which needs a sync of its own.
     sync_path_to_disk(folder / "parts")
     sync_path_to_disk(folder)
@@ -169,7 +174,7 @@ def describe_environment(
     return environment.model_copy(update={"devices": list(devices)})
 
 
-def _write_json(path: Path, document: Document) -> None:
+def _write_json_durably(path: Path, document: Document) -> None:
     """Write a JSON file and wait until it is on disk."""
     # As one text: written in pieces, a document of many tasks takes ten times as long. NaN is no
     # JSON, and other readers would refuse the document.
@@ -188,7 +193,7 @@ def write_predictions_features_and_totals(
 ) -> dict[str, object]:
     """Write the files of a result besides its parts: predictions, features and feature sums."""
     listed: dict[str, object] = {
-        "answers": stored_predictions.write_predictions(folder, predictions)
+        "answers": stored_predictions.write_prediction_file(folder, predictions)
     }
     if features.new:
         listed["held_out_features"] = features.write_new_features(folder)

@@ -23,13 +23,13 @@ from core.learning.class_map import ClassMap
 from core.learning.data import image_packs
 from core.learning.data.augment import derive_seed
 from core.learning.data.features import use_network_without_gradients
-from core.learning.data.sampler import make_stratified_batches
+from core.learning.data.sampler import draw_class_balanced_row_batches
 from core.learning.methods.method import Method
 from core.learning.optimizers.build import NamedOptimizer
 from core.learning.precision import move_network_to_device
 from core.learning.recipe import is_head_parameter
 from core.learning.training import log_lines
-from core.learning.training.child import Emit, exit_on_stop_request, run_and_report_events
+from core.learning.training.child import Emit, exit_on_stop_request, run_job_and_write_events
 from core.learning.training.context import TaskTrainingContext
 from core.learning.training.control import NoControlRequests
 from core.learning.training.job import LearningJob
@@ -48,7 +48,7 @@ _PASS = 32
 """Images of one pass through the backbone."""
 
 
-class PatchJob(LearningJob):
+class ClassPatchJob(LearningJob):
     """A patch job in its process: merges or drops classes of a version without training data."""
 
     def __init__(self, spec: ClassPatchSpec, emit: Emit) -> None:
@@ -63,18 +63,18 @@ class PatchJob(LearningJob):
         self._emit_phase("consolidate")
         network.merge_classes(self._names, self._class_map, add=method.outputs_add)
         # Before the renumbering below, which overwrites the rows that this reads.
-        unchanged = self._list_unchanged_tasks(method)
+        unchanged = self._list_tasks_only_renumbered(method)
         method.renumber_classes(self._class_map)
         move_network_to_device(network, self._device)
         network.requires_grad_(False)
         ctx = self._build_context(network)
         if self._class_map.has_merged_classes:
             self._train_head_on_remembered_images(ctx, method)
-        method.after_patch(ctx)
+        method.recompute_after_class_patch(ctx)
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(network, method, ctx)
-        self._report_log(log_lines.describe_accuracy_by_task(self._evaluator.rows, self._number))
+        self._report_log(log_lines.format_task_accuracy_line(self._evaluator.rows, self._number))
         document = JobResult(
             **self._describe_network(network, method, 0).list_fields_that_are_set(),
             **figures.list_fields_that_are_set(),
@@ -97,7 +97,7 @@ class PatchJob(LearningJob):
         )
         self._emit(DoneEvent(path=path))
 
-    def _list_unchanged_tasks(self, method: Method) -> set[int]:
+    def _list_tasks_only_renumbered(self, method: Method) -> set[int]:
         """List the tasks whose classes a patch only renumbers, so that older parts stay usable."""
         rows = {
             int(name.split(".")[0]): tensor
@@ -129,9 +129,9 @@ class PatchJob(LearningJob):
         # The rate of the head, as in a recipe's `rebalance`; nothing pulls its rows back.
         rate = {"lr": recipe.head_lr or recipe.lr, "head_lr": None, "olor": None}
         optimizer = NamedOptimizer(recipe.model_copy(update=rate), head, FIT_STEPS)
-        for step, rows in enumerate(self._draw_batches(labels)):
+        for step, rows in enumerate(self._draw_balanced_batch_rows(labels)):
             ctx.alive()
-            optimizer.set_rates_for_step(step)
+            optimizer.set_learning_rates_for_step(step)
             network.zero_grad(set_to_none=True)
             logits = network.logits(features[rows.to(features.device)]).float()
             loss = method.compute_head_tuning_loss(logits, labels[rows].to(logits.device))
@@ -142,11 +142,13 @@ class PatchJob(LearningJob):
             f"each class."
         )
 
-    def _draw_batches(self, labels: Tensor) -> list[Tensor]:
+    def _draw_balanced_batch_rows(self, labels: Tensor) -> list[Tensor]:
         """Draw each step's batch rows, with equal shares of the classes."""
         seed = derive_seed(self._recipe.seed, self._number, _DRAWN)
         rows = torch.arange(len(labels))
-        return make_stratified_batches(seed, 0, rows, labels, self._recipe.batch_size, FIT_STEPS)
+        return draw_class_balanced_row_batches(
+            seed, 0, rows, labels, self._recipe.batch_size, FIT_STEPS
+        )
 
 
 def _list_patched_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
@@ -163,7 +165,7 @@ def _list_patched_state_parts(method: Method, unchanged: Collection[int]) -> lis
                 parts += image_packs.select_state_parts_of_task(kind, task, tensors)
         else:
             # New packs, without the images of dropped classes.
-            parts += image_packs.build_state_parts(kind, tensors, {})
+            parts += image_packs.build_parts_of_state_type(kind, tensors, {})
     return parts
 
 
@@ -178,8 +180,8 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_patch(emit: Emit) -> None:
         exit_on_stop_request(control_fd, out_fd)
         spec = ClassPatchSpec.from_json(json.loads(Path(spec_path).read_text()))
-        job = PatchJob(spec, emit)
+        job = ClassPatchJob(spec, emit)
         with job.numerics.use_numerics_flags():
             job.run_job_phases()
 
-    return run_and_report_events(out_fd, before, run_patch)
+    return run_job_and_write_events(out_fd, before, run_patch)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from core.learning.data.augment import derive_seed
-from core.learning.data.dataset import BatchSource
+from core.learning.data.dataset import TrainingBatchSource
 from core.learning.data.features import BATCH, use_network_without_gradients
-from core.learning.data.sampler import make_stratified_batches
-from core.learning.data.transfer import move_tensor_to_device
+from core.learning.data.sampler import draw_class_balanced_row_batches
+from core.learning.data.transfer import copy_tensor_to_device
 from core.learning.methods.method import Method, TrainingStage
 from core.learning.recipe import OptimizerRecipe
 from core.learning.state import MethodState
@@ -59,12 +59,12 @@ class RebalancingPool:
         self, index: Tensor, table: Tensor | None, at: Tensor | None = None
     ) -> TrainingBatch:
         """Make a batch of features from the rows `index` int64 [B]."""
-        at = move_tensor_to_device(index, self._features.device) if at is None else at
+        at = copy_tensor_to_device(index, self._features.device) if at is None else at
         x, y = self._features.index_select(0, at), self._y.index_select(0, at)
         return TrainingBatch(x, y, index, None, _raise_for_requested_images)
 
 
-def plan_rebalance_stages(ctx: TaskTrainingContext) -> list[TrainingStage]:
+def plan_rebalancing_stage(ctx: TaskTrainingContext) -> list[TrainingStage]:
     """Plan the rebalancing stage if the recipe requests one; none without classes of earlier
     tasks.
     """
@@ -88,7 +88,7 @@ def choose_stage_optimizer(ctx: TaskTrainingContext) -> OptimizerRecipe:
 
 
 def build_rebalance_pool(
-    ctx: TaskTrainingContext, method: Method, source: BatchSource, rows: Tensor
+    ctx: TaskTrainingContext, method: Method, source: TrainingBatchSource, rows: Tensor
 ) -> RebalancingPool | None:
     """Build the rebalancing data: replayed images of earlier tasks and as many training images.
 
@@ -109,7 +109,7 @@ def build_rebalance_pool(
     # At least one image of each new class.
     count = max(old.numel(), ctx.class_rows.numel())
     seed = derive_seed(ctx.recipe.seed, ctx.task, 4)
-    new = make_stratified_batches(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
+    new = draw_class_balanced_row_batches(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
     with use_network_without_gradients(ctx):
         # In runs as long as those of the feature cache: kernels for a few images round differently.
         features = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.learning.data.sampler import count_batches
+from core.learning.data.sampler import count_epoch_batches
 from core.learning.methods.method import Method, TrainingStage
 from core.learning.optimizers.rollback import StageSteps
 from core.learning.training import rebalance
@@ -30,13 +30,13 @@ class StageSchedule:
     @classmethod
     def plan_schedule(cls, ctx: TaskTrainingContext, method: Method) -> StageSchedule:
         """Plan the schedule of training stages from recipe and method."""
-        recipe, training = ctx.recipe, method.plan_stages(ctx)
+        recipe, training = ctx.recipe, method.plan_training_stages(ctx)
         # Last, since it trains the head on the features of the finished backbone.
-        stages = [*training, *rebalance.plan_rebalance_stages(ctx)]
+        stages = [*training, *rebalance.plan_rebalancing_stage(ctx)]
         return cls(
             stages=stages,
             epochs=[stage.epochs or recipe.epochs for stage in stages],
-            per_epoch=count_batches(recipe.batch_order, ctx.num_images, recipe.batch_size),
+            per_epoch=count_epoch_batches(recipe.batch_order, ctx.num_images, recipe.batch_size),
             training=len(training),
         )
 
@@ -50,7 +50,7 @@ class StageSchedule:
         """Number of optimizer steps of all training stages."""
         return self.per_epoch * self.total_epochs
 
-    def count_steps_before(self, stage: int) -> int:
+    def count_steps_before_stage(self, stage: int) -> int:
         """Count the optimizer steps of the stages before this one."""
         return self.per_epoch * sum(self.epochs[:stage])
 

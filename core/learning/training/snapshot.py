@@ -52,8 +52,8 @@ def require_snapshot_of_same_run(
     same = (
         document.task == task
         and stored.method["name"] == recipe.method["name"]
-        and hyper_type.model_validate(stored.get_hyper())
-        == hyper_type.model_validate(recipe.get_hyper())
+        and hyper_type.model_validate(stored.get_hyper_parameters())
+        == hyper_type.model_validate(recipe.get_hyper_parameters())
         # Placement changes nothing of what is learned. The worker decides whether a run may
         # resume elsewhere.
         and stored.model_copy(update={"method": recipe.method, "resources": recipe.resources})

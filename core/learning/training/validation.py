@@ -91,7 +91,7 @@ class RunValidation:
 
         Not called again when a run resumes.
         """
-        for text in self._iterate_size_warnings():
+        for text in self._iterate_validation_size_warnings():
             self._ctx.warn(text)
         self.validate_after_step(0, 0)
         if self.total and not self.anytime and self._method.get_loss_forecast_limit() is not None:
@@ -159,7 +159,7 @@ class RunValidation:
         )
         self.curve = AnytimePerformanceCurve(state.curve)
 
-    def _iterate_size_warnings(self) -> Iterator[str]:
+    def _iterate_validation_size_warnings(self) -> Iterator[str]:
         """Yield warnings about too few validation images."""
         recipe, classes = self._ctx.recipe, self._ctx.class_rows.numel()
         if not recipe.validation:

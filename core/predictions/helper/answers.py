@@ -16,7 +16,7 @@ from core.contract.responses.versions.predict import EngineName
 from core.ingest import images
 from core.learning.evaluation import predicting
 from core.learning.export.graph import ExportFailed
-from core.predictions.helper.graphs import GraphMaker
+from core.predictions.helper.graphs import OnnxGraphMaker
 from core.predictions.helper.networks import LoadedVersion, LoadedVersionCache
 from core.processes.messages import read_framed_message, write_framed_message
 
@@ -90,7 +90,10 @@ def predict_request_images(
 
 
 def _predict_images_as_json(
-    graphs: GraphMaker, version: LoadedVersion, header: Mapping[str, Any], pixels: NDArray[np.uint8]
+    graphs: OnnxGraphMaker,
+    version: LoadedVersion,
+    header: Mapping[str, Any],
+    pixels: NDArray[np.uint8],
 ) -> Iterator[bytes]:
     """Predict images, and yield the label and most probable labels of each as JSON.
 
@@ -121,7 +124,7 @@ def _predict_images_as_json(
 
 
 def _predict_request_probabilities(
-    graphs: GraphMaker,
+    graphs: OnnxGraphMaker,
     version: LoadedVersion,
     task: int | None,
     pixels: NDArray[np.uint8],
@@ -147,13 +150,13 @@ def _predict_request_probabilities(
             )
         # The network predicts the same, so a graph that fails costs no request.
         except ExportFailed as error:
-            graphs.predict_by_network_instead_of_graph(version.graph, str(error))
+            graphs.give_up_graph(version.graph, str(error))
     probabilities = predict_exactly(pixels)
     graphs.compare_fused_layers_with_network(version.graph, pixels, task, probabilities)
     return probabilities
 
 
-def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None:
+def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: OnnxGraphMaker) -> None:
     """Serve prediction requests from a pipe until it ends.
 
     A response is `ok` with the engine, then the predictions, one per line; or the reason why there

@@ -42,7 +42,7 @@ COMMAND = (sys.executable, "-m", "core.predictions.helper.graph_maker")
 
 
 @dataclass
-class VersionGraph:
+class VersionOnnxGraph:
     """A version's exported graph for fast predictions, and the data from which it is made.
 
     Attributes:
@@ -80,7 +80,7 @@ class VersionGraph:
         # A view would hold all images of the request in memory.
         self.sample.append((task, images[:left].copy()))
 
-    def is_sample_full(self) -> bool:
+    def has_enough_sample_images(self) -> bool:
         """Return True once there are enough sample images to compare the graph with the network."""
         images, size = (
             sum(measure(sample_images) for _, sample_images in self.sample)
@@ -93,13 +93,13 @@ class VersionGraph:
 class _GraphInProgress:
     """A graph export in progress: folder, process, and monotonic time of its start."""
 
-    graph: VersionGraph
+    graph: VersionOnnxGraph
     folder: Path
     process: "subprocess.Popen[bytes]"
     since: float
 
 
-class GraphMaker:
+class OnnxGraphMaker:
     """Exports graphs of often used versions in a process beside the predictions, one at a time.
 
     Args:
@@ -113,13 +113,13 @@ class GraphMaker:
     def __init__(self, threads: int, command: Sequence[str] = COMMAND) -> None:
         self._threads = threads
         self._command = list(command)
-        self._waiting: deque[VersionGraph] = deque()
+        self._waiting: deque[VersionOnnxGraph] = deque()
         self._making: _GraphInProgress | None = None
         self._is_possible = all(importlib.util.find_spec(name) for name in PACKAGES)
         self.notes: list[dict[str, str]] = []
 
     def record_images_for_graph(
-        self, graph: VersionGraph, images: NDArray[np.uint8], task: int | None
+        self, graph: VersionOnnxGraph, images: NDArray[np.uint8], task: int | None
     ) -> None:
         """Count images predicted by a version's network, and keep samples to make its graph.
 
@@ -128,21 +128,19 @@ class GraphMaker:
         if not graph.is_wanted:
             return
         if not self._is_possible:
-            self.predict_by_network_instead_of_graph(
-                graph, f"{', '.join(PACKAGES)} are not all installed"
-            )
+            self.give_up_graph(graph, f"{', '.join(PACKAGES)} are not all installed")
         elif graph.weight_bytes > MOST_WEIGHT_BYTES:
-            self.predict_by_network_instead_of_graph(
+            self.give_up_graph(
                 graph, f"its {graph.weight_bytes} bytes of weights would be in memory twice"
             )
         else:
             graph.add_sample_images(images, task)
-            if graph.is_sample_full():
+            if graph.has_enough_sample_images():
                 # Before the graph exists, so that no more samples are kept meanwhile.
                 graph.is_wanted = False
                 self._waiting.append(graph)
 
-    def predict_by_network_instead_of_graph(self, graph: VersionGraph, reason: str) -> None:
+    def give_up_graph(self, graph: VersionOnnxGraph, reason: str) -> None:
         """Give up a version's graph for a stated reason, so that its network predicts from now
         on.
         """
@@ -150,7 +148,7 @@ class GraphMaker:
         self.notes.append({"version": graph.name, "reason": reason})
 
     def compare_fused_layers_with_network(
-        self, graph: VersionGraph, images: Images, task: int | None, exact: Probabilities
+        self, graph: VersionOnnxGraph, images: Images, task: int | None, exact: Probabilities
     ) -> None:
         """Check a version's network with fused layers against the network itself, if it has no
         graph.
@@ -176,7 +174,7 @@ class GraphMaker:
         else:
             graph.engine, graph.trial = engine, None
 
-    def drop_graph(self, graph: VersionGraph) -> None:
+    def drop_graph(self, graph: VersionOnnxGraph) -> None:
         """Discard the graph of a version that is no longer in memory."""
         graph.is_wanted, graph.sample = False, []
         if graph in self._waiting:
@@ -194,19 +192,17 @@ class GraphMaker:
             self._end_graph_making()
         # A process that hangs would keep every other version from getting a graph.
         elif making is not None and time.monotonic() > making.since + MAKE_S:
-            self.predict_by_network_instead_of_graph(
-                making.graph, f"its graph was not made within {MAKE_S:.0f} s"
-            )
+            self.give_up_graph(making.graph, f"its graph was not made within {MAKE_S:.0f} s")
             self._end_graph_making()
         if self._making is None and self._waiting:
             self._start_graph_making(self._waiting.popleft())
 
-    def end_process(self) -> None:
+    def end_export_process(self) -> None:
         """End the graph export process, if one runs, and remove its files."""
         self._waiting.clear()
         self._end_graph_making()
 
-    def _start_graph_making(self, graph: VersionGraph) -> None:
+    def _start_graph_making(self, graph: VersionOnnxGraph) -> None:
         """Start the process that exports a graph, and send it the request."""
         folder = Path(tempfile.mkdtemp(prefix="perennial-graph-"))
         process = subprocess.Popen(
@@ -243,7 +239,7 @@ class GraphMaker:
         try:
             result = json.loads(read_framed_message(making.process.stdout))
             if "detail" in result:
-                return self.predict_by_network_instead_of_graph(making.graph, result["detail"])
+                return self.give_up_graph(making.graph, result["detail"])
             graph = load_onnx_graph(Path(result["file"]), self._threads)
             making.graph.engine = PredictionEngine(
                 "onnxruntime",
@@ -252,12 +248,12 @@ class GraphMaker:
             )
         # A process that dies writes no message, a part of one, or one without these fields.
         except (EOFError, ValueError, KeyError):
-            self.predict_by_network_instead_of_graph(
+            self.give_up_graph(
                 making.graph,
                 f"the process that makes graphs ended with {making.process.returncode}",
             )
         except ExportFailed as error:
-            self.predict_by_network_instead_of_graph(making.graph, str(error))
+            self.give_up_graph(making.graph, str(error))
 
     def _end_graph_making(self) -> None:
         """End the graph export process, and remove its files."""

@@ -23,17 +23,17 @@ def main(threads: int) -> None:
     import torch
 
     from core.predictions.helper.answers import CPU_S, serve_prediction_requests
-    from core.predictions.helper.graphs import GraphMaker
+    from core.predictions.helper.graphs import OnnxGraphMaker
 
     torch.set_num_threads(threads)
     # After torch is loaded, since the limit is on what is mapped from here on.
     images.restrict_decoding_process(NETWORK_BYTES, CPU_S)
     write_framed_message(sink, b'{"ready": true}')
-    graphs = GraphMaker(threads)
+    graphs = OnnxGraphMaker(threads)
     try:
         serve_prediction_requests(sys.stdin.buffer, sink, graphs)
     finally:
-        graphs.end_process()
+        graphs.end_export_process()
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from torch import Tensor
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
 from core.learning.evaluation import predicting
-from core.learning.evaluation.fused import fuse_batch_norms
+from core.learning.evaluation.fused import copy_network_with_fused_norms
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
-from core.predictions.helper.graphs import GraphMaker, Run, VersionGraph
+from core.predictions.helper.graphs import OnnxGraphMaker, Run, VersionOnnxGraph
 
 KEPT_VERSIONS = 8
 KEPT_BYTES = 2 << 30
@@ -36,7 +36,7 @@ class LoadedVersion:
     temperature: float
     owner: str
     files: dict[str, int]
-    graph: VersionGraph
+    graph: VersionOnnxGraph
 
 
 class LoadedVersionCache:
@@ -50,7 +50,7 @@ class LoadedVersionCache:
         graphs: makes graphs of versions that are used often.
     """
 
-    def __init__(self, graphs: GraphMaker) -> None:
+    def __init__(self, graphs: OnnxGraphMaker) -> None:
         self.graphs = graphs
         self._kept: OrderedDict[str, LoadedVersion] = OrderedDict()
         self._tensors: dict[str, dict[str, Tensor]] = {}
@@ -82,9 +82,9 @@ class LoadedVersionCache:
         weight_bytes = sum(files.values())
 
         def build_fused_run(task: int | None) -> Run | None:
-            return _build_fused_run(network, method, document, task)
+            return _build_fused_prediction_function(network, method, document, task)
 
-        graph = VersionGraph(version_id, manifest, dict(parts), weight_bytes, build_fused_run)
+        graph = VersionOnnxGraph(version_id, manifest, dict(parts), weight_bytes, build_fused_run)
         loaded = LoadedVersion(
             network, method, image, document.normalise, document.logit_divisor, owner, files, graph
         )
@@ -134,7 +134,7 @@ class LoadedVersionCache:
                 tensors[name].data = shared.setdefault(name, tensors[name].data)
 
 
-def _build_fused_run(
+def _build_fused_prediction_function(
     network: Network, method: Method, manifest: Manifest, task: int | None
 ) -> Run | None:
     """Build the function that predicts by a copy of a network with fused layers.
@@ -145,7 +145,7 @@ def _build_fused_run(
     inputs = InputNormaliser(normalise, image.channels, torch.device("cpu"))
     blank = inputs(torch.zeros(1, image.size, image.size, image.channels, dtype=torch.uint8))
     try:
-        fused = fuse_batch_norms(network, blank, task)
+        fused = copy_network_with_fused_norms(network, blank, task)
     except Exception:  # noqa: BLE001 - a network of another structure keeps its own arithmetic
         return None
     if fused is None:

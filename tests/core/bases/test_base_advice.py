@@ -19,11 +19,16 @@ from core.bases.base_advice import (
     refuse_pickle,
 )
 from core.errors import BaseInvalid
-from core.learning.networks import ImageSpec, backbone, describe_expected_base, get_architectures
+from core.learning.networks import (
+    ImageSpec,
+    backbone,
+    describe_tensors_expected_of_base,
+    get_architectures,
+)
 
 
 def shapes(architecture: dict, image: dict) -> Shapes:
-    found = describe_expected_base(architecture, ImageSpec.parse_image_field(image))
+    found = describe_tensors_expected_of_base(architecture, ImageSpec.parse_image_field(image))
     return {name: entry["shape"] for name, entry in found["tensors"].items()}
 
 

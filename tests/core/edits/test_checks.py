@@ -116,11 +116,11 @@ def test_a_task_without_a_class_left_is_dropped_and_sources_are_in_their_order()
     )
     assert found.changes_only_classes and found.list_class_sources(KNOWN) == {"cap": [0, 3]}
     tasks = {1: task(1, "hat", "tee"), 2: task(2, "hat", "cap")}
-    assert found.drop_tasks_without_classes(tasks).dropped == {1}
+    assert found.exclude_tasks_left_without_classes(tasks).dropped == {1}
     renamed = check(
         {"rename": {"from": "tee", "to": "T"}}, {"merge": {"from": ["cap"], "into": "hat"}}
     )
-    assert renamed.list_renames(KNOWN) == {"tee": "T"}
+    assert renamed.list_class_renames_without_merges(KNOWN) == {"tee": "T"}
 
 
 @pytest.mark.parametrize(

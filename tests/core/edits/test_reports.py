@@ -5,7 +5,7 @@ from typing import cast
 from core.contract.edit import TaskReportAfterEdit
 from core.contract.reports.data_report import Suspect
 from core.contract.reports.report import BatchReport
-from core.edits.reports import EditReportChanges, update_report_after_edit
+from core.edits.reports import EditChangesForDataReports, update_report_after_edit
 
 
 def suspect(index: int, label: str, suggested: str) -> Suspect:
@@ -56,7 +56,7 @@ def test_merged_and_removed_images_leave_numbers_and_names() -> None:
     edited = update_report_after_edit(
         report,
         2,
-        EditReportChanges(
+        EditChangesForDataReports(
             {"tee": "T-shirt", "tshirt": "T-shirt", "hat": None},
             ["1.png"],
             {
@@ -88,7 +88,7 @@ def test_merged_and_removed_images_leave_numbers_and_names() -> None:
 
 
 def test_the_report_of_another_task_loses_removed_images_alone() -> None:
-    edited = update_report_after_edit(build_report(), 3, EditReportChanges({}, ["1.png"]))
+    edited = update_report_after_edit(build_report(), 3, EditChangesForDataReports({}, ["1.png"]))
     assert edited["data"]["balance"] == build_report()["data"]["balance"]
     assert edited["duplicate_paths"] == [] and len(edited["conflicts"]) == 1
     assert [one["index"] for one in edited["data"]["suspects"]] == [3, 5]

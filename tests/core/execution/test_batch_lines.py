@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from core.execution.batch_lines import list_decoding_log_lines, list_log_lines_of_rejected_images
+from core.execution.batch_lines import (
+    build_batch_decoding_log_lines,
+    list_log_lines_of_rejected_images,
+)
 from core.ingest.ingest import IngestedBatch
 
 
@@ -19,7 +22,7 @@ def test_a_clean_batch_is_one_line() -> None:
         report,
         [],
     )
-    assert list_decoding_log_lines(made) == [
+    assert build_batch_decoding_log_lines(made) == [
         ("info", "Decoded 1,234 images of 2 classes: 1,049 to learn from, 185 held out to measure.")
     ]
 
@@ -56,7 +59,7 @@ def test_warnings_of_a_batch_are_warnings_of_the_log() -> None:
         {},
         ["No held-out image of cat."],
     )
-    assert list_decoding_log_lines(made) == [
+    assert build_batch_decoding_log_lines(made) == [
         ("info", "Decoded 1 image of 1 class: 1 to learn from, none held out to measure."),
         ("warning", "No held-out image of cat."),
     ]

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import select
 
 from core.database.tables import Edit, Part, Version
-from core.execution.prepare import write_job_inputs
+from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.execution.totals import digest_parts_included_in_feature_totals
 from core.ids import new_id
-from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers
+from core.lineage.class_numbers import AS_STORED, AncestorClassNumberMaps
 from core.publishing.publish import publish_job_result
 from tests.core.desk import Desk
 
@@ -40,7 +40,9 @@ def read_parent(desk: Desk, model: str) -> dict[str, Any]:
     """The parent in the specification of a model's next job."""
     desk.submit(model, recipe={"method": {"name": "analytic"}, "seed": 0})
     claim = desk.claim()
-    path = write_job_inputs(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
+    path = fetch_job_inputs_and_write_spec(
+        desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id
+    )
     parent: dict[str, Any] = json.loads(path.read_text())["parent"]
     return parent
 
@@ -85,8 +87,8 @@ def test_totals_of_equal_parts_under_other_numbers_have_another_key() -> None:
         digest_parts_included_in_feature_totals(parts, numbers)
         for numbers in (
             AS_STORED,
-            AncestorClassNumbers([[1, 0]], {"ver_1": 0}),
-            AncestorClassNumbers([[0, 2]], {"ver_1": 0}),
+            AncestorClassNumberMaps([[1, 0]], {"ver_1": 0}),
+            AncestorClassNumberMaps([[0, 2]], {"ver_1": 0}),
         )
     }
     assert len(keys) == 3

@@ -89,7 +89,7 @@ def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
 
 def test_a_worker_without_them_says_nothing(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.model()
-    monkeypatch.setattr(exporters, "has_export_packages", lambda: False)
+    monkeypatch.setattr(exporters, "has_onnx_export_packages", lambda: False)
     exporters.record_worker_that_can_export(desk.db, "w1")
     with desk.db.read() as session:
         assert not has_exporting_worker(session, desk.db.now(session))

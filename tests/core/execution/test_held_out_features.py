@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from sqlalchemy.orm import Session
 
 from core.database.tables import Model, Part, Task
-from core.execution.prepare import write_job_inputs
+from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.publishing.publish import publish_job_result
 from core.retention import references
 from core.retention.damage import DatabaseDamageMarks
@@ -44,7 +44,9 @@ def spec_of(desk: Desk, model: str) -> list[dict[str, Any]]:
     """History in the specification of the model's next job, which is then taken back."""
     desk.submit(model)
     claim = desk.claim()
-    path = write_job_inputs(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
+    path = fetch_job_inputs_and_write_spec(
+        desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id
+    )
     found: list[dict[str, Any]] = json.loads(path.read_text())["history"]
     return found
 

@@ -11,13 +11,13 @@ from sqlalchemy import update
 
 from core.database.tables import Part, Task, VersionTaskResult
 from core.errors import Invalid, InvalidRecipe, LeaseLost, StoreCorrupt
-from core.execution.prepare import write_job_inputs
+from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.retention import damage
 from core.storage import Blobs
 
 
 def spec_of(desk: Any, claim: Any) -> dict[str, Any]:
-    path = write_job_inputs(
+    path = fetch_job_inputs_and_write_spec(
         desk.db, desk.store, claim, desk.settings, desk.folder / f"job-{claim.fence}"
     )
     return json.loads(path.read_text())

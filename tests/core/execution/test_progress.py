@@ -9,7 +9,7 @@ import pytest
 from core.contract.jobs.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent, ProgressEvent
 from core.database.tables import Event
 from core.errors import LeaseLost
-from core.execution.progress import replace_non_finite, store_job_process_events
+from core.execution.progress import replace_non_finite_in_json, store_job_process_events
 
 
 def step(number: int, images: int, **more: Any) -> ProgressEvent:
@@ -102,7 +102,10 @@ def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     store_job_process_events(desk.db, desk.claim(), [step(1, 1, loss=float("nan"))])
     assert desk.job(job_id).progress["loss"] is None
-    assert replace_non_finite({"a": [1.0, float("inf")], "b": "x"}) == {"a": [1.0, None], "b": "x"}
+    assert replace_non_finite_in_json({"a": [1.0, float("inf")], "b": "x"}) == {
+        "a": [1.0, None],
+        "b": "x",
+    }
 
 
 def said(desk: Any, job_id: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from core.database.tables import Model
-from core.execution.prepare import write_job_inputs
+from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.models import memory
 from core.publishing.publish import publish_job_result
 from core.retention import references
@@ -42,7 +42,9 @@ def inherited(desk: Desk, model: str, method: str = "analytic") -> list[str]:
     """Names of the parts, but for the head, that the model's next job reads."""
     desk.submit(model, recipe={"method": {"name": method}, "seed": 0})
     claim = desk.claim()
-    path = write_job_inputs(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
+    path = fetch_job_inputs_and_write_spec(
+        desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id
+    )
     return [part["name"] for part in json.loads(path.read_text())["parent"]["parts"]][1:]
 
 

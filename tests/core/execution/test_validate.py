@@ -172,7 +172,7 @@ def test_a_crash_before_the_transaction_can_be_repeated(
 ) -> None:
     job_id, claim = desk.begin(decoded=False, archive=b"zip")
     with monkeypatch.context() as patched:
-        patched.setattr(validating, "_record_decoded_task", lambda *_: 1 / 0)
+        patched.setattr(validating, "_store_decoding_result_in_task", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(claim)
     assert desk.state(job_id) is JobState.VALIDATING

@@ -56,7 +56,7 @@ def code(text: str) -> str:
 
 def pixels_of(image: ModelImage, folder: Path, path: Path) -> np.ndarray:
     """An image file as the README's code reads it, uint8 [size, size, channels]."""
-    reads, _, _ = onnx_card.build_prediction_code(image).partition("with open(")
+    reads, _, _ = onnx_card.build_onnx_prediction_code(image).partition("with open(")
     scope: dict[str, Any] = {}
     before, sys.argv = sys.argv, ["run.py", str(path)]
     try:

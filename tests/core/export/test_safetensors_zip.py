@@ -20,7 +20,7 @@ from core.contract.architecture import ImageSettings as ModelImage
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
 from core.export.card_code import build_image_reading_code
-from core.export.format import PartFile, VersionToExport
+from core.export.format import PartFileToExport, VersionToExport
 from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.export.image_reader import build_image_reader_files
 from core.export.model_card import build_download_config, render_download_readme
@@ -28,7 +28,7 @@ from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.der_net import DerNetwork
-from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.dne.network import DneNetwork
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.prompts import PromptedNetwork
 from core.learning.precision import InputNormaliser
@@ -64,7 +64,7 @@ def exported(
     state = state or {}
     for part, tensors in {**network.copy_parts(), **state}.items():
         save_file(tensors, folder / part)
-        parts.append(PartFile(part, folder / part, digest(folder / part)))
+        parts.append(PartFileToExport(part, folder / part, digest(folder / part)))
     manifest = {
         "model": "mdl_x",
         "version": 3,
@@ -398,7 +398,7 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
 @pytest.mark.parametrize(
     ("family", "architecture"),
     [
-        (ExpandedNetwork, {"name": "dne", "layers": 3, "head_dim": 8, "heads": 3}),
+        (DneNetwork, {"name": "dne", "layers": 3, "head_dim": 8, "heads": 3}),
         (DerNetwork, {"name": "resnet20", "width": 8}),
         pytest.param(DerNetwork, {"name": "resnet18"}, marks=pytest.mark.campaign),
         (DerNetwork, {"name": "mlp", "hidden": [9]}),
@@ -517,7 +517,7 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
         "classes": [],
         "heads": [],
     }
-    part = PartFile("base", tmp_path / "base", digest(tmp_path / "base"))
+    part = PartFileToExport("base", tmp_path / "base", digest(tmp_path / "base"))
     SafetensorsZipFormat().write_download(
         tmp_path / "out.zip", VersionToExport(Manifest.from_json(manifest), [part], CATALOGUE)
     )

@@ -15,7 +15,7 @@ from core.ingest.answers import (
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
     ClassPredictions,
-    choose_integer_type,
+    choose_row_number_dtype,
     find_running_maximum_columns,
 )
 from core.learning.problems.classification import CLASSIFICATION
@@ -23,7 +23,7 @@ from core.learning.problems.classification import CLASSIFICATION
 
 def write_answers(folder: Path, scores: torch.Tensor) -> bytes:
     """Write the answers of a version that gives these scores [N, C], and return them."""
-    integers = choose_integer_type(scores.shape[1])
+    integers = choose_row_number_dtype(scores.shape[1])
     leaders, counts = find_running_maximum_columns(scores)
     rows = scores.argmax(1).int().clone()
     answers = ClassPredictions(
@@ -33,7 +33,7 @@ def write_answers(folder: Path, scores: torch.Tensor) -> bytes:
         leaders.to(integers),
         counts.to(integers),
     )
-    files = stored_predictions.write_predictions(folder, {("new", 3): answers})
+    files = stored_predictions.write_prediction_file(folder, {("new", 3): answers})
     return read_predictions_written_by_job(folder, files)["new", 3]
 
 
@@ -90,5 +90,5 @@ def test_a_snapshot_gives_its_answers_back_also_one_from_before() -> None:
     )
     kept = {("new", 1): now, ("parent", 2): ClassPredictions(rows, probabilities)}
     tensors = stored_predictions.convert_predictions_to_tensors(kept)
-    back = stored_predictions.pop_stored_predictions(tensors, CLASSIFICATION)
+    back = stored_predictions.pop_predictions_from_snapshot(tensors, CLASSIFICATION)
     assert not tensors and back["new", 1].leaders is not None and back["parent", 2].leaders is None

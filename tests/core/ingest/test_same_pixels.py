@@ -20,7 +20,11 @@ from api.predict.decoder import DecodeRequest, ImageDecoder
 from core.contract.architecture import ImageSettings as ImageSpec
 from core.contract.manifest import Manifest
 from core.database.tables import Model
-from core.execution.validate import StoredArchive, decode_batch, fetch_archive
+from core.execution.validate import (
+    StoredUploadArchive,
+    decode_batch_within_limits,
+    fetch_uploaded_archive,
+)
 from core.export import onnx_card
 from core.export.card_code import build_image_reading_code
 from core.export.format import VersionToExport
@@ -75,11 +79,11 @@ def test_a_check_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Pa
     store.put_bytes("archives/one", data)
     model = Model(id="mdl_one", image=IMAGE, scenario="class", base="random")
     report = build_batch_report_before_decoding(0, [], [], "keep")
-    batch = StoredArchive("archives/one", hashlib.sha256(data).hexdigest(), "zip", report)
+    batch = StoredUploadArchive("archives/one", hashlib.sha256(data).hexdigest(), "zip", report)
     folder = tmp_path / "made"
     database: Any = None  # it is asked only about damage
-    path = fetch_archive(database, store, model.id, batch, folder)
-    made = decode_batch(path, batch, model, Settings(), folder, DecodingMonitor())
+    path = fetch_uploaded_archive(database, store, model.id, batch, folder)
+    made = decode_batch_within_limits(path, batch, model, Settings(), folder, DecodingMonitor())
     found = np.concatenate([open_dataset(made.train)[0], open_dataset(made.held_out)[0]])
     assert sorted(one.tobytes() for one in found) == sorted(one.tobytes() for one in right)
 
@@ -130,7 +134,7 @@ def test_a_card_has_these_pixels(right: np.ndarray, unpacked: Path) -> None:
 def test_onnx_code_has_these_pixels(
     right: np.ndarray, unpacked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads, _, _ = onnx_card.build_prediction_code(ImageSpec.from_json(IMAGE)).partition(
+    reads, _, _ = onnx_card.build_onnx_prediction_code(ImageSpec.from_json(IMAGE)).partition(
         "with open("
     )
     program, found = compile(reads, "README.md", "exec"), []
@@ -181,7 +185,7 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
         decoder.close()
     scope: dict[str, Any] = {"torch": torch, "config": {"image": BEFORE}}
     exec(compile(build_image_reading_code(image), "README.md", "exec"), scope)
-    reads, _, _ = onnx_card.build_prediction_code(image).partition("with open(")
+    reads, _, _ = onnx_card.build_onnx_prediction_code(image).partition("with open(")
     for kind, right in zip(OF_PHONES, before, strict=True):
         photo = saved(kind, unpacked)
         assert np.array_equal(scope["read"](photo).numpy(), right), "a card"

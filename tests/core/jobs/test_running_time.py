@@ -53,6 +53,5 @@ def test_time_counts_where_a_worker_has_the_job(
             session.add(Event(job_id=job, type="state", data={"state": state}, at=float(at)))
     with desk.db.read() as session:
         assert (
-            progress.count_seconds_claimed_by_workers(session, job, float(now), 7 * DAY_S)
-            == seconds
+            progress.count_seconds_job_was_claimed(session, job, float(now), 7 * DAY_S) == seconds
         )

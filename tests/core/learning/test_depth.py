@@ -16,7 +16,11 @@ MLP = {"name": "mlp", "hidden": [12]}
 def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth) -> None:
     network = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(), 5)
     first, second = deep.learn_tasks(2, method="finetune", depth=depth)
-    moving = {name for name in network.list_trainable_names(depth) if name.startswith("backbone.")}
+    moving = {
+        name
+        for name in network.list_trainable_parameter_names(depth)
+        if name.startswith("backbone.")
+    }
     frozen = {name for group in network.list_tensor_names_by_depth()[depth:] for name in group}
     parameters = {name for name, _ in network.named_parameters()}
     before = network.state_dict()
@@ -35,7 +39,7 @@ def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth) ->
 def test_depth_five_is_the_unrestricted_run(deep, monkeypatch) -> None:
     restricted = deep.stream(2, method="finetune", depth=5)
     everything = lambda self, network, depth: {name for name, _ in network.named_parameters()}  # noqa: E731
-    monkeypatch.setattr(FinetuneMethod, "list_trainable_names", everything)
+    monkeypatch.setattr(FinetuneMethod, "list_trainable_parameter_names", everything)
     assert deep.stream(2, method="finetune").digests == restricted.digests
 
 

@@ -33,7 +33,7 @@ class Dummy(Method):
     def add_penalty_gradients(self, ctx):
         if self.hyper.strength == 0:
             return
-        noise = torch.rand((), generator=self.state["own"].get_named_generator("noise", 3))
+        noise = torch.rand((), generator=self.state["own"].get_random_generator("noise", 3))
         for name, parameter in ctx.trainable.items():
             anchor = self.state["own"].tensors.get(name)
             if anchor is not None and parameter.grad is not None:
@@ -56,7 +56,7 @@ class Dummy(Method):
 
 
 if Dummy.name not in registry.METHODS:
-    registry.register(Dummy)
+    registry.register_method(Dummy)
 
 if __name__ != "extra_method":  # the fork server imports this file for the method alone
     import conformance

@@ -35,7 +35,7 @@ def steps(network: Network, **optimizer: object) -> Iterator[Tensor]:
     recipe = resolve({"preset": "fast", "optimizer": optimizer}).optimizer
     stepper = NamedOptimizer(recipe, dict(network.named_parameters()), 100)
     for number in range(100):
-        stepper.set_rates_for_step(number)
+        stepper.set_learning_rates_for_step(number)
         network.zero_grad()
         loss = functional.cross_entropy(network(X), Y)
         loss.backward()

@@ -137,7 +137,7 @@ def test_a_cpu_without_bfloat16_warns_that_it_is_slower(
     precision: Any, capabilities: dict[str, bool], warned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    found = list(NumericsSettings(Recipe(precision=precision), CPU).iterate_warnings())
+    found = list(NumericsSettings(Recipe(precision=precision), CPU).iterate_numerics_warnings())
     assert len(found) == warned and all("slower" in text for text in found)
 
 

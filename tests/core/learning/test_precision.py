@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core.learning.data.dataset import Dataset
-from core.learning.data.known_features import FeatureCachingInputs
+from core.learning.data.known_features import KnownFeatureInputs
 from core.learning.evaluation import evaluate, predicting, probe
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbones.mlp import MlpBackbone
@@ -46,7 +46,7 @@ PATHS: dict[str, Callable[[Network], object]] = {
         n, evaluate.EvaluationImages(known().images, known().labels), None, Network.forward, INPUTS
     ),
     "features": lambda n: probe.compute_image_features(n, known().images, INPUTS),
-    "known features": lambda n: FeatureCachingInputs(None, 1, CPU).compute_dataset_features(
+    "known features": lambda n: KnownFeatureInputs(None, 1, CPU).compute_dataset_features(
         n, known().images, lambda: None
     ),
     "predicting": lambda n: predicting.predict_images(n, known().images.numpy()),
@@ -94,5 +94,5 @@ def test_neighbours_are_compared_in_full_precision(
     monkeypatch.setattr(
         torch.Tensor, "topk", lambda *a, **k: (seen.append(precisions()), topk(*a, **k))[1]
     )
-    probe.classify_by_other_neighbours(torch.eye(4), torch.tensor([0, 0, 1, 1]), 1)
+    probe.check_classification_by_neighbours(torch.eye(4), torch.tensor([0, 0, 1, 1]), 1)
     assert seen == [("ieee", "ieee")]

@@ -7,7 +7,7 @@ import pytest
 from core.contract.features import AncestorFeatureComparison
 from core.contract.gate import GateCheck
 from core.contract.losses import GateClassComparison, GateComparison, GateComparisons
-from core.lineage.checks import ALL_OFF, CHECKS, NEW_GATE, check_version_losses
+from core.lineage.checks import ALL_OFF, CHECKS, NEW_GATE, check_losses_against_gate_limits
 
 PICTURE = {"task": 1, "index": 7, "label": "cat", "before": "cat", "now": "hat"}
 
@@ -59,7 +59,7 @@ def judged(name: str, **some: Any) -> GateCheck:
     """One check by the gate of a new model."""
     (check,) = (
         one
-        for one in check_version_losses(NEW_GATE, losses(**some), "mdl_1")
+        for one in check_losses_against_gate_limits(NEW_GATE, losses(**some), "mdl_1")
         if one["name"] == name
     )
     return check
@@ -147,19 +147,23 @@ def test_a_batch_of_known_classes_whose_labels_contradict_what_was_learned_is_he
 
 @pytest.mark.parametrize("new", [count(20, positive=18), count(missing="no new class")])
 def test_a_doubt_about_the_labels_of_a_batch_holds_its_version(new: GateComparison) -> None:
-    checks = check_version_losses(NEW_GATE, losses(new=new), "mdl_1", None, "Are the labels wrong?")
+    checks = check_losses_against_gate_limits(
+        NEW_GATE, losses(new=new), "mdl_1", None, "Are the labels wrong?"
+    )
     (check,) = [one for one in checks if not one["passed"]]
     assert (check["name"], check["detail"]) == ("learned_nothing", "Are the labels wrong?")
     assert "not_measured" not in check
 
 
 def test_a_doubt_holds_a_version_whose_losses_were_not_counted() -> None:
-    checks = check_version_losses(NEW_GATE, None, "mdl_1", None, "Are the labels wrong?")
+    checks = check_losses_against_gate_limits(
+        NEW_GATE, None, "mdl_1", None, "Are the labels wrong?"
+    )
     assert [one["name"] for one in checks if not one["passed"]] == ["learned_nothing"]
 
 
 def test_a_gate_without_the_check_on_learning_ignores_a_doubt() -> None:
-    checks = check_version_losses(
+    checks = check_losses_against_gate_limits(
         {**NEW_GATE, "learned_nothing": None}, losses(), "mdl_1", None, "Are the labels wrong?"
     )
     assert all(check["passed"] for check in checks)
@@ -175,7 +179,7 @@ def test_a_held_batch_of_known_classes_names_both_counts() -> None:
 
 
 def test_a_version_that_was_not_compared_passes_and_says_so() -> None:
-    checks = check_version_losses(NEW_GATE, None, "mdl_1", None)
+    checks = check_losses_against_gate_limits(NEW_GATE, None, "mdl_1", None)
     assert [check["name"] for check in checks] == list(CHECKS)
     assert all(check["passed"] and check["not_measured"] for check in checks)
 
@@ -193,7 +197,7 @@ def test_a_version_that_was_not_compared_passes_and_says_so() -> None:
 def test_features_that_lost_more_than_the_limit_are_held(
     right: int, before: int, limit: float, passed: bool
 ) -> None:
-    (check,) = check_version_losses(
+    (check,) = check_losses_against_gate_limits(
         {"features_collapsed": limit}, losses(), "mdl_1", features(right, before)
     )
     assert check["passed"] is passed and check["value"] == pytest.approx((before - right) / 100)
@@ -207,17 +211,19 @@ def test_features_that_were_not_compared_pass_and_say_why() -> None:
         "ancestors": [],
         "missing": "it is the first version of its line",
     }
-    (check,) = check_version_losses({"features_collapsed": 0.1}, losses(), "mdl_1", missing)
+    (check,) = check_losses_against_gate_limits(
+        {"features_collapsed": 0.1}, losses(), "mdl_1", missing
+    )
     assert check["passed"] and check["not_measured"] == "it is the first version of its line"
 
 
 def test_each_check_can_be_switched_off() -> None:
     for name in CHECKS:
-        checks = check_version_losses({**NEW_GATE, name: None}, losses(), "mdl_1")
+        checks = check_losses_against_gate_limits({**NEW_GATE, name: None}, losses(), "mdl_1")
         assert [check["name"] for check in checks] == [one for one in CHECKS if one != name]
     assert (
-        check_version_losses(ALL_OFF, losses(), "mdl_1")
-        == check_version_losses({}, losses(), "mdl_1")
+        check_losses_against_gate_limits(ALL_OFF, losses(), "mdl_1")
+        == check_losses_against_gate_limits({}, losses(), "mdl_1")
         == []
     )
 

@@ -188,7 +188,7 @@ def test_a_held_version_of_a_deleted_model_is_not_judged_again(desk: Desk) -> No
     with desk.db.write() as session:
         row = session.get_one(Model, model)
         row.allow_lost_classes = True
-        assert lineage.rejudge_held_versions(session, row, desk.db.now(session)) == []
+        assert lineage.rejudge_and_publish_held_versions(session, row, desk.db.now(session)) == []
 
 
 # Scenarios.

@@ -20,7 +20,7 @@ from core.database.tables import Model, Task, Version, VersionTaskResult
 from core.ids import new_id
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks, list_taught_tasks_after_learning
-from core.lineage.judgement import judge_version
+from core.lineage.judgement import judge_version_by_gate
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
@@ -239,7 +239,7 @@ def slowly(
         "accuracy_matrix": matrix.build_accuracy_matrix(rows, learned, cells),
         "marks": [],
         "summary": {
-            **matrix.compute_figures_of_newest_version(
+            **matrix.compute_metrics_of_newest_version(
                 matrix.LineageAccuracyMatrix(rows, cells, version, model.scenario),
                 per_class=per_class,
             ),
@@ -342,7 +342,7 @@ def test_a_gate_sees_the_figures_of_all_cells(desk: Desk) -> None:
                 assert version is not None
                 checks = {
                     check["name"]: check["value"]
-                    for check in judge_version(session, model, version)["checks"]
+                    for check in judge_version_by_gate(session, model, version)["checks"]
                 }
                 summary = slowly(desk.db, model.id, number, history.manifests)["summary"]
                 now = {one["task"]: one["now"] for one in summary["per_task"]}

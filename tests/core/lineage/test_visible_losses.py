@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.lineage.checks import ALL_OFF, NEW_GATE, check_version_losses
+from core.lineage.checks import ALL_OFF, NEW_GATE, check_losses_against_gate_limits
 from core.lineage.visible_losses import (
     describe_detectable_losses,
     find_smallest_detectable_class_loss,
@@ -96,7 +96,9 @@ def test_the_smallest_noticed_loss_is_the_first_at_which_a_check_fails(
             class_lost=count(total, lost, classes=[of_class("cat", images, images, lost)]),
             drifted=drift((total, lost, 0), (200, 0, 0)),
         )
-        return not all(check["passed"] for check in check_version_losses(NEW_GATE, after, "mdl_1"))
+        return not all(
+            check["passed"] for check in check_losses_against_gate_limits(NEW_GATE, after, "mdl_1")
+        )
 
     failing = [lost for lost in range(1, images + 1) if is_held(lost)]
     assert find_smallest_detectable_class_loss(NEW_GATE, before, images) == (

@@ -46,7 +46,7 @@ def test_passed_checks_are_no_reasons() -> None:
 
 
 def test_all_failed_checks_are_listed_in_sentences() -> None:
-    listed = words.list_failed_checks(judge(FORGOTTEN, LOST))
+    listed = words.list_failed_gate_checks(judge(FORGOTTEN, LOST))
     assert listed == ["It gets 9 images wrong.", "It lost cat."]
 
 

@@ -10,7 +10,7 @@ from core.admission.admission import ANY, AdmissionLimits
 from core.models.default_start import choose_default_base
 from core.models.requested_model import CheckedModelRequest, check_model_request
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.passes import estimate_pass_seconds
+from core.recipe.passes import estimate_recipe_processor_seconds
 from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
@@ -113,12 +113,16 @@ def test_a_base_that_cannot_be_had_is_not_offered(
 )
 def test_passes_are_counted_by_method(recipe: dict[str, Any], seconds: float) -> None:
     resolved = ask(base=PHOTOS, recipe=recipe).resolved_recipe.recipe
-    assert estimate_pass_seconds(CATALOGUE, PHOTOS, 224, resolved, 100) == pytest.approx(seconds)
+    assert estimate_recipe_processor_seconds(
+        CATALOGUE, PHOTOS, 224, resolved, 100
+    ) == pytest.approx(seconds)
 
 
 def test_other_sizes_count_by_their_area() -> None:
     recipe = ask(base=PHOTOS).resolved_recipe.recipe
-    assert estimate_pass_seconds(CATALOGUE, PHOTOS, 448, recipe, 1) == pytest.approx(4 * 0.041)
-    assert estimate_pass_seconds(CATALOGUE, PHOTOS, 96, recipe, 1) == pytest.approx(
+    assert estimate_recipe_processor_seconds(CATALOGUE, PHOTOS, 448, recipe, 1) == pytest.approx(
+        4 * 0.041
+    )
+    assert estimate_recipe_processor_seconds(CATALOGUE, PHOTOS, 96, recipe, 1) == pytest.approx(
         (96 / 128) ** 2 * 0.0078
     )

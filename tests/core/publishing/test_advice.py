@@ -59,7 +59,9 @@ def finish(
     folder: Path = desk.result({"head": f"h{task}"}, cells, classes=["1a", "1b", "1c"], **more)
     files = [
         file.to_json()
-        for file in stored_predictions.write_predictions(folder, {("new", task): answers(pairs)})
+        for file in stored_predictions.write_prediction_file(
+            folder, {("new", task): answers(pairs)}
+        )
     ]
     document = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**document, "answers": files}))

@@ -10,7 +10,7 @@ import torch
 
 from core.contract.jobs.job_spec import FileByteRange
 from core.database.tables import Part, Task, VersionTaskResult
-from core.execution.prepare import write_job_inputs
+from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.ingest.answers import (
     StoredTaskPredictions,
     decrypt_predictions,
@@ -67,7 +67,7 @@ def learn(desk: Desk, model: str) -> dict[int, bytes]:
     kept = {("new", task): answers_for(number, task) for task in tasks}
     cells = [("new", task, IMAGES, IMAGES) for task in tasks]
     result = desk.result({"head": f"h{number}"}, cells, classes=[f"{n}" for n in range(2 * number)])
-    files = stored_predictions.write_predictions(result, kept)
+    files = stored_predictions.write_prediction_file(result, kept)
     document = json.loads((result / "result.json").read_text())
     listed = [file.to_json() for file in files]
     (result / "result.json").write_text(json.dumps({**document, "answers": listed}))
@@ -135,7 +135,7 @@ def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(
         session.get_one(VersionTaskResult, (model, 2, 1)).answers = digest
     desk.submit(model)
     spec = json.loads(
-        write_job_inputs(
+        fetch_job_inputs_and_write_spec(
             desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job"
         ).read_text()
     )
@@ -153,7 +153,7 @@ def test_a_job_asks_its_parent_where_the_stored_answers_are_damaged(desk: Desk) 
     desk.store.put_bytes(desk.blobs.make_blob_key(digest), b"rot")
     desk.submit(model)
     spec = json.loads(
-        write_job_inputs(
+        fetch_job_inputs_and_write_spec(
             desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job"
         ).read_text()
     )

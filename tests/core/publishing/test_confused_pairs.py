@@ -13,7 +13,7 @@ from core.execution.result import ResultFolder
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
     ClassPredictions,
-    choose_integer_type,
+    choose_row_number_dtype,
     find_running_maximum_columns,
 )
 from core.publishing.confused_pairs import count_confused_pairs, find_confused_pairs
@@ -28,7 +28,7 @@ def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> ClassPredictio
     rows = torch.tensor(np.repeat([row for _, row in pairs], list(pairs.values())))
     scores = torch.zeros(len(rows), width).scatter(1, rows[:, None], 1.0)
     leaders, counts = find_running_maximum_columns(scores)
-    kept = (part.to(choose_integer_type(width)) for part in (targets, leaders, counts))
+    kept = (part.to(choose_row_number_dtype(width)) for part in (targets, leaders, counts))
     return ClassPredictions(rows.int(), torch.ones(len(rows)).half(), *kept)
 
 
@@ -37,7 +37,7 @@ def folder(
 ) -> ResultFolder[JobResult]:
     files = [
         file.to_json()
-        for file in stored_predictions.write_predictions(
+        for file in stored_predictions.write_prediction_file(
             path, {("new", t): a for t, a in by_task.items()}
         )
     ]

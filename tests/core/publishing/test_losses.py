@@ -15,7 +15,7 @@ from core.database.tables import Alias, Model, Task, Version, VersionMeasurement
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
     ClassPredictions,
-    choose_integer_type,
+    choose_row_number_dtype,
     find_running_maximum_columns,
 )
 from core.lineage.checks import NEW_GATE
@@ -67,7 +67,9 @@ class Stream:
         cells = [("new", task, self._right(number, task), IMAGES) for task in range(1, number + 1)]
         classes = [label for of in CLASSES[:number] for label in of]
         result = self.desk.result({"head": f"h{number}"}, cells, classes=classes)
-        files = [file.to_json() for file in stored_predictions.write_predictions(result, answers)]
+        files = [
+            file.to_json() for file in stored_predictions.write_prediction_file(result, answers)
+        ]
         document = json.loads((result / "result.json").read_text())
         (result / "result.json").write_text(json.dumps({**document, "answers": files}))
         return result
@@ -77,7 +79,7 @@ class Stream:
         rows = scores.argmax(1).int()
         if not ranked:
             return ClassPredictions(rows, torch.ones(IMAGES).half())
-        integers = choose_integer_type(scores.shape[1])
+        integers = choose_row_number_dtype(scores.shape[1])
         leaders, counts = find_running_maximum_columns(scores)
         kept = (self.targets[task].to(integers), leaders.to(integers), counts.to(integers))
         return ClassPredictions(rows, torch.ones(IMAGES).half(), *kept)

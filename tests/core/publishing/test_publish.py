@@ -143,7 +143,7 @@ def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> Non
     ("module", "step"),
     [
         (version_rows, "store_version_measurements"),
-        (version_rows, "judge_version"),
+        (version_rows, "judge_version_by_gate"),
         (version_rows, "_add_next_version"),
         (publishing, "_end_published_job"),
         (publishing, "change_job_state"),

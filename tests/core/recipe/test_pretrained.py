@@ -10,7 +10,7 @@ import pytest
 from core.errors import Invalid
 from core.learning.catalogue import build_recipe_catalogue
 from core.recipe.architecture import complete_architecture
-from core.recipe.base_images import parse_image_config, read_base_images
+from core.recipe.base_images import get_base_image_settings, parse_base_image_config
 from core.recipe.images import resolve_image_settings
 from core.recipe.resolve import resolve_recipe
 
@@ -98,16 +98,18 @@ def test_methods_that_need_to_know_each_layer_refuse_timms_networks(
 
 
 def test_what_a_base_says_of_its_images_takes_the_place_of_the_usual() -> None:
-    config = parse_image_config(
+    config = parse_base_image_config(
         json.dumps({"mean": [0.4] * 3, "std": [0.2] * 3, "crop": 0.9}), None
     )
-    made = read_base_images(asked("resnet18", size=224)[1], config)
+    made = get_base_image_settings(asked("resnet18", size=224)[1], config)
     assert made.image == {"size": 224, "channels": 3, "crop": 0.9}
     assert made.normalise == {"mean": [0.4] * 3, "std": [0.2] * 3}
 
 
 def test_the_preset_has_imagenets_statistics_and_the_usual_crop() -> None:
-    made = read_base_images(asked("resnet18", size=224)[1], parse_image_config(None, "imagenet"))
+    made = get_base_image_settings(
+        asked("resnet18", size=224)[1], parse_base_image_config(None, "imagenet")
+    )
     assert made.image == {"size": 224, "channels": 3}
     assert made.normalise == {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 
@@ -120,7 +122,7 @@ def test_the_preset_has_imagenets_statistics_and_the_usual_crop() -> None:
 )  # fmt: skip
 def test_a_config_that_means_nothing_is_refused(config: str) -> None:
     with pytest.raises(Invalid):
-        read_base_images(asked("resnet18")[1], parse_image_config(config, None))
+        get_base_image_settings(asked("resnet18")[1], parse_base_image_config(config, None))
 
 
 def test_names_are_checked_without_timm_and_torch() -> None:

@@ -65,7 +65,7 @@ def test_what_a_recipe_says_of_its_optimizer_stays() -> None:
 def test_a_new_model_has_balanced_batches_unless_it_says_otherwise(
     base: str, said: dict, balanced: bool
 ) -> None:
-    recipe = start.build_new_recipe(CATALOGUE, said, base)
+    recipe = start.build_recipe_of_new_model(CATALOGUE, said, base)
     assert recipe == {
         **start.complete_recipe_for_base(CATALOGUE, said, base),
         "balanced_batches": balanced,

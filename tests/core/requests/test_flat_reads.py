@@ -26,7 +26,7 @@ from core.jobs import job_story, jobs, queue
 from core.keys import keys
 from core.lineage import lineage as model_line
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.judgement import judge_version
+from core.lineage.judgement import judge_version_by_gate
 from core.lineage.outlook import describe_next_task_outlook
 from core.lineage.row import find_best_earlier_accuracies
 from core.models import models
@@ -260,7 +260,7 @@ def in_use(db: Database) -> object:
 def judged(db: Database) -> object:
     with db.read() as session:
         model = find_model(session, OWNER, MODEL)
-        return judge_version(session, model, find_version(session, model, "latest"))
+        return judge_version_by_gate(session, model, find_version(session, model, "latest"))
 
 
 def best(db: Database) -> object:

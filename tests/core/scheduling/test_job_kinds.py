@@ -286,7 +286,7 @@ def test_an_open_check_opens_no_task_and_waits_in_no_line(desk: Any) -> None:
     with desk.db.read() as session:
         row = session.get_one(Model, model)
         assert read_open_task_states(session, model) == {}
-        assert lineage.find_waiting_job(session, row) is None
+        assert lineage.find_runnable_queued_job(session, row) is None
 
 
 def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any) -> None:

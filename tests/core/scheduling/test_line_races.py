@@ -44,7 +44,7 @@ def claim_beside_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatc
     """A claim between whose look at the queue and whose lock of the model somebody retries
     `job`.
     """
-    locked, thread = claims.lineage.lock_model, None
+    locked, thread = claims.lineage.lock_model_row, None
 
     def retry() -> None:
         retries.retry_job(desk.db, CATALOGUE, actor, job, None)
@@ -59,7 +59,7 @@ def claim_beside_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatc
             )  # SQLite lets no second writer in
         return locked(session, model_id)
 
-    monkeypatch.setattr(claims.lineage, "lock_model", locked_late)
+    monkeypatch.setattr(claims.lineage, "lock_model_row", locked_late)
     found = claims.claim_job(desk.db, "w", 60)
     assert thread is not None
     thread.join()

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from core.statistics import flips
-from core.statistics.flips import FlipStatistics
+from core.statistics.flips import PredictionFlipStatistics
 
 Masks = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 4)), max_size=60)
 
 
-def slow(rows: list[tuple[bool, bool, int]]) -> FlipStatistics:
+def slow(rows: list[tuple[bool, bool, int]]) -> PredictionFlipStatistics:
     """Image by image."""
     counts = [0, 0, 0, 0]
     for old, new, _ in rows:
         counts[0 if old and new else 1 if old else 2 if new else 3] += 1
-    return FlipStatistics(*counts)
+    return PredictionFlipStatistics(*counts)
 
 
 @given(Masks)
@@ -28,7 +28,7 @@ def test_counts_are_those_of_a_loop_over_images(rows: list[tuple[bool, bool, int
     assert flips.count_prediction_flips(old, new) == slow(rows)
     groups = np.array([row[2] for row in rows], np.int64)
     found = flips.count_prediction_flips_by_group(groups, 5, old, new)
-    assert [FlipStatistics(*row) for row in found.tolist()] == [
+    assert [PredictionFlipStatistics(*row) for row in found.tolist()] == [
         slow([r for r in rows if r[2] == g]) for g in range(5)
     ]
 
@@ -41,13 +41,13 @@ def exact(b: int, c: int) -> float:
 
 @given(st.integers(0, 300), st.integers(0, 300))
 def test_mcnemar_is_the_sum_of_the_binomial_in_whole_numbers(b: int, c: int) -> None:
-    assert flips.compute_mcnemar_p(b, c) == pytest.approx(exact(b, c), rel=1e-9)
-    assert flips.compute_mcnemar_p(b, c) == flips.compute_mcnemar_p(c, b)
+    assert flips.compute_two_sided_mcnemar_p(b, c) == pytest.approx(exact(b, c), rel=1e-9)
+    assert flips.compute_two_sided_mcnemar_p(b, c) == flips.compute_two_sided_mcnemar_p(c, b)
 
 
 def test_mcnemar_of_many_flips_is_that_of_scipy() -> None:
     for b, c in ((100_000, 101_000), (3, 40_000), (500_000, 500_000)):
-        assert flips.compute_mcnemar_p(b, c) == pytest.approx(
+        assert flips.compute_two_sided_mcnemar_p(b, c) == pytest.approx(
             stats.binomtest(b, b + c).pvalue, rel=1e-6, abs=1e-300
         )
 
@@ -61,7 +61,7 @@ def test_the_interval_is_that_of_wilson(n: int, data: st.DataObject) -> None:
 
 def test_without_images_there_is_no_rate() -> None:
     assert (
-        FlipStatistics().negative_flip_rate is None
+        PredictionFlipStatistics().negative_flip_rate is None
         and flips.compute_wilson_interval(0, 0) is None
-        and flips.compute_mcnemar_p(0, 0) == 1.0
+        and flips.compute_two_sided_mcnemar_p(0, 0) == 1.0
     )

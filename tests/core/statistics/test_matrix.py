@@ -11,11 +11,11 @@ from core.statistics.matrix import (
     AccuracyMatrixRow,
     LineageAccuracyMatrix,
     build_accuracy_matrix,
-    compute_figures_of_newest_version,
+    compute_metrics_of_newest_version,
     compute_regression_and_improvement_rates,
     find_classes_without_test_images,
     find_single_class_tasks,
-    list_lineage_rows,
+    list_accuracy_matrix_rows,
 )
 
 ROWS = [
@@ -30,7 +30,7 @@ CELLS = {(v, j + 1): (correct, 100) for v, row in ORACLE.items() for j, correct 
 
 def compute_summary(rows: Any, cells: Any, version: int, scenario: str, **counts: Any) -> Any:
     """Return the figures that follow from R along the ancestors of a version."""
-    return compute_figures_of_newest_version(
+    return compute_metrics_of_newest_version(
         LineageAccuracyMatrix(rows, cells, version, scenario), **counts
     )
 
@@ -133,7 +133,7 @@ def test_figures_go_along_the_ancestors_only() -> None:
     ]  # task 3 was learned from version 1 after a rollback
     figures = compute_summary(rows, CELLS, 3, "data")
     assert figures["acc"] == pytest.approx((0.6 + 0.95) / 2)
-    assert [row.version for row in list_lineage_rows(rows, 3)] == [0, 1, 3]
+    assert [row.version for row in list_accuracy_matrix_rows(rows, 3)] == [0, 1, 3]
 
 
 def test_a_task_learned_twice_is_one_column() -> None:
@@ -168,9 +168,10 @@ def test_on_one_common_test_set_only_accuracies_are_defined() -> None:
         (v, j): (correct, 100) for v, correct in enumerate((10, 60, 50, 70)) for j in (1, 2, 3)
     }
     stages = LineageAccuracyMatrix(ROWS, cells, 3, "data", slices=False)
-    assert [stages.compute_pooled_accuracy(3), stages.compute_task_mean(3)] == pytest.approx(
-        [0.7, 0.7]
-    )
+    assert [
+        stages.compute_pooled_accuracy(3),
+        stages.compute_mean_task_accuracy(3),
+    ] == pytest.approx([0.7, 0.7])
     assert stages.list_accuracies_by_stage() == pytest.approx([0.6, 0.5, 0.7])
     assert (
         stages.compute_backward_transfer()

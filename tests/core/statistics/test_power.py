@@ -6,7 +6,7 @@ from math import comb
 import pytest
 
 from core.statistics import power
-from core.statistics.flips import compute_one_sided_mcnemar
+from core.statistics.flips import compute_one_sided_mcnemar_p
 
 
 def slow_p(negative: int, positive: int) -> Fraction:
@@ -30,7 +30,7 @@ def slow_detection(images: int, lost: Fraction, gained: Fraction, limit: Fractio
     ("b", "c"), [(0, 0), (1, 0), (7, 0), (0, 7), (12, 2), (30, 30), (31, 30), (90, 40)]
 )
 def test_the_one_sided_test_is_the_sum_of_the_binomial(b: int, c: int) -> None:
-    assert compute_one_sided_mcnemar(b, c) == pytest.approx(float(slow_p(b, c)), rel=1e-9)
+    assert compute_one_sided_mcnemar_p(b, c) == pytest.approx(float(slow_p(b, c)), rel=1e-9)
 
 
 @pytest.mark.parametrize("images", [1, 7, 8, 30])

@@ -129,7 +129,7 @@ def test_each_trial_lends_the_job_its_recipe_and_the_best_one_does_at_last(desk:
     assert desk.job(job_id).recipe == RECIPES[0]
     folder = trials.copy_trial_result(1, desk.folder / "chosen")
     assert (folder / "parts" / "head.safetensors").read_text() == "head 1"
-    digests = trials.list_result_digests()
+    digests = trials.list_trial_result_digests()
     assert used(desk, digests) == set(digests)
     desk.act(job_id, JobAction.CANCEL)
     claims.complete_pause_or_cancellation(desk.db, trials.claim)
@@ -204,7 +204,7 @@ def test_results_go_with_the_data_of_an_earlier_task(desk: Any) -> None:
     job_id = submit(desk, model, 2, "manual")
     trials = begin(desk)
     measure(desk, trials, 0.5, 0.9)
-    digests = trials.list_result_digests()
+    digests = trials.list_trial_result_digests()
     assert trials.choose_trial() is None
     delete_task_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
     assert states(desk, job_id) == ["waiting", "waiting"]

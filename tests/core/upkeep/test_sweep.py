@@ -35,7 +35,7 @@ def test_what_was_superseded_goes_and_the_registered_snapshot_stays(desk: Any) -
     for _ in range(2):
         desk.register(claim)
     desk.store.put_bytes(
-        f"{snapshots.build_snapshot_prefix(job_id)}{claim.fence:08d}-000001/left-over", b"x"
+        f"{snapshots.build_snapshot_key_prefix(job_id)}{claim.fence:08d}-000001/left-over", b"x"
     )
     desk.remove_unwanted_runs()
     assert desk.keys("snapshots/") == sorted(

@@ -14,7 +14,7 @@ from core.execution.kinds.kind import JobOutcome
 from core.scheduling import claim as claims
 from core.tasks import tasks
 from core.webhooks import deliver, outbox, webhooks
-from core.webhooks.outbox import RETRY_S, DeliveryOutcome
+from core.webhooks.outbox import RETRY_S, DeliveryAttemptOutcome
 from tests.core.post import Post
 
 DAY_S = 86_400.0
@@ -95,7 +95,9 @@ def test_a_worker_that_lost_its_lease_notes_nothing_and_sends_nothing_more(post:
     post.set(hook, lease_until=1.0)
     heir = post.lease(hook)
     assert outbox.lease_next_delivery(post.db, zombie) is None
-    outbox.record_delivery_outcome(post.db, zombie, sent, DeliveryOutcome(200, None, None, 0.1))
+    outbox.record_delivery_outcome(
+        post.db, zombie, sent, DeliveryAttemptOutcome(200, None, None, 0.1)
+    )
     outbox.release_webhook_lease(post.db, zombie)
     again = outbox.lease_next_delivery(post.db, heir)
     assert again is not None and again.id == sent.id
@@ -165,8 +167,8 @@ def test_deliveries_that_are_over_are_swept_and_what_waits_stays(post: Post) -> 
             (waiting, old),
         ):
             session.execute(update(Delivery).where(Delivery.number == row.number).values(**values))
-    outbox.remove_old_deliveries(post.db, 7.0)
+    outbox.remove_old_webhook_deliveries(post.db, 7.0)
     assert [row.id for row in post.rows(hook)] == [fresh.id, waiting.id]
     post.set(hook, disabled_at=1.0)
-    outbox.remove_old_deliveries(post.db, 7.0)
+    outbox.remove_old_webhook_deliveries(post.db, 7.0)
     assert [row.id for row in post.rows(hook)] == [fresh.id]

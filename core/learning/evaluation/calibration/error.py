@@ -19,7 +19,7 @@ from torch import Tensor
 
 from core.contract.figures import Calibration, CalibrationBin, CoveragePoint
 from core.learning.evaluation.calibration.held_out import HeldOutLogits
-from core.learning.evaluation.calibration.temperature import fit_temperature
+from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
 
 LEAST_OF_BIN = 50
 MOST_BINS = 15
@@ -56,7 +56,7 @@ class BinnedPredictions:
         return float(np.abs(np.add.reduceat(gaps, self.starts)).sum() / len(self.probabilities))
 
 
-def measure_calibration(logits: HeldOutLogits, temperature: float) -> Calibration | None:
+def measure_version_calibration(logits: HeldOutLogits, temperature: float) -> Calibration | None:
     """Measure a version's calibration on images that were not used to fit its temperature.
 
     Each half of the images is predicted with the temperature fitted to the other half. The halves
@@ -74,15 +74,19 @@ def measure_calibration(logits: HeldOutLogits, temperature: float) -> Calibratio
     halves = order[: n // 2], order[n // 2 :]
     probabilities, right = np.empty(n), np.empty(n, bool)
     for half, other_half in (halves, halves[::-1]):
-        of_other = fit_temperature(
+        of_other = fit_softmax_temperature(
             logits.values[other_half], logits.targets[other_half], start=temperature
         )
-        probabilities[half], right[half] = _predict_selected_images(logits, half, of_other)
-    curve = build_precision_curve(*_predict_selected_images(logits, torch.arange(n), temperature))
+        probabilities[half], right[half] = _predict_selected_images_from_logits(
+            logits, half, of_other
+        )
+    curve = build_precision_curve(
+        *_predict_selected_images_from_logits(logits, torch.arange(n), temperature)
+    )
     return compute_calibration_error(probabilities, right).model_copy(update={"curve": curve})
 
 
-def _predict_selected_images(
+def _predict_selected_images_from_logits(
     logits: HeldOutLogits, rows: Tensor, temperature: float
 ) -> tuple[Floats, Mask]:
     """Predict selected images from logits: return each prediction's probability and correctness."""
@@ -129,7 +133,7 @@ def compute_calibration_error(probabilities: Floats, right: Mask, seed: int = _S
         right: bool [N], correct predictions.
         seed: of the draws and resamples.
     """
-    bins = sort_predictions_into_bins(probabilities, right)
+    bins = sort_predictions_into_probability_bins(probabilities, right)
     gaps = bins.probabilities - bins.right
     raw, n, rng = bins.compute_raw_calibration_error(gaps), len(gaps), np.random.default_rng(seed)
     # Predictions drawn from the probabilities themselves, as of a perfectly calibrated model.
@@ -155,11 +159,11 @@ def compute_calibration_error(probabilities: Floats, right: Mask, seed: int = _S
         high=upper + _95_PERCENT * spread,
         raw=raw,
         images=n,
-        bins=_summarize_bins(bins),
+        bins=_summarize_calibration_bins(bins),
     )
 
 
-def sort_predictions_into_bins(probabilities: Floats, right: Mask) -> BinnedPredictions:
+def sort_predictions_into_probability_bins(probabilities: Floats, right: Mask) -> BinnedPredictions:
     """Sort predictions by probability into at most `MOST_BINS` bins.
 
     Each bin has `LEAST_OF_BIN` images or more, unless there are fewer in total.
@@ -169,7 +173,7 @@ def sort_predictions_into_bins(probabilities: Floats, right: Mask) -> BinnedPred
     return BinnedPredictions(probabilities[order], right[order], np.arange(bins) * n // bins)
 
 
-def _summarize_bins(found: BinnedPredictions) -> list[CalibrationBin]:
+def _summarize_calibration_bins(found: BinnedPredictions) -> list[CalibrationBin]:
     """Return each calibration bin's number of images, mean probability and correct predictions."""
     parts = zip(
         np.split(found.probabilities, found.starts[1:]),

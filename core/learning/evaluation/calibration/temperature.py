@@ -44,7 +44,7 @@ Its probability is 0, and 0 times it is 0, where 0 times infinity would be NaN.
 """
 
 
-def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None) -> float:
+def fit_softmax_temperature(logits: Tensor, targets: Tensor, start: float | None = None) -> float:
     """Find the softmax temperature with the least mean cross-entropy.
 
     Twice the logits give twice the temperature. Returns 1 where nothing can be fitted: no images,
@@ -116,7 +116,7 @@ def _find_rows_for_temperature_fit(logits: Tensor, targets: Tensor) -> Tensor:
     return (own_possible & (possible.sum(1) > 1)).nonzero().squeeze(1)
 
 
-def choose_temperature(
+def choose_softmax_temperature(
     held_out: HeldOutLogits,
     left_out: Callable[[], tuple[Tensor, Tensor] | None],
     parent: Temperature | None,
@@ -132,12 +132,12 @@ def choose_temperature(
         parent: the parent's temperature; None if there is no parent.
     """
     if len(held_out.targets) >= LEAST_TEMPERATURE_IMAGES:
-        value = fit_temperature(held_out.values, held_out.targets)
+        value = fit_softmax_temperature(held_out.values, held_out.targets)
         return Temperature(value=value, source="held-out", images=len(held_out.targets))
     # Only now: most versions have enough held-out images.
     scores = left_out()
     if scores is not None and len(scores[1]) >= LEAST_TEMPERATURE_IMAGES:
-        value = fit_temperature(*scores)
+        value = fit_softmax_temperature(*scores)
         return Temperature(value=value, source="left-out", images=len(scores[1]))
     if parent is not None and parent.source != "none":
         return Temperature(value=parent.value, source="parent")

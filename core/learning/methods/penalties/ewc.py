@@ -23,7 +23,7 @@ from core.learning.methods.penalties.quadratic import (
     copy_parameter_values,
     iterate_example_chunks,
 )
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.recipe import Strength, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -49,7 +49,7 @@ class EwcHyper(StrictRecipeModel):
     examples: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
-@register
+@register_method
 class EwcMethod(QuadraticPenaltyMethod):
     """The method `ewc` (elastic weight consolidation): a diagonal Gaussian at each task's
     solution.

@@ -15,12 +15,15 @@ from core.learning.class_map import ClassMap
 from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import compute_log_probability_gradients
-from core.learning.curvature.layers import find_layer_with_measurable_curvature, list_layer_names
+from core.learning.curvature.layers import (
+    find_layer_with_measurable_curvature,
+    list_layers_owning_parameters,
+)
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
 from core.learning.methods.penalties.ewc import EwcHyper, EwcMethod
 from core.learning.methods.penalties.factored import FactoredImportance
 from core.learning.methods.penalties.quadratic import copy_parameter_values, iterate_example_chunks
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.recipe import Share
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -38,7 +41,7 @@ class EwcOnlineHyper(EwcHyper):
     curvature: Literal["diagonal", "kfac", "tkfac"] = "diagonal"
 
 
-@register
+@register_method
 class EwcOnlineMethod(EwcMethod):
     """The method `ewc-online`: one Gaussian penalty around the last task's solution.
 
@@ -100,7 +103,7 @@ class EwcOnlineMethod(EwcMethod):
         elif self.penalty_strength > 0:
             pull = FactoredImportance.get_cached_importance(
                 ctx, self.state[self.section]
-            ).compute_penalty_gradient(ctx.compute_displacement(ctx.trainable))
+            ).compute_penalty_gradient(ctx.compute_weight_displacement(ctx.trainable))
             for name, r in pull.items():
                 grad = ctx.trainable[name].grad
                 # A parameter without a gradient is not stepped.
@@ -115,7 +118,7 @@ class EwcOnlineMethod(EwcMethod):
             return super().compute_penalty(ctx)
         importance = FactoredImportance.get_cached_importance(ctx, self.state[self.section])
         return self.penalty_strength * importance.compute_penalty_value(
-            ctx.compute_displacement(ctx.trainable)
+            ctx.compute_weight_displacement(ctx.trainable)
         )
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
@@ -168,7 +171,9 @@ class EwcOnlineMethod(EwcMethod):
         """Measure the Kronecker factors of the Fisher information on a task."""
         kind, limit, generator = self._choose_fisher_sampling(ctx)
         network = ctx.network
-        layers = dict.fromkeys(list_layer_names(network, ctx.trainable), self.hyper.curvature)
+        layers = dict.fromkeys(
+            list_layers_owning_parameters(network, ctx.trainable), self.hyper.curvature
+        )
         with ctx.use_exact_evaluation_mode():
             estimator = CurvatureEstimator(
                 network,
@@ -182,4 +187,4 @@ class EwcOnlineMethod(EwcMethod):
                         logits, y, kind, generator
                     ),  # type: ignore[misc]
                 )
-        return LayerCurvatures(estimator.build_blocks())
+        return LayerCurvatures(estimator.build_curvature_blocks())

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from core.learning.curvature.curvature import LayerCurvatures
-from core.learning.state import StateSection
+from core.learning.state import MethodStateSection
 from core.learning.training.context import TaskTrainingContext
 
 PREFIX = "factors/"
@@ -25,7 +25,7 @@ class FactoredImportance:
     counts: number of tasks that measured the layer, older ones discounted.
     """
 
-    def __init__(self, section: StateSection) -> None:
+    def __init__(self, section: MethodStateSection) -> None:
         self._section = section
         tensors = section.tensors
         stored = {
@@ -36,7 +36,7 @@ class FactoredImportance:
 
     @staticmethod
     def get_cached_importance(
-        ctx: TaskTrainingContext, section: StateSection
+        ctx: TaskTrainingContext, section: MethodStateSection
     ) -> FactoredImportance:
         """Return the factored importance of a run, cached after it was unpacked once."""
         if "factored" not in ctx.cache:

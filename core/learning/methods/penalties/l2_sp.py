@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.methods.method import MemoryFootprint, Method
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.recipe import StartingPoint, Strength, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext
 
@@ -37,7 +37,7 @@ class L2SpHyper(StrictRecipeModel):
     tensors: Literal["all", "weights"] = "all"
 
 
-@register
+@register_method
 class L2SpMethod(Method):
     """The method `l2-sp`: an L2 penalty on the distance of the weights from their starting
     point.

@@ -14,14 +14,14 @@ from typing import ClassVar
 import torch
 from pydantic import ConfigDict, Field
 
-from core.learning.curvature.per_sample import PerSampleGradients
+from core.learning.curvature.per_sample import PerExampleGradientSizes
 from core.learning.methods.method import MemoryFootprint
 from core.learning.methods.penalties.quadratic import (
     QuadraticPenaltyMethod,
     copy_parameter_values,
     iterate_example_chunks,
 )
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.recipe import Strength, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -36,7 +36,7 @@ class MasHyper(StrictRecipeModel):
     lambda_: Strength = Field(default=1.0, alias="lambda")
 
 
-@register
+@register_method
 class MemoryAwareSynapses(QuadraticPenaltyMethod):
     """The method `mas` (memory aware synapses): importance by the sensitivity of the logits'
     norm.
@@ -71,7 +71,7 @@ class MemoryAwareSynapses(QuadraticPenaltyMethod):
         weights.
         """
         tensors = self.stored_tensors
-        gradients = PerSampleGradients(
+        gradients = PerExampleGradientSizes(
             ctx.network,
             lambda x: self.forward(ctx.network, x, ctx.task_argument_of_forward),
             list(ctx.trainable),
@@ -83,7 +83,7 @@ class MemoryAwareSynapses(QuadraticPenaltyMethod):
             for x, _ in iterate_example_chunks(batches):
                 # The gradient of ‖z‖² by z is 2 z.
                 gradients.add_examples(x, lambda logits: [2 * logits])
-        for name, fresh in gradients.compute_example_means().items():
+        for name, fresh in gradients.compute_mean_gradient_sizes().items():
             previous = tensors.get(self.get_importance_key(name))
             # Added, as in the paper: every earlier task counts in full.
             tensors[self.get_importance_key(name)] = fresh if previous is None else previous + fresh

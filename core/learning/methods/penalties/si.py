@@ -17,7 +17,7 @@ from pydantic import Field
 
 from core.learning.methods.method import MemoryFootprint
 from core.learning.methods.penalties.quadratic import QuadraticPenaltyMethod, copy_parameter_values
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.recipe import Strength, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -34,7 +34,7 @@ class SiHyper(StrictRecipeModel):
     xi: Annotated[float, Field(ge=1e-12)] = 1e-3
 
 
-@register
+@register_method
 class SynapticIntelligence(QuadraticPenaltyMethod):
     """The method `si` (synaptic intelligence): importance by the path integral of the gradient."""
 

@@ -15,11 +15,11 @@ from pydantic import Field
 
 from core.learning.memory.gradient import (
     add_vector_to_gradient,
-    compute_memory_gradient,
+    compute_replay_gradient_vector,
     read_gradient_vector,
 )
 from core.learning.methods.method import MemoryFootprint
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -35,7 +35,7 @@ class AGemHyper(BufferHyper):
     reference_batch: Annotated[int, Field(ge=0, le=65_536)] = 256
 
 
-@register
+@register_method
 class AGemMethod(ReservoirMethod):
     """The method `a-gem` (averaged GEM): one linear constraint on the gradient, from a sample of
     all tasks.
@@ -67,7 +67,7 @@ class AGemMethod(ReservoirMethod):
         # images.
         items, _ = reservoir.draw_items(self.hyper.reference_batch)
         parameters = list(ctx.trainable.values())
-        reference = compute_memory_gradient(self, ctx, items, parameters)
+        reference = compute_replay_gradient_vector(self, ctx, items, parameters)
         products = torch.stack(
             [read_gradient_vector(parameters) @ reference, reference @ reference]
         )

@@ -21,19 +21,19 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.data.transfer import move_tensor_to_device
+from core.learning.data.transfer import copy_tensor_to_device
 from core.learning.memory.replay import (
     Groups,
-    compute_logits_by_head,
-    compute_logits_jointly,
     compute_replay_cross_entropy,
     compute_replay_distillation_loss,
+    compute_replay_logits_by_head,
+    compute_replay_logits_jointly,
     draw_replay_items,
     make_inputs_of_replay_items,
 )
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import MemoryFootprint
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
 from core.learning.recipe import NotNegative, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -64,7 +64,7 @@ class DerHyper(BufferHyper):
     replay_batch: Annotated[int, Field(ge=1, le=65_536)] | None = None
 
 
-@register
+@register_method
 class DarkExperienceReplay(ReservoirMethod):
     """The method `der` (dark experience replay): replays stored logits of earlier images."""
 
@@ -80,7 +80,7 @@ class DarkExperienceReplay(ReservoirMethod):
     gathered = ("logits",)
     hyper: DerHyper
 
-    def get_replay_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
+    def get_replay_loss_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
         """Return the replay loss terms: name → (weight, loss function), in the order of their
         draws.
         """
@@ -115,7 +115,7 @@ class DarkExperienceReplay(ReservoirMethod):
         buffer = self.state["buffer"]
         if "tasks" in buffer.tensors:
             self._store_present_logits(
-                ctx, (buffer.copy_tensor_to_host("tasks") == ctx.task).nonzero().squeeze(1)
+                ctx, (buffer.get_tensor_on_cpu("tasks") == ctx.task).nonzero().squeeze(1)
             )
 
     def compute_loss_terms(
@@ -125,7 +125,7 @@ class DarkExperienceReplay(ReservoirMethod):
         reservoir = self._open_reservoir(ctx)
         terms_in_use = {
             name: term
-            for name, term in self.get_replay_terms().items()
+            for name, term in self.get_replay_loss_terms().items()
             if reservoir.item_count and term[0] > 0
         }
         size = self.hyper.replay_batch or ctx.recipe.batch_size
@@ -137,10 +137,10 @@ class DarkExperienceReplay(ReservoirMethod):
             (make_inputs_of_replay_items(ctx, items, table), items.tasks)
             for items, table, _ in draws
         ]
-        if parts and ctx.are_rows_independent:
+        if parts and ctx.are_image_outputs_independent:
             # One pass for all, since a small network on a GPU costs time per call, not per image.
             current = (batch.x, torch.full((batch.y.shape[0],), ctx.task))
-            ((_, logits),), *groups = compute_logits_jointly(self, ctx, [current, *parts])
+            ((_, logits),), *groups = compute_replay_logits_jointly(self, ctx, [current, *parts])
         else:
             logits = self.forward(ctx.network, batch.x, batch.task)
             groups = []
@@ -148,11 +148,11 @@ class DarkExperienceReplay(ReservoirMethod):
                 # BatchNorm cannot train on a single image, so the running statistics are used for
                 # it.
                 with (
-                    ctx.use_batch_statistics_unchanged()
+                    ctx.keep_running_statistics_unchanged()
                     if len(x) > 1
                     else ctx.use_exact_evaluation_mode()
                 ):
-                    groups.append(compute_logits_by_head(self, ctx, x, tasks))
+                    groups.append(compute_replay_logits_by_head(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
         # With `balanced_batches` a small task counts by its share, and replay fills the remainder.
         terms = {"task": ctx.share * ctx.loss(logits, batch.y)}
@@ -186,12 +186,12 @@ class DarkExperienceReplay(ReservoirMethod):
         with torch.no_grad(), ctx.use_exact_evaluation_mode():
             for part in index.split(CHUNK):  # type: ignore[no-untyped-call]
                 ctx.alive()
-                items = ReplayItems.get_section_rows(self.state["buffer"], part)
-                for rows, logits in compute_logits_by_head(
+                items = ReplayItems.read_items_from_section(self.state["buffer"], part)
+                for rows, logits in compute_replay_logits_by_head(
                     self, ctx, ctx.inputs(items.images), items.tasks
                 ):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits
-                    places = move_tensor_to_device(part, ctx.device)
+                    places = copy_tensor_to_device(part, ctx.device)
                     computed.append((places if rows is None else places[rows], logits))
         tensors = self.state["buffer"].tensors
         # Heads of tasks differ in size, but the buffer is one tensor: it is as wide as the widest.

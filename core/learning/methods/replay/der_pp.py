@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.replay.der import (
     DarkExperienceReplay,
     DerHyper,
@@ -37,7 +37,7 @@ class DerPlusPlusHyper(DerHyper):
     draws: Literal["separate", "shared"] = "separate"
 
 
-@register
+@register_method
 class DarkExperienceReplayPlusPlus(DarkExperienceReplay):
     """The method `der++`: replays stored logits and labels, from separate draws or one."""
 
@@ -55,11 +55,11 @@ class DarkExperienceReplayPlusPlus(DarkExperienceReplay):
     }
     hyper: DerPlusPlusHyper
 
-    def get_replay_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
+    def get_replay_loss_terms(self) -> dict[str, tuple[float, ItemsLoss]]:
         """Return the replay loss terms of DER and the cross-entropy of stored labels."""
         # Behind the logits: the order of draws is part of the run, and with beta 0 it is DER's.
         return {
-            **super().get_replay_terms(),
+            **super().get_replay_loss_terms(),
             "labels": (self.hyper.beta, compute_stored_labels_loss),
         }
 

@@ -14,14 +14,14 @@ from pydantic import Field
 from torch import Tensor
 
 from core.learning.memory.replay import (
-    compute_logits_by_head,
     compute_replay_cross_entropy,
+    compute_replay_logits_by_head,
     draw_replay_items,
     make_inputs_of_replay_items,
 )
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -34,7 +34,7 @@ class ErHyper(BufferHyper):
     replay_batch: Annotated[int, Field(ge=0, le=65_536)] | None = None
 
 
-@register
+@register_method
 class ExperienceReplay(ReservoirMethod):
     """The method `er` (experience replay): trains on new and replayed examples in one batch and
     loss.
@@ -91,7 +91,9 @@ class ExperienceReplay(ReservoirMethod):
         if ctx.scenario == "task":
             tasks = torch.cat([torch.full((current,), ctx.task), items.tasks])
             return {
-                "task": compute_replay_cross_entropy(compute_logits_by_head(self, ctx, x, tasks), y)
+                "task": compute_replay_cross_entropy(
+                    compute_replay_logits_by_head(self, ctx, x, tasks), y
+                )
             }
         logits = self.forward(ctx.network, x, None)
         if not ctx.is_loss_over_task_classes_only:

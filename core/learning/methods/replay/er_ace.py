@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.memory.replay import make_inputs_of_replay_items
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.replay.er import ExperienceReplay
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
-@register
+@register_method
 class ExperienceReplayAce(ExperienceReplay):
     """The method `er-ace`: experience replay whose new images compete only with classes of their
     batch.
@@ -51,18 +51,18 @@ class ExperienceReplayAce(ExperienceReplay):
         n, reservoir = self._get_replay_size(ctx), self._open_reservoir(ctx)
         if n == 0 or reservoir.item_count == 0:
             logits = self.forward(ctx.network, batch.x, None).float()
-            return {"task": compute_batch_cross_entropy(logits, batch.y)}
+            return {"task": compute_cross_entropy_over_batch_classes(logits, batch.y)}
         items, table = reservoir.draw_items(n, ctx.augment.columns)
         x = torch.cat([batch.x, make_inputs_of_replay_items(ctx, items, table)])
         # One pass over both, so that BatchNorm sees new and old images together.
         logits, new = self.forward(ctx.network, x, None).float(), len(batch.y)
         return {
-            "task": compute_batch_cross_entropy(logits[:new], batch.y),
+            "task": compute_cross_entropy_over_batch_classes(logits[:new], batch.y),
             "replay": functional.cross_entropy(logits[new:], items.labels),
         }
 
 
-def compute_batch_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+def compute_cross_entropy_over_batch_classes(logits: Tensor, y: Tensor) -> Tensor:
     """Compute the mean cross-entropy of logits [B, C] over only the classes that occur in y.
 
     y: int64 [B].

@@ -22,16 +22,16 @@ from pydantic import Field
 from torch import nn
 
 from core.learning.data.augment import derive_seed
-from core.learning.data.transfer import move_tensor_to_device
+from core.learning.data.transfer import copy_tensor_to_device
 from core.learning.memory.gradient import (
     add_vector_to_gradient,
-    compute_memory_gradient,
+    compute_replay_gradient_vector,
     read_gradient_vector,
 )
 from core.learning.memory.per_task import PerTaskReplayBuffer
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import MemoryFootprint, Method
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_gem_dual_problem
 from core.learning.recipe import NotNegative, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -56,7 +56,7 @@ class GemHyper(StrictRecipeModel):
     memory_batch: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
-@register
+@register_method
 class GemMethod(Method):
     """The method `gem` (gradient episodic memory): a linear constraint on the gradient per earlier
     task.
@@ -97,13 +97,13 @@ class GemMethod(Method):
         gram = torch.zeros(t, t, dtype=torch.float64)
         dots = torch.zeros(t, dtype=torch.float64)
         # P and q are sums over parameters, so they are computed block by block within the limit.
-        blocks = _group_parameters(parameters, GRADIENT_BYTES // (4 * t))
+        blocks = _group_parameters_by_size(parameters, GRADIENT_BYTES // (4 * t))
         for block in blocks:
             # Allocated once and filled, since a list of gradients and their stack would take twice
             # the memory.
             rows = torch.empty(t, sum(p.numel() for p in block), device=ctx.device)
             for row, items in zip(rows, constraints, strict=True):
-                row.copy_(compute_memory_gradient(self, ctx, items, block))
+                row.copy_(compute_replay_gradient_vector(self, ctx, items, block))
             more_gram, more_dots = compute_gram_and_dots(rows, read_gradient_vector(block))
             gram, dots = gram + more_gram, dots + more_dots
         # No constraint is violated: leave the gradient as it is, bit for bit.
@@ -113,14 +113,15 @@ class GemMethod(Method):
         if len(blocks) == 1:
             # The gradients are still in memory: the projection is one product.
             add_vector_to_gradient(
-                move_tensor_to_device(v.to(rows.dtype), rows.device) @ rows, parameters
+                copy_tensor_to_device(v.to(rows.dtype), rows.device) @ rows, parameters
             )
             return
         # The rows did not fit in memory at once: compute the violated ones again.
         for weight, items in zip(v.tolist(), constraints, strict=True):
             if weight != 0:
                 add_vector_to_gradient(
-                    weight * compute_memory_gradient(self, ctx, items, parameters), parameters
+                    weight * compute_replay_gradient_vector(self, ctx, items, parameters),
+                    parameters,
                 )
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
@@ -147,7 +148,7 @@ class GemMethod(Method):
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:size].sort().values
         tasks, rows = (
             items.tasks.index_select(0, rows),
-            move_tensor_to_device(rows, items.labels.device),
+            copy_tensor_to_device(rows, items.labels.device),
         )
         images, labels = (part.index_select(0, rows) for part in (items.images, items.labels))
         return ReplayItems(images, labels, tasks, None, None)
@@ -166,7 +167,9 @@ def _group_tasks_by_gem_constraint(tasks: list[int]) -> list[list[int]]:
     return [tasks[: spare + 1], *([task] for task in tasks[spare + 1 :])] if tasks else []
 
 
-def _group_parameters(parameters: list[nn.Parameter], numbers: int) -> list[list[nn.Parameter]]:
+def _group_parameters_by_size(
+    parameters: list[nn.Parameter], numbers: int
+) -> list[list[nn.Parameter]]:
     """Group parameters into runs of one or more, with at most `numbers` elements each.
 
     A larger parameter is a run by itself.

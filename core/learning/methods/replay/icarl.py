@@ -30,12 +30,12 @@ from torch.nn import functional
 from core.learning.class_map import ClassMap
 from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.memory.rehearsal import (
-    choose_exemplars,
+    choose_exemplars_by_herding,
     compute_normalised_features,
     draw_exemplars_for_batch,
 )
 from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint, Method
-from core.learning.methods.registration import register
+from core.learning.methods.registration import register_method
 from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import Network
 from core.learning.recipe import StrictRecipeModel
@@ -53,7 +53,7 @@ class IcarlHyper(StrictRecipeModel):
     exemplars: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
 
 
-@register
+@register_method
 class IcarlMethod(Method):
     """The method `icarl`: exemplars by herding, and classification by the nearest mean of
     exemplars.
@@ -89,7 +89,7 @@ class IcarlMethod(Method):
         means = self.state["own"].tensors.get(MEANS)
         if means is None:
             return self.forward(network, x, task)
-        start = network.find_first_class(task)
+        start = network.find_first_class_number(task)
         means = means[start : start + len(network.list_classes(task))]
         features = compute_normalised_features(network, x)
         # Written out as products: a difference for each image and class would take B · C · D
@@ -110,20 +110,20 @@ class IcarlMethod(Method):
         """Compute a binary cross-entropy over all classes: labels for this task's, distillation for
         the others.
         """
-        offset = ctx.network.find_first_class(ctx.task_argument_of_forward)
+        offset = ctx.network.find_first_class_number(ctx.task_argument_of_forward)
         x, labels = batch.x, batch.y + offset
         if (
             share := draw_exemplars_for_batch(ctx, ExemplarBuffer(self.state["exemplars"]))
         ) is not None:
             x, labels = torch.cat([x, share[0]]), torch.cat([labels, share[1]])
-        logits = _compute_all_logits(ctx.network, x)
+        logits = _compute_logits_of_all_heads(ctx.network, x)
         targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
         part = ctx.class_rows.numel() / logits.shape[1]
         # No other class exists yet, so there is nothing to distil.
         if part == 1:
             return {"task": functional.binary_cross_entropy_with_logits(logits, targets)}
         with torch.no_grad():
-            soft = _compute_all_logits(get_teacher_network(ctx), x).sigmoid()
+            soft = _compute_logits_of_all_heads(get_teacher_network(ctx), x).sigmoid()
         new, old = self._split_class_columns(ctx, logits.shape[1])
         # one mean over all classes, in two terms
         terms = {"task": (new, targets, part), "distillation": (old, soft, 1 - part)}
@@ -147,18 +147,18 @@ class IcarlMethod(Method):
         exemplars = ExemplarBuffer(self.state["exemplars"])
         classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
         share = self.hyper.exemplars // classes
-        exemplars.trim_class_lists(share)
+        exemplars.trim_exemplars_per_class(share)
         if share == 0:
             ctx.warn(
                 f"{self.hyper.exemplars} exemplars are fewer than {classes} classes: none are "
                 "kept, and the head answers instead of class means; raise method.exemplars"
             )
             return
-        offset = ctx.network.find_first_class(ctx.task_argument_of_forward)
+        offset = ctx.network.find_first_class_number(ctx.task_argument_of_forward)
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
-            chosen = choose_exemplars(ctx.network, batches, share, ctx.alive)
+            chosen = choose_exemplars_by_herding(ctx.network, batches, share, ctx.alive)
             lists = {label + offset: images for label, images in chosen.items()}
-            exemplars.append_images(lists, ctx.task, share)
+            exemplars.append_exemplars_of_classes(lists, ctx.task, share)
             self._compute_class_means(ctx, exemplars, classes)
 
     def renumber_classes(self, classes: ClassMap) -> None:
@@ -166,9 +166,11 @@ class IcarlMethod(Method):
         super().renumber_classes(classes)
         tensors = self.state["own"].tensors
         if MEANS in tensors:
-            tensors[MEANS] = functional.normalize(classes.average_rows(tensors[MEANS]))
+            tensors[MEANS] = functional.normalize(
+                classes.average_rows_of_merged_classes(tensors[MEANS])
+            )
 
-    def after_patch(self, ctx: TaskTrainingContext) -> None:
+    def recompute_after_class_patch(self, ctx: TaskTrainingContext) -> None:
         """Compute the class means of the exemplars again after a patch."""
         exemplars = ExemplarBuffer(self.state["exemplars"])
         if exemplars.size and MEANS in self.state["own"].tensors:
@@ -187,7 +189,9 @@ class IcarlMethod(Method):
         """Split the columns of all classes into this task's and the others', int64, ascending."""
         if "columns" not in ctx.cache:
             new = torch.zeros(classes, dtype=torch.bool, device=ctx.device)
-            new[ctx.class_rows + ctx.network.find_first_class(ctx.task_argument_of_forward)] = True
+            new[
+                ctx.class_rows + ctx.network.find_first_class_number(ctx.task_argument_of_forward)
+            ] = True
             ctx.cache["columns"] = tuple(mask.nonzero().squeeze(1) for mask in (new, ~new))
         columns: tuple[Tensor, Tensor] = ctx.cache["columns"]
         return columns
@@ -215,7 +219,7 @@ class IcarlMethod(Method):
         self.state["own"].tensors[MEANS] = functional.normalize(sums)
 
 
-def _compute_all_logits(network: Network, x: Tensor) -> Tensor:
+def _compute_logits_of_all_heads(network: Network, x: Tensor) -> Tensor:
     """Compute logits float32 [B, C] over all classes of all heads."""
     features = network.features(x)
     return torch.cat(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from core.contract.pretrained import PretrainedWeights
 from core.learning.networks.backbone import Backbone, ImageSpec, Layer, split_layers_evenly
-from core.learning.networks.backbones.timm_names import DEFAULT, find_pretrained_weights
+from core.learning.networks.backbones.timm_names import DEFAULT, find_timm_weights_properties
 from core.learning.timm_import import import_timm_models
 
 THIRDS = 3
@@ -51,7 +51,7 @@ class TimmBackbone(Backbone):
         self._non_persistent_buffers_set = net._non_persistent_buffers_set
         # Not as a child, which would list every tensor twice.
         self.__dict__["_net"] = net
-        self.width = get_feature_width(net)
+        self.width = get_timm_feature_width(net)
         self.ignored = (*_list_classifier_prefixes(net), *_list_computed_buffers(net))
         for module in self.modules():
             if getattr(module, "inplace", False) is True:
@@ -96,10 +96,10 @@ def build_timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
 
     Raises ValueError for an unknown name, or images that it does not take.
     """
-    return TimmBackbone(find_pretrained_weights(hyper.model), image)
+    return TimmBackbone(find_timm_weights_properties(hyper.model), image)
 
 
-def get_feature_width(net: nn.Module) -> int:
+def get_timm_feature_width(net: nn.Module) -> int:
     """Return the width of a timm network's feature vector, the input of its classifier."""
     width: Any = getattr(net, "head_hidden_size", None) or net.num_features
     return int(width)

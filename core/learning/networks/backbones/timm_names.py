@@ -41,31 +41,31 @@ _FILE = Path(__file__).with_name("timm_weights.json")
 
 # Read on first use: most jobs use no network of timm.
 @cache
-def load_weights_table() -> PretrainedWeightsTable:
+def load_timm_weights_table() -> PretrainedWeightsTable:
     """Load the table of all known pretrained timm weights, `timm_weights.json`."""
     value: PretrainedWeightsTable = json.loads(_FILE.read_bytes())
     return value
 
 
-def find_pretrained_weights(name: str) -> PretrainedWeights:
+def find_timm_weights_properties(name: str) -> PretrainedWeights:
     """Find the measured properties of pretrained weights by timm's name.
 
     Raises:
         ValueError: timm has no weights of this name, or none that can be built; it names the
             closest ones.
     """
-    properties = load_weights_table()["weights"].get(name)
+    properties = load_timm_weights_table()["weights"].get(name)
     if properties is not None:
         return describe_pretrained_weights(name, properties)
-    why = load_weights_table()["refused"].get(name)
+    why = load_timm_weights_table()["refused"].get(name)
     if why is not None:
         raise ValueError(f"timm/{name} cannot be used: {why}")
     # There are more than a thousand names, too many to list.
-    near = get_close_matches(name, list_pretrained_names(), 3)
+    near = get_close_matches(name, list_timm_weights_names(), 3)
     meant = f"; did you mean {', '.join(near)}?" if near else ""
     raise ValueError(f"timm knows no pretrained weights {name!r}{meant}")
 
 
-def list_pretrained_names() -> list[str]:
+def list_timm_weights_names() -> list[str]:
     """List the names of all pretrained weights whose network can be built, sorted."""
-    return sorted(load_weights_table()["weights"])
+    return sorted(load_timm_weights_table()["weights"])

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from core.learning.networks.backbones.timm_backbone import get_feature_width
+from core.learning.networks.backbones.timm_backbone import get_timm_feature_width
 from core.learning.timm_import import import_timm_models
 
 BATCH = 2
@@ -46,7 +46,7 @@ def measure_timm_network(name: str, size: int) -> TimmNetworkProperties:
         ValueError: the network cannot be built without memory, or does not declare its width.
     """
     net = _build_timm_network(name)
-    activations, widest = _count_activations(net, size, get_feature_width(net))
+    activations, widest = _count_saved_activation_values(net, size, get_timm_feature_width(net))
     step, smallest, resized_by = _find_accepted_image_sizes(name, net, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     return TimmNetworkProperties(parameters, activations, widest, step, smallest, resized_by)
@@ -59,7 +59,7 @@ def _build_timm_network(name: str, **arguments: object) -> nn.Module:
         return import_timm_models().create_model(name, pretrained=False, num_classes=0, **arguments)  # type: ignore[no-any-return]
 
 
-def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]:
+def _count_saved_activation_values(net: nn.Module, size: int, width: int) -> tuple[int, int]:
     """Count the values that backward saves for one image, in total and in the largest tensor."""
     parameter_ids = {id(parameter) for parameter in net.parameters()}
     sizes: dict[object, int] = {}

@@ -54,12 +54,12 @@ def run_next_expert_of_chain(
     wide: list[Tensor] = []
     for at, layer in enumerate(expert.layers):
         attention_drop, mixing_drop = (None, None) if drop_path is None else drop_path[at]
-        s = layer.attend_to_heads(r, expert.token, attention_drop)  # type: ignore[operator]
+        s = layer.attend_between_patches(r, expert.token, attention_drop)  # type: ignore[operator]
         normalised.append(layer.norm2(s))  # type: ignore[operator]
         heads = [*(of[at] for of in before.heads), normalised[at]]
-        wide.append(layer.compute_hidden(normalised[at], heads))  # type: ignore[operator]
+        wide.append(layer.compute_hidden_channels(normalised[at], heads))  # type: ignore[operator]
         hidden = [*(of[at] for of in before.hidden), wide[at]]
-        r = layer.mix_heads(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
+        r = layer.compute_layer_output(s, wide[at], hidden, mixing_drop)  # type: ignore[operator]
     features = [*before.features, expert.extract_feature(r)]
     return ExpertChainOutputs([*before.heads, normalised], [*before.hidden, wide], features)
 

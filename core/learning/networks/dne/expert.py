@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learning.networks.dne.spatial import SpatialAttention
+from core.learning.networks.dne.spatial import PatchGridAttention
 from core.learning.networks.dne.task_attention import TaskAttention
 
 EPSILON = 1e-5
@@ -50,18 +50,18 @@ class ExpertMlp(nn.Module):
         self.inner = nn.Linear(heads * sizes.head_dim, heads * sizes.hidden_channels)
         self.outer = nn.Linear(heads * sizes.hidden_channels, heads * sizes.head_dim)
 
-    def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def compute_hidden_channels(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map channels [B, N, d] to the MLP's hidden ones [B, N, γ d]; other experts' heads are not
         read.
         """
         return self.inner(own)  # type: ignore[no-any-return]
 
-    def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+    def compute_output_channels(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
         """Map the MLP's hidden channels [B, N, γ d] back to [B, N, d]."""
         return self.outer(own)  # type: ignore[no-any-return]
 
 
-class TaskMixing(nn.Module):
+class TaskChannelMixing(nn.Module):
     """Channel mixing of a later expert: task attention over the heads of all experts so far.
 
     `sources`: number of heads of all experts up to this one.
@@ -73,14 +73,14 @@ class TaskMixing(nn.Module):
         self.inner = TaskAttention(heads, sources, self._narrow, self._wide)
         self.outer = TaskAttention(heads, sources, self._wide, self._narrow)
 
-    def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def compute_hidden_channels(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map heads of all experts so far to this expert's hidden heads [B, N, γ d]."""
         hidden: Tensor = self.inner(
             _split_heads(own, self._narrow), join_expert_heads(heads, self._narrow)
         )
         return hidden.flatten(-2)
 
-    def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
+    def compute_output_channels(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
         """Map hidden heads of all experts so far to this expert's output heads [B, N, d]."""
         output: Tensor = self.outer(
             _split_heads(own, self._wide), join_expert_heads(hidden, self._wide)
@@ -100,13 +100,15 @@ class DneLayer(nn.Module):
         # The last layer attends from a class token, which has no position.
         grid = sizes.grid if sizes.gated and not last else None
         self.norm1 = nn.LayerNorm(width, EPSILON)
-        self.attention = SpatialAttention(heads, sizes.head_dim, grid, local=not earlier)
+        self.attention = PatchGridAttention(heads, sizes.head_dim, grid, local=not earlier)
         self.norm2 = nn.LayerNorm(width, EPSILON)
         self.mixing = (
-            TaskMixing(heads, earlier + heads, sizes) if earlier else ExpertMlp(heads, sizes)
+            TaskChannelMixing(heads, earlier + heads, sizes) if earlier else ExpertMlp(heads, sizes)
         )
 
-    def attend_to_heads(self, r: Tensor, token: Tensor, drop: Tensor | None = None) -> Tensor:
+    def attend_between_patches(
+        self, r: Tensor, token: Tensor, drop: Tensor | None = None
+    ) -> Tensor:
         """Attend between patches with a residual connection: return [B, N, d], or [B, 1, d] in the
         last layer.
 
@@ -119,21 +121,21 @@ class DneLayer(nn.Module):
         both = self.norm1(torch.cat([token, r], 1))
         return token + _apply_drop_path(self.attention(both, both[:, :1]), drop)
 
-    def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
+    def compute_hidden_channels(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Compute the hidden heads [B, N, γ d] of the layer's channel mixing.
 
         own: LN2(s). heads: LN2(s) of every expert up to this one, in order.
         """
-        return functional.gelu(self.mixing.compute_hidden(own, heads))
+        return functional.gelu(self.mixing.compute_hidden_channels(own, heads))
 
-    def mix_heads(
+    def compute_layer_output(
         self, s: Tensor, own: Tensor, hidden: Sequence[Tensor], drop: Tensor | None = None
     ) -> Tensor:
         """Compute the layer's output [B, N, d] from its hidden heads.
 
         own: o. hidden: o of every expert up to this one, in order.
         """
-        return s + _apply_drop_path(self.mixing.compute_output(own, hidden), drop)
+        return s + _apply_drop_path(self.mixing.compute_output_channels(own, hidden), drop)
 
 
 class DneExpert(nn.Module):
@@ -181,7 +183,7 @@ def initialise_expert_module(name: str, module: nn.Module, generator: torch.Gene
             nn.init.trunc_normal_(module.weight, std=0.02, generator=generator)
         if module.bias is not None:
             module.bias.zero_()
-    elif isinstance(module, SpatialAttention):
+    elif isinstance(module, PatchGridAttention):
         if module.grid is not None:
             module.position.normal_(std=0.02, generator=generator)
             module.gate.fill_(1.0)

@@ -17,7 +17,7 @@ from core.learning.networks.init import initialise_weights
 from core.learning.networks.network import Network
 
 
-class ExpandedNetwork(GrowingNetwork):
+class DneNetwork(GrowingNetwork):
     """The growing network of DNE, whose experts are measured in attention heads."""
 
     family: ClassVar[str] = "dne"
@@ -35,11 +35,11 @@ class ExpandedNetwork(GrowingNetwork):
         super().__init__(plain, sizes)
 
     @staticmethod
-    def from_description(plain: Network, description: Mapping[str, Any]) -> ExpandedNetwork:
+    def from_description(plain: Network, description: Mapping[str, Any]) -> DneNetwork:
         """Build the growing network from a plain one and the manifest's description, with weights
         to be loaded.
         """
-        return ExpandedNetwork(plain, description["experts"])
+        return DneNetwork(plain, description["experts"])
 
     def describe_for_manifest(self) -> dict[str, Any]:
         """Describe the network of experts for the manifest.

@@ -22,11 +22,11 @@ from torch.nn import functional
 
 from core.learning.networks.dne.chain import ExpertChainOutputs
 from core.learning.networks.dne.expert import EPSILON, DneExpert, DneLayer
-from core.learning.networks.dne.spatial import SpatialAttention
+from core.learning.networks.dne.spatial import PatchGridAttention
 from core.learning.networks.dne.task_attention import TaskAttention
 
 
-def is_packing_faster(device: torch.device) -> bool:
+def is_expert_packing_faster(device: torch.device) -> bool:
     """Return true on devices where packed experts train faster: CUDA.
 
     Launching small operations takes most of the time there. With five experts of 12, 1, 1, 1 and 1
@@ -47,7 +47,7 @@ class PackedExperts:
         """Pack the first experts of a chain; there may be none."""
         # The first expert mixes by an MLP, so it forms a stack of its own.
         alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))
-        self._stacks = [_ExpertStack(list(of)) for _, of in alike]
+        self._stacks = [_PackedExpertStack(list(of)) for _, of in alike]
         self._attentions = [
             _PackedAttention([layer.attention for layer in of])
             for of in _group_layers_by_position(experts)
@@ -75,12 +75,12 @@ class PackedExperts:
             normalised = [layer.norm(s) for layer, s in zip(layers, ss, strict=True)]
             sources = _join_source_heads(layers, normalised)
             wide = [
-                layer.compute_hidden(y, sources)
+                layer.compute_hidden_channels(y, sources)
                 for layer, y in zip(layers, normalised, strict=True)
             ]
             sources = _join_source_heads(layers, wide)
             rs = [
-                layer.add_mixing(s, y, sources)
+                layer.add_channel_mixing(s, y, sources)
                 for layer, s, y in zip(layers, ss, wide, strict=True)
             ]
             heads.append([expert for stack in normalised for expert in stack])
@@ -93,7 +93,7 @@ class PackedExperts:
         )
 
 
-class _ExpertStack:
+class _PackedExpertStack:
     """G packed experts of k heads each, d = k D channels, whose layers pass on [G, B, N, d]."""
 
     def __init__(self, experts: Sequence[DneExpert]) -> None:
@@ -126,16 +126,16 @@ class _PackedLayer:
         self._known = _fold_norms_into_linears(
             before, [torch.cat([a.key.weight, a.value.weight]) for a in attentions]
         )
-        self._out = _stack_linears([a.out for a in attentions])
+        self._out = _pack_linear_layers([a.out for a in attentions])
         self.norm = _PackedLayerNorm([layer.norm2 for layer in layers])
-        self._inner = _stack_mixings([layer.mixing.inner for layer in layers])
-        self._outer = _stack_mixings([layer.mixing.outer for layer in layers])
+        self._inner = _pack_channel_mixings([layer.mixing.inner for layer in layers])
+        self._outer = _pack_channel_mixings([layer.mixing.outer for layer in layers])
 
     def compute_qkv(self, r: Tensor) -> list[Tensor]:
         """Compute the packed experts' queries, keys and values, each [B, G k, tokens, D]."""
         if self._tokens is not None:
             r = torch.cat([self._tokens.expand(-1, r.shape[1], -1, -1), r], 2)
-        y = _cast_for_matmul(_normalise_features(r))
+        y = _cast_for_matmul(_apply_unscaled_layer_norm(r))
         queries = y if self._tokens is None else y[:, :, :1]
         parts = [self._query(queries), *self._known(y).chunk(2, -1)]
         return [self._split_heads(part).permute(1, 0, 3, 2, 4).flatten(1, 2) for part in parts]
@@ -148,14 +148,14 @@ class _PackedLayer:
         by_expert = torch.unflatten(seen, 1, (-1, self._own)).permute(1, 0, 3, 2, 4).flatten(3)
         return (r if self._tokens is None else self._tokens) + self._out(by_expert)
 
-    def compute_hidden(self, own: Tensor, sources: Tensor) -> Tensor:
+    def compute_hidden_channels(self, own: Tensor, sources: Tensor) -> Tensor:
         """Compute the hidden heads of the packed experts' channel mixing.
 
         own: LN2(s); sources: [B N, H, D] of all experts.
         """
         return functional.gelu(self._inner(own, sources))
 
-    def add_mixing(self, s: Tensor, own: Tensor, sources: Tensor) -> Tensor:
+    def add_channel_mixing(self, s: Tensor, own: Tensor, sources: Tensor) -> Tensor:
         """Add the packed experts' channel mixing to the residual: return the layer's output.
 
         own: o; sources: [B N, H, γ D] of all experts.
@@ -178,7 +178,7 @@ class _PackedAttention:
     q, k and v: [B, heads, tokens, D].
     """
 
-    def __init__(self, attentions: Sequence[SpatialAttention]) -> None:
+    def __init__(self, attentions: Sequence[PatchGridAttention]) -> None:
         self._gated = attentions[0].grid is not None
         if self._gated:
             self._positions = _cast_for_matmul(
@@ -203,7 +203,7 @@ class _PackedLayerNorm:
         self._bias = torch.stack([norm.bias for norm in norms])[:, None, None]
 
     def __call__(self, y: Tensor) -> Tensor:
-        return torch.addcmul(self._bias, _normalise_features(y), self._weight)
+        return torch.addcmul(self._bias, _apply_unscaled_layer_norm(y), self._weight)
 
 
 class _PackedLinear:
@@ -287,17 +287,17 @@ def _fold_norms_into_linears(
     )
 
 
-def _stack_linears(modules: Sequence[nn.Linear]) -> _PackedLinear:
+def _pack_linear_layers(modules: Sequence[nn.Linear]) -> _PackedLinear:
     return _PackedLinear([m.weight for m in modules], [m.bias for m in modules])
 
 
-def _stack_mixings(
+def _pack_channel_mixings(
     modules: Sequence[nn.Linear | TaskAttention],
 ) -> _PackedLinear | _PackedTaskAttention:
     attentions = [m for m in modules if isinstance(m, TaskAttention)]
     if attentions:
         return _PackedTaskAttention(attentions)
-    return _stack_linears([m for m in modules if isinstance(m, nn.Linear)])
+    return _pack_linear_layers([m for m in modules if isinstance(m, nn.Linear)])
 
 
 def _join_source_heads(layers: Sequence[_PackedLayer], stacks: Sequence[Tensor]) -> Tensor:
@@ -309,7 +309,7 @@ def _join_source_heads(layers: Sequence[_PackedLayer], stacks: Sequence[Tensor])
     )
 
 
-def _normalise_features(y: Tensor) -> Tensor:
+def _apply_unscaled_layer_norm(y: Tensor) -> Tensor:
     return functional.layer_norm(y, y.shape[-1:], eps=EPSILON)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class SpatialAttention(nn.Module):
+class PatchGridAttention(nn.Module):
     """Self-attention over a grid of patches, plain or gated with attention by position (ConViT).
 
     Plain: softmax(q kᵀ / √D) v per head of D channels, q, k and v without bias (queries, keys,
@@ -37,7 +37,9 @@ class SpatialAttention(nn.Module):
 
     def forward(self, y: Tensor, queries: Tensor | None = None) -> Tensor:
         """Attend between tokens; `queries`: other tokens to attend from, in plain attention."""
-        return self.join_expert_heads(self.attend_values(*self.compute_qkv(y, queries)))
+        return self.join_heads_and_project(
+            self.compute_attended_values(*self.compute_qkv(y, queries))
+        )
 
     def compute_qkv(
         self, y: Tensor, queries: Tensor | None = None
@@ -52,12 +54,12 @@ class SpatialAttention(nn.Module):
             self._split_heads(self.value(y)),
         )
 
-    def attend_values(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def compute_attended_values(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Compute the attended values of each head, [B, heads, tokens, D]."""
         content = functional.scaled_dot_product_attention(q, k, v)
-        return content if self.grid is None else self.blend_by_gate(content, v)
+        return content if self.grid is None else self.blend_attention_by_gate(content, v)
 
-    def blend_by_gate(self, content: Tensor, v: Tensor) -> Tensor:
+    def blend_attention_by_gate(self, content: Tensor, v: Tensor) -> Tensor:
         """Blend attention by content with attention by position, by each head's learned gate."""
         share = self.gate.sigmoid()[:, None, None]
         return (1 - share) * content + share * (self.compute_positional_attention() @ v)
@@ -84,7 +86,7 @@ class SpatialAttention(nn.Module):
                 self.position[head, :2] = 2 * away
                 self.position[head, 2] = -1
 
-    def join_expert_heads(self, heads: Tensor) -> Tensor:
+    def join_heads_and_project(self, heads: Tensor) -> Tensor:
         """Join the heads [B, heads, tokens, D] to [B, tokens, d], and apply the output layer."""
         return self.out(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 

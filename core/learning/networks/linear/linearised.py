@@ -50,8 +50,8 @@ class LinearisedNetwork(Network):
         self.slope = slope
         self.fixed_head = fixed_head
         self.frozen = False
-        self.displacement = NestedParameters()
-        self.reference = NestedParameters()
+        self.displacement = ModuleParameterCopies()
+        self.reference = ModuleParameterCopies()
         self._by_jvp = False
         self._base: str | None = None  # digest of ψ0 that a load checks
         replace_relu_by_leaky_relu(self.backbone, slope)
@@ -219,7 +219,7 @@ class LinearisedNetwork(Network):
             return self.logits(value + tangent, task)
         return self.logits(value, task) + tangent @ self.get_readout_rows(task).T
 
-    def compute_vjp(self, x: Tensor, u: Tensor) -> dict[str, Tensor]:
+    def compute_vector_jacobian_product(self, x: Tensor, u: Tensor) -> dict[str, Tensor]:
         """Compute the vector-Jacobian product (D_ψ g)ᵀ u by displacement, summed over examples.
 
         u: [B, width]. The product does not depend on ψ: it is ordinary backpropagation through the
@@ -245,9 +245,9 @@ class LinearisedNetwork(Network):
         """Return the rows [classes, width] through which logits read the derivative."""
         if self.fixed_head:
             return self.reference_rows[self.get_reference_rows_name(task)]
-        return self.get_head_rows(task)
+        return self.get_own_head_rows(task)
 
-    def get_head_rows(self, task: int | None = None) -> Tensor:
+    def get_own_head_rows(self, task: int | None = None) -> Tensor:
         """Return a head's own rows [classes, width]."""
         return self._get_head(task).weight  # type: ignore[return-value]
 
@@ -292,10 +292,12 @@ class LinearisedNetwork(Network):
     def _list_displaced_names(self, stage: int) -> list[str]:
         """List a stage's parameter names that have a displacement."""
         parameters = {name for name, _ in self.backbone.named_parameters()}
-        return [name for name in self.backbone.list_stage_names(stage) if name in parameters]
+        return [
+            name for name in self.backbone.list_tensor_names_of_stage(stage) if name in parameters
+        ]
 
 
-class NestedParameters(nn.Module):
+class ModuleParameterCopies(nn.Module):
     """A module with copies of another module's parameters and buffers under their dotted names."""
 
     def add_parameter(self, name: str, parameter: nn.Parameter) -> None:
@@ -306,7 +308,7 @@ class NestedParameters(nn.Module):
             return
         child = self._modules.get(first)
         if child is None:
-            child = NestedParameters()
+            child = ModuleParameterCopies()
             self.add_module(first, child)
-        assert isinstance(child, NestedParameters)
+        assert isinstance(child, ModuleParameterCopies)
         child.add_parameter(remainder, parameter)

@@ -18,7 +18,7 @@ from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.images import decode_image
 from core.learning.networks.backbone import ImageSpec
 from core.learning.networks.backbones.timm_backbone import TimmBackbone
-from core.learning.networks.backbones.timm_names import find_pretrained_weights
+from core.learning.networks.backbones.timm_names import find_timm_weights_properties
 from core.models import models
 from core.models.new_model import NewModelLimits
 from core.packaged import imagenet_base
@@ -41,14 +41,14 @@ def checkpoint() -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def backbone(checkpoint: dict[str, Tensor]) -> TimmBackbone:
-    made = TimmBackbone(find_pretrained_weights(imagenet_base.MODEL), ImageSpec(224, 3))
+    made = TimmBackbone(find_timm_weights_properties(imagenet_base.MODEL), ImageSpec(224, 3))
     made.load_state_dict(convert_checkpoint(checkpoint))
     return made.eval()
 
 
 def read_photo(name: str) -> Tensor:
     """Return float32 [1, 3, 224, 224] as the weights expect it, from -1 to 1."""
-    known = find_pretrained_weights(imagenet_base.MODEL)
+    known = find_timm_weights_properties(imagenet_base.MODEL)
     resizing = SquareResizing(float(known.crop), known.interpolation)
     pixels = decode_image((PHOTOS / name).read_bytes(), 224, 3, 1 << 24, resizing)
     return torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1

@@ -3,7 +3,7 @@
 import torch
 
 from core.learning.analytic import discriminant
-from core.learning.analytic.classes import renumber_retained_features, renumber_sums_of_task
+from core.learning.analytic.classes import renumber_classes_in_task_sums, renumber_stored_features
 from core.learning.analytic.rows import LabelledFeatureRows
 from core.learning.analytic.sums import FeatureSums
 from core.learning.class_map import ClassMap
@@ -26,7 +26,7 @@ def sum_up(h: torch.Tensor, labels: torch.Tensor, classes: int) -> FeatureSums:
 def test_sums_of_merged_classes_are_those_of_one_class() -> None:
     h, labels = draw()
     classes = ClassMap([[0, 3], [1], [2]], 4)
-    made = renumber_sums_of_task(sum_up(h, labels, 4), torch.arange(4), classes)
+    made = renumber_classes_in_task_sums(sum_up(h, labels, 4), torch.arange(4), classes)
     assert made is not None
     expected = sum_up(h, classes.renumber_labels(labels), 3)
     assert made[1].tolist() == [0, 1, 2] and torch.equal(made[0].counts, expected.counts)
@@ -37,7 +37,7 @@ def test_sums_of_merged_classes_are_those_of_one_class() -> None:
 def test_a_dropped_class_leaves_means_and_shared_covariance_of_the_others() -> None:
     h, labels = draw()
     sums = sum_up(h, labels, 4)
-    made = renumber_sums_of_task(sums, torch.arange(4), ClassMap([[0], [2], [3]], 4))
+    made = renumber_classes_in_task_sums(sums, torch.arange(4), ClassMap([[0], [2], [3]], 4))
     assert made is not None
     others = [0, 2, 3]
     means = discriminant.compute_class_means(sums)[others]
@@ -48,7 +48,7 @@ def test_a_dropped_class_leaves_means_and_shared_covariance_of_the_others() -> N
     kept = labels != 1
     exact = sum_up(h[kept], torch.tensor([0, 9, 1, 2])[labels[kept]], 3)
     assert float((made[0].gram - exact.gram).norm() / exact.gram.norm()) < 0.02
-    assert renumber_sums_of_task(sums, torch.arange(4), ClassMap([[4]], 5)) is None
+    assert renumber_classes_in_task_sums(sums, torch.arange(4), ClassMap([[4]], 5)) is None
 
 
 def test_features_are_renumbered_in_the_order_of_the_dataset() -> None:
@@ -61,7 +61,7 @@ def test_features_are_renumbered_in_the_order_of_the_dataset() -> None:
     read, rest = rows.select_rows(order[:2]), rows.select_rows(order[2:])
     tensors = {f"7.{name}": tensor for name, tensor in read.to_tensors().items()}
     tensors |= {f"7.rest.{name}": tensor for name, tensor in rest.to_tensors().items()}
-    found = renumber_retained_features({**tensors, "7.rest.order": order}, 7, ClassMap([[0, 2]], 3))
+    found = renumber_stored_features({**tensors, "7.rest.order": order}, 7, ClassMap([[0, 2]], 3))
     assert found is not None and found.classes.tolist() == [0, 0, 0, 0]
     assert torch.equal(found.features, rows.features[[0, 2, 3, 5]])
-    assert renumber_retained_features({}, 7, ClassMap([[0]], 1)) is None
+    assert renumber_stored_features({}, 7, ClassMap([[0]], 1)) is None

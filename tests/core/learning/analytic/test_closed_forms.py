@@ -20,7 +20,7 @@ from core.learning.analytic.linear import (
     project_to_random_features,
 )
 from core.learning.analytic.sums import FeatureSums, add_feature_sums_of_tasks
-from core.learning.evaluation.calibration.temperature import fit_temperature
+from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
 
 WIDTH, CLASSES, EXAMPLES = 12, 4, 300
 
@@ -72,7 +72,7 @@ def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() 
 
     values = {
         strength: slow(strength)
-        for strength in ridge.list_ridge_strengths(float(sums.gram.diagonal().mean()))
+        for strength in ridge.list_candidate_ridge_strengths(float(sums.gram.diagonal().mean()))
     }
     chosen, weight = ridge.choose_ridge_strength(sums)
     assert chosen == min(values, key=lambda s: (values[s], -s))
@@ -97,7 +97,9 @@ def test_discriminants_without_shrinkage_are_scikit_learns(prior: discriminant.P
     reference = LinearDiscriminantAnalysis(solver="svd", priors=priors, tol=1e-12).fit(
         features, labels
     )
-    linear = discriminant.solve_discriminant(sums_of(features, labels), prior, share=0.0)
+    linear = discriminant.solve_linear_discriminant_analysis(
+        sums_of(features, labels), prior, share=0.0
+    )
     # scikit-learn divides the covariance by N, ours by N - C
     log_prior = torch.from_numpy(np.log(reference.priors_))
     theirs = torch.from_numpy(reference.decision_function(features)) - log_prior
@@ -110,7 +112,7 @@ def test_discriminants_without_shrinkage_are_scikit_learns(prior: discriminant.P
 def test_what_all_classes_have_in_common_is_left_out_of_discriminants() -> None:
     features, labels = examples(3)
     far = features + 1000  # as features after a ReLU lie far from 0
-    linear = discriminant.solve_discriminant(sums_of(far, labels), share=0.1)
+    linear = discriminant.solve_linear_discriminant_analysis(sums_of(far, labels), share=0.1)
     weight, bias = linear.weight.sum(0), linear.bias.sum()
     assert float(weight.abs().max()) <= 1e-9 * float(linear.weight.abs().max())
     assert abs(float(bias)) <= 1e-9 * float(linear.bias.abs().max())
@@ -138,7 +140,7 @@ def test_shrinkage_is_the_papers_formula_written_out() -> None:
 
 def test_a_class_without_examples_is_never_answered() -> None:
     features, labels = examples(5, classes=3)
-    linear = discriminant.solve_discriminant(sums_of(features, labels, classes=4))
+    linear = discriminant.solve_linear_discriminant_analysis(sums_of(features, labels, classes=4))
     assert linear(features).softmax(1)[:, 3].max() == 0
 
 
@@ -200,7 +202,7 @@ def test_features_that_do_not_vary_within_classes_have_a_discriminant(scale: flo
     labels = torch.arange(3).repeat(30)
     sums = FeatureSums.make_empty_sums(40, 3, torch.device("cpu"))
     sums.add_examples(points[labels], labels)
-    scores = discriminant.solve_discriminant(sums)(points[labels])
+    scores = discriminant.solve_linear_discriminant_analysis(sums)(points[labels])
     assert bool(scores.isfinite().all())
     if scale:
         assert bool((scores.argmax(1) == labels).all())
@@ -219,7 +221,7 @@ def rare_examples(seed: int) -> tuple[Tensor, Tensor]:
 
 def test_balanced_sums_are_the_weighted_moments_written_out() -> None:
     h, labels = rare_examples(9)
-    found = balance.balance_class_sums(sums_of(h, labels))
+    found = balance.weigh_classes_equally_in_sums(sums_of(h, labels))
     mu = torch.stack([h[labels == c].mean(0) for c in range(CLASSES)])
     sigma = (h - mu[labels]).T @ (h - mu[labels]) / len(h)
     weights = len(h) / CLASSES / torch.bincount(labels)
@@ -234,7 +236,7 @@ def test_balanced_sums_are_the_weighted_moments_written_out() -> None:
 
 def test_balance_does_not_change_classes_of_equal_size() -> None:
     sums = sums_of(*examples(10))
-    balanced = balance.balance_class_sums(sums)
+    balanced = balance.weigh_classes_equally_in_sums(sums)
     torch.testing.assert_close(balanced.gram, sums.gram, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(balanced.cross, sums.cross, rtol=1e-10, atol=1e-10)
 
@@ -248,7 +250,7 @@ def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_ea
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
         weight = ridge.solve_ridge_regression(
-            balance.balance_class_sums(sums_of(h[others], labels[others])), strength
+            balance.weigh_classes_equally_in_sums(sums_of(h[others], labels[others])), strength
         )
         torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-8, atol=1e-8)
 
@@ -262,7 +264,7 @@ def test_a_rare_class_is_answered_by_a_balanced_ridge() -> None:
     )
     plain, balanced = (
         rare @ ridge.choose_ridge_strength(given)[1]
-        for given in (sums, balance.balance_class_sums(sums))
+        for given in (sums, balance.weigh_classes_equally_in_sums(sums))
     )
     recalls = [float((scores.argmax(1) == 3).double().mean()) for scores in (plain, balanced)]
     assert recalls[0] < 0.5 * recalls[1]
@@ -285,7 +287,7 @@ def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each
     )
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
-        classifier = discriminant.solve_discriminant(
+        classifier = discriminant.solve_linear_discriminant_analysis(
             sums_of(h[others], labels[others]), share=share
         )
         expected = classifier(h[i : i + 1])[0]
@@ -304,13 +306,15 @@ def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_ans
         for i in range(len(h)):
             others = torch.arange(len(h)) != i
             scores.append(
-                discriminant.solve_discriminant(sums_of(h[others], labels[others]), share=share)(
-                    h[i]
-                )
+                discriminant.solve_linear_discriminant_analysis(
+                    sums_of(h[others], labels[others]), share=share
+                )(h[i])
             )
         found = torch.stack(scores)
         return float(
-            torch.nn.functional.cross_entropy(found / fit_temperature(found, labels), labels)
+            torch.nn.functional.cross_entropy(
+                found / fit_softmax_temperature(found, labels), labels
+            )
         )
 
     shares = (
@@ -331,17 +335,19 @@ def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answer
         for i in range(len(h)):
             others = torch.arange(len(h)) != i
             weight = ridge.solve_ridge_regression(
-                balance.balance_class_sums(sums_of(h[others], labels[others])), strength
+                balance.weigh_classes_equally_in_sums(sums_of(h[others], labels[others])), strength
             )
             error = h[i] @ weight - torch.eye(CLASSES, dtype=torch.float64)[labels[i]]
             by_class.setdefault(int(labels[i]), []).append(float(error.square().sum()))
         return sum(sum(errors) / len(errors) for errors in by_class.values())
 
     chosen = balance.RidgeLeaveOneOut(sums, h, labels).choose_strength(
-        balance.balance_class_sums(sums)
+        balance.weigh_classes_equally_in_sums(sums)
     )
     assert chosen == min(
-        ridge.list_ridge_strengths(float(balance.balance_class_sums(sums).gram.diagonal().mean())),
+        ridge.list_candidate_ridge_strengths(
+            float(balance.weigh_classes_equally_in_sums(sums).gram.diagonal().mean())
+        ),
         key=slow,
     )
 
@@ -358,14 +364,18 @@ def test_repeated_images_do_not_take_the_strength_away() -> None:
     sums = FeatureSums.make_empty_sums(60, CLASSES)
     sums.add_examples(h, labels := torch.cat([labels, labels[:4]]))
     assert (
-        balance.RidgeLeaveOneOut(sums, h, labels).choose_strength(balance.balance_class_sums(sums))
-        > ridge.choose_ridge_strength(balance.balance_class_sums(sums))[0]
+        balance.RidgeLeaveOneOut(sums, h, labels).choose_strength(
+            balance.weigh_classes_equally_in_sums(sums)
+        )
+        > ridge.choose_ridge_strength(balance.weigh_classes_equally_in_sums(sums))[0]
     )
 
 
 def _score_ridge(sums: FeatureSums, h: Tensor, labels: Tensor) -> Tensor:
     left_out = balance.RidgeLeaveOneOut(sums, h, labels)
-    return left_out.compute_scores(left_out.choose_strength(balance.balance_class_sums(sums)))
+    return left_out.compute_scores(
+        left_out.choose_strength(balance.weigh_classes_equally_in_sums(sums))
+    )
 
 
 def _score_discriminant(sums: FeatureSums, h: Tensor, labels: Tensor) -> Tensor:

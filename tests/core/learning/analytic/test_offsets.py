@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from core.learning.analytic.offsets import fit_class_offsets
+from core.learning.analytic.offsets import fit_score_offsets_by_class
 
 COUNTS = torch.tensor([120, 6, 6, 0])
 
@@ -25,14 +25,14 @@ def answers(counts: torch.Tensor, lead: float) -> tuple[torch.Tensor, torch.Tens
 def test_equal_classes_have_none() -> None:
     scores, labels = answers(torch.tensor([9, 9, 0, 9]), 0.5)
     assert torch.equal(
-        fit_class_offsets(scores, labels, torch.tensor([9, 9, 0, 9])),
+        fit_score_offsets_by_class(scores, labels, torch.tensor([9, 9, 0, 9])),
         torch.zeros(4, dtype=torch.float64),
     )
 
 
 @pytest.mark.parametrize(("lead", "expected"), [(-1.0, False), (1.0, True)])
 def test_a_large_class_is_only_ever_put_back(lead: float, expected: bool) -> None:
-    found = fit_class_offsets(*answers(COUNTS, lead), COUNTS)
+    found = fit_score_offsets_by_class(*answers(COUNTS, lead), COUNTS)
     assert bool((found != 0).any()) is expected
     assert float(found[0]) <= float(found[1]) == float(found[2])
 
@@ -49,13 +49,13 @@ def test_no_other_slope_and_scale_answer_better() -> None:
         ]
         return float(min((one * weights).sum() for one in each))
 
-    found = fit_class_offsets(scores, labels, COUNTS)
+    found = fit_score_offsets_by_class(scores, labels, COUNTS)
     assert all(loss(found) <= loss(share * found) for share in (0, 0.5, 0.9, 1.1, 2))
 
 
 def test_a_class_without_images_has_none() -> None:
     scores, labels = answers(COUNTS, 1.0)
-    found = fit_class_offsets(scores, labels, COUNTS)
+    found = fit_score_offsets_by_class(scores, labels, COUNTS)
     assert float(found[0]) < 0 and float(found[3]) == 0
 
 
@@ -63,19 +63,19 @@ def test_classes_of_other_heads_say_nothing() -> None:
     scores, labels = answers(COUNTS, 1.0)
     apart = torch.cat([scores, torch.full_like(scores[:, :1], -torch.inf)], 1)
     counts = torch.cat([COUNTS, torch.tensor([50])])
-    found = fit_class_offsets(apart, labels, counts)
+    found = fit_score_offsets_by_class(apart, labels, counts)
     assert bool(torch.isfinite(found).all()) and float(found[1] - found[0]) > 0
 
 
 def test_without_examples_there_are_none() -> None:
     nothing = torch.zeros(0, 4, dtype=torch.float64)
-    assert not fit_class_offsets(nothing, torch.zeros(0, dtype=torch.int64), COUNTS).any()
+    assert not fit_score_offsets_by_class(nothing, torch.zeros(0, dtype=torch.int64), COUNTS).any()
 
 
 @pytest.mark.parametrize("unit", [0.01, 1.0, 300.0])
 def test_the_offset_is_that_of_the_best_slope_whatever_the_unit_of_scores(unit: float) -> None:
     scores, labels = answers(COUNTS, 1.0)
-    found = float(fit_class_offsets(unit * scores, labels, COUNTS)[0]) / unit
+    found = float(fit_score_offsets_by_class(unit * scores, labels, COUNTS)[0]) / unit
     assert found == pytest.approx(find_best_offset(scores, labels), rel=1e-3)
 
 

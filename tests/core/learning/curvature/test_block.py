@@ -6,12 +6,12 @@ import toys
 
 from core.learning.curvature import block as blocks
 from core.learning.curvature.block import (
-    DiagonalBlock,
-    ExactBlock,
-    GramBlock,
-    GroupedConvolutionBlock,
-    KroneckerBlock,
-    TraceKroneckerBlock,
+    DiagonalCurvatureBlock,
+    ExactCurvatureBlock,
+    GroupedConvolutionCurvatureBlock,
+    HeadGramCurvatureBlock,
+    KroneckerCurvatureBlock,
+    TraceRestrictedKroneckerBlock,
 )
 from core.learning.curvature.factor import make_dense_factor
 
@@ -35,30 +35,30 @@ def made(seed=0):
     a, g = symmetric(COLUMNS, seed), symmetric(ROWS, seed + 50)
     rows = torch.stack([symmetric(COLUMNS, seed + i) for i in range(ROWS)])
     return {
-        "diagonal": DiagonalBlock(d(seed).square()),
-        "kfac": KroneckerBlock(make_dense_factor(a), make_dense_factor(g)),
-        "tkfac": TraceKroneckerBlock(
+        "diagonal": DiagonalCurvatureBlock(d(seed).square()),
+        "kfac": KroneckerCurvatureBlock(make_dense_factor(a), make_dense_factor(g)),
+        "tkfac": TraceRestrictedKroneckerBlock(
             make_dense_factor(a / a.trace() * 3),
             make_dense_factor(g / g.trace() * 3),
             torch.tensor(3.0).double(),
         ),
-        "exact": ExactBlock(symmetric(ROWS * COLUMNS, seed)),
-        "gram": GramBlock(make_dense_factor(a)),
-        "channels": GroupedConvolutionBlock(rows),
+        "exact": ExactCurvatureBlock(symmetric(ROWS * COLUMNS, seed)),
+        "gram": HeadGramCurvatureBlock(make_dense_factor(a)),
+        "channels": GroupedConvolutionCurvatureBlock(rows),
     }
 
 
 def wanted(block):
     """H [o w, o w] by its definition."""
-    if isinstance(block, DiagonalBlock):
+    if isinstance(block, DiagonalCurvatureBlock):
         return block.values.flatten().diag()
-    if isinstance(block, KroneckerBlock):
+    if isinstance(block, KroneckerCurvatureBlock):
         return torch.kron(block.g.to_dense(), block.a.to_dense())
-    if isinstance(block, TraceKroneckerBlock):
+    if isinstance(block, TraceRestrictedKroneckerBlock):
         return torch.kron(block.q.to_dense(), block.p.to_dense()) / block.delta
-    if isinstance(block, GramBlock):
+    if isinstance(block, HeadGramCurvatureBlock):
         return torch.kron(torch.eye(ROWS, dtype=torch.float64), block.a.to_dense())
-    if isinstance(block, GroupedConvolutionBlock):
+    if isinstance(block, GroupedConvolutionCurvatureBlock):
         return torch.block_diag(*block.blocks)
     return block.matrix
 
@@ -103,10 +103,12 @@ def test_the_trace_is_that_of_the_matrix(kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_storing_and_loading_gives_the_same_block(kind) -> None:
     block = made()[kind]
-    again = blocks.rebuild_curvature_block(block.kind, block.factor_tiers, block.to_tensors())
+    again = blocks.rebuild_curvature_block(
+        block.kind, block.factor_storage_tiers, block.to_tensors()
+    )
     assert (
         type(again) is type(block)
-        and again.factor_tiers == block.factor_tiers
+        and again.factor_storage_tiers == block.factor_storage_tiers
         and again.nbytes == block.nbytes
     )
     assert torch.equal(again.multiply_by_curvature(d()), block.multiply_by_curvature(d()))
@@ -143,7 +145,7 @@ def test_blocks_of_two_shapes_are_not_merged(kind) -> None:
 
 
 def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> None:
-    zero = TraceKroneckerBlock(
+    zero = TraceRestrictedKroneckerBlock(
         make_dense_factor(torch.zeros(COLUMNS, COLUMNS)),
         make_dense_factor(torch.zeros(ROWS, ROWS)),
         torch.zeros(()),
@@ -155,13 +157,13 @@ def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> No
 def test_a_layer_whose_factors_fit_nowhere_keeps_its_diagonal_and_trace(kind) -> None:
     block = made()[kind]
     small = block.compress_factors(8)
-    assert isinstance(small, DiagonalBlock) and small.factor_tiers == {}
+    assert isinstance(small, DiagonalCurvatureBlock) and small.factor_storage_tiers == {}
     assert torch.allclose(small.values.flatten(), wanted(block).diagonal(), rtol=1e-12)
 
 
 def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
     small = made()["kfac"].compress_factors(ROWS * ROWS * 8)
-    assert small.factor_tiers == {"a": "packed", "g": "full"}
+    assert small.factor_storage_tiers == {"a": "packed", "g": "full"}
     assert small.nbytes == (COLUMNS * (COLUMNS + 1) // 2 + ROWS * ROWS) * 8
 
 
@@ -169,7 +171,9 @@ def test_a_gram_fits_any_number_of_rows() -> None:
     a = symmetric(COLUMNS, 0)
     moved = torch.randn(7, COLUMNS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     assert (
-        toys.relative(GramBlock(make_dense_factor(a)).multiply_by_curvature(moved), moved @ a)
+        toys.relative(
+            HeadGramCurvatureBlock(make_dense_factor(a)).multiply_by_curvature(moved), moved @ a
+        )
         < 1e-12
     )
 

@@ -7,7 +7,7 @@ import torch
 import toys
 from torch import nn
 
-from core.learning.curvature.block import DiagonalBlock, GramBlock
+from core.learning.curvature.block import DiagonalCurvatureBlock, HeadGramCurvatureBlock
 from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import make_basis_vector_cotangents
@@ -18,7 +18,9 @@ KINDS = ("diagonal", "kfac", "tkfac", "exact")
 
 def curvature(kind="kfac", seed=1, n=6, limit=None):
     network = toys.cnn()
-    return LayerCurvatures(toys.measure(network, toys.images(n, seed), kind).build_blocks(limit))
+    return LayerCurvatures(
+        toys.measure(network, toys.images(n, seed), kind).build_curvature_blocks(limit)
+    )
 
 
 def displacements():
@@ -98,7 +100,10 @@ def test_nothing_to_hold_costs_nothing() -> None:
 
 def test_a_projection_and_a_bare_parameter_are_found_by_their_own_names() -> None:
     whole = LayerCurvatures(
-        {"x.in_proj": DiagonalBlock(torch.ones(6, 3)), "token": DiagonalBlock(2 * torch.ones(1, 6))}
+        {
+            "x.in_proj": DiagonalCurvatureBlock(torch.ones(6, 3)),
+            "token": DiagonalCurvatureBlock(2 * torch.ones(1, 6)),
+        }
     )
     moved = {
         "x.in_proj_weight": torch.ones(6, 2),
@@ -231,8 +236,8 @@ def test_appended_rows_have_the_curvature_of_the_rows_that_were_there() -> None:
     network, hessian = whole_hessian(x, 4)
     estimate = CurvatureEstimator(network, network, {"head": "gram"})
     estimate.add_examples(x)
-    gram = estimate.build_blocks()["head"]
-    assert isinstance(gram, GramBlock)
+    gram = estimate.build_curvature_blocks()["head"]
+    assert isinstance(gram, HeadGramCurvatureBlock)
     weights, biases = torch.arange(12, 24).view(4, 3), torch.arange(24, 28)
     order = torch.cat([weights, biases[:, None]], 1)
     new = order[2:].flatten()

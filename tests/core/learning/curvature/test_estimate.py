@@ -5,7 +5,7 @@ import torch
 import toys
 from torch import nn
 
-from core.learning.curvature.block import DiagonalBlock, GroupedConvolutionBlock
+from core.learning.curvature.block import DiagonalCurvatureBlock, GroupedConvolutionCurvatureBlock
 from core.learning.curvature.estimate import CurvatureEstimator, sum_gradient_products
 from core.learning.curvature.fisher import (
     draw_rademacher_cotangents,
@@ -260,7 +260,7 @@ def test_squares_of_single_positions_are_no_diagonal_of_a_convolution(network, x
 def test_convolutions_in_groups_have_the_exact_block_of_each_output(kind, groups) -> None:
     network, x = convolution_of(4, (4, 5, 5), groups=groups)
     block = toys.blocks(network, x, kind, names=["0"])["0"]
-    assert isinstance(block, GroupedConvolutionBlock)
+    assert isinstance(block, GroupedConvolutionCurvatureBlock)
     w = block.count_displacement_columns(4)
     exact = toys.slow_exact(network, "0", x).view(4, w, 4, w)
     assert toys.relative(block.blocks, torch.stack([exact[c, :, c] for c in range(4)])) < 1e-12
@@ -338,7 +338,7 @@ def test_kfac_of_a_layer_on_tokens_counts_every_token(tokens) -> None:
 def test_norms_and_bare_parameters_have_a_diagonal_whatever_is_asked_for() -> None:
     network = Tokens().double().eval()
     found = toys.blocks(network, toys.images(2), "kfac")
-    diagonal = {name for name, block in found.items() if isinstance(block, DiagonalBlock)}
+    diagonal = {name for name, block in found.items() if isinstance(block, DiagonalCurvatureBlock)}
     assert diagonal == {"norm", "norm2d", "block.block.2", "block.layer_scale", "token", "position"}
 
 
@@ -405,7 +405,7 @@ def test_a_pass_that_is_restored_from_its_sums_gives_the_same_blocks(kind, netwo
     second.load_tensors(first.to_tensors())
     second.add_examples(x[4:], make_basis_vector_cotangents)
     assert second.n == 6
-    for name, block in second.build_blocks().items():
+    for name, block in second.build_curvature_blocks().items():
         found, whole = (toys.dense(network, name, of) for of in (block, wanted[name]))
         assert toys.relative(found, whole) < 1e-10
 
@@ -423,7 +423,7 @@ def test_a_layer_that_the_forward_does_not_use_has_zero_curvature() -> None:
     for kind in KINDS:
         estimate = CurvatureEstimator(network, network["used"], {"used": kind, "other": kind})
         estimate.add_examples(toys.images(4, shape=(3,)), make_basis_vector_cotangents)
-        found = estimate.build_blocks()
+        found = estimate.build_curvature_blocks()
         assert float(found["other"].trace()) == 0 < float(found["used"].trace())
 
 
@@ -465,7 +465,7 @@ def test_what_cannot_be_measured_is_refused_by_name(name, network) -> None:
 
 def test_blocks_before_the_first_example_are_refused(network) -> None:
     with pytest.raises(ValueError, match="no example"):
-        CurvatureEstimator(network, network, {"0": "kfac"}).build_blocks()
+        CurvatureEstimator(network, network, {"0": "kfac"}).build_curvature_blocks()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -522,4 +522,4 @@ def test_float32_products_are_exact_inside_a_pass_and_as_before_after_it(network
     wanted = toys.blocks(network, x, "kfac", names=["0"])["0"]
     assert inside == ["ieee", "ieee"]
     assert (matmul.fp32_precision, conv.fp32_precision) == before
-    assert torch.equal(estimate.build_blocks()["0"].g.to_dense(), wanted.g.to_dense())
+    assert torch.equal(estimate.build_curvature_blocks()["0"].g.to_dense(), wanted.g.to_dense())

@@ -129,7 +129,7 @@ def test_uncorrelated_keeps_the_trace_and_the_mean_over_pixels() -> None:
 
 
 def test_uncorrelated_without_a_bias_has_no_corner() -> None:
-    found = factor.make_uncorrelated_factor(matrix(w=CHANNELS * KERNEL), KERNEL)
+    found = factor.make_uncorrelated_pixels_factor(matrix(w=CHANNELS * KERNEL), KERNEL)
     assert found.size == CHANNELS * KERNEL and "corner" not in found.to_tensors()
     x = torch.randn(3, CHANNELS * KERNEL, generator=torch.Generator().manual_seed(1))
     assert torch.allclose(found.multiply_rows(x), x @ found.to_dense(), rtol=1e-4, atol=1e-4)

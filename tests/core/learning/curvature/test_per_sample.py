@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from core.learning.curvature import per_sample
-from core.learning.curvature.per_sample import PerSampleGradients
+from core.learning.curvature.per_sample import PerExampleGradientSizes
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
 
@@ -14,12 +14,12 @@ def squared_norm(logits):
 
 
 def of(network, inputs, size=torch.abs, names=None):
-    found = PerSampleGradients(
+    found = PerExampleGradientSizes(
         network, network, names or [n for n, _ in network.named_parameters()], size
     )
     for x in inputs:
         found.add_examples(x, squared_norm)
-    return found.compute_example_means()
+    return found.compute_mean_gradient_sizes()
 
 
 def slow(network, x, size=torch.abs):
@@ -35,7 +35,9 @@ def slow(network, x, size=torch.abs):
 
 @pytest.fixture
 def by_vmap(monkeypatch):
-    return lambda: monkeypatch.setattr(per_sample, "_find_closed_form_layers", lambda *_: None)
+    return lambda: monkeypatch.setattr(
+        per_sample, "_find_layers_with_closed_gradients", lambda *_: None
+    )
 
 
 @pytest.mark.parametrize("size", [torch.square, torch.abs])
@@ -48,7 +50,8 @@ def test_closed_forms_equal_vmap(name, size, by_vmap) -> None:
             parameter.normal_(generator=torch.Generator().manual_seed(1))
     x = torch.randn(5, 2, 8, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     assert (
-        per_sample._find_closed_form_layers(network, dict(network.named_parameters())) is not None
+        per_sample._find_layers_with_closed_gradients(network, dict(network.named_parameters()))
+        is not None
     )
     fast = of(network, [x], size)
     by_vmap()

@@ -16,7 +16,7 @@ from core.contract.jobs.job_spec import LocalPartFile
 from core.learning.data import image_packs
 from core.learning.memory.reservoir import ReservoirBuffer
 from core.learning.methods import registry
-from core.learning.state import StateSection, load_tensors, save_tensors
+from core.learning.state import MethodStateSection, load_tensors, save_tensors
 from core.learning.training.control import NoControlRequests
 
 BEFORE = Path(__file__).parents[3] / "data" / "before-packs.tar.gz"
@@ -46,9 +46,9 @@ class Versions:
 
     def store(self, held: dict[str, torch.Tensor]) -> dict[str, int]:
         """Write the next version; images in each pack that no version has had before."""
-        packs = image_packs.collect_image_packs("buffer", self.parts)
+        packs = image_packs.load_replay_image_packs("buffer", self.parts)
         fresh, self.parts = {}, []
-        for name, kind, content in image_packs.build_state_parts("buffer", held, packs):
+        for name, kind, content in image_packs.build_parts_of_state_type("buffer", held, packs):
             path = self._folder / f"{len(list(self._folder.iterdir()))}"
             save_tensors(content, path)
             digest = hashlib.sha256(path.read_bytes()).digest()
@@ -86,7 +86,7 @@ def test_an_image_that_is_remembered_twice_is_stored_once(versions) -> None:
 def test_an_image_that_two_tasks_brought_is_in_the_packs_of_both(versions) -> None:
     """Or deleting the images of one task would take the other's."""
     versions.store(memory([5, 5, 6], [1, 2, 2]))
-    packs = image_packs.collect_image_packs("buffer", versions.parts)
+    packs = image_packs.load_replay_image_packs("buffer", versions.parts)
     assert {task: pack[:, 0, 0, 0].tolist() for task, pack in packs.items()} == {1: [5], 2: [5, 6]}
 
 
@@ -100,7 +100,7 @@ def test_what_is_left_of_a_task_stays_in_its_pack(versions) -> None:
 def test_a_task_that_is_forgotten_has_no_pack(versions) -> None:
     versions.store(memory([1, 2], [1, 1]))
     versions.store(memory([3], [2]))
-    assert set(image_packs.collect_image_packs("buffer", versions.parts)) == {2}
+    assert set(image_packs.load_replay_image_packs("buffer", versions.parts)) == {2}
 
 
 def test_images_that_a_pack_lacks_are_never_taken_for_others(versions) -> None:
@@ -136,7 +136,7 @@ def test_whatever_leaves_versions_add_little_more_than_the_images_that_came(vers
 def test_over_many_tasks_a_reservoir_adds_what_came_and_its_packs_stay_few_times_its_size(
     versions,
 ) -> None:
-    held, capacity, came, added = StateSection(), 60, 0, 0
+    held, capacity, came, added = MethodStateSection(), 60, 0, 0
     before: set[tuple[int, bytes]] = set()
     for task in range(1, 31):
         images = torch.randint(0, 256, (60, 3, 3, 1), dtype=torch.uint8)
@@ -147,7 +147,7 @@ def test_over_many_tasks_a_reservoir_adds_what_came_and_its_packs_stay_few_times
         tasks = held.tensors["tasks"].tolist()
         now = {(t, i.numpy().tobytes()) for t, i in zip(tasks, held.tensors["images"], strict=True)}
         came, before = came + len(now - before), now
-        packs = image_packs.collect_image_packs("buffer", versions.parts).values()
+        packs = image_packs.load_replay_image_packs("buffer", versions.parts).values()
         assert sum(len(pack) for pack in packs) < 5 * capacity
     assert came <= added <= 1.05 * came
 
@@ -226,7 +226,7 @@ def test_a_memory_that_older_code_stored_goes_on_row_by_row(
 ) -> None:
     bench = Bench(tmp_path, recipe={"method": _method(before / name)})
     second = Learned(bench.spec(2, None), [], before / name / "task-2")
-    assert list(image_packs.collect_image_packs(kind, parts_of(second))) == []
+    assert list(image_packs.load_replay_image_packs(kind, parts_of(second))) == []
     expected = load_tensors(before / name / "task-3" / "parts" / f"{kind}.safetensors")
     spec = bench.spec(3, second)
     spec["snapshot"] = str(before / name / "snapshot") if resumed else None
@@ -238,7 +238,7 @@ def test_a_memory_that_older_code_stored_goes_on_row_by_row(
             torch.testing.assert_close(found[of], tensor)
         else:
             assert torch.equal(found[of], tensor), of
-    assert set(image_packs.collect_image_packs(kind, parts_of(third))) == {1, 2, 3}
+    assert set(image_packs.load_replay_image_packs(kind, parts_of(third))) == {1, 2, 3}
 
 
 def parts_of(learned: Learned) -> list[LocalPartFile]:

@@ -6,7 +6,7 @@ from streams import Bench
 
 from core.learning.data import known_features
 from core.learning.data.dataset import Dataset
-from core.learning.data.known_features import FeatureCachingInputs
+from core.learning.data.known_features import KnownFeatureInputs
 from core.learning.evaluation.probe import compute_image_features
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbones.mlp import MlpBackbone
@@ -28,8 +28,8 @@ def images_of(n: int) -> torch.Tensor:
     )
 
 
-def known(parent: Network, base: Network | None, *parts: torch.Tensor) -> FeatureCachingInputs:
-    inputs = FeatureCachingInputs(None, 1, CPU)
+def known(parent: Network, base: Network | None, *parts: torch.Tensor) -> KnownFeatureInputs:
+    inputs = KnownFeatureInputs(None, 1, CPU)
     inputs.cache_features_of_job_images(parent, base, parts, lambda: None)
     return inputs
 
@@ -76,7 +76,7 @@ def test_features_of_known_images_equal_those_of_images_in_any_batch() -> None:
     network, images = network_of(1), images_of(70)
     found = known(network, None, images)
     order = torch.randperm(70, generator=torch.Generator().manual_seed(3))
-    expected = compute_image_features(network, images, FeatureCachingInputs(None, 1, CPU))
+    expected = compute_image_features(network, images, KnownFeatureInputs(None, 1, CPU))
     assert found(images[order]).shape == (70, 5)
     torch.testing.assert_close(
         compute_image_features(network, images[order], found), expected[order]
@@ -111,7 +111,7 @@ def test_the_last_images_have_the_features_of_any_batch(left_out: int) -> None:
     images = torch.randint(
         0, 256, (32 + left_out, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator()
     )
-    some, others = FeatureCachingInputs(None, 3, CPU), FeatureCachingInputs(None, 3, CPU)
+    some, others = KnownFeatureInputs(None, 3, CPU), KnownFeatureInputs(None, 3, CPU)
     some.compute_dataset_features(network, images, lambda: None)
     others.compute_dataset_features(network, images[left_out:], lambda: None)
     assert torch.equal(some(images[left_out:]), others(images[left_out:]))

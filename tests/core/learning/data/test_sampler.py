@@ -5,14 +5,18 @@ stratified.
 import pytest
 import torch
 
-from core.learning.data.sampler import count_batches, make_shuffled_batches, make_stratified_batches
+from core.learning.data.sampler import (
+    count_epoch_batches,
+    draw_class_balanced_row_batches,
+    split_shuffled_rows_into_batches,
+)
 
 
 @pytest.mark.parametrize(("n", "size"), [(10, 4), (9, 4), (1, 4), (8, 4), (5, 1), (3, 8)])
 def test_a_shuffled_epoch_shows_every_image_once_in_no_batch_of_one(n, size) -> None:
-    parts = make_shuffled_batches(torch.rand(n), torch.arange(n), size)
+    parts = split_shuffled_rows_into_batches(torch.rand(n), torch.arange(n), size)
     assert sorted(torch.cat(parts).tolist()) == list(range(n))
-    assert len(parts) == count_batches("shuffled", n, size)
+    assert len(parts) == count_epoch_batches("shuffled", n, size)
     assert size == 1 or n == 1 or min(len(p) for p in parts) > 1
 
 
@@ -24,7 +28,7 @@ def stream(labels: list[int], size: int, epochs: int, seed: int = 3) -> list[lis
     return [
         b.tolist()
         for epoch in range(epochs)
-        for b in make_stratified_batches(seed, epoch, rows, every, size)
+        for b in draw_class_balanced_row_batches(seed, epoch, rows, every, size)
     ]
 
 
@@ -68,7 +72,7 @@ def test_an_epoch_has_as_many_batches_as_its_images_fill() -> None:
     for size in (1, 4, 7, 100):
         assert (
             len(stream(LABELS, size, epochs=1))
-            == count_batches("stratified", n, size)
+            == count_epoch_batches("stratified", n, size)
             == -(-n // size)
         )
 
@@ -76,12 +80,12 @@ def test_an_epoch_has_as_many_batches_as_its_images_fill() -> None:
 def test_an_epoch_can_be_drawn_without_those_before_it() -> None:
     labels, rows = torch.tensor(LABELS), torch.arange(len(LABELS))
     torch.manual_seed(0)
-    again = make_stratified_batches(5, 3, rows, labels, 7)
+    again = draw_class_balanced_row_batches(5, 3, rows, labels, 7)
     for epoch in range(3):
-        make_stratified_batches(5, epoch, rows, labels, 7)
+        draw_class_balanced_row_batches(5, epoch, rows, labels, 7)
     assert all(
         torch.equal(a, b)
-        for a, b in zip(again, make_stratified_batches(5, 3, rows, labels, 7), strict=True)
+        for a, b in zip(again, draw_class_balanced_row_batches(5, 3, rows, labels, 7), strict=True)
     )
-    other = make_stratified_batches(6, 3, rows, labels, 7)
+    other = draw_class_balanced_row_batches(6, 3, rows, labels, 7)
     assert not all(torch.equal(a, b) for a, b in zip(again, other, strict=True))

@@ -16,7 +16,11 @@ from streams import Bench, Learned
 from core.errors import InvalidRecipe
 from core.learning.data.dataset import DataError
 from core.learning.distributed.ranks import EXIT_RANK_LOST
-from core.learning.distributed.slices import BatchSlice, choose_rank_count, count_batch_slices
+from core.learning.distributed.slices import (
+    BatchSlice,
+    choose_slice_process_count,
+    count_batch_slices,
+)
 from core.learning.methods import registry
 
 SHARDABLE = sorted(name for name, method in registry.METHODS.items() if not method.no_shards)
@@ -153,7 +157,7 @@ def test_a_batch_of_fewer_images_than_shards_is_not_cut(
 def test_the_ranks_are_the_most_that_divide_the_shards(
     shards: int, devices: int, ranks: int
 ) -> None:
-    assert choose_rank_count(shards, devices) == ranks
+    assert choose_slice_process_count(shards, devices) == ranks
 
 
 @pytest.mark.parametrize(("name", "scenario"), in_scenarios("class", "task"))

@@ -9,7 +9,7 @@ from streams import Bench, Learned
 
 from core.learning.evaluation.baselines import (
     FOLDS,
-    assign_group_folds,
+    assign_cross_validation_folds,
     classify_by_cross_validation,
     evaluate_feature_baselines,
     find_first_row_scored_above_own_class,
@@ -59,7 +59,9 @@ def slowly(
 
 def test_both_classifiers_answer_as_when_all_is_summed_again_for_each_image() -> None:
     features, labels = examples()
-    by_mean, by_discriminant = slowly(features, labels, assign_group_folds(labels).tolist())
+    by_mean, by_discriminant = slowly(
+        features, labels, assign_cross_validation_folds(labels).tolist()
+    )
     found = classify_by_cross_validation(features, labels)
     assert found.lda is not None
     assert found.ncm.tolist() == [a == b for a, b in zip(by_mean, labels.tolist(), strict=True)]
@@ -71,10 +73,10 @@ def test_both_classifiers_answer_as_when_all_is_summed_again_for_each_image() ->
 
 def test_the_images_of_a_class_are_dealt_to_the_folds_in_their_order() -> None:
     labels = torch.tensor([0, 1, 0, 0, 1, 0, 0, 0, 2])
-    assert assign_group_folds(labels).tolist() == [0, 1, 1, 2, 2, 3, 4, 0, 2]
+    assert assign_cross_validation_folds(labels).tolist() == [0, 1, 1, 2, 2, 3, 4, 0, 2]
     _, many = examples(100)
     for label in range(3):
-        counts = torch.bincount(assign_group_folds(many)[many == label], minlength=FOLDS)
+        counts = torch.bincount(assign_cross_validation_folds(many)[many == label], minlength=FOLDS)
         assert int(counts.max() - counts.min()) <= 1
 
 

@@ -10,7 +10,7 @@ from streams import Bench
 from torch import nn
 
 from core.learning.evaluation.comparison import (
-    compute_update_norm,
+    compute_weight_update_norm,
     count_correctness_changes,
     measure_weight_drift,
 )
@@ -78,7 +78,7 @@ def test_drift_counts_frozen_parameters_and_no_head() -> None:
         network.head.weight += 5
         next(network.backbone.parameters()).view(-1)[:2] += torch.tensor([3.0, 4.0])
     assert measure_weight_drift(network, base) == pytest.approx(5.0)
-    assert compute_update_norm(network, base, {"head.weight"})["backbone"] == 0.0
+    assert compute_weight_update_norm(network, base, {"head.weight"})["backbone"] == 0.0
 
 
 def test_the_probe_is_taken_of_every_task_and_of_older_versions_on_the_new_one(bench) -> None:

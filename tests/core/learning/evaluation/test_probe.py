@@ -9,10 +9,10 @@ from core.learning.data.dataset import Dataset
 from core.learning.evaluation.probe import (
     ALL_IMAGES,
     VersionKnnProbe,
+    check_classification_by_neighbours,
     choose_evenly_spaced_rows,
     choose_neighbour_count,
-    choose_number_of_compared_images,
-    classify_by_other_neighbours,
+    choose_probe_image_limit,
     compute_image_features,
 )
 from core.learning.networks import HeadSpec, ImageSpec, build_network
@@ -53,7 +53,7 @@ def test_leave_one_out_equals_a_slow_obvious_version(k) -> None:
     generator = torch.Generator().manual_seed(3)
     points = torch.randn(30, 4, generator=generator, dtype=torch.float64)
     labels = torch.randint(0, 3, (30,), generator=generator)
-    assert classify_by_other_neighbours(points, labels, k).tolist() == slow(
+    assert check_classification_by_neighbours(points, labels, k).tolist() == slow(
         points, labels.tolist(), k
     )
 
@@ -61,18 +61,18 @@ def test_leave_one_out_equals_a_slow_obvious_version(k) -> None:
 def test_an_image_is_not_its_own_neighbour() -> None:
     """Each point's nearest other one is of the other class."""
     points = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
-    assert not classify_by_other_neighbours(points, torch.tensor([0, 1, 0, 1]), 1).any()
+    assert not check_classification_by_neighbours(points, torch.tensor([0, 1, 0, 1]), 1).any()
 
 
 def test_the_length_of_features_does_not_matter() -> None:
     points = torch.tensor([[1.0, 0.1], [9.0, 0.0], [0.0, 0.5], [0.2, 7.0]])
-    assert classify_by_other_neighbours(points, torch.tensor([0, 0, 1, 1]), 1).all()
+    assert check_classification_by_neighbours(points, torch.tensor([0, 0, 1, 1]), 1).all()
 
 
 def test_a_tied_vote_goes_to_the_first_class() -> None:
     points = torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1]])
     labels = torch.tensor([0, 0, 1])  # the first point's neighbours are one of each
-    assert classify_by_other_neighbours(points, labels, 2).tolist() == [True, True, False]
+    assert check_classification_by_neighbours(points, labels, 2).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(("sizes", "k"), [((4, 4), 2), ((1, 1), 1), ((400, 400), 20), ((9, 1), 2)])
@@ -142,7 +142,7 @@ def test_many_tasks_share_a_bounded_number_of_images() -> None:
 def test_more_images_are_compared_for_more_classes_and_not_for_more_tasks(
     classes: int, images: int
 ) -> None:
-    assert choose_number_of_compared_images(classes) == images
+    assert choose_probe_image_limit(classes) == images
     probe = VersionKnnProbe(network(), images // 10, INPUTS, all_images=images)
     probe.probe_task(1, data(50, ("ant", "bee")))
     assert probe.probe_all_tasks()[1] == 10
@@ -176,7 +176,7 @@ def test_groups_of_alike_images_have_no_vote_as_when_all_are_compared() -> None:
     close = (unit @ unit.T).masked_fill(groups[:, None] == groups, -torch.inf)
     votes = torch.nn.functional.one_hot(labels[close.topk(5).indices], 3).sum(1)
     assert torch.equal(
-        classify_by_other_neighbours(points, labels, 5, groups), votes.argmax(1) == labels
+        check_classification_by_neighbours(points, labels, 5, groups), votes.argmax(1) == labels
     )
 
 
@@ -185,5 +185,7 @@ def test_some_images_are_classified_among_all_as_if_all_were() -> None:
     points = torch.randn(60, 5, generator=generator)
     labels, groups = torch.arange(60) % 3, torch.arange(60) // 2
     some = torch.tensor([0, 7, 8, 59])
-    in_all = classify_by_other_neighbours(points, labels, 5, groups)
-    assert torch.equal(classify_by_other_neighbours(points, labels, 5, groups, some), in_all[some])
+    in_all = check_classification_by_neighbours(points, labels, 5, groups)
+    assert torch.equal(
+        check_classification_by_neighbours(points, labels, 5, groups, some), in_all[some]
+    )

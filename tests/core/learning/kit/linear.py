@@ -84,7 +84,7 @@ def plain(case: str) -> Network:
 def linearised(case: str, *, fixed_head: bool = False) -> LinearisedNetwork:
     network = LinearisedNetwork(plain(case), slope=0.01, fixed_head=fixed_head, frozen=True)
     if fixed_head:
-        head = network.get_head_rows()
+        head = network.get_own_head_rows()
         network.set_reference_rows(
             "shared", torch.randn(head.shape, generator=generator(3), dtype=head.dtype)
         )
@@ -198,7 +198,7 @@ class Hand:
         for name, value in settings.items():
             setattr(ctx, name, value)
         self.method.begin_task(ctx)
-        wanted = self.method.list_trainable_names(network, self.resolved_recipe.depth)
+        wanted = self.method.list_trainable_parameter_names(network, self.resolved_recipe.depth)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in wanted)
             if name in wanted:

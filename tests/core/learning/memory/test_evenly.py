@@ -7,7 +7,7 @@ import torch
 
 from core.learning.memory.evenly import choose_balanced_reservoir_slots, draw_class_balanced_rows
 from core.learning.memory.reservoir import SEEN, ReservoirBuffer
-from core.learning.state import StateSection
+from core.learning.state import MethodStateSection
 
 ONE_SIDED = [0] * 120 + [1] * 6 + [2] * 6 + [3] * 2
 """Labels of a stream with twenty images of one class for each of another."""
@@ -22,7 +22,7 @@ def counts(labels: torch.Tensor) -> list[int]:
 
 
 def offer(
-    section: StateSection, labels: list[int], capacity: int, *, task: int = 1, **how: bool
+    section: MethodStateSection, labels: list[int], capacity: int, *, task: int = 1, **how: bool
 ) -> ReservoirBuffer:
     """Offer items in batches of 7; each image's pixels are its label."""
     reservoir = ReservoirBuffer(section, capacity, 0, balanced=True, **how)
@@ -69,7 +69,7 @@ def test_every_item_of_a_class_is_drawn_with_equal_probability() -> None:
 
 @pytest.mark.parametrize("stream", [ONE_SIDED, ONE_SIDED[::-1]], ids=["large first", "large last"])
 def test_a_full_memory_keeps_rare_classes_whole(stream: list[int]) -> None:
-    section = StateSection()
+    section = MethodStateSection()
     offer(section, stream, capacity=20)
     assert counts(section.tensors["labels"]) == [6, 6, 6, 2]
     assert section.tensors["images"][:, 0, 0, 0].tolist() == section.tensors["labels"].tolist()
@@ -92,9 +92,9 @@ def test_of_a_large_class_each_item_is_kept_with_equal_probability() -> None:
 
 
 def test_a_stream_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been() -> None:
-    section, copy = StateSection(), StateSection()
+    section, copy = MethodStateSection(), MethodStateSection()
     offer(section, ONE_SIDED, capacity=20)
-    copy.load_content(section.to_tensors(), dict(section.json), torch.device("cpu"))
+    copy.replace_content(section.to_tensors(), dict(section.json), torch.device("cpu"))
     for each in (section, copy):
         offer(each, ONE_SIDED, capacity=20)
     assert section.json == copy.json
@@ -106,14 +106,14 @@ def test_a_stream_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been() -> No
 
 
 def test_with_a_head_for_each_task_a_label_is_a_class_of_its_task() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     offer(section, [0] * 100, capacity=20, task=1, heads=True)
     offer(section, [0] * 10, capacity=20, task=2, heads=True)
     assert torch.bincount(section.tensors["tasks"]).tolist() == [0, 10, 10]
 
 
 def test_a_memory_that_was_not_balanced_becomes_so() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     images = torch.zeros(134, 2, 2, 1, dtype=torch.uint8)
     plain = ReservoirBuffer(section, 20, 0)
     plain.offer_items_to_reservoir(
@@ -125,14 +125,14 @@ def test_a_memory_that_was_not_balanced_becomes_so() -> None:
 
 
 def test_a_smaller_memory_gives_up_items_of_its_large_classes() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     offer(section, ONE_SIDED, capacity=200)
     ReservoirBuffer(section, 14, 0, balanced=True).prepare_buffer_for_task()
     assert counts(section.tensors["labels"]) == [4, 4, 4, 2]
 
 
 def test_items_offered_are_counted_by_class_in_units_of_examples() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     ReservoirBuffer(section, 200, 0, balanced=True).prepare_buffer_for_task(offers=3)
     for _ in range(3):
         offer(section, ONE_SIDED, capacity=20)

@@ -12,7 +12,7 @@ from core.learning.memory.renumber import (
 )
 from core.learning.memory.reservoir import SEEN
 from core.learning.networks.heads import ClassifierHead
-from core.learning.state import StateSection
+from core.learning.state import MethodStateSection
 
 CLASSES = ClassMap([[0, 3], [2]], 4)
 """Classes 0 and 3 are one, and class 1 is dropped."""
@@ -27,7 +27,7 @@ def test_a_memory_loses_dropped_classes_and_its_logits_are_those_of_the_new_head
     logits = head(x).detach()
     widths = torch.tensor([3, 4, 4, 4])
     logits[0, 3] = 0  # stored by a head of three classes
-    section = StateSection()
+    section = MethodStateSection()
     section.tensors.update(
         images=torch.arange(4, dtype=torch.uint8).reshape(4, 1, 1, 1),
         labels=torch.tensor([0, 1, 2, 3]),
@@ -42,7 +42,7 @@ def test_a_memory_loses_dropped_classes_and_its_logits_are_those_of_the_new_head
     assert tensors["images"].flatten().tolist() == [0, 2, 3]
     assert section.json[SEEN] == {"0": 7, "1": 1}
     assert tensors["widths"].tolist() == [2, 2, 2]
-    head.merge_rows(CLASSES)
+    head.replace_rows_by_class_means(CLASSES)
     new = head(x[2:]).detach()
     new[:, 0] -= math.log(2)  # the prior of two classes, which a stored logit does not have
     assert torch.allclose(tensors["logits"][1:], new, atol=1e-6)
@@ -59,14 +59,14 @@ def test_one_row_is_at_most_the_softmax_of_both() -> None:
     added = head(x)[:, [0, 3]].sum(1)
     summed = ClassifierHead(3, 4)
     summed.load_state_dict(head.state_dict())
-    head.merge_rows(CLASSES)
+    head.replace_rows_by_class_means(CLASSES)
     assert bool((head(x)[:, 0] <= both + 1e-6).all())
-    summed.merge_rows(CLASSES, add=True)
+    summed.replace_rows_by_class_means(CLASSES, add=True)
     assert torch.allclose(summed(x)[:, 0], added, atol=1e-6)
 
 
 def test_importance_of_the_head_follows_its_rows_and_of_others_stays() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     section.tensors.update(
         {
             "importance.head.weight": torch.arange(8.0).reshape(4, 2),
@@ -81,7 +81,7 @@ def test_importance_of_the_head_follows_its_rows_and_of_others_stays() -> None:
 
 
 def test_gaussians_of_merged_classes_are_drawn_in_the_shares_of_their_images() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     gaussians = ClassGaussians(section)
     features = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     labels = torch.cat([torch.zeros(30), torch.full((10,), 3)]).long()

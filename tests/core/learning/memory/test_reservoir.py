@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from core.learning.memory.reservoir import ReservoirBuffer, choose_reservoir_slots
-from core.learning.state import StateSection
+from core.learning.state import MethodStateSection
 
 CPU = torch.device("cpu")
 
@@ -33,7 +33,7 @@ def test_every_item_is_kept_with_equal_probability() -> None:
 
 
 def test_it_holds_everything_until_it_is_full_and_then_its_capacity() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     assert offer(section, range(3)).item_count == 3
     assert section.tensors["labels"].tolist() == [0, 1, 2]
     reservoir = offer(section, range(3, 40))
@@ -41,7 +41,7 @@ def test_it_holds_everything_until_it_is_full_and_then_its_capacity() -> None:
 
 
 def test_images_labels_and_tasks_of_an_item_stay_together() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     for start in range(0, 60, 6):
         offer(section, range(start, start + 6), task=start)
     held = section.tensors
@@ -50,7 +50,7 @@ def test_images_labels_and_tasks_of_an_item_stay_together() -> None:
 
 
 def test_batches_of_any_size_give_the_same_sample() -> None:
-    one, many = StateSection(), StateSection()
+    one, many = MethodStateSection(), MethodStateSection()
     offer(one, range(30))
     for i in range(30):
         offer(many, [i])
@@ -58,10 +58,10 @@ def test_batches_of_any_size_give_the_same_sample() -> None:
 
 
 def test_a_stream_that_is_saved_and_loaded_draws_as_if_it_had_not_been() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     offer(section, range(20))
-    copy = StateSection()
-    copy.load_content(section.to_tensors(), dict(section.json), CPU)
+    copy = MethodStateSection()
+    copy.replace_content(section.to_tensors(), dict(section.json), CPU)
     for s in (section, copy):
         offer(s, range(20, 60))
     assert torch.equal(section.tensors["labels"], copy.tensors["labels"])
@@ -80,14 +80,14 @@ def test_an_item_replaces_a_slot_drawn_from_all_that_were_offered() -> None:
 
 
 def test_a_draw_has_no_item_twice_and_at_most_what_is_held() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     reservoir = offer(section, range(4))
     items, table = reservoir.draw_items(9)
     assert sorted(items.labels.tolist()) == [0, 1, 2, 3] and table.shape == (4, 3)
 
 
 def test_logits_of_a_head_that_grew_are_padded_and_remember_their_width() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     offer(section, [0, 1], logits=torch.ones(2, 2))
     offer(section, [2], logits=torch.full((1, 4), 2.0))
     assert section.tensors["widths"].tolist() == [2, 2, 4]
@@ -95,7 +95,7 @@ def test_logits_of_a_head_that_grew_are_padded_and_remember_their_width() -> Non
 
 
 def test_items_of_a_deleted_task_are_gone() -> None:
-    section = StateSection()
+    section = MethodStateSection()
     offer(section, [0, 1], task=1)
     reservoir = offer(section, [2, 3], task=2)
     assert reservoir.remove_items_of_tasks({1}) == 2
@@ -104,7 +104,7 @@ def test_items_of_a_deleted_task_are_gone() -> None:
 
 def test_erasing_makes_no_generator_so_that_later_draws_follow_the_recipes_seed() -> None:
     def drawn(seed: int) -> list[int]:
-        section = StateSection()  # another method's, which has no generator
+        section = MethodStateSection()  # another method's, which has no generator
         section.tensors = {name: torch.arange(40) // 20 for name in ("images", "labels", "tasks")}
         ReservoirBuffer(section, 40, 0).remove_items_of_tasks({1})
         section.tensors["labels"] = torch.arange(20)
@@ -115,7 +115,7 @@ def test_erasing_makes_no_generator_so_that_later_draws_follow_the_recipes_seed(
 
 @pytest.mark.parametrize(("capacity", "left"), [(2, 2), (9, 5)])
 def test_a_smaller_capacity_shrinks_it_and_a_larger_one_lets_it_fill(capacity, left) -> None:
-    section = StateSection()
+    section = MethodStateSection()
     offer(section, range(30))
     reservoir = ReservoirBuffer(section, capacity, 0)
     reservoir.prepare_buffer_for_task()

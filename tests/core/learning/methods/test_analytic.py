@@ -68,8 +68,10 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
         if hyper.get("balanced", True):
             strength = balance.RidgeLeaveOneOut(
                 sums, append_column_of_ones(phi).double(), rows
-            ).choose_strength(balance.balance_class_sums(sums))
-            weight = ridge.solve_ridge_regression(balance.balance_class_sums(sums), strength)
+            ).choose_strength(balance.weigh_classes_equally_in_sums(sums))
+            weight = ridge.solve_ridge_regression(
+                balance.weigh_classes_equally_in_sums(sums), strength
+            )
         else:
             weight = ridge.choose_ridge_strength(sums)[1]
         wanted = append_column_of_ones(phi).double() @ weight
@@ -77,7 +79,7 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
         sums = FeatureSums.make_empty_sums(phi.shape[1], 6)
         sums.add_examples(phi, rows)
         share = discriminant.DiscriminantLeaveOneOut(sums, phi.double(), rows).choose_shrinkage()
-        wanted = discriminant.solve_discriminant(sums, share=share)(phi.double())
+        wanted = discriminant.solve_linear_discriminant_analysis(sums, share=share)(phi.double())
         if head == "ncm":
             wanted = (
                 torch.nn.functional.normalize(phi.double())

@@ -23,7 +23,7 @@ from streams import Bench, Killed, Script
 from torch import nn
 
 from core.errors import InvalidRecipe
-from core.learning.curvature.block import GramBlock
+from core.learning.curvature.block import HeadGramCurvatureBlock
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.data.dataset import DataError
 from core.learning.methods import dlcft, registry
@@ -507,7 +507,7 @@ def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(
     hyper, classes, count, probes
 ) -> None:
     run = hand(network=small(classes=[str(i) for i in range(classes)]), **hyper)
-    assert run.method._count_sign_vectors(run.begin(*examples(), num_images=count)) == probes
+    assert run.method._choose_sign_vector_count(run.begin(*examples(), num_images=count)) == probes
 
 
 # Forecasts.
@@ -615,7 +615,10 @@ def test_without_the_gradient_the_forecast_is_the_quadratic_alone() -> None:
 def test_before_the_second_task_there_is_no_forecast() -> None:
     run = hand(keep_task_curvature="diagonal")
     ctx = run.begin(*examples())
-    assert run.method.forecast_loss_rise(ctx) is None and run.method.forecast_by_task(ctx) == {}
+    assert (
+        run.method.forecast_loss_rise(ctx) is None
+        and run.method.forecast_loss_rise_by_task(ctx) == {}
+    )
 
 
 def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
@@ -630,7 +633,7 @@ def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
         run.end(ctx)
     ctx = run.begin(*THREE[2])
     start, c = flat(ctx), run.method.state["curvature"].json["diagonal_coupling"]
-    assert run.method.forecast_by_task(ctx) == {1: 0.0, 2: 0.0}
+    assert run.method.forecast_loss_rise_by_task(ctx) == {1: 0.0, 2: 0.0}
     slopes = []
     for x, y, h, at in alone:
         place(ctx, at)
@@ -638,7 +641,7 @@ def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
     place(ctx, start)
     away(ctx)
     d = flat(ctx) - start
-    found = run.method.forecast_by_task(ctx)
+    found = run.method.forecast_loss_rise_by_task(ctx)
     for task, (_, _, h, _), left in zip((1, 2), alone, slopes, strict=True):
         assert found[task] == pytest.approx(
             float(c * h.diagonal() @ d.square() / 2 + left @ d), rel=1e-10
@@ -914,7 +917,7 @@ def test_the_heads_block_is_one_gram_for_all_rows() -> None:
     block = CurvatureMemory(run.method.state["curvature"]).curvature.blocks["head"]
     z = append_column_of_ones(run.network.compute_value_and_derivative(examples()[0])[0])
     assert (
-        isinstance(block, GramBlock)
+        isinstance(block, HeadGramCurvatureBlock)
         and relative(block.a.to_dense(), (z.T @ z / 9).detach()) <= 1e-12
     )
 

@@ -13,11 +13,11 @@ import torch
 from linear import Hand, flat, minimise, place
 from torch import nn
 
-from core.learning.curvature.block import ExactBlock
+from core.learning.curvature.block import ExactCurvatureBlock
 from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import make_basis_vector_cotangents
-from core.learning.curvature.layers import list_layer_names
+from core.learning.curvature.layers import list_layers_owning_parameters
 from core.learning.methods.dlcft_memory import CurvatureMemory
 from core.learning.methods.squared_loss import compute_squared_errors, compute_target_residuals
 from core.learning.networks import HeadSpec, Network
@@ -52,7 +52,7 @@ class Linear:
 
     @property
     def curvature(self):
-        return LayerCurvatures({"all": ExactBlock(self.h)})
+        return LayerCurvatures({"all": ExactCurvatureBlock(self.h)})
 
 
 def tasks_of(parameters, sizes):
@@ -456,7 +456,9 @@ def excess(seed, count=5, n=60):
     zero = torch.zeros(len(facts[0][1]), dtype=torch.float64)
     h, b = (sum(f[i] for f in facts) / count for i in (0, 1))
     best = solved(h, b, zero)
-    layers = list_layer_names(network, [name for name, _ in network.named_parameters()])
+    layers = list_layers_owning_parameters(
+        network, [name for name, _ in network.named_parameters()]
+    )
     found = {}
     for kind in KINDS:
         theta, merged, whole = zero, None, None
@@ -469,7 +471,7 @@ def excess(seed, count=5, n=60):
             elif kind != "none":
                 estimate = CurvatureEstimator(network, network, dict.fromkeys(layers, kind))
                 estimate.add_examples(x, make_basis_vector_cotangents)
-                now = LayerCurvatures(estimate.build_blocks())
+                now = LayerCurvatures(estimate.build_curvature_blocks())
                 merged = now if merged is None else merged.average_with(now, w)
                 whole = dense(merged, network)
         found[kind] = float(0.5 * (theta - best) @ h @ (theta - best))

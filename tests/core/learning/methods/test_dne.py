@@ -11,12 +11,12 @@ from streams import Bench, spied, watched
 from torch.nn import functional
 
 from core.learning.memory.exemplars import ExemplarBuffer
-from core.learning.memory.rehearsal import choose_exemplars, draw_exemplars_for_batch
+from core.learning.memory.rehearsal import choose_exemplars_by_herding, draw_exemplars_for_batch
 from core.learning.methods import dne, expanding, registry
 from core.learning.methods.dne import DneMethod
 from core.learning.methods.expanding import CLASSIFIER, EXPERT
 from core.learning.networks import ImageSpec, build_network
-from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.dne.network import DneNetwork
 from core.learning.state import MethodState
 from core.learning.training.context import TrainingBatch
 
@@ -194,10 +194,8 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
     bench, three, monkeypatch
 ) -> None:
     first, exact, _ = three
-    made = watched(
-        monkeypatch, ExpandedNetwork, "pack_older_experts", lambda packed, network: packed
-    )
-    monkeypatch.setattr(dne, "is_packing_faster", lambda device: True)
+    made = watched(monkeypatch, DneNetwork, "pack_older_experts", lambda packed, network: packed)
+    monkeypatch.setattr(dne, "is_expert_packing_faster", lambda device: True)
     packed = bench.learn_task(2, first, method=FEW)
     assert len(made) == 1
     for part in ("expert.2", "head"):
@@ -210,7 +208,7 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
 def test_with_packed_experts_a_kill_changes_no_bit_and_older_shards_none(
     bench, three, monkeypatch
 ) -> None:
-    monkeypatch.setattr(dne, "is_packing_faster", lambda device: True)
+    monkeypatch.setattr(dne, "is_expert_packing_faster", lambda device: True)
     third = bench.learn_task(3, three[1], method=FEW, epochs=1)
     again = bench.resumed(3, three[1], 1, 2, method=FEW, epochs=1)
     assert again.digests == third.digests
@@ -253,8 +251,10 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
             x, labels, torch.arange(len(x)), None, lambda rows, images=images: images[rows]
         )
         share = 2000 // seen
-        exemplars.trim_class_lists(share)
-        exemplars.append_images(choose_exemplars(network, [batch], share), task, share)
+        exemplars.trim_exemplars_per_class(share)
+        exemplars.append_exemplars_of_classes(
+            choose_exemplars_by_herding(network, [batch], share), task, share
+        )
         sizes.append(exemplars.size)
         assert exemplars.labels.bincount().tolist() == [share] * seen
         lists = {c: exemplars.images[exemplars.labels == c] for c in range(seen)}
@@ -300,4 +300,4 @@ def test_a_model_of_another_architecture_is_refused(tmp_path) -> None:
 def test_what_a_recipe_leaves_open_is_adamw_and_rows_that_are_drawn() -> None:
     found = resolve({"method": "dne"}, "class")
     assert (found.optimizer.name, found.head.init) == ("adamw", "default")
-    assert registry.get_method("dne").family == ExpandedNetwork.family
+    assert registry.get_method("dne").family == DneNetwork.family

@@ -11,9 +11,14 @@ from streams import Bench
 
 from core.learning.memory.gaussians import RIDGE, ClassGaussians
 from core.learning.methods.method import TrainingStage
-from core.learning.methods.slca import ALIGN, SlcaHyper, SlcaMethod, compute_aligned_cross_entropy
+from core.learning.methods.slca import (
+    ALIGN,
+    SlcaHyper,
+    SlcaMethod,
+    compute_normalised_logit_cross_entropy,
+)
 from core.learning.recipe import OptimizerRecipe
-from core.learning.state import MethodState, StateSection
+from core.learning.state import MethodState, MethodStateSection
 
 WIDTH, ROWS = 5, torch.tensor([1, 4])
 
@@ -42,7 +47,7 @@ def slow_covariances(kind: str, features: np.ndarray, labels: np.ndarray) -> dic
 @pytest.mark.parametrize("kind", ["shared", "diagonal", "full"])
 def test_draws_are_a_mean_and_a_root_of_the_covariance_times_noise(kind: str) -> None:
     features, labels = examples()
-    gaussians = ClassGaussians(StateSection())
+    gaussians = ClassGaussians(MethodStateSection())
     gaussians.store_task_gaussians(3, features, labels, ROWS, kind)
     drawn, rows = gaussians.draw_gaussian_features(6, torch.Generator().manual_seed(9))
     assert rows.tolist() == [1] * 6 + [4] * 6
@@ -58,7 +63,7 @@ def test_draws_are_a_mean_and_a_root_of_the_covariance_times_noise(kind: str) ->
 
 
 def test_a_class_of_several_tasks_is_drawn_in_the_shares_of_its_images() -> None:
-    gaussians = ClassGaussians(StateSection())
+    gaussians = ClassGaussians(MethodStateSection())
     features, labels = examples(30)
     gaussians.store_task_gaussians(
         1, features[labels == 1][:12], labels[labels == 1][:12], ROWS[:1], "full"
@@ -75,7 +80,7 @@ def test_a_class_of_several_tasks_is_drawn_in_the_shares_of_its_images() -> None
 
 
 def test_a_class_with_one_image_is_drawn_about_it() -> None:
-    gaussians = ClassGaussians(StateSection())
+    gaussians = ClassGaussians(MethodStateSection())
     features, _ = examples(2)
     gaussians.store_task_gaussians(1, features, ROWS, ROWS, "full")
     drawn, _ = gaussians.draw_gaussian_features(3, torch.Generator().manual_seed(0))
@@ -89,24 +94,26 @@ def test_the_loss_is_the_papers_formula_written_out() -> None:
         length = sum(value**2 for value in row) ** 0.5
         exponentials = [np.exp(value / (tau * length)) for value in row]
         total -= np.log(exponentials[label] / sum(exponentials)) / len(y)
-    assert float(compute_aligned_cross_entropy(logits, y, tau)) == pytest.approx(total, rel=1e-12)
-    assert float(compute_aligned_cross_entropy(7 * logits, y, tau)) == pytest.approx(
+    assert float(compute_normalised_logit_cross_entropy(logits, y, tau)) == pytest.approx(
         total, rel=1e-12
     )
-    assert float(compute_aligned_cross_entropy(torch.zeros(2, 4), y[:2], tau)) == pytest.approx(
-        np.log(4)
+    assert float(compute_normalised_logit_cross_entropy(7 * logits, y, tau)) == pytest.approx(
+        total, rel=1e-12
     )
+    assert float(
+        compute_normalised_logit_cross_entropy(torch.zeros(2, 4), y[:2], tau)
+    ) == pytest.approx(np.log(4))
 
 
 def test_the_backbone_learns_at_a_share_of_the_heads_rate() -> None:
     stage = TrainingStage(backbone_rate=0.1)
     for recipe in (OptimizerRecipe(lr=0.02), OptimizerRecipe(lr=0.5, head_lr=0.02)):
-        found = stage.apply_stage_rates(recipe)
+        found = stage.get_optimizer_with_stage_rates(recipe)
         assert (
             found.get_peak_learning_rate("backbone.1") == pytest.approx(0.002)
             and found.get_peak_learning_rate("head.weight") == 0.02
         )
-    assert TrainingStage().apply_stage_rates(recipe) is recipe
+    assert TrainingStage().get_optimizer_with_stage_rates(recipe) is recipe
 
 
 @pytest.mark.parametrize(
@@ -121,7 +128,8 @@ def test_the_backbone_learns_at_a_share_of_the_heads_rate() -> None:
 def test_random_weights_learn_a_first_task_at_the_full_rate(first, pretrained, rates) -> None:
     ctx = SimpleNamespace(first=first, network=SimpleNamespace(pretrained=pretrained))
     assert [
-        stage.backbone_rate for stage in SlcaMethod(SlcaHyper(), MethodState()).plan_stages(ctx)
+        stage.backbone_rate
+        for stage in SlcaMethod(SlcaHyper(), MethodState()).plan_training_stages(ctx)
     ] == rates
 
 

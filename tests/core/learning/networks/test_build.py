@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 from core.learning.networks import (
     ImageSpec,
     build_backbone,
-    describe_expected_base,
+    describe_tensors_expected_of_base,
     expected,
     get_architectures,
-    list_expected_tensors,
+    list_backbone_tensors,
 )
 from core.learning.networks.backbone import Backbone
 from core.learning.networks.init import initialise_by_torch_rule, initialise_weights
@@ -75,14 +75,14 @@ def test_a_module_without_a_rule_is_an_error() -> None:
 def test_the_expected_tensors_are_those_of_the_backbone(architecture) -> None:
     names = {torch.float32: "F32", torch.int64: "I64"}
     built = {name: (names[t.dtype], tuple(t.shape)) for name, t in seeded(architecture, 0).items()}
-    assert list_expected_tensors(architecture, ImageSpec(16, 3)) == built
+    assert list_backbone_tensors(architecture, ImageSpec(16, 3)) == built
 
 
 def test_the_expected_base_is_printed_for_a_process_without_torch(capsys) -> None:
     request = {"architecture": {"name": "small-cnn"}, "image": {"size": 28, "channels": 1}}
     assert expected.main(json.dumps(request)) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed == describe_expected_base({"name": "small-cnn"}, ImageSpec(28, 1))
+    assert printed == describe_tensors_expected_of_base({"name": "small-cnn"}, ImageSpec(28, 1))
     assert printed["tensors"]["conv1.weight"] == {"dtype": "F32", "shape": [32, 1, 3, 3]}
 
 

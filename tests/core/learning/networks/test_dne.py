@@ -20,9 +20,9 @@ from core.learning.networks.dne.chain import (
     run_next_expert_of_chain,
 )
 from core.learning.networks.dne.expert import DneExpert, ExpertSizes, initialise_expert_module
-from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.dne.network import DneNetwork
 from core.learning.networks.dne.packed import PackedExperts
-from core.learning.networks.dne.spatial import SpatialAttention, compute_offsets_between_patches
+from core.learning.networks.dne.spatial import PatchGridAttention, compute_offsets_between_patches
 from core.learning.networks.dne.task_attention import TaskAttention
 from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.init import initialise_weights
@@ -41,7 +41,7 @@ def network(experts=(), classes=("a", "b"), attention="gpsa", dtype=torch.float3
     plain = build_network(
         {**SMALL, "attention": attention}, IMAGE, "class", HeadSpec(tuple(classes))
     )
-    found = ExpandedNetwork(plain)
+    found = DneNetwork(plain)
     stir(found.head, 1)
     for task, heads in enumerate(experts, 2):
         found.set_size_of_next_expert(heads)
@@ -127,7 +127,7 @@ def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
 
 
 def test_gated_attention_is_the_mixture_of_its_two_attentions() -> None:
-    attention = SpatialAttention(2, 4, 3).double()
+    attention = PatchGridAttention(2, 4, 3).double()
     stir(attention, 0, 1.0)
     y = torch.randn(2, 9, 8, generator=seeded(), dtype=torch.float64)
     q, k, v = attention.compute_qkv(y)
@@ -175,11 +175,11 @@ def test_a_block_of_one_expert_is_torchs_encoder_layer(attention) -> None:
     for name, of in pairs.items():
         theirs.get_submodule(name).load_state_dict(of.state_dict())
     r = torch.randn(2, 16, 24, generator=seeded(), dtype=torch.float64)
-    s = own.attend_to_heads(r, None)
+    s = own.attend_between_patches(r, None)
     normed = own.norm2(s)
-    hidden = own.compute_hidden(normed, [normed])
+    hidden = own.compute_hidden_channels(normed, [normed])
     torch.testing.assert_close(
-        own.mix_heads(s, hidden, [hidden]), theirs(r), rtol=1e-10, atol=1e-10
+        own.compute_layer_output(s, hidden, [hidden]), theirs(r), rtol=1e-10, atol=1e-10
     )
 
 
@@ -281,7 +281,7 @@ def test_task_attention_does_not_mix_patches() -> None:
     """
     net = network((2,), dtype=torch.float64)
     for module in net.modules():
-        if isinstance(module, SpatialAttention):
+        if isinstance(module, PatchGridAttention):
             nn.init.zeros_(module.out.weight)
     x = images(1, torch.float64)
     other = x.clone()
@@ -459,10 +459,16 @@ def test_a_network_is_rebuilt_from_its_parts_bit_by_bit() -> None:
 def test_the_newest_expert_moves_and_older_ones_never() -> None:
     net = network((2, 1))
     heads = {"head.weight", "head.bias"}
-    assert net.list_trainable_names(1) == heads
+    assert net.list_trainable_parameter_names(1) == heads
     newest = {n for n, _ in net.named_parameters() if n.startswith(("experts.1.", "auxiliary."))}
-    assert net.list_trainable_names(5) == net.list_trainable_names(2) == heads | newest
-    assert any(n.startswith("backbone.expert.") for n in network().list_trainable_names(5))
+    assert (
+        net.list_trainable_parameter_names(5)
+        == net.list_trainable_parameter_names(2)
+        == heads | newest
+    )
+    assert any(
+        n.startswith("backbone.expert.") for n in network().list_trainable_parameter_names(5)
+    )
 
 
 def test_an_experts_weights_are_a_function_of_the_seed() -> None:
@@ -470,7 +476,7 @@ def test_an_experts_weights_are_a_function_of_the_seed() -> None:
     assert all(
         torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)
     )
-    inner = ExpandedNetwork(build_network(SMALL, IMAGE, "class", HeadSpec(("a",))))
+    inner = DneNetwork(build_network(SMALL, IMAGE, "class", HeadSpec(("a",))))
     inner.set_size_of_next_expert(2)
     inner.add_task_classes(2, ["b"], "zero", seeded())
     mixing = inner.experts[0].layers[0].mixing.inner
@@ -483,9 +489,9 @@ def test_an_experts_weights_are_a_function_of_the_seed() -> None:
 
 def test_experts_are_for_their_own_architecture_and_one_classifier() -> None:
     with pytest.raises(ValueError, match="experts are added to the architecture dne, not to Mlp"):
-        ExpandedNetwork(build_network({"name": "mlp"}, IMAGE, "class"))
+        DneNetwork(build_network({"name": "mlp"}, IMAGE, "class"))
     with pytest.raises(ValueError, match="the task scenario has a head for each task"):
-        ExpandedNetwork(build_network(SMALL, IMAGE, "task"))
+        DneNetwork(build_network(SMALL, IMAGE, "task"))
 
 
 def test_float64_follows_a_network_through_growth() -> None:

@@ -95,7 +95,7 @@ def test_the_pullback_is_the_adjoint_of_the_tangent(case) -> None:
     move(network, a)
     tangent = network.expand_by_dual_numbers(x)[1].detach()
     u = torch.randn(tangent.shape, generator=torch.Generator().manual_seed(6), dtype=tangent.dtype)
-    back = network.compute_vjp(x, u)
+    back = network.compute_vector_jacobian_product(x, u)
     other_way = sum(float((back[f"displacement.{name}"] * a[name]).sum()) for name in a)
     assert other_way == pytest.approx(float((tangent * u).sum()), rel=1e-12)
 
@@ -117,7 +117,7 @@ def test_the_displacements_gradient_is_backpropagation_through_the_base(case) ->
         f"displacement.{n}": g for (n, _), g in zip(base.named_parameters(), own, strict=True)
     }
     assert relative_of(found, wanted) <= 1e-12
-    assert relative_of(network.compute_vjp(x, u), wanted) <= 1e-12
+    assert relative_of(network.compute_vector_jacobian_product(x, u), wanted) <= 1e-12
 
 
 @pytest.mark.parametrize("case", QUICK)
@@ -197,7 +197,9 @@ def test_a_backbone_without_a_rule_is_differentiated_by_torch(monkeypatch) -> No
 def test_before_it_is_frozen_it_is_the_plain_network_with_leaky_activations() -> None:
     network = LinearisedNetwork(plain("resnet20"), slope=0.0, fixed_head=False, frozen=False).eval()
     assert torch.equal(network(images("resnet20")), plain("resnet20")(images("resnet20")))
-    assert network.list_trainable_names(5) == {name for name, _ in network.named_parameters()}
+    assert network.list_trainable_parameter_names(5) == {
+        name for name, _ in network.named_parameters()
+    }
 
 
 # Depth, heads and parts.
@@ -206,7 +208,7 @@ def test_before_it_is_frozen_it_is_the_plain_network_with_leaky_activations() ->
 def test_the_base_moves_at_no_depth() -> None:
     network = linearised("resnet20")
     beside = {n for n, _ in network.named_parameters() if not n.startswith("backbone.")}
-    assert network.list_trainable_names(5) == beside
+    assert network.list_trainable_parameter_names(5) == beside
 
 
 @pytest.mark.parametrize("case", cases())
@@ -215,12 +217,16 @@ def test_each_depth_moves_the_displacement_of_what_it_moves_in_a_plain_network(c
     weights = {name for name, _ in linear.backbone.named_parameters()}
     for depth in range(1, 6):
         of_plain, found = (
-            {n.removeprefix(of) for n in network.list_trainable_names(depth) if n.startswith(of)}
+            {
+                n.removeprefix(of)
+                for n in network.list_trainable_parameter_names(depth)
+                if n.startswith(of)
+            }
             for network, of in ((folded, "backbone."), (linear, "displacement."))
         )
         assert of_plain & weights == found & of_plain
         assert all(name.endswith("bias") for name in found - of_plain)  # of folded norms
-        assert {"head.weight", "head.bias"} <= linear.list_trainable_names(depth)
+        assert {"head.weight", "head.bias"} <= linear.list_trainable_parameter_names(depth)
 
 
 @pytest.mark.parametrize("fixed_head", [False, True])
@@ -250,7 +256,7 @@ def test_each_task_has_a_head_and_reference_rows_of_its_own() -> None:
         network.add_task_classes(
             task, ["a", "b", "c"][: task + 1], "default", torch.Generator().manual_seed(task)
         )
-        network.set_reference_rows(str(task), network.get_head_rows(task).detach().clone())
+        network.set_reference_rows(str(task), network.get_own_head_rows(task).detach().clone())
     move(network, displacement(network, 4))
     x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
     assert network(x, 1).shape == (3, 2) and network(x, 2).shape == (3, 3)

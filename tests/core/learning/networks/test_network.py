@@ -11,7 +11,7 @@ from core.learning.networks import (
     ImageSpec,
     Network,
     build_network,
-    list_expected_tensors,
+    list_backbone_tensors,
 )
 from core.learning.networks import build_backbone_on_meta_device as on_meta
 from core.learning.networks.network import use_eval_mode
@@ -136,12 +136,12 @@ def test_depth_groups_hold_every_name_once(architecture, make) -> None:
 
 def test_trainable_names_grow_with_depth_up_to_everything(architecture, make) -> None:
     network = make(architecture, classes=["a", "b"])
-    sets = [network.list_trainable_names(depth) for depth in range(1, 6)]
+    sets = [network.list_trainable_parameter_names(depth) for depth in range(1, 6)]
     assert sets[0] == {"head.weight", "head.bias"}
     assert all(small <= large for small, large in pairwise(sets))
     assert sets[-1] == {name for name, _ in network.named_parameters()}
     with pytest.raises(ValueError, match="depth"):
-        network.list_trainable_names(6)
+        network.list_trainable_parameter_names(6)
 
 
 def test_stages_beyond_the_fourth_join_the_deepest_group(make) -> None:
@@ -170,7 +170,8 @@ def test_the_depths_hold_the_published_numbers_of_parameters(name: str) -> None:
     network = Network(on_meta({"name": name}, image), "class", HeadSpec(tuple("0123456789")))
     sizes = {key: parameter.numel() for key, parameter in network.named_parameters()}
     counts = [
-        sum(sizes[key] for key in network.list_trainable_names(depth)) for depth in range(1, 6)
+        sum(sizes[key] for key in network.list_trainable_parameter_names(depth))
+        for depth in range(1, 6)
     ]
     published = [n if isinstance(n, int) else pytest.approx(n, abs=0.5e4) for n in COUNTS[name]]
     assert counts == published
@@ -183,7 +184,7 @@ def test_known_sizes_of_the_small_resnets() -> None:
     for name in ("resnet20", "slim-resnet18"):
         shapes = {
             key: shape
-            for key, (_, shape) in list_expected_tensors({"name": name}, ImageSpec(32, 3)).items()
+            for key, (_, shape) in list_backbone_tensors({"name": name}, ImageSpec(32, 3)).items()
         }
         learned = [
             shape for key, shape in shapes.items() if not key.endswith(("mean", "var", "tracked"))
@@ -247,7 +248,7 @@ def test_parts_of_frozen_stages_are_unchanged_by_training(make, images, generato
     network = make({"name": "slim-resnet18", "width": 8})
     network.add_task_classes(1, ["a", "b"], "default", generator)
     before = network.copy_parts()
-    names = network.list_trainable_names(depth)
+    names = network.list_trainable_parameter_names(depth)
     optimizer = torch.optim.SGD(
         [p for name, p in network.named_parameters() if name in names], lr=0.1
     )

@@ -239,4 +239,8 @@ def test_what_cannot_be_rebuilt_is_refused() -> None:
 
 
 def test_depth_one_moves_prompts_and_heads_only() -> None:
-    assert prompted().list_trainable_names(1) == {"head.weight", "head.bias", "prompts.shared"}
+    assert prompted().list_trainable_parameter_names(1) == {
+        "head.weight",
+        "head.bias",
+        "prompts.shared",
+    }

@@ -20,13 +20,13 @@ from core.learning.networks import (
     build_backbone_on_meta_device,
     build_network,
     build_uninitialised_network,
-    describe_expected_base,
+    describe_tensors_expected_of_base,
 )
 from core.learning.networks.backbones.timm_names import (
     RECOMMENDED,
-    find_pretrained_weights,
-    list_pretrained_names,
-    load_weights_table,
+    find_timm_weights_properties,
+    list_timm_weights_names,
+    load_timm_weights_table,
 )
 from core.learning.networks.network import get_type_of_part_name
 from core.learning.timm_import import import_timm_models
@@ -61,7 +61,7 @@ def test_features_are_timms_own_at_the_weights_own_size(name: str) -> None:
 
 @SMALL
 def test_features_of_another_size_come_from_the_same_tensors(name: str) -> None:
-    known = find_pretrained_weights(name)
+    known = find_timm_weights_properties(name)
     size = known.smallest if known.step == 1 else known.smallest * 2
     backbone = made(name, ImageSpec(size, 3))
     shapes = [{n: t.shape for n, t in of.state_dict().items()} for of in (backbone, made(name))]
@@ -76,10 +76,10 @@ def test_depth_counts_the_stem_and_thirds_of_the_layers_after_it(name: str) -> N
     stages, groups = network.backbone.stage_prefixes, network.list_tensor_names_by_depth()
     assert len(stages) == 4 and len(groups) == 5
     assert groups[0] == ["head.weight", "head.bias"]
-    moving = [network.list_trainable_names(depth) for depth in range(1, 6)]
+    moving = [network.list_trainable_parameter_names(depth) for depth in range(1, 6)]
     assert all(one < more for one, more in pairwise(moving))
     assert moving[4] == {n for n, _ in network.named_parameters()}
-    stem = {f"backbone.{n}" for n in network.backbone.list_stage_names(0)}
+    stem = {f"backbone.{n}" for n in network.backbone.list_tensor_names_of_stage(0)}
     assert moving[4] - moving[3] == stem & moving[4]
 
 
@@ -94,7 +94,7 @@ def test_children_of_every_kind_of_recommended_network_are_found_by_their_names(
         if name.startswith("vit_") and name != IN_CI:
             continue  # one transformer stands for those that differ in size
         backbone = build_backbone_on_meta_device(
-            named(name), ImageSpec(find_pretrained_weights(name).size, 3)
+            named(name), ImageSpec(find_timm_weights_properties(name).size, 3)
         )
         for path, _ in backbone.named_modules():
             assert backbone.get_submodule(path) is not None, f"{name}: {path}"
@@ -110,7 +110,7 @@ def test_the_same_seed_gives_the_same_weights_and_the_global_generator_stays() -
 
 def test_buffers_that_are_computed_are_there_after_an_empty_build() -> None:
     name = "levit_128s.fb_dist_in1k"
-    image = ImageSpec(find_pretrained_weights(name).size, 3)
+    image = ImageSpec(find_timm_weights_properties(name).size, 3)
     full = made(name, image)
     empty = build_uninitialised_network(named(name), image, "class").backbone.eval()
     for key, tensor in empty.state_dict().items():
@@ -126,7 +126,7 @@ def test_a_checkpoint_of_timm_loads_without_renaming() -> None:
     assert all(
         torch.equal(tensor, published[name]) for name, tensor in backbone.state_dict().items()
     )
-    expected = describe_expected_base(named(RESNET), OWN)
+    expected = describe_tensors_expected_of_base(named(RESNET), OWN)
     beside = set(published) - set(expected["tensors"])
     assert beside and all(name.startswith(tuple(expected["ignored"])) for name in beside)
 
@@ -173,10 +173,10 @@ def test_a_pass_in_training_trains() -> None:
 
 def test_an_unknown_name_and_an_unusable_one_are_refused() -> None:
     with pytest.raises(ValueError, match="did you mean"):
-        find_pretrained_weights("resnet18.a1_in1")
-    name, reason = next(iter(load_weights_table()["refused"].items()))
+        find_timm_weights_properties("resnet18.a1_in1")
+    name, reason = next(iter(load_timm_weights_table()["refused"].items()))
     with pytest.raises(ValueError) as caught:
-        find_pretrained_weights(name)
+        find_timm_weights_properties(name)
     assert reason in str(caught.value)
 
 
@@ -188,15 +188,17 @@ def test_images_that_it_does_not_take_are_refused() -> None:
 
 
 def test_what_is_recommended_exists() -> None:
-    assert len(RECOMMENDED) == 12 and set(RECOMMENDED) <= set(list_pretrained_names())
+    assert len(RECOMMENDED) == 12 and set(RECOMMENDED) <= set(list_timm_weights_names())
 
 
 def test_every_name_of_timm_can_be_used_or_has_its_reason() -> None:
-    known = set(list_pretrained_names()) | set(load_weights_table()["refused"])
+    known = set(list_timm_weights_names()) | set(load_timm_weights_table()["refused"])
     assert known == set(import_timm_models().list_pretrained())
 
 
-ARCHITECTURES = sorted({name.partition(".")[0]: name for name in list_pretrained_names()}.values())
+ARCHITECTURES = sorted(
+    {name.partition(".")[0]: name for name in list_timm_weights_names()}.values()
+)
 ONE = pytest.param([IN_CI], id="one")  # `SMALL` are others
 MANY = pytest.param(ARCHITECTURES[::12], id="each twelfth", marks=pytest.mark.campaign)
 
@@ -206,7 +208,7 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(
     names: list[str],
 ) -> None:
     for name in names:
-        known = find_pretrained_weights(name)
+        known = find_timm_weights_properties(name)
         for size in {known.size, known.smallest}:
             backbone = build_backbone_on_meta_device(named(name), ImageSpec(size, 3))
             assert 1 <= len(backbone.stage_prefixes) <= 4, name
@@ -219,7 +221,7 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(
 def test_a_networks_size_is_told_without_timm() -> None:
     found, half = (
         find_network_size(
-            named(VIT), {"size": size, "channels": 3}, load_weights_table()["weights"]
+            named(VIT), {"size": size, "channels": 3}, load_timm_weights_table()["weights"]
         )
         for size in (160, 80)
     )
@@ -232,10 +234,10 @@ def marked(name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", [marked(n) for n in RECOMMENDED if find_pretrained_weights(n).parameters < MOST]
+    "name", [marked(n) for n in RECOMMENDED if find_timm_weights_properties(n).parameters < MOST]
 )
 def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path, name: str) -> None:
-    known = find_pretrained_weights(name)
+    known = find_timm_weights_properties(name)
     size = 2 * known.smallest if known.step > 1 else known.smallest
     bench = Bench(tmp_path, architecture=named(name), size=size, channels=3, n=4, n_held_out=2)
     learned = bench.stream(2, epochs=1, depth=2, augment="none")

@@ -5,7 +5,7 @@ load.
 import pytest
 import torch
 
-from core.learning.networks import ImageSpec, Network, build_backbone, list_expected_tensors
+from core.learning.networks import ImageSpec, Network, build_backbone, list_backbone_tensors
 from core.learning.networks import build_backbone_on_meta_device as on_meta
 from core.learning.networks.registry import ARCHITECTURES
 from core.learning.torchvision_import import import_torchvision_models
@@ -36,7 +36,7 @@ def test_names_and_shapes_are_torchvisions(name: str) -> None:
     }
     ours = {
         key: shape
-        for key, (_, shape) in list_expected_tensors({"name": name}, ImageSpec(224, 3)).items()
+        for key, (_, shape) in list_backbone_tensors({"name": name}, ImageSpec(224, 3)).items()
     }
     assert ours == kept
     assert on_meta({"name": name}, ImageSpec(224, 3)).ignored == (classifier,)
@@ -95,7 +95,7 @@ def test_first_weights_are_distributed_as_torchvisions(name: str) -> None:
     ("more", "size", "pixels"), [({}, 64, 3), ({}, 65, 7), ({"stem": "standard"}, 32, 7)]
 )
 def test_small_images_get_a_small_resnet_stem(name: str, more, size: int, pixels: int) -> None:
-    shapes = list_expected_tensors({"name": name, **more}, ImageSpec(size, 3))
+    shapes = list_backbone_tensors({"name": name, **more}, ImageSpec(size, 3))
     assert shapes["conv1.weight"][1] == (64, 3, pixels, pixels)
 
 
@@ -103,7 +103,7 @@ def test_small_images_get_a_small_resnet_stem(name: str, more, size: int, pixels
     ("size", "tokens"), [(8, 4), (28, 49), (30, 49), (32, 64), (64, 64), (224, 196)]
 )
 def test_patches_follow_the_image_size(size: int, tokens: int) -> None:
-    shapes = list_expected_tensors({"name": "vit"}, ImageSpec(size, 3))
+    shapes = list_backbone_tensors({"name": "vit"}, ImageSpec(size, 3))
     assert shapes["encoder.pos_embedding"][1] == (1, tokens + 1, 192)
 
 
@@ -116,7 +116,7 @@ def test_an_image_that_patches_do_not_fill_is_taken() -> None:
 
 
 def test_small_images_get_a_small_convnext_stem() -> None:
-    small = list_expected_tensors({"name": "convnext_tiny"}, ImageSpec(32, 3))
+    small = list_backbone_tensors({"name": "convnext_tiny"}, ImageSpec(32, 3))
     assert small["features.0.0.weight"][1] == (96, 3, 2, 2)
     with pytest.raises(ValueError, match="32 pixels"):
         on_meta({"name": "convnext_tiny", "stem": "standard"}, ImageSpec(28, 3))

@@ -29,7 +29,7 @@ def rolled_back(of: Recipe, iota: float, steps: int) -> float:
         of.optimizer, {"backbone.w": parameter}, steps, [AnchoredParameter(parameter, anchor, iota)]
     )
     for step in range(steps):
-        optimizer.set_rates_for_step(step)
+        optimizer.set_learning_rates_for_step(step)
         parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
     return parameter.item()

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.problems.problem import DataError, Prediction, PrimaryMeasure, Problem
-from core.learning.problems.registration import register
+from core.learning.problems.registration import register_problem
 
 GREATEST = 36
 """Sum of four nines."""
@@ -34,7 +34,7 @@ class Sums(Prediction):
     targets: Tensor
 
 
-@register
+@register_problem
 class DigitSums(Problem[Sums]):
     """The problem `digit-sums`: regression of one number per image."""
 
@@ -46,7 +46,9 @@ class DigitSums(Problem[Sums]):
     )
     augmentations = ("none", "shift")
 
-    def read_labels(self, labels: Tensor, names: Sequence[str], outputs: Sequence[str]) -> Tensor:
+    def make_targets_from_labels(
+        self, labels: Tensor, names: Sequence[str], outputs: Sequence[str]
+    ) -> Tensor:
         """Return the sums, float32 [N], on which no output has an effect."""
         values = [_read_sum(name) for name in names]
         return torch.tensor(values, dtype=torch.float32)[labels]
@@ -83,7 +85,7 @@ class DigitSums(Problem[Sums]):
         """Return the scores of predictions."""
         return _score(prediction.values, targets)
 
-    def is_right(self, scores: Tensor) -> Tensor:
+    def mask_right_scores(self, scores: Tensor) -> Tensor:
         """Return true for sums that are off by at most 2."""
         return scores >= 1 - NEAR / FAR
 

@@ -8,20 +8,22 @@ from torch.nn import functional
 from core.learning.methods.method import Method
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import DataError
-from core.learning.problems.registration import register
+from core.learning.problems.registration import register_problem
 from core.learning.problems.registry import PROBLEMS, get_problem
 
 
 def test_labels_become_rows_by_name() -> None:
     labels = torch.tensor([0, 2, 2])
-    targets = CLASSIFICATION.read_labels(labels, ["cat", "elk", "ant"], ["ant", "bee", "cat"])
+    targets = CLASSIFICATION.make_targets_from_labels(
+        labels, ["cat", "elk", "ant"], ["ant", "bee", "cat"]
+    )
     assert targets.tolist() == [2, 0, 0]
     assert CLASSIFICATION.list_outputs_for_measuring(labels, ["cat", "elk", "ant"]) == [
         "cat",
         "ant",
     ]
     with pytest.raises(DataError, match="the network does not know ant"):
-        CLASSIFICATION.read_labels(labels, ["cat", "elk", "ant"], ["cat"])
+        CLASSIFICATION.make_targets_from_labels(labels, ["cat", "elk", "ant"], ["cat"])
 
 
 def test_the_loss_is_the_cross_entropy_over_all_classes_or_those_of_the_task() -> None:
@@ -60,7 +62,7 @@ def test_documents_without_a_problem_are_of_classification() -> None:
 
 def test_a_name_is_given_once() -> None:
     with pytest.raises(ValueError, match="two problems are named 'classification'"):
-        register(type(CLASSIFICATION))
+        register_problem(type(CLASSIFICATION))
 
 
 def test_a_method_says_if_it_can_learn_what_is_no_class() -> None:

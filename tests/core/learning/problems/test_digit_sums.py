@@ -192,11 +192,11 @@ def test_predictions_are_stored_and_rendered(tmp_path: Path) -> None:
     learned = learnable(tmp_path).learn_task(1, method="finetune")
     (said,) = (a for a in learned.result["answers"] if a["version"] == "new")
     data = (learned.folder / said["file"]).read_bytes()[said["begin"] : said["end"]]
-    stored = stored_predictions.read_predictions(data, problem)
+    stored = stored_predictions.read_prediction_file(data, problem)
     assert len(stored) == 150
     scores = problem.score(stored, stored.targets)
     assert problem.measure(scores) == learned.cell("new", 1)["measure"]
-    assert int(problem.is_right(scores).sum()) == learned.cell("new", 1)["correct"]
+    assert int(problem.mask_right_scores(scores).sum()) == learned.cell("new", 1)["correct"]
     pictures = problem.render(stored, ["sum"])
     assert [picture["sum"] for picture in pictures] == stored.values.tolist()
     assert all(set(p) == set(problem.response_schema()["required"]) for p in pictures)

@@ -15,13 +15,13 @@ from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.data_report import BatchHeldSignal, join_findings_that_hold_job
 from core.learning.reports.mmd import PERMUTATIONS
 from core.learning.reports.shift import (
-    LabelledSample,
+    LabelledImageSample,
     measure_channel_statistics,
     measure_data_shift,
 )
 from core.learning.reports.suspects import (
     estimate_label_probabilities,
-    find_suspect_labels,
+    find_images_with_suspect_labels,
     reduce_feature_count_randomly,
 )
 
@@ -72,7 +72,7 @@ def test_a_job_that_goes_on_from_a_snapshot_tells_nothing_twice_and_ends_with_th
 @pytest.mark.parametrize("seed", range(3))
 def test_most_flipped_labels_are_found_and_few_others(seed: int) -> None:
     features, labels, wrong = digits(seed=seed)
-    found = find_suspect_labels(features, labels, GENERATOR)
+    found = find_images_with_suspect_labels(features, labels, GENERATOR)
     accused = np.zeros(len(wrong), bool)
     accused[found.rows] = True
     assert (accused & wrong).sum() / wrong.sum() >= 0.6
@@ -91,9 +91,9 @@ def test_an_image_is_judged_without_itself() -> None:
 
 def test_classes_of_few_images_are_not_judged() -> None:
     features, labels = torch.randn(14, 3, generator=GENERATOR), torch.tensor([0] * 10 + [1] * 4)
-    assert find_suspect_labels(features, labels, GENERATOR).examined == 0
+    assert find_images_with_suspect_labels(features, labels, GENERATOR).examined == 0
     labels[9] = 1
-    assert find_suspect_labels(features, labels, GENERATOR).examined == 14
+    assert find_images_with_suspect_labels(features, labels, GENERATOR).examined == 14
 
 
 def test_wide_features_are_narrowed() -> None:
@@ -103,12 +103,12 @@ def test_wide_features_are_narrowed() -> None:
     )
 
 
-def sample(count: int, moved: float, labels: list[str], seed: int) -> LabelledSample:
+def sample(count: int, moved: float, labels: list[str], seed: int) -> LabelledImageSample:
     generator = torch.Generator().manual_seed(seed)
     names = [labels[i % len(labels)] for i in range(count)]
     own = torch.tensor([[3.0 * (name == "dog")] for name in names])
     seen = torch.randn(count, 6, generator=generator) + own + moved
-    return LabelledSample(seen, torch.rand(count, 2, generator=generator), names)
+    return LabelledImageSample(seen, torch.rand(count, 2, generator=generator), names)
 
 
 def test_a_shift_of_known_classes_is_told_by_class() -> None:

@@ -16,14 +16,14 @@ from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import FeatureDataset
 from core.learning.evaluation.baselines import (
     FOLDS,
-    assign_group_folds,
+    assign_cross_validation_folds,
     classify_by_cross_validation,
-    compute_class_sums,
     mask_images_for_cross_validation,
+    sum_features_by_class,
 )
-from core.learning.evaluation.probe import classify_by_other_neighbours
+from core.learning.evaluation.probe import check_classification_by_neighbours
 from core.learning.reports.duplicates import group_near_duplicates, read_or_compute_hashes
-from core.learning.reports.suspects import find_suspect_labels
+from core.learning.reports.suspects import find_images_with_suspect_labels
 from core.statistics import near
 
 CLASSES, FRAMES, WIDTH = 3, 8, 256
@@ -74,8 +74,8 @@ def bursts() -> Bursts:
 def truth(bursts: Bursts) -> float:
     """Accuracy on 600 new scenes of the discriminant that all bursts make."""
     new = photograph(600, 1, 100)
-    sums = compute_class_sums(bursts.features.double(), bursts.labels, CLASSES, wide=False)
-    answers = discriminant.solve_discriminant(sums)(new.features.double()).argmax(1)
+    sums = sum_features_by_class(bursts.features.double(), bursts.labels, CLASSES, wide=False)
+    answers = discriminant.solve_linear_discriminant_analysis(sums)(new.features.double()).argmax(1)
     return float((answers == new.labels).float().mean())
 
 
@@ -93,8 +93,10 @@ def test_folds_of_single_frames_promise_what_new_images_do_not_keep(
 
 def test_frames_of_one_burst_have_no_vote_on_each_other(bursts: Bursts) -> None:
     k = FRAMES
-    assert classify_by_other_neighbours(bursts.features, bursts.labels, k).float().mean() > 0.95
-    found = classify_by_other_neighbours(bursts.features, bursts.labels, k, bursts.groups())
+    assert (
+        check_classification_by_neighbours(bursts.features, bursts.labels, k).float().mean() > 0.95
+    )
+    found = check_classification_by_neighbours(bursts.features, bursts.labels, k, bursts.groups())
     units = bursts.features / bursts.features.norm(dim=1, keepdim=True)
     near_each = (
         (units @ units.T).masked_fill(bursts.scenes[:, None] == bursts.scenes, -1).topk(k).indices
@@ -105,7 +107,7 @@ def test_frames_of_one_burst_have_no_vote_on_each_other(bursts: Bursts) -> None:
 
 def test_where_all_images_are_alike_none_has_a_neighbour() -> None:
     same = torch.zeros(4, dtype=torch.int64)
-    assert not classify_by_other_neighbours(
+    assert not check_classification_by_neighbours(
         torch.ones(4, 2), torch.tensor([0, 0, 1, 1]), 1, same
     ).any()
 
@@ -135,13 +137,13 @@ def test_groups_are_those_that_joining_all_pairs_makes(seed: int) -> None:
 def test_near_duplicates_of_a_class_share_a_fold_and_single_images_keep_theirs(
     bursts: Bursts,
 ) -> None:
-    fold = assign_group_folds(bursts.labels, bursts.groups())
+    fold = assign_cross_validation_folds(bursts.labels, bursts.groups())
     assert {len(set(fold[bursts.scenes == scene].tolist())) for scene in range(30)} == {1}
     assert torch.bincount(fold, minlength=FOLDS).tolist() == [48] * FOLDS
     alone = torch.arange(len(bursts.labels))
     assert (
-        assign_group_folds(bursts.labels, alone).tolist()
-        == assign_group_folds(bursts.labels).tolist()
+        assign_cross_validation_folds(bursts.labels, alone).tolist()
+        == assign_cross_validation_folds(bursts.labels).tolist()
     )
 
 
@@ -163,8 +165,8 @@ def test_a_burst_with_a_wrong_label_does_not_vouch_for_itself() -> None:
     groups, wrong = torch.arange(240) // FRAMES, slice(0, FRAMES)
     labels[wrong] = (labels[wrong] + 1) % CLASSES
     generator = torch.Generator()
-    alone = find_suspect_labels(features, labels, generator).rows.tolist()
-    together = find_suspect_labels(features, labels, generator, groups).rows.tolist()
+    alone = find_images_with_suspect_labels(features, labels, generator).rows.tolist()
+    together = find_images_with_suspect_labels(features, labels, generator, groups).rows.tolist()
     assert set(alone).isdisjoint(range(FRAMES)) and set(together) == set(range(FRAMES))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from core.contract.jobs.job_event import JobEvent, PhaseEvent
 from core.learning.export.graph import ExportFailed
-from core.learning.training.child import EXIT_ERROR, Emit, run_and_report_events
+from core.learning.training.child import EXIT_ERROR, Emit, run_job_and_write_events
 
 
 def told(error: Exception | None) -> tuple[int, list[dict[str, object]], list[JobEvent]]:
@@ -22,7 +22,7 @@ def told(error: Exception | None) -> tuple[int, list[dict[str, object]], list[Jo
             raise error
 
     reads, writes = os.pipe()
-    status = run_and_report_events(writes, seen.append, work)
+    status = run_job_and_write_events(writes, seen.append, work)
     with os.fdopen(reads) as lines:
         return status, [json.loads(line) for line in lines], seen
 

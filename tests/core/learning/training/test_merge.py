@@ -10,7 +10,7 @@ from linear import randomised
 from streams import Bench, Learned
 from torch import nn
 
-from core.learning.memory.replay import compute_logits_by_head
+from core.learning.memory.replay import compute_replay_logits_by_head
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.replay.der import DarkExperienceReplay
 from core.learning.networks import HeadSpec, ImageSpec, build_network
@@ -141,9 +141,11 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
         old = {name: t.clone() for name, t in held.items()}
         after_weight_merge(self, ctx)
         earlier = old["tasks"] < ctx.task
-        items = ReplayItems.get_section_rows(self.state["buffer"], (~earlier).nonzero().squeeze(1))
+        items = ReplayItems.read_items_from_section(
+            self.state["buffer"], (~earlier).nonzero().squeeze(1)
+        )
         with torch.no_grad(), ctx.use_exact_evaluation_mode():
-            ((_, logits),) = compute_logits_by_head(
+            ((_, logits),) = compute_replay_logits_by_head(
                 self, ctx, ctx.inputs(items.images), items.tasks
             )
         assert torch.equal(held["logits"][earlier], old["logits"][earlier])

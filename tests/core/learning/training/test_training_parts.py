@@ -115,7 +115,7 @@ def test_optimizer_state_restored_by_name_goes_on_to_the_same_bits(name) -> None
     def steps(net, optimizer, seeds):
         for seed in seeds:
             torch.manual_seed(seed)
-            optimizer.set_rates_for_step(seed)
+            optimizer.set_learning_rates_for_step(seed)
             net.zero_grad()
             net(torch.randn(2, 3, 5, 5)).square().sum().backward()
             optimizer.step()
@@ -259,12 +259,12 @@ def test_a_state_rebuilt_from_its_parts_is_the_same_and_draws_on() -> None:
     state = MethodState()
     state["own"].tensors["x"] = torch.ones(2)
     state["own"].json["n"] = 3
-    generator = state["own"].get_named_generator("g", 7)
+    generator = state["own"].get_random_generator("g", 7)
     torch.rand(3, generator=generator)
     copy = MethodState()
-    copy.load_content(state.collect_tensors_by_type(), state.collect_json_by_type(), CPU)
+    copy.replace_content(state.collect_tensors_by_type(), state.collect_json_by_type(), CPU)
     assert copy["own"].json == {"n": 3} and torch.equal(copy["own"].tensors["x"], torch.ones(2))
-    again = copy["own"].get_named_generator("g", 0)
+    again = copy["own"].get_random_generator("g", 0)
     assert torch.equal(torch.rand(3, generator=generator), torch.rand(3, generator=again))
 
 

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import save_file
 
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.networks.dne.network import ExpandedNetwork
+from core.learning.networks.dne.network import DneNetwork
 from core.predictions.helper import networks as kept
 from core.predictions.helper.answers import PredictionRefused, predict_request_images
-from core.predictions.helper.graphs import GraphMaker
+from core.predictions.helper.graphs import OnnxGraphMaker
 from core.predictions.helper.networks import LoadedVersion, LoadedVersionCache
 
 ARCHITECTURE = {"name": "mlp", "hidden": [5]}
@@ -49,7 +49,7 @@ def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) 
         "classes": ["ant", "bee"], "heads": [], "method": {"name": "icarl", "hyper": {"exemplars": 9}},
     }  # fmt: skip
     header = {"version_id": "ver", "version": 1, "manifest": manifest, "parts": paths, **ASKED}
-    networks = LoadedVersionCache(GraphMaker(1))
+    networks = LoadedVersionCache(OnnxGraphMaker(1))
     for _ in range(2):  # loaded, and then kept
         found = said(networks, header, pixels.numpy())
         assert [p["label"] for p in found[:2]] == ["ant", "bee"] and len(found) == 6
@@ -73,7 +73,7 @@ def test_a_version_whose_file_was_deleted_is_refused_and_does_not_end_the_helper
         "parts": {"head": str(tmp_path / "deleted")},
     }  # fmt: skip
     with pytest.raises(PredictionRefused) as refused:
-        said(LoadedVersionCache(GraphMaker(1)), header, np.zeros((1, 4, 4, 1), np.uint8))
+        said(LoadedVersionCache(OnnxGraphMaker(1)), header, np.zeros((1, 4, 4, 1), np.uint8))
     assert refused.value.kind == "gone"
 
 
@@ -81,7 +81,7 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
     tmp_path: Path,
 ) -> None:
     architecture = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2}
-    network = ExpandedNetwork(
+    network = DneNetwork(
         build_network(architecture, ImageSpec(8, 1), "class", HeadSpec(("0", "1")))
     )
     headers = []
@@ -102,10 +102,10 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
         headers.append({"version_id": f"v{version}", "version": version, "manifest": manifest, "parts": parts,
                         **ASKED})  # fmt: skip
     pixels = torch.arange(5 * 64).remainder(251).reshape(5, 8, 8, 1).to(torch.uint8).numpy()
-    together = LoadedVersionCache(GraphMaker(1))
+    together = LoadedVersionCache(OnnxGraphMaker(1))
     for header in (*headers, *headers[::-1]):
         assert said(together, header, pixels) == said(
-            LoadedVersionCache(GraphMaker(1)), header, pixels
+            LoadedVersionCache(OnnxGraphMaker(1)), header, pixels
         )
     networks = [loaded(together, header).network for header in headers]
     places = {t.data_ptr() for one in networks for t in one.state_dict().values()}
@@ -118,7 +118,7 @@ def test_what_no_kept_version_uses_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept, "KEPT_VERSIONS", 1)
-    networks = LoadedVersionCache(GraphMaker(1))
+    networks = LoadedVersionCache(OnnxGraphMaker(1))
     for seed in (1, 2):
         network = build_network(
             ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=seed
@@ -154,22 +154,22 @@ def header(tmp_path: Path) -> dict:
 
 def test_the_most_probable_labels_come_first_and_as_many_as_asked_for(header: dict) -> None:
     image = np.zeros((1, 4, 4, 1), np.uint8)
-    (all_of_them,) = said(LoadedVersionCache(GraphMaker(1)), header, image)
+    (all_of_them,) = said(LoadedVersionCache(OnnxGraphMaker(1)), header, image)
     assert list(all_of_them["probabilities"]) == ["b", "c", "d", "a"]
     assert abs(sum(all_of_them["probabilities"].values()) - 1) < 1e-6
-    (two,) = said(LoadedVersionCache(GraphMaker(1)), {**header, "top_k": 2}, image)
+    (two,) = said(LoadedVersionCache(OnnxGraphMaker(1)), {**header, "top_k": 2}, image)
     assert list(two["probabilities"]) == ["b", "c"]
     assert two["probability"] == two["probabilities"]["b"] == all_of_them["probability"]
 
 
 def test_a_turn_that_has_taken_its_time_answers_the_first_images_alone(header: dict) -> None:
     images = np.zeros((9, 4, 4, 1), np.uint8)
-    assert len(said(LoadedVersionCache(GraphMaker(1)), header, images)) == 9
-    assert len(said(LoadedVersionCache(GraphMaker(1)), {**header, "turn_s": 0}, images)) == 1
+    assert len(said(LoadedVersionCache(OnnxGraphMaker(1)), header, images)) == 9
+    assert len(said(LoadedVersionCache(OnnxGraphMaker(1)), {**header, "turn_s": 0}, images)) == 1
 
 
 def test_an_owner_with_many_versions_loses_his_own_and_not_another_owners(header: dict) -> None:
-    networks = LoadedVersionCache(GraphMaker(1))
+    networks = LoadedVersionCache(OnnxGraphMaker(1))
     loaded(networks, {**header, "owner": "modest", "version_id": "modest"})
     for number in range(3 * kept.KEPT_VERSIONS):
         loaded(networks, {**header, "owner": "greedy", "version_id": f"greedy-{number}"})
@@ -209,20 +209,21 @@ def test_probabilities_have_the_temperature_of_the_manifest_and_are_sure_from_a_
         }
         found = [
             p["probabilities"]["bee"]
-            for p in said(LoadedVersionCache(GraphMaker(1)), header, pixels.numpy())
+            for p in said(LoadedVersionCache(OnnxGraphMaker(1)), header, pixels.numpy())
         ]
         assert np.allclose(found, (logits / (value or 1)).softmax(1)[:, 1], atol=1e-5)
         probabilities = (logits / (value or 1)).softmax(1).amax(1)
         least = float(probabilities.median())
         promised = {**header, "sure": {"threshold": least - 1e-4}}
         sure = [
-            p["sure"] for p in said(LoadedVersionCache(GraphMaker(1)), promised, pixels.numpy())
+            p["sure"] for p in said(LoadedVersionCache(OnnxGraphMaker(1)), promised, pixels.numpy())
         ]
         assert sure == (probabilities >= least).tolist() and len(set(sure)) == 2
         unknown = {**header, "sure": {"threshold": None}}
         assert {
-            p["sure"] for p in said(LoadedVersionCache(GraphMaker(1)), unknown, pixels.numpy())
+            p["sure"] for p in said(LoadedVersionCache(OnnxGraphMaker(1)), unknown, pixels.numpy())
         } == {None}
         assert all(
-            "sure" not in p for p in said(LoadedVersionCache(GraphMaker(1)), header, pixels.numpy())
+            "sure" not in p
+            for p in said(LoadedVersionCache(OnnxGraphMaker(1)), header, pixels.numpy())
         )

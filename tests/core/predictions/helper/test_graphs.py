@@ -17,7 +17,7 @@ from core.learning.export.graph import ExportFailed
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.predictions.helper import graphs
 from core.predictions.helper.answers import predict_request_images
-from core.predictions.helper.graphs import GraphMaker
+from core.predictions.helper.graphs import OnnxGraphMaker
 from core.predictions.helper.networks import LoadedVersionCache
 
 SAYS = """
@@ -56,16 +56,16 @@ def header(tmp_path: Path) -> dict:
 @pytest.fixture
 def made() -> Iterator[Callable[[Sequence[str]], LoadedVersionCache]]:
     """Versions in memory whose graphs a command makes, Python code."""
-    all_of_them: list[GraphMaker] = []
+    all_of_them: list[OnnxGraphMaker] = []
 
     def make(*command: str) -> LoadedVersionCache:
-        maker = GraphMaker(1, command) if command else GraphMaker(1)
+        maker = OnnxGraphMaker(1, command) if command else OnnxGraphMaker(1)
         all_of_them.append(maker)
         return LoadedVersionCache(maker)
 
     yield make
     for maker in all_of_them:
-        maker.end_process()
+        maker.end_export_process()
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 4, 4, 1), dtype=np.uint8)
@@ -180,7 +180,7 @@ def test_fused_layers_that_answer_otherwise_are_not_used(header, made) -> None:
     exact = ask(networks, header)
     graph = networks._kept["ver"].graph
     graph.fuse = lambda task: lambda images, task: np.full((len(images), 4), 0.25, np.float32)
-    networks.graphs.predict_by_network_instead_of_graph(graph, "it cannot be made")
+    networks.graphs.give_up_graph(graph, "it cannot be made")
     assert ask(networks, header) == ask(networks, header) == exact
     assert graph.engine is None and graph.trial is None
 

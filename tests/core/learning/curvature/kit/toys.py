@@ -5,7 +5,7 @@ from torch import nn
 
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import make_basis_vector_cotangents
-from core.learning.curvature.layers import list_layer_names
+from core.learning.curvature.layers import list_layers_owning_parameters
 
 
 def cnn(seed=0):
@@ -30,7 +30,7 @@ def images(n=6, seed=1, shape=(2, 6, 6)):
 
 
 def layers(network):
-    return list_layer_names(network, [name for name, _ in network.named_parameters()])
+    return list_layers_owning_parameters(network, [name for name, _ in network.named_parameters()])
 
 
 def measure(network, x, kind, cotangents=make_basis_vector_cotangents, names=None, batch=None):
@@ -42,7 +42,7 @@ def measure(network, x, kind, cotangents=make_basis_vector_cotangents, names=Non
 
 
 def blocks(network, x, kind, cotangents=make_basis_vector_cotangents, names=None, batch=None):
-    return measure(network, x, kind, cotangents, names, batch).build_blocks()
+    return measure(network, x, kind, cotangents, names, batch).build_curvature_blocks()
 
 
 def parameters_of(network, layer):

@@ -9,8 +9,8 @@ import torch
 from core.learning.evaluation.calibration.error import (
     Calibration,
     compute_calibration_error,
-    measure_calibration,
-    sort_predictions_into_bins,
+    measure_version_calibration,
+    sort_predictions_into_probability_bins,
 )
 from core.learning.evaluation.calibration.held_out import HeldOutLogits
 
@@ -51,7 +51,9 @@ def test_the_raw_error_is_that_of_a_slow_version() -> None:
 
 @pytest.mark.parametrize(("images", "bins"), [(1, 1), (99, 1), (100, 2), (749, 14), (5000, 15)])
 def test_bins_have_fifty_images_at_least(images: int, bins: int) -> None:
-    starts = sort_predictions_into_bins(np.linspace(0, 1, images), np.ones(images, bool)).starts
+    starts = sort_predictions_into_probability_bins(
+        np.linspace(0, 1, images), np.ones(images, bool)
+    ).starts
     sizes = np.diff(np.append(starts, images))
     assert len(sizes) == bins and sizes.max() - sizes.min() <= 1
 
@@ -80,19 +82,19 @@ def test_one_that_is_too_sure_or_not_sure_enough_is_found(sure: float) -> None:
 
 
 def test_images_do_not_judge_the_temperature_that_was_fitted_to_them() -> None:
-    found = [measure_calibration(said(150, seed), 1.0) for seed in range(SEEDS)]
+    found = [measure_version_calibration(said(150, seed), 1.0) for seed in range(SEEDS)]
     assert sum(one is not None and one.low <= 0 <= one.high for one in found) >= 0.9 * SEEDS
     logits = said(400, 3)
     order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
     drawn = HeldOutLogits(logits.values.clone(), logits.targets.clone())
     drawn.values[order[:200]] *= 3  # the halves ask for different temperatures
-    told = measure_calibration(drawn, 1.0)
+    told = measure_version_calibration(drawn, 1.0)
     assert told is not None and told.low > 0
 
 
 def test_of_too_few_images_nothing_is_said() -> None:
-    assert measure_calibration(said(49, 0), 1.0) is None
-    found = measure_calibration(said(50, 0), 1.0)
+    assert measure_version_calibration(said(49, 0), 1.0) is None
+    found = measure_version_calibration(said(50, 0), 1.0)
     assert found is not None and found.images == 50
 
 

@@ -11,7 +11,10 @@ from core.learning.evaluation.calibration.held_out import (
     choose_stride_of_stored_logits,
     concatenate_task_logits,
 )
-from core.learning.evaluation.calibration.temperature import choose_temperature, fit_temperature
+from core.learning.evaluation.calibration.temperature import (
+    choose_softmax_temperature,
+    fit_softmax_temperature,
+)
 from core.learning.evaluation.evaluate import compute_task_logits
 from core.learning.precision import InputNormaliser
 
@@ -34,35 +37,42 @@ def test_it_is_the_least_of_a_slow_search(scale: float) -> None:
     smooth = ((n + 1) * hit + (1 - hit) / 6) / (n + 2)
     grid = torch.linspace(0.9, 1.1, 801, dtype=torch.float64) * scale
     losses = torch.stack([functional.cross_entropy(logits / value, smooth) for value in grid])
-    assert fit_temperature(logits, targets) == pytest.approx(float(grid[losses.argmin()]), rel=5e-4)
-    assert fit_temperature(logits, targets) == pytest.approx(scale, rel=0.1)
+    assert fit_softmax_temperature(logits, targets) == pytest.approx(
+        float(grid[losses.argmin()]), rel=5e-4
+    )
+    assert fit_softmax_temperature(logits, targets) == pytest.approx(scale, rel=0.1)
 
 
 def test_twice_the_logits_give_the_same_probabilities() -> None:
     logits, targets = draw(200, 4, 1.0)
-    once, twice = fit_temperature(logits, targets), fit_temperature(2 * logits, targets)
+    once, twice = (
+        fit_softmax_temperature(logits, targets),
+        fit_softmax_temperature(2 * logits, targets),
+    )
     assert twice == pytest.approx(2 * once, rel=1e-9)
 
 
 @pytest.mark.parametrize("start", [1e-9, 0.5, 3.0, 1e9])
 def test_the_search_ends_at_the_same_temperature_from_any_start(start: float) -> None:
     logits, targets = draw(300, 5, 3.0)
-    expected = fit_temperature(logits, targets)
-    assert fit_temperature(logits, targets, start) == pytest.approx(expected, rel=1e-8)
+    expected = fit_softmax_temperature(logits, targets)
+    assert fit_softmax_temperature(logits, targets, start) == pytest.approx(expected, rel=1e-8)
 
 
 def test_the_order_of_images_and_classes_changes_nothing() -> None:
     logits, targets = draw(300, 5, 3.0)
     order, columns = torch.randperm(300), torch.tensor([3, 1, 4, 0, 2])
     moved = logits[order][:, columns], columns.argsort()[targets[order]]
-    assert fit_temperature(*moved) == pytest.approx(fit_temperature(logits, targets), rel=1e-9)
+    assert fit_softmax_temperature(*moved) == pytest.approx(
+        fit_softmax_temperature(logits, targets), rel=1e-9
+    )
 
 
 def test_images_that_are_all_right_do_not_make_it_certain() -> None:
     logits = torch.tensor([[9.0, 0.0, 0.0]]).repeat(40, 1)
-    probability = (logits / fit_temperature(logits, torch.zeros(40, dtype=torch.int64))).softmax(1)[
-        0, 0
-    ]
+    probability = (
+        logits / fit_softmax_temperature(logits, torch.zeros(40, dtype=torch.int64))
+    ).softmax(1)[0, 0]
     assert float(probability) == pytest.approx(41 / 42, abs=1e-6)
 
 
@@ -76,8 +86,8 @@ def test_impossible_classes_and_broken_rows_are_left_out() -> None:
     )  # NaN; a row whose own class is impossible; a row of one class
     wide[302, 5] = 1.0
     targets = torch.cat([targets, torch.tensor([0, 4, 5])])
-    assert fit_temperature(wide, targets) == pytest.approx(
-        fit_temperature(logits, targets[:300]), rel=1e-9
+    assert fit_softmax_temperature(wide, targets) == pytest.approx(
+        fit_softmax_temperature(logits, targets[:300]), rel=1e-9
     )
 
 
@@ -91,7 +101,7 @@ def test_impossible_classes_and_broken_rows_are_left_out() -> None:
     ids=["no images", "one class", "equal logits"],
 )
 def test_it_is_one_where_nothing_can_be_fitted(logits: torch.Tensor, targets: torch.Tensor) -> None:
-    assert fit_temperature(logits, targets) == 1
+    assert fit_softmax_temperature(logits, targets) == 1
 
 
 PARENT = Temperature(value=3.0, source="held-out", images=90)
@@ -111,14 +121,14 @@ PARENT = Temperature(value=3.0, source="held-out", images=90)
 def test_the_best_source_that_there_is(held_out, left_out, parent, source, images) -> None:
     scores, targets = draw(100, 3, 5.0)
     logits = HeldOutLogits(scores[:held_out].float(), targets[:held_out])
-    chosen = choose_temperature(
+    chosen = choose_softmax_temperature(
         logits,
         lambda: None if left_out is None else (scores[:left_out], targets[:left_out]),
         parent,
     )
     assert (chosen.source, chosen.images) == (source, images)
     wanted = {"held-out": held_out, "left-out": left_out}.get(source)
-    value = {"parent": 3.0, "none": 1.0}.get(source) or fit_temperature(
+    value = {"parent": 3.0, "none": 1.0}.get(source) or fit_softmax_temperature(
         scores[:wanted], targets[:wanted]
     )
     assert chosen.value == pytest.approx(value, rel=1e-5)
@@ -155,7 +165,9 @@ def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -
         for task, data in parts.items()
     }
     both = concatenate_task_logits(logits)
-    assert told["value"] == pytest.approx(fit_temperature(both.values, both.targets), rel=1e-6)
+    assert told["value"] == pytest.approx(
+        fit_softmax_temperature(both.values, both.targets), rel=1e-6
+    )
     for task, of_task in logits.items():
         kept = second.answers["new", task]["probabilities"]
         wanted = (of_task.values / told["value"]).softmax(1).amax(1)

@@ -3,17 +3,17 @@
 import torch
 from torch import nn
 
-from core.learning.curvature.per_sample import PerSampleGradients
+from core.learning.curvature.per_sample import PerExampleGradientSizes
 from core.learning.methods.penalties.mas import MemoryAwareSynapses
 
 
 def importance(network, x):
     """Omega as the method measures it, for a network of its own."""
-    found = PerSampleGradients(
+    found = PerExampleGradientSizes(
         network, network, [n for n, _ in network.named_parameters()], torch.abs
     )
     found.add_examples(x, lambda logits: [2 * logits])
-    return found.compute_example_means()
+    return found.compute_mean_gradient_sizes()
 
 
 def linear(rows, columns):

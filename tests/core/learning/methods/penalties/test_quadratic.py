@@ -197,7 +197,7 @@ def test_saved_and_loaded_it_gives_the_same_gradient(name, hyper, factor, tmp_pa
     )
     save_tensors(method.state.collect_tensors_by_type()[method.section], tmp_path / "x.safetensors")
     state = MethodState()
-    state.load_content(
+    state.replace_content(
         {method.section: load_tensors(tmp_path / "x.safetensors")}, {}, torch.device("cpu")
     )
     gradients = []

@@ -23,7 +23,7 @@ class Ctx:
 
 def projected(monkeypatch, gradient, reference):
     """What a step's gradient becomes beside a reference gradient."""
-    monkeypatch.setattr(a_gem, "compute_memory_gradient", lambda *_: torch.tensor(reference))
+    monkeypatch.setattr(a_gem, "compute_replay_gradient_vector", lambda *_: torch.tensor(reference))
     method, ctx = AGemMethod(AGemMethod.Hyper(), MethodState()), Ctx(gradient)
     held = method.state["buffer"].tensors
     held |= {name: torch.ones(1, dtype=torch.int64) for name in ("images", "labels", "tasks")}
@@ -64,7 +64,7 @@ def test_the_reference_is_the_gradient_on_a_random_batch_of_earlier_tasks(
 
     method = {"name": "a-gem", "reference_batch": 9}
     second = bench.stream(2, method=method)
-    checked = watched(monkeypatch, a_gem, "compute_memory_gradient", look)
+    checked = watched(monkeypatch, a_gem, "compute_replay_gradient_vector", look)
     bench.learn_task(3, second, method=method)
     assert len(checked) == 12
     assert all(size == 9 and tasks <= {1, 2} for size, tasks in checked)

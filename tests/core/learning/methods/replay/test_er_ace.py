@@ -5,7 +5,10 @@ from streams import spied, watched
 from torch.nn import functional
 
 from core.learning.memory.reservoir import ReservoirBuffer
-from core.learning.methods.replay.er_ace import ExperienceReplayAce, compute_batch_cross_entropy
+from core.learning.methods.replay.er_ace import (
+    ExperienceReplayAce,
+    compute_cross_entropy_over_batch_classes,
+)
 
 
 def as_in_mammoth(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -27,15 +30,17 @@ def test_new_images_compete_with_the_classes_of_their_batch_alone() -> None:
             for i, y in enumerate(labels.tolist())
         ]
     )
-    torch.testing.assert_close(compute_batch_cross_entropy(logits, labels), slow.mean())
     torch.testing.assert_close(
-        compute_batch_cross_entropy(logits, labels), as_in_mammoth(logits, labels)
+        compute_cross_entropy_over_batch_classes(logits, labels), slow.mean()
+    )
+    torch.testing.assert_close(
+        compute_cross_entropy_over_batch_classes(logits, labels), as_in_mammoth(logits, labels)
     )
 
 
 def test_the_logits_of_absent_classes_get_no_gradient() -> None:
     logits = torch.zeros(3, 4, requires_grad=True)
-    compute_batch_cross_entropy(logits, torch.tensor([0, 2, 0])).backward()
+    compute_cross_entropy_over_batch_classes(logits, torch.tensor([0, 2, 0])).backward()
     assert (
         logits.grad is not None
         and not logits.grad[:, [1, 3]].any()

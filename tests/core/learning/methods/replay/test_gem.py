@@ -46,7 +46,7 @@ def remembering(monkeypatch, rows, **hyper) -> GemMethod:
         mean = rows[items.tasks - 1].mean(0)
         return torch.cat([mean[spans[names[id(p)]]] for p in parameters])
 
-    monkeypatch.setattr(gem, "compute_memory_gradient", memory_gradient)
+    monkeypatch.setattr(gem, "compute_replay_gradient_vector", memory_gradient)
     return method
 
 
@@ -144,7 +144,7 @@ def watched_items(monkeypatch) -> list:
     return watched(
         monkeypatch,
         gem,
-        "compute_memory_gradient",
+        "compute_replay_gradient_vector",
         lambda row, method, ctx, items, parameters: items,
     )
 

@@ -45,7 +45,7 @@ def with_means(net, images, labels):
     method = IcarlMethod(IcarlMethod.Hyper(), MethodState())
     exemplars = ExemplarBuffer(method.state["exemplars"])
     for label in labels.unique().tolist():
-        exemplars.append_images({label: images[labels == label]}, 1, 99)
+        exemplars.append_exemplars_of_classes({label: images[labels == label]}, 1, 99)
     with torch.no_grad():
         method._compute_class_means(
             SimpleNamespace(network=net, inputs=INPUTS), exemplars, len(CLASSES)

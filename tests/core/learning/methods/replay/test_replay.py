@@ -117,10 +117,10 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(
     original = DarkExperienceReplayPlusPlus.compute_loss_terms
 
     def compute_loss_terms(self, ctx, batch):
-        state = self.state["buffer"].get_named_generator("reservoir", 0).get_state()
+        state = self.state["buffer"].get_random_generator("reservoir", 0).get_state()
         terms = original(self, ctx, batch)
         if "labels" in terms:
-            self.state["buffer"].get_named_generator("reservoir", 0).set_state(state)
+            self.state["buffer"].get_random_generator("reservoir", 0).set_state(state)
             items, _ = self._open_reservoir(ctx).draw_items(ctx.recipe.batch_size)
             pairs = ((batch.x, batch.y), (ctx.inputs(items.images), items.labels))
             wanted = sum(functional.cross_entropy(ctx.network(x), y) for x, y in pairs)
@@ -165,7 +165,7 @@ def test_one_forward_pass_for_all_gives_the_terms_of_one_for_each(
     first = bench.learn_task(1, method="der++")
     steps = recorded(monkeypatch, DarkExperienceReplayPlusPlus)
     bench.learn_task(2, first, method="der++", epochs=1)
-    monkeypatch.setattr(TaskTrainingContext, "are_rows_independent", False)
+    monkeypatch.setattr(TaskTrainingContext, "are_image_outputs_independent", False)
     bench.learn_task(2, first, method="der++", epochs=1)
     joint, single = steps[: len(steps) // 2], steps[len(steps) // 2 :]
     assert [pytest.approx(terms, rel=1e-4) for terms in single] == joint
