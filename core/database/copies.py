@@ -36,7 +36,7 @@ def copy_database_before_upgrade(url: URL, folder: Path, name: str) -> Path:
         else:
             _dump_postgresql(url, part)
         part.replace(target)
-        _remove_old_copies(target)
+        _remove_old_database_copies(target)
     except (sqlite3.Error, OSError, subprocess.CalledProcessError) as error:
         with suppress(OSError):
             part.unlink()
@@ -50,7 +50,7 @@ def copy_database_before_upgrade(url: URL, folder: Path, name: str) -> Path:
     return target
 
 
-def _remove_old_copies(newest: Path) -> None:
+def _remove_old_database_copies(newest: Path) -> None:
     """Remove copies of the database beyond the newest `KEPT_COPIES`, of which `newest` is one."""
     other_copies = [
         path

@@ -140,7 +140,7 @@ def write_job_inputs(
     # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
 
-    with damage.explain_damage_errors_of_model(db, model.id):
+    with damage.reword_damage_errors_of_model(db, model.id):
         # The parent's predictions on all tasks are one blob, or a few.
         answers_files = {
             sha256: fetch_blob_if_undamaged(blobs, sha256)
