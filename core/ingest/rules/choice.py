@@ -4,7 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from core.ingest.rules import label_files
 from core.ingest.rules.builder import MOST_NOTES, BatchPlanBuilder
-from core.ingest.rules.entries import BatchReadingOptions, BatchReadingRemedy, UnreadableBatchError
+from core.ingest.rules.entries import (
+    BatchReadingOptions,
+    BatchReadingRemedy,
+    UnreadableBatchError,
+)
 from core.ingest.rules.levels import ClassFolderPath, Known
 from core.ingest.rules.names import CSV_NAME, is_image_path, normalise_label_text, quote_name
 from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names

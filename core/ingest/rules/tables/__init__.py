@@ -6,7 +6,11 @@ its entries name.
 
 from core.ingest.rules.tables.file_names import suggest_file_name_pattern
 from core.ingest.rules.tables.found import MAX_TABLE_BYTES, FoundLabelTable
-from core.ingest.rules.tables.reading import MOST_ENTRIES, find_label_table, may_be_label_table_name
+from core.ingest.rules.tables.reading import (
+    MOST_ENTRIES,
+    find_label_table,
+    may_be_label_table_name,
+)
 from core.ingest.rules.tables.resolving import (
     LabelledImage,
     ResolvedLabelTableEntries,

@@ -4,7 +4,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from core.ingest.rules.entries import BatchReadingOptions, BatchReadingRemedy, UnreadableBatchError
+from core.ingest.rules.entries import (
+    BatchReadingOptions,
+    BatchReadingRemedy,
+    UnreadableBatchError,
+)
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.images import ImageNameIndex
 from core.ingest.rules.tables.records import SAMPLE, TableRecords

@@ -4,7 +4,12 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from core.ingest.rules.entries import BadLabelTableEntry, LabelTableRow, Part, UnreadableBatchError
+from core.ingest.rules.entries import (
+    BadLabelTableEntry,
+    LabelTableRow,
+    Part,
+    UnreadableBatchError,
+)
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.values import LabelParser
 
