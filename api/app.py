@@ -88,14 +88,14 @@ from core.database.session import REQUEST_STATEMENT_S, Database
 from core.database.tables import Owner
 from core.errors import CannotStart, PerennialError
 from core.files import spool
-from core.files.private import UMASK, make_files_private
+from core.files.private import UMASK, make_data_and_new_files_private
 from core.jobs.doorbell import WorkerNotifier
 from core.jobs.job_response import EncodedJobCache
 from core.keys.keys import ADMIN_OWNER, ensure_admin_key
 from core.logging import configure_logging
 from core.predictions.predictions import VersionCache
-from core.processes.garbage import exclude_imports_from_gc
-from core.processes.start import check_startup_conditions, find_sqlite_file
+from core.processes.garbage import exclude_existing_objects_from_gc
+from core.processes.start import check_startup_conditions, find_sqlite_file_of_url
 from core.recipe.catalogue import LazyRecipeCatalogue
 from core.recipe.resolve import list_recipe_paths
 from core.requests.actor import Actor
@@ -173,7 +173,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             check_startup_conditions(settings)
         except CannotStart as error:
             sys.exit(error.detail)
-        exclude_imports_from_gc()
+        exclude_existing_objects_from_gc()
     # Without keys, everybody who reaches the address would be the administrator.
     if settings.auth == "off" and not is_loopback_host(settings.host):
         raise RuntimeError(
@@ -250,7 +250,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     configure_logging("api")
     sys.setswitchinterval(SWITCH_S)
-    open_to_others = await to_thread.run_sync(make_files_private, settings.data_dir)
+    open_to_others = await to_thread.run_sync(make_data_and_new_files_private, settings.data_dir)
     if open_to_others is not None:
         log.warning("data directory open to others", advice=open_to_others)
     db = Database(settings.resolved_database_url, statement_s=REQUEST_STATEMENT_S)
@@ -264,7 +264,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     if settings.resolved_store_url.startswith("file:"):
         await to_thread.run_sync(store.create_folder_or_bucket)  # The migration creates buckets.
     app.state.database = db
-    app.state.damage = DatabaseDamageMonitor(find_sqlite_file(settings))
+    app.state.damage = DatabaseDamageMonitor(find_sqlite_file_of_url(settings))
     app.state.damage.start_database_check()
     app.state.store = store
     app.state.blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
@@ -276,7 +276,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.asked_versions = VersionCache(app.state.database)
     app.state.predict_limits = PredictLimits(db)
     # A process that was killed could not remove the files of its uploads.
-    await to_thread.run_sync(spool.remove_abandoned_uploads, settings.make_folder("spool"))
+    await to_thread.run_sync(spool.remove_abandoned_spool_files, settings.make_folder("spool"))
     await app.state.polling.prepare_reads()
     anyone = await to_thread.run_sync(_find_administrator, db) if settings.auth == "off" else None
     app.state.access = Authenticator(app.state.polling, anyone)

@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 
 from core.text.nearest import describe_unknown_field, list_schema_paths
 from core.text.plain import (
-    describe_invalid_value,
+    describe_allowed_and_invalid_value,
     describe_json_schema_requirement,
     describe_json_types,
-    describe_required_name,
+    describe_value_found,
 )
 
 MAX_FIELDS = 20
@@ -138,18 +138,18 @@ def _describe_field_error(error: Mapping[str, Any], path: str, field_paths: Sequ
         inside, _, name = path.rpartition(".")
         return describe_unknown_field(name, field_paths, inside)
     if named in ("literal_error", "enum"):
-        return describe_required_name(
+        return describe_allowed_and_invalid_value(
             error["input"], _parse_allowed_names(str(context["expected"]))
         )
     if named in _LIMITS:
         keyword, limit = _LIMITS[named]
         message = describe_json_schema_requirement(keyword, context[limit])
         # Do not quote texts and lists: their length is the error, and repeating them does not help.
-        return f"{message}{'' if 'too_' in named else describe_invalid_value(error['input'])}"
+        return f"{message}{'' if 'too_' in named else describe_value_found(error['input'])}"
     root = named.partition("_")[0]
     if root in _TYPES and named.endswith(("_type", "_parsing", "_from_float")):
         return (
-            f"must be {describe_json_types([_TYPES[root]])}{describe_invalid_value(error['input'])}"
+            f"must be {describe_json_types([_TYPES[root]])}{describe_value_found(error['input'])}"
         )
     if named == "finite_number":
         return "must be a finite number"

@@ -281,7 +281,7 @@ class Settings(BaseSettings):
     def resolved_database_url(self) -> str:
         """URL of the database with its password; SQLite in the data directory by default."""
         url = self.database_url or f"sqlite:///{self.data_dir.absolute() / 'perennial.db'}"
-        return _add_password(url, self.database_password_file, "DATABASE")
+        return _add_password_from_file(url, self.database_password_file, "DATABASE")
 
     @property
     def resolved_store_url(self) -> str:
@@ -291,7 +291,7 @@ class Settings(BaseSettings):
     @property
     def resolved_broker_url(self) -> str:
         """URL of the message broker with its password; empty without a broker."""
-        return _add_password(self.broker_url, self.broker_password_file, "BROKER")
+        return _add_password_from_file(self.broker_url, self.broker_password_file, "BROKER")
 
     @property
     def resolved_store_secret_key(self) -> str:
@@ -301,7 +301,7 @@ class Settings(BaseSettings):
         return self.store_secret_key.get_secret_value()
 
     @property
-    def job_bytes(self) -> int:
+    def usable_job_memory_bytes(self) -> int:
         """Bytes of memory that a job on this machine may use; 0: no limit."""
         return (
             3 * measure_machine_memory() // 4
@@ -310,9 +310,13 @@ class Settings(BaseSettings):
         )
 
     @property
-    def admitted_job_bytes(self) -> int:
+    def max_admitted_job_memory_bytes(self) -> int:
         """Largest memory estimate in bytes with which a job is accepted; 0: no limit."""
-        return self.job_bytes if self.is_embedded or self.job_memory_bytes is not None else 0
+        return (
+            self.usable_job_memory_bytes
+            if self.is_embedded or self.job_memory_bytes is not None
+            else 0
+        )
 
     @property
     def is_embedded(self) -> bool:
@@ -351,7 +355,7 @@ def _parse_origin(text: str) -> str:
     )
 
 
-def _add_password(url: str, file: Path | None, what: str) -> str:
+def _add_password_from_file(url: str, file: Path | None, what: str) -> str:
     """Return a URL with the password read from a file.
 
     Raises:

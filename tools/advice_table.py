@@ -25,7 +25,7 @@ WARNS = re.compile(
 )
 PLACES = ("core", "worker")
 NO_ADVICE = {
-    "core/database/soundness.py:_open_read_only", "core/text/steps.py:find_requests_in_sentence",
+    "core/database/soundness.py:_open_sqlite_read_only", "core/text/steps.py:find_requests_in_sentence",
           "core/learning/training/job.py:_report_warning",
     "core/learning/training/job.py:run_job_phases",
     "core/learning/training/job.py:_record_device_change",
@@ -86,7 +86,7 @@ ENTRIES = (
           f"{M}/tasks/2/discard.",
           LIFE + "test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning"),
     AdviceRow("pinned", ("core/lineage/words.py:explain_pinned_production",
-                     "core/versions/aliases.py:_production_to_json",
+                     "core/versions/aliases.py:_production_move_to_json",
                      "core/models/models.py:model_to_json"),
           "a person moved production to a version, so it does not follow later ones",
           f"POST {M}/aliases/production/follow lets it follow later ones.",
@@ -101,7 +101,7 @@ ENTRIES = (
           '{"rebalance": {"epochs": 5}}.',
           FOLLOWED + "test_rebalancing_the_next_batch_makes_up_for_a_biased_head"),
     AdviceRow("collapsed", ("core/publishing/version_warnings.py:warn_of_feature_collapse",
-          "core/publishing/version_warnings.py:_describe_next_steps"),
+          "core/publishing/version_warnings.py:_describe_steps_after_feature_collapse"),
           "features lost more than 10 points against those of the best ancestor",
           f'Roll production back to it with POST {M}/aliases/production/rollback {{"version": 2, '
           f'"reason": "…"}}.',
@@ -127,7 +127,7 @@ ENTRIES = (
           "a recipe with `data_report` \"hold\" held doubtful images",
           'Learn it as it is: POST /v1/jobs/job_1/retry {"recipe": {"data_report": "warn"}}.',
           "tests/e2e/test_data_report.py::test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted"),
-    AdviceRow("conflicts", ("core/ingest/findings/contradictions.py:require_no_contradictions",
+    AdviceRow("conflicts", ("core/ingest/findings/contradictions.py:require_no_label_contradictions",
           "core/ingest/ingest.py:_write_datasets"),
           "the same pixels have two labels", "To learn it as it is, send it with ?conflicts=keep.",
           "tests/e2e/test_what_a_user_sends.py::"
@@ -137,8 +137,8 @@ ENTRIES = (
           "more images cannot be decoded than the batch allows", "Mend them, or leave them out "
               "with ?max_bad=0.3.",
           FOLLOWED + "test_damaged_images_are_left_out_by_the_parameter_that_the_refusal_names"),
-    AdviceRow("leak", ("core/ingest/report.py:warn_of_leaked_images",), "held-out images are in the training part "
-        "too", "", TELLS),
+    AdviceRow("leak", ("core/ingest/report.py:warn_of_held_out_images_in_training",), "held-out images are in the "
+        "training part too", "", TELLS),
     AdviceRow("packed", ("core/ingest/readers/zip.py:_is_folder_entry",), "an entry is compressed by another "
         "method than deflate",
           "Unpack it, and send the folder, or pack it with zip -r.",
@@ -147,11 +147,12 @@ ENTRIES = (
                    "core/ingest/rules/by_folders.py:assign_folder_classes",
                    "core/ingest/rules/by_table.py:choose_label_table",
                    "core/ingest/rules/by_table.py:assign_table_labels",
-                   "core/ingest/rules/choice.py:_warn_of_class_names"),
+                   "core/ingest/rules/choice.py:_warn_of_unlikely_class_folder_names"),
           "labels were read in one of several ways", "", TELLS),
-    AdviceRow("layout", ("core/ingest/rules/choice.py:choose_folder_labels", "core/ingest/rules/choice.py:_build_error",
+    AdviceRow("layout", ("core/ingest/rules/choice.py:choose_folder_labels",
+                     "core/ingest/rules/choice.py:_build_unclear_labels_error",
                      "core/ingest/rules/levels.py:_are_upper_folders_classes",
-                     "core/ingest/rules/levels.py:_build_error"),
+                     "core/ingest/rules/levels.py:_build_ambiguous_levels_error"),
           "folders or files can be read in several ways", "Say so with ?layout=folders.",
           RULES + "test_what_can_be_read_in_several_ways_is_asked_for"),
     AdviceRow("names-pattern", ("core/ingest/rules/choice.py:build_file_name_pattern_remedy",), "file names begin "
@@ -220,11 +221,11 @@ ENTRIES = (
               "that you want.",
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
     AdviceRow("no-weights", ("core/recipe/pretrained.py:find_pretrained_weights_of_architecture",
-                         "core/bases/pretrained.py:find_pretrained_weights",
+                         "core/bases/pretrained.py:find_pretrained_or_imagenet_weights",
                          "core/execution/kinds/fetch.py:_find_pretrained_weights_of_model"), "timm has no weights of "
                              "this name",
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
-    AdviceRow("weights-by-hand", ("core/bases/pretrained.py:_explain_upload_by_hand",
+    AdviceRow("weights-by-hand", ("core/bases/pretrained.py:_explain_manual_weights_upload",
                               "core/execution/kinds/fetch.py:_format_manual_download_advice",
                               "core/lineage/words.py:describe_fetch_request"),
           "weights cannot be fetched",
@@ -290,7 +291,7 @@ ENTRIES = (
           "a task is retried although it must be learned again, or vice versa",
           f"Learn it again with POST {M}/tasks/2/relearn.",
           "not followed: the request that it names is followed by `missing`"),
-    AdviceRow("uploads", ("core/uploads/uploads.py:_require_upload_allowed",
+    AdviceRow("uploads", ("core/uploads/uploads.py:_require_open_uploads_within_limit",
                       "core/uploads/uploads.py:_make_missing_upload_error",
                       "core/uploads/whole_uploads.py:find_complete_upload",
                       "core/uploads/whole_uploads.py:read_upload_bytes"),

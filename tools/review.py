@@ -33,7 +33,7 @@ from torch import Tensor
 
 from core.contract.architecture import Normalisation
 from core.errors import PerennialError
-from core.ingest.ingest import IngestOptions, ingest_archive
+from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
 from core.ingest.readers.registry import FORMATS
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
@@ -251,7 +251,7 @@ def decode_labelled_archive(
         allowed_classes=network.list_classes(task),
         held_out_share=0.0,
     )
-    done = ingest_archive(path, kind, folder, options)
+    done = decode_archive_to_datasets(path, kind, folder, options)
     data = Dataset.read_dataset_file(
         done.held_out if done.n_held_out else done.train, done.class_list
     )

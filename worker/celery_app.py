@@ -21,7 +21,7 @@ from core.database.session import Database
 from core.errors import PerennialError
 from core.jobs.doorbell import QUEUE, TASK, WorkerNotifier
 from core.logging import configure_logging
-from core.processes.garbage import exclude_imports_from_gc
+from core.processes.garbage import exclude_existing_objects_from_gc
 from core.processes.start import check_startup_conditions
 from core.settings import Settings
 from worker.loop import Worker
@@ -134,7 +134,7 @@ def _start_worker_early(**_given: Any) -> None:
 @signals.worker_ready.connect
 def _start_worker_chores(**_given: Any) -> None:
     worker = _get_worker()
-    exclude_imports_from_gc()
+    exclude_existing_objects_from_gc()
     worker.start_chores()
     log.info("worker ready", worker=worker.name)
 

@@ -29,7 +29,7 @@ from core.failpoints import hit_failpoint
 from core.files import reserve
 from core.jobs import doorbell, workers
 from core.logging import configure_logging
-from core.processes.garbage import exclude_imports_from_gc
+from core.processes.garbage import exclude_existing_objects_from_gc
 from core.processes.start import check_startup_conditions
 from core.scheduling import claim as claims
 from core.settings import Settings
@@ -406,7 +406,7 @@ def main() -> int:
         listener = stack.enter_context(doorbell.open_wakeup_socket(settings.data_dir))
         bell = _WakeupReceiver(listener, worker.wake_running_attempt)
         # After all imports and before any job: what exists now is never collected.
-        exclude_imports_from_gc()
+        exclude_existing_objects_from_gc()
         worker.start_chores()
         log.info("worker ready", worker=worker.name)
         while not stop.is_set():

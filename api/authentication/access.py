@@ -20,10 +20,10 @@ from starlette.types import Scope
 
 from api.authentication import session
 from api.server.loopback import find_request_header, require_loopback_request
-from core.database.polling import SessionRow
+from core.database.polling import PolledBrowserSessionRow
 from core.errors import NotAuthenticated
-from core.keys.sessions import IDLE_S, digest_token
-from core.requests.actor import Actor, KeyBinding
+from core.keys.sessions import IDLE_S, digest_session_token
+from core.requests.actor import Actor, PredictKeyBinding
 
 # Clients poll jobs and events: without a cache, each poll would read its key from the database.
 REMEMBER_S = 1.0
@@ -83,7 +83,7 @@ class KeySource(Protocol):
     async def find_key(self, prefix: str) -> Any:
         """Return the API key whose public prefix is this one, or None if there is none."""
 
-    async def find_session(self, digest: str) -> SessionRow | None:
+    async def find_session(self, digest: str) -> PolledBrowserSessionRow | None:
         """Return the login session whose cookie has this SHA-256 in hex, or None if there is none."""
 
 
@@ -167,7 +167,7 @@ class Authenticator:
         return actor
 
     async def _find_session_caller(self, credentials: str) -> AuthenticatedCaller:
-        key = digest_token(credentials.removeprefix(_SESSION))
+        key = digest_session_token(credentials.removeprefix(_SESSION))
         row = await self._keys.find_session(key)
         now = time.time()
         ends = None if row is None else min(row.expires_at, row.key_expires_at or row.expires_at)
@@ -200,7 +200,7 @@ class Authenticator:
         return Actor(row.owner_id, row.id, row.scope, bound=_build_key_binding(row)), row.expires_at
 
 
-def _build_key_binding(row: KeyRow) -> KeyBinding | None:
+def _build_key_binding(row: KeyRow) -> PredictKeyBinding | None:
     if row.model_id is None or row.model_name is None or row.alias is None:
         return None
-    return KeyBinding(row.model_id, row.model_name, row.alias)
+    return PredictKeyBinding(row.model_id, row.model_name, row.alias)

@@ -4,7 +4,7 @@ Otherwise a key that is revoked or expires during a transfer could still complet
 read again every `LOOK_S` seconds of a transfer. An upload is then answered with 401 and nothing of
 its body is kept. A download is cut off, since the head of its response has been sent. Requests that
 change something check the key once more in their own transaction
-(`core.requests.actor.require_valid_key`).
+(`core.requests.actor.require_caller_key_still_valid`).
 """
 
 import asyncio

@@ -41,7 +41,9 @@ class PredictLimits:
         self._refused.pop(key_id, None)
         try:
             await to_thread.run_sync(
-                lambda: predict_keys.charge_daily_images(self._db, key_id, 1, is_request=True)
+                lambda: predict_keys.charge_predict_key_daily_images(
+                    self._db, key_id, 1, is_request=True
+                )
             )
         except TooManyRequests as error:
             # Clearing all entries bounds memory; the database refuses these keys again.
@@ -57,5 +59,7 @@ class PredictLimits:
         """
         if images > 0:
             await to_thread.run_sync(
-                lambda: predict_keys.charge_daily_images(self._db, key_id, images, is_request=False)
+                lambda: predict_keys.charge_predict_key_daily_images(
+                    self._db, key_id, images, is_request=False
+                )
             )

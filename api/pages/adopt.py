@@ -90,14 +90,14 @@ async def _store_and_adopt_classifier(
     )
     expected = await load_expected_tensors(wanted, settings, work, actor.owner_id)
     classes = parse_requested_classes(asked, file, settings)
-    network = bases.BaseNetwork(**vars(wanted), expected=expected, classes=classes)
+    network = bases.UploadedBaseNetwork(**vars(wanted), expected=expected, classes=classes)
     limits = NewModelLimits(
         AdmissionLimits.from_settings(settings),
         pretrained.PretrainedWeightsPolicy.from_settings(settings),
     )
 
     def create_adopting_model() -> str:
-        base = bases.create_base(resources, settings, actor, network, file.path)["id"]
+        base = bases.create_base_from_upload(resources, settings, actor, network, file.path)["id"]
         asked_model: NewModel = {"name": inputs["name"], "scenario": "class", "base": base}
         try:
             return models.create_model(resources, actor, asked_model, None, limits)[0]["id"]

@@ -30,7 +30,7 @@ from core.edits import accept, listing, purge, undo
 from core.edits.operations import Operation
 from core.errors import Invalid, PerennialError, WrongState
 from core.models import models
-from core.models.class_counts import read_class_counts
+from core.models.class_counts import read_model_class_counts
 from core.requests.actor import Actor
 from core.tasks import task_images, tasks
 
@@ -191,7 +191,7 @@ def show_model_classes(
     model_response = models.read_model(db, service.catalogue(), actor, model)
     context = {
         "model": model_response,
-        "counts": read_class_counts(db, actor, model_response["id"]),
+        "counts": read_model_class_counts(db, actor, model_response["id"]),
         "former": listing.list_class_aliases(db, actor, model_response["id"]),
         "shown": CLASSES,
     }
@@ -229,8 +229,10 @@ async def show_task_images(
         )
 
         def list_images() -> Any:
-            with task_images.explain_errors_of_deleted_part(db, actor, model_response["id"], found):
-                return task_images.list_part_images(
+            with task_images.explain_errors_of_deleted_images(
+                db, actor, model_response["id"], found
+            ):
+                return task_images.list_images_of_task_part(
                     blobs, found, label=label, limit=IMAGES, cursor=shown.after
                 )
 
@@ -375,4 +377,4 @@ async def purge_edit(
 
 def _list_suggested_classes(db: Database, actor: Actor, model: str) -> list[str]:
     """Return the class names that a label input suggests."""
-    return [one.label for one in read_class_counts(db, actor, model).classes]
+    return [one.label for one in read_model_class_counts(db, actor, model).classes]

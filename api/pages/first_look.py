@@ -19,7 +19,7 @@ from api.dependencies import Config, Db, Write
 from api.pages.submit import PATH
 from api.schemas.common import ModelPath
 from core.errors import ArchiveInvalid, Invalid
-from core.ingest.first_look import ImageFirstBytes, check_image_first_bytes
+from core.ingest.first_look import ImageFirstBytes, check_first_bytes_of_images
 from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.names import is_clearly_no_image, is_junk_path
 from core.requests.actor import require_visible_model
@@ -104,7 +104,7 @@ def _check_first_images_are_readable(
         if not (is_junk_path(name) or is_clearly_no_image(name))
     ]
     # The page may not know the number of files.
-    impression = check_image_first_bytes(max(files, len(image_heads)), image_heads, limits)
+    impression = check_first_bytes_of_images(max(files, len(image_heads)), image_heads, limits)
     try:
         impression.require_enough_readable_images()
     except ArchiveInvalid as error:

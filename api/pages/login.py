@@ -55,7 +55,9 @@ async def log_in(request: Request, db: Db) -> Response:
         session.set_session_cookie(
             request,
             response,
-            await to_thread.run_sync(sessions.begin_session, db, inputs.get("key", ""), place),
+            await to_thread.run_sync(
+                sessions.begin_browser_session, db, inputs.get("key", ""), place
+            ),
         )
     except (NotAuthenticated, NotAllowed) as error:
         return render_page(
@@ -70,7 +72,7 @@ async def log_out(request: Request, db: Db) -> Response:
     await read_form_values(request)
     token = session.find_session_token(request.scope)
     if token is not None:
-        await to_thread.run_sync(sessions.end_session, db, token)
+        await to_thread.run_sync(sessions.end_browser_session, db, token)
         access: Authenticator = request.app.state.access
         access.forget_cached_session(token)
     response = RedirectResponse(f"{get_root_path(request.scope)}{LOGIN}", 303)

@@ -112,7 +112,7 @@ def show_model(
     history = read_version_history(db, actor, model_response["id"], last=view.last, size=ROWS)
     context |= _load_accuracy_matrix_page_data(db, actor, model_response, history, view.first)
     if view.version is not None and view.task is not None:
-        context["cell"] = class_changes.count_class_changes(
+        context["cell"] = class_changes.compare_class_accuracies_with_parent(
             db, actor, model_response["id"], view.version, task=view.task
         )
     context |= {"history": history, "last": view.last, "first": view.first}
@@ -160,7 +160,9 @@ def _load_accuracy_matrix_page_data(
         "heat": build_heat_map(model_metrics, production=production, left=left, first=first),
         "curves": build_accuracy_curves(model_metrics, history),
         "tree": draw_version_tree(history.versions, history.moves),
-        "changes": class_changes.count_class_changes(db, actor, model["id"], latest)
+        "changes": class_changes.compare_class_accuracies_with_parent(
+            db, actor, model["id"], latest
+        )
         if latest
         else None,
         "cell": None,
@@ -224,7 +226,10 @@ async def follow_lineage(
     """Let production follow the lineage again."""
     await forms.read_form_values(request)
     return await apply_change_and_redirect(
-        request, model, lambda: aliases.follow_lineage(db, actor, model, PRODUCTION)[1], bell
+        request,
+        model,
+        lambda: aliases.let_production_follow_lineage(db, actor, model, PRODUCTION)[1],
+        bell,
     )
 
 

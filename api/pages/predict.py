@@ -149,7 +149,7 @@ async def redirect_to_export(
         download = exports.RequestedExport(model, version, format)
         if exports.find_stored_export(db, service.blobs, actor, download) is not None:
             return f"{root}/v1/models/{model}/versions/{version}/download?format={format}"
-        job, fresh = export_jobs.request_export(
+        job, fresh = export_jobs.queue_export_job(
             db, actor, model, version, format=format, max_open_jobs=max_open_jobs
         )
         if fresh:

@@ -161,7 +161,7 @@ def _load_sample_images(
     for split in _PARTS:
         try:
             part = task_images.find_task_image_part(db, actor, model, task["number"], split)
-            with task_images.explain_errors_of_deleted_part(db, actor, model, part):
+            with task_images.explain_errors_of_deleted_images(db, actor, model, part):
                 return ClassSampleIndices(split, _choose_sample_rows(blobs, part))
         # An outage says nothing about the images, and the other part would fail, too.
         except Unavailable:
@@ -174,9 +174,9 @@ def _load_sample_images(
 def _choose_sample_rows(blobs: Blobs, part: task_images.TaskImagePart) -> dict[str, list[int]]:
     rows = {}
     for label in part.labels[:CLASSES]:
-        images = task_images.list_part_images(blobs, part, label=label, limit=TILES, cursor=None)[
-            "items"
-        ]
+        images = task_images.list_images_of_task_part(
+            blobs, part, label=label, limit=TILES, cursor=None
+        )["items"]
         if images:
             rows[label] = [one["index"] for one in images]
     return rows

@@ -72,7 +72,9 @@ def follow_lineage(
     model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Move `production` to the newest version of the lineage, and let it follow from now on."""
-    return _build_move_response(aliases.follow_lineage(db, actor, model, alias), bell)
+    return _build_move_response(
+        aliases.let_production_follow_lineage(db, actor, model, alias), bell
+    )
 
 
 @router.delete("/v1/models/{model}/aliases/{alias}", summary="Delete", status_code=204)

@@ -153,10 +153,16 @@ async def create_base(
             file: ReceivedUpload, repeat: idempotency.IdempotentRequest | None
         ) -> Response:
             classes = parse_requested_classes(asked, file, settings)
-            network = bases.BaseNetwork(**vars(weights), expected=expected, classes=classes)
+            network = bases.UploadedBaseNetwork(**vars(weights), expected=expected, classes=classes)
             resources = await to_thread.run_sync(service.load_use_case_resources)
             base_response = await to_thread.run_sync(
-                bases.create_base, resources, settings, actor, network, file.path, repeat
+                bases.create_base_from_upload,
+                resources,
+                settings,
+                actor,
+                network,
+                file.path,
+                repeat,
             )
             return build_json_response(
                 base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"}
@@ -176,7 +182,7 @@ def list_bases(actor: Read, db: Db, page: Page) -> Response:
 @router.get("/v1/bases/{base}", summary="Read", response_model=BaseOut)
 def read_base(base: BasePath, actor: Read, db: Db) -> Response:
     """Return one base."""
-    return build_json_response(bases.get_base(db, actor, base))
+    return build_json_response(bases.get_uploaded_base(db, actor, base))
 
 
 @router.delete(

@@ -21,10 +21,10 @@ from api.event_stream import (
 )
 from api.problems import describe_problem_responses
 from core.contract.responses.owner_event import OWNER_EVENT_TYPES, OwnerEventOut, OwnerEventPage
-from core.database.polling import OwnerEventFilter, OwnerEventRow, PollingDatabaseReads
+from core.database.polling import OwnerEventFilter, PolledOwnerEventRow, PollingDatabaseReads
 from core.database.session import Database
 from core.requests.actor import Actor, find_model
-from core.requests.pages import decode_cursor, encode_cursor
+from core.requests.pages import decode_page_cursor, encode_page_cursor
 from core.requests.times import format_rfc3339
 
 router = make_router("events")
@@ -78,12 +78,13 @@ async def stream_owner_events(
     types, limit, cursor = filters.types, page.limit, page.cursor
     # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
     after = max(
-        0 if cursor is None else int(decode_cursor(cursor, int)), parse_last_event_id(last_event_id)
+        0 if cursor is None else int(decode_page_cursor(cursor, int)),
+        parse_last_event_id(last_event_id),
     )
     if EVENT_STREAM in request.headers.get("accept", ""):
         # A stream begins now, unless the client says where an earlier one ended.
         if cursor is None and not last_event_id:
-            after = await reads.read_newest_owner_event(about)
+            after = await reads.read_newest_owner_event_id(about)
         return build_event_stream_response(
             request, partial(_poll_owner_events, reads, about, types), after
         )
@@ -91,7 +92,7 @@ async def stream_owner_events(
     rows = await reads.read_owner_events(about, after, limit + 1, types)
     event_page: OwnerEventPage = {
         "items": [_event_to_json(row) for row in rows[:limit]],
-        "next_cursor": encode_cursor(rows[limit - 1].id) if len(rows) > limit else None,
+        "next_cursor": encode_page_cursor(rows[limit - 1].id) if len(rows) > limit else None,
     }
     return build_json_response(event_page)
 
@@ -113,7 +114,7 @@ async def _poll_owner_events(
     return NewEvents(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)
 
 
-def _event_to_json(row: OwnerEventRow) -> OwnerEventOut:
+def _event_to_json(row: PolledOwnerEventRow) -> OwnerEventOut:
     return {
         "id": row.id,
         "type": row.type,

@@ -115,8 +115,8 @@ async def list_images(
     )
 
     def load_image_page() -> TaskImagePage:
-        with task_images.explain_errors_of_deleted_part(db, actor, model, part):
-            return task_images.list_part_images(
+        with task_images.explain_errors_of_deleted_images(db, actor, model, part):
+            return task_images.list_images_of_task_part(
                 blobs, part, label=images.label, limit=page.limit, cursor=page.cursor
             )
 
@@ -151,7 +151,7 @@ async def read_task_image(
         return _build_unchanged_response(tag)
 
     def render_picture() -> bytes:
-        with task_images.explain_errors_of_deleted_part(db, actor, model, part):
+        with task_images.explain_errors_of_deleted_images(db, actor, model, part):
             return task_images.render_task_image(blobs, part, image.index)
 
     png = await service.picture_work.run_work_in_turn(actor.owner_id, render_picture)
@@ -175,7 +175,7 @@ async def read_contact_sheet(
 ) -> Response:
     """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
     db, blobs = service.db, service.blobs
-    row_numbers = task_images.parse_row_numbers(tiles.rows)
+    row_numbers = task_images.parse_image_numbers(tiles.rows)
     part = await to_thread.run_sync(
         task_images.find_task_image_part, db, actor, model, n, tiles.split
     )
@@ -185,7 +185,7 @@ async def read_contact_sheet(
         return _build_unchanged_response(tag)
 
     def render_contact_sheet_png() -> bytes:
-        with task_images.explain_errors_of_deleted_part(db, actor, model, part):
+        with task_images.explain_errors_of_deleted_images(db, actor, model, part):
             return task_images.render_contact_sheet(blobs, part, row_numbers)
 
     png = await service.picture_work.run_work_in_turn(actor.owner_id, render_contact_sheet_png)

@@ -50,13 +50,13 @@ from core.contract.responses.event import (
 )
 from core.contract.responses.job import JobOut, JobPage, TrialsOut
 from core.database.kinds import JobKind
-from core.database.polling import JobEventRow, JobRow, PollingDatabaseReads
+from core.database.polling import PolledJobEventRow, PolledJobRow, PollingDatabaseReads
 from core.database.states import JobAction, JobState
 from core.errors import Invalid
 from core.jobs import job_response, jobs
 from core.jobs.anytime import get_best_state_download
 from core.requests.actor import Actor
-from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
+from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_page_cursor, encode_page_cursor
 from core.requests.times import format_rfc3339
 from core.tasks import retries
 from core.trials import choosing, listing
@@ -248,7 +248,9 @@ async def stream_job_events(
     rows = await _get_polling_reads(request).list_events(row.id, after, event_limit + 1, types)
     page: EventPage = {
         "items": [event_to_json(e) for e in rows[:event_limit]],
-        "next_cursor": encode_cursor(rows[event_limit - 1].id) if len(rows) > event_limit else None,
+        "next_cursor": encode_page_cursor(rows[event_limit - 1].id)
+        if len(rows) > event_limit
+        else None,
     }
     last = rows[-1].id if rows else after
     # Events never change, so the last id and the count identify the page.
@@ -291,7 +293,9 @@ async def list_job_metrics(request: Request, job: JobPath, actor: Read, page: Pa
         points += [point for point in map(_build_metric_point, rows) if point is not None]
         more = len(rows) == MAX_LIMIT
         after = rows[-1].id if rows else after
-    following = encode_cursor(points[page.limit - 1]["id"]) if len(points) > page.limit else None
+    following = (
+        encode_page_cursor(points[page.limit - 1]["id"]) if len(points) > page.limit else None
+    )
     point_page: PointPage = {"items": points[: page.limit], "next_cursor": following}
     return build_json_response(point_page)
 
@@ -325,7 +329,7 @@ router.head(
 )(download_anytime)
 
 
-def _build_metric_point(event: JobEventRow) -> Point | None:
+def _build_metric_point(event: PolledJobEventRow) -> Point | None:
     """Return a measurement; None for progress without a loss (decoding, a change of phase)."""
     if event.type == "metric":
         metric = cast(MetricData, event.data)
@@ -348,7 +352,7 @@ def _build_metric_point(event: JobEventRow) -> Point | None:
     return {"id": event.id, "at": at, "name": name, "step": step, "value": value, "data": data}
 
 
-def event_to_json(event: JobEventRow) -> EventOut:
+def event_to_json(event: PolledJobEventRow) -> EventOut:
     """Return an event in the API's JSON form."""
     return {"id": event.id, "type": event.type, "at": format_rfc3339(event.at), "data": event.data}
 
@@ -373,7 +377,9 @@ async def _poll_job_events(
     )
 
 
-async def _load_job_response_facts(request: Request, row: JobRow) -> job_response.JobResponseFacts:
+async def _load_job_response_facts(
+    request: Request, row: PolledJobRow
+) -> job_response.JobResponseFacts:
     """Find what delays a job, such as a missing GPU, base or task, for the job's response."""
     device = None
     if row.wants_gpus is not None:
@@ -394,7 +400,7 @@ async def _load_job_response_facts(request: Request, row: JobRow) -> job_respons
     return job_response.JobResponseFacts(row.outcome, stop, device=device)
 
 
-async def _find_visible_job(request: Request, actor: Actor, job_id: str) -> JobRow:
+async def _find_visible_job(request: Request, actor: Actor, job_id: str) -> PolledJobRow:
     row = await _get_polling_reads(request).find_job(job_id)
     # Hidden jobs look like missing ones, so that ids of other owners cannot be guessed.
     if row is None or not actor.can_see(row.owner_id):
@@ -409,17 +415,17 @@ def _get_polling_reads(request: Request) -> PollingDatabaseReads:
 
 async def _read_event_page(
     request: Request, actor: Actor, job: str, page: PageQuery, types: tuple[str, ...]
-) -> tuple[list[JobEventRow], str | None]:
+) -> tuple[list[PolledJobEventRow], str | None]:
     row = await _find_visible_job(request, actor, job)
     limit, after = page.limit, _decode_event_cursor(page.cursor)
     rows = await _get_polling_reads(request).list_events(row.id, after, limit + 1, types)
-    return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
+    return rows[:limit], encode_page_cursor(rows[limit - 1].id) if len(rows) > limit else None
 
 
 def _decode_event_cursor(cursor: str | None) -> int:
     if cursor is None:
         return 0
-    value = decode_cursor(cursor, int)
+    value = decode_page_cursor(cursor, int)
     assert isinstance(value, int)
     return value
 

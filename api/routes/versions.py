@@ -169,7 +169,7 @@ def _queue_export_response(
 ) -> Response:
     """Return the 202 of a download that a job builds; a new job wakes a worker."""
     max_open_jobs = service.settings.max_open_jobs
-    job, fresh = export_jobs.request_export(
+    job, fresh = export_jobs.queue_export_job(
         service.db, actor, model, version, format=format, max_open_jobs=max_open_jobs
     )
     if fresh:

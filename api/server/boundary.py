@@ -181,7 +181,9 @@ def _send_error_response(
     if disk.is_disk_full_error(error) or session.is_database_full(error):
         error = ServiceDiskFull("There is no room left on a disk of the service. Try again later.")
     # A typed error says what to do, even if a shortage is among its causes.
-    elif not isinstance(error, PerennialError) and descriptors.is_out_of_descriptors(error):
+    elif not isinstance(error, PerennialError) and descriptors.is_out_of_file_descriptors_error(
+        error
+    ):
         error = Unavailable(
             "The service has too many files and connections open. Try again in a few seconds."
         )

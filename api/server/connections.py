@@ -53,7 +53,9 @@ class ConnectionLimiter:
         self.settings = settings
         self.proxies = TrustedProxies(settings.trusted_proxies)
         reserved = settings.reserved_descriptors
-        allowed = descriptors.raise_descriptor_limit(2 * settings.max_connections + reserved)
+        allowed = descriptors.increase_file_descriptor_limit(
+            2 * settings.max_connections + reserved
+        )
         # Half of the descriptors: a request may need an open file beside its connection.
         self.most = max(1, min(settings.max_connections, (allowed - reserved) // 2))
         # One address can never take all places.

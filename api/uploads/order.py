@@ -18,10 +18,10 @@ from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
 from core.edits.listing import read_former_class_names
 from core.errors import ArchiveHeldOutOnly, Invalid, InvalidRecipe
-from core.ingest.inspect import inspect_archive
+from core.ingest.inspect import read_archive_directory_and_digest
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.entries import ReadingOptions
+from core.ingest.rules.entries import BatchReadingOptions
 from core.ingest.rules.options import parse_reading_option_texts
 from core.jobs.doorbell import WorkerNotifier
 from core.recipe.catalogue import LazyRecipeCatalogue
@@ -60,7 +60,7 @@ class BatchRequestOptions:
     duplicates_policy: DuplicatesPolicy = "keep"
     conflicts_policy: ConflictsPolicy = "reject"
     recipe: str | None = None
-    options: ReadingOptions = field(default_factory=ReadingOptions)
+    options: BatchReadingOptions = field(default_factory=BatchReadingOptions)
     again: bool = False
     trials: str | None = None
     choose: Choose | None = None
@@ -121,7 +121,7 @@ class BatchSubmissionRequest:
         Raises:
             InvalidRecipe: the recipe is sent twice, or is invalid.
             ArchiveInvalid, ArchiveHostile, ArchiveTooLarge, LabelsInvalid: see
-                `core.ingest.inspect_archive`.
+                `core.ingest.read_archive_directory_and_digest`.
         """
         request, settings = self.request, self.upload.settings
         override = self._find_recipe_override(file)
@@ -136,7 +136,9 @@ class BatchSubmissionRequest:
             request.options, read_known_classes, former_names=lambda: former_names
         )
         archive = file.path, file.kind, limits
-        inspect_file = partial(inspect_archive, *archive, reading, request.duplicates_policy)
+        inspect_file = partial(
+            read_archive_directory_and_digest, *archive, reading, request.duplicates_policy
+        )
         try:
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         # Few batches are of this kind, so only now is the model looked up.
@@ -147,7 +149,9 @@ class BatchSubmissionRequest:
             ):
                 raise
             alone = replace(reading, options=replace(request.options, held_out_alone=True))
-            inspect_file = partial(inspect_archive, *archive, alone, request.duplicates_policy)
+            inspect_file = partial(
+                read_archive_directory_and_digest, *archive, alone, request.duplicates_policy
+            )
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         batch = SpooledBatch(
             file.path,
@@ -191,7 +195,7 @@ class BatchSubmissionRequest:
         return parse_recipe_override(field.encode())
 
 
-def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
+def parse_reading_options(texts: Mapping[str, str]) -> BatchReadingOptions:
     """Parse the options for reading a batch from query or form texts. Raises Invalid."""
     try:
         return parse_reading_option_texts(texts)

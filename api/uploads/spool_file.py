@@ -59,7 +59,7 @@ class SpoolFile:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            raise disk.build_disk_error("Writing the upload", error) from error
+            raise disk.convert_os_error_to_disk_error("Writing the upload", error) from error
 
     def _check_first_bytes(self) -> None:
         look, self._look = self._look, None

@@ -79,7 +79,7 @@ def resolve_requested_base(
         BaseInvalid: the body is empty.
     """
     catalogue_value = catalogue()
-    resolved, images = bases.parse_architecture(
+    resolved, images = bases.parse_base_upload_architecture(
         catalogue_value, asked.architecture, asked.image_size, asked.channels, asked.config
     )
     AdmissionLimits.from_settings(settings).check_network_size(

@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from bench.experiment.plan import PlanError, PlannedImages
 from core.errors import PerennialError
-from core.ingest.dataset import open_dataset, write_dataset
-from core.ingest.ingest import IngestOptions, ingest_archive
+from core.ingest.dataset import memory_map_image_dataset, write_image_dataset
+from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
 from core.settings import Settings
 from tools import digits
@@ -67,7 +67,9 @@ class DatasetFileCache:
 
     def get_image_shape(self, images: PlannedImages) -> dict[str, int]:
         """Return size and channels of the images in a data set, after padding."""
-        pixels, _ = open_dataset(self.decode_source(images).folder / "train.safetensors")
+        pixels, _ = memory_map_image_dataset(
+            self.decode_source(images).folder / "train.safetensors"
+        )
         return {"size": pixels.shape[1] + 2 * images.pad, "channels": pixels.shape[3]}
 
     def make_dataset_file(
@@ -94,7 +96,7 @@ class DatasetFileCache:
             facts["split"] = list(split)
         path = source.folder / f"{_digest_facts(facts)}.safetensors"
         if not path.exists():
-            pixels, labels = open_dataset(source.folder / f"{part}.safetensors")
+            pixels, labels = memory_map_image_dataset(source.folder / f"{part}.safetensors")
             picked = [_sample_rows_by_seed(np.flatnonzero(labels == c), limit) for c in classes]
             if split is not None:
                 picked = [_select_share_of_rows(rows, *split) for rows in picked]
@@ -103,7 +105,7 @@ class DatasetFileCache:
             edge = (images.pad, images.pad)
             block = np.pad(block, ((0, 0), edge, edge, (0, 0)))
             new_path = path.with_suffix(".new")
-            write_dataset(new_path, new, block.shape[1:], [block])
+            write_image_dataset(new_path, new, block.shape[1:], [block])
             new_path.rename(path)
         return path
 
@@ -175,7 +177,7 @@ def _read_idx_source(files: list[Path], out: Path) -> list[str]:
         if pixels.ndim != 3 or pixels.shape[1] != pixels.shape[2] or len(pixels) != len(labels):
             raise ValueError(f"{part}: images {pixels.shape} and labels {labels.shape} do not fit")
         shape = (pixels.shape[1], pixels.shape[2], 1)
-        write_dataset(
+        write_image_dataset(
             out / f"{part}.safetensors", labels.astype(np.int64), shape, [pixels[..., None]]
         )
         highest = max(highest, int(labels.max()))
@@ -218,7 +220,7 @@ def _read_class_archives(
         part: [] for part in PARTS
     }
     for number, archive in enumerate(archives):
-        done = ingest_archive(
+        done = decode_archive_to_datasets(
             archive,
             "zip",
             scratch / str(number),
@@ -228,13 +230,15 @@ def _read_class_archives(
         if repeated:
             raise ValueError(f"{archive.name}: the class {repeated[0]!r} is in another archive too")
         for part, file in zip(PARTS, (done.train, done.held_out), strict=True):
-            pixels, labels = open_dataset(file)
+            pixels, labels = memory_map_image_dataset(file)
             blocks[part].append((pixels, labels + len(names)))
         names += done.class_list
     shape = (images.size, images.size, images.channels)
     for part, found in blocks.items():
         labels = np.concatenate([labels for _, labels in found])
-        write_dataset(out / f"{part}.safetensors", labels, shape, (pixels for pixels, _ in found))
+        write_image_dataset(
+            out / f"{part}.safetensors", labels, shape, (pixels for pixels, _ in found)
+        )
     for number in range(len(archives)):
         shutil.rmtree(scratch / str(number))
     return names

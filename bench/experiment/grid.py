@@ -83,7 +83,9 @@ class PackagedBaseStart:
     @property
     def result_digest(self) -> str:
         """SHA-256 of the packaged weights, in hex."""
-        return hashlib.sha256(packaged_base.load_base_weights(3, self.packaged)).hexdigest()
+        return hashlib.sha256(
+            packaged_base.load_packaged_base_weights(3, self.packaged)
+        ).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ def expand_plan_to_runs(
                     "base": base.result_digest if base else None,
                 }
                 if isinstance(base, PackagedBaseStart):
-                    known = packaged_base.load_base_normalisation(
+                    known = packaged_base.load_packaged_base_normalisation(
                         files.get_image_shape(data)["channels"], base.packaged
                     )
                     config["normalise"] = known.to_json()

@@ -299,7 +299,7 @@ def _write_packaged_base_weights(
     """Write the weights of a packaged base, and return them as the part of a version 0."""
     folder.mkdir(exist_ok=True)
     path = folder / "base.safetensors"
-    path.write_bytes(packaged_base.load_base_weights(channels, base.packaged))
+    path.write_bytes(packaged_base.load_packaged_base_weights(channels, base.packaged))
     return {"name": "base", "type": "base", "path": str(path)}
 
 

@@ -25,11 +25,11 @@ import numpy as np
 from PIL import Image
 
 from core.errors import PerennialError
-from core.ingest.ingest import IngestOptions, ingest_archive
-from core.ingest.inspect import inspect_archive
+from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
+from core.ingest.inspect import read_archive_directory_and_digest
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.entries import ReadingOptions
+from core.ingest.rules.entries import BatchReadingOptions
 from core.settings import Settings
 
 _CLASSES = 20
@@ -91,15 +91,15 @@ def _iterate_table_rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
 def _measure_reading(archive: Path, bad: float, max_bad: float, processes: int, out: Path) -> None:
     limits, reading = (
         ArchiveLimits.from_settings(Settings()),
-        BatchReadingSettings(ReadingOptions(max_bad=max_bad)),
+        BatchReadingSettings(BatchReadingOptions(max_bad=max_bad)),
     )
     start, cpu = time.perf_counter(), time.process_time()
     said = f"{bad:.0%} bad, max_bad={max_bad:g}: "
     try:
-        found = inspect_archive(archive, "zip", limits, reading)
+        found = read_archive_directory_and_digest(archive, "zip", limits, reading)
         checked, checked_cpu = time.perf_counter() - start, time.process_time() - cpu
         options = IngestOptions(32, 3, limits, reading=reading, processes=processes)
-        made = ingest_archive(archive, "zip", out, options)
+        made = decode_archive_to_datasets(archive, "zip", out, options)
     except PerennialError as error:
         print(f"{said}refused in {time.perf_counter() - start:.1f} s: {error.detail}")
         return

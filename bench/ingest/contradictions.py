@@ -26,9 +26,9 @@ from bench.experiment.data import read_idx_array
 from core.ingest.findings import contradictions
 from core.ingest.findings.contradictions import (
     LabelContradictions,
-    add_contradictions_with_earlier_tasks,
+    add_label_contradictions_with_earlier_tasks,
     digest_image_pixels,
-    find_batch_contradictions,
+    find_label_contradictions_in_batch,
 )
 from core.ingest.findings.traces import (
     ImageFingerprints,
@@ -60,7 +60,7 @@ def main() -> None:
     )
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name, data in sets.items():
-        clean = find_batch_contradictions(build_traces(*data), data[0].__getitem__)
+        clean = find_label_contradictions_in_batch(build_traces(*data), data[0].__getitem__)
         exact, close = [
             count_found_contradictions(data, change)
             for change in (return_image_unchanged, recompress_or_resize_image)
@@ -74,7 +74,7 @@ def main() -> None:
         "bursts of one scene, one label each": draw_burst_photos(),
         "good and scratched parts": draw_part_photos(),
     }.items():
-        found = find_batch_contradictions(build_traces(*data), data[0].__getitem__)
+        found = find_label_contradictions_in_batch(build_traces(*data), data[0].__getitem__)
         print(f"{name}: {len(data[0])} images, {found.equal.count} equal, {found.near.count} near")
     print_check_costs(sets["CIFAR-100"])
 
@@ -103,14 +103,18 @@ def count_found_contradictions(
                 else contradictions._get_digests_and_labels(traces)
             )
             pairs = list(
-                contradictions._find_contradicting_pairs(
+                contradictions._find_equal_images_labelled_differently(
                     before, their_numbers, pixels[first:], numbers[first:]
                 )
             )
             found.append(len({row for _, row in pairs}))
         else:
-            others = (None, None) if traces is None else (traces.all_hashes, traces.labels)
-            pairs = near.find_near_duplicates_with_other_label(mine.all_hashes, numbers, *others)
+            others = (
+                (None, None) if traces is None else (traces.all_perceptual_hashes, traces.labels)
+            )
+            pairs = near.find_near_duplicates_with_other_label(
+                mine.all_perceptual_hashes, numbers, *others
+            )
             found.append(len({row for _, row in pairs if row >= first}))
     return found[0], found[1]
 
@@ -133,13 +137,15 @@ def print_check_costs(data: Data) -> None:
     measure_cpu_seconds("hashes", lambda: near.hash_images_perceptually(images))
     measure_cpu_seconds("digests", lambda: digest_image_pixels(images))
     own = build_traces(images, labels)
-    measure_cpu_seconds("within", lambda: find_batch_contradictions(own, lambda row: images[row]))
+    measure_cpu_seconds(
+        "within", lambda: find_label_contradictions_in_batch(own, lambda row: images[row])
+    )
     with tempfile.TemporaryDirectory() as folder:
         paths = list(write_noisy_tasks(Path(folder), images))
 
         def find_contradictions_in_tasks() -> None:
             tasks = [(number, read_image_fingerprints(path)) for number, path in enumerate(paths)]
-            add_contradictions_with_earlier_tasks(
+            add_label_contradictions_with_earlier_tasks(
                 LabelContradictions(), own, tasks, lambda row: images[row]
             )
 

@@ -39,8 +39,8 @@ from bench.job_run import run_completed_spec
 from bench.methods.theory import format_expected_cost
 from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_spec import LocalPartFile
-from core.ingest.dataset import open_dataset, write_dataset
-from core.ingest.ingest import IngestOptions, ingest_archive
+from core.ingest.dataset import memory_map_image_dataset, write_image_dataset
+from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.data import image_packs
@@ -367,13 +367,15 @@ def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None
         else:
             archive = data / "cifar100" / f"classes_{task - 1}0-{task - 1}9.zip"
             options = IngestOptions(32, 3, ArchiveLimits.from_settings(Settings()))
-            done = ingest_archive(archive, "zip", folder / f"cifar-{task}", options)
-            images, labels = open_dataset(done.train)
+            done = decode_archive_to_datasets(archive, "zip", folder / f"cifar-{task}", options)
+            images, labels = memory_map_image_dataset(done.train)
         order = np.random.default_rng(task).permutation(len(labels))
         n = FIRST_IMAGES if task == 1 else count
         for part, rows in (("train", order[:n]), ("held-out", order[n : n + HELD_OUT])):
             file = folder / f"{part}-{task}.safetensors"
-            write_dataset(file, labels[rows], (32, 32, 3), [np.ascontiguousarray(images[rows])])
+            write_image_dataset(
+                file, labels[rows], (32, 32, 3), [np.ascontiguousarray(images[rows])]
+            )
 
 
 def _draw_random_class_images(seed: int, n: int) -> tuple[Any, Any]:

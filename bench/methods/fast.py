@@ -208,13 +208,13 @@ def _read_source_and_target(data: Path, folder: Path) -> tuple[ComparedTask, Com
 
 
 def _ingest_class_archive(data: Path, folder: Path, first: int) -> Any:
-    from core.ingest.ingest import IngestOptions, ingest_archive
+    from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
     from core.ingest.limits import ArchiveLimits
     from core.settings import Settings
 
     name = f"classes_{first:02d}-{first + 9:02d}"
     archive = data / "cifar100" / f"{name}.zip"
-    return ingest_archive(
+    return decode_archive_to_datasets(
         archive,
         "zip",
         folder / name,
@@ -226,13 +226,13 @@ def _join_archive_parts(
     folder: Path, number: int, ingested: Sequence[Any], tested: int | None
 ) -> ComparedTask:
     """Join archives with different classes into one, with `tested` images per class held out."""
-    from core.ingest.dataset import open_dataset, write_dataset
+    from core.ingest.dataset import memory_map_image_dataset, write_image_dataset
 
     classes: list[str] = []
     joined: dict[str, list[tuple[Any, Any]]] = {"train": [], "held_out": []}
     for each in ingested:
         for part, found in joined.items():
-            images, labels = open_dataset(getattr(each, part))
+            images, labels = memory_map_image_dataset(getattr(each, part))
             found.append((images, labels + len(classes)))
         classes += each.class_list
     paths = {}
@@ -244,7 +244,7 @@ def _join_archive_parts(
             )
             images, labels = images[rows], labels[rows]
         paths[part] = folder / f"task-{number}-{part}.safetensors"
-        write_dataset(paths[part], labels, images.shape[1:], [images])
+        write_image_dataset(paths[part], labels, images.shape[1:], [images])
     return ComparedTask(number, classes, paths["train"], paths["held_out"])
 
 

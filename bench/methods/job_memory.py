@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from bench.job_run import complete_job_spec
-from core.admission.admission import JobWorkload, estimate_memory
+from core.admission.admission import JobWorkload, estimate_job_memory
 from core.admission.network_size import find_network_size
 from core.contract.catalogue import MethodCatalogue
 from core.contract.jobs.job_event import DoneEvent, JobEvent
@@ -81,7 +81,9 @@ def measure_and_estimate_memory(
         parent = _build_parent_version(number, Path(result))
     entry, found = catalogue["methods"][method], find_network_size(asked_for, image)
     assert found is not None
-    return peak, estimate_memory(entry, found, image, recipe, JobWorkload(2, 2 * TRAIN)).total_bytes
+    return peak, estimate_job_memory(
+        entry, found, image, recipe, JobWorkload(2, 2 * TRAIN)
+    ).total_bytes
 
 
 def _write_random_task(folder: Path, number: int, size: int) -> Json:

@@ -124,11 +124,11 @@ def measure_plain_loop_rate(
     from torch import nn
     from torch.nn import functional
 
-    from core.ingest.dataset import open_dataset
+    from core.ingest.dataset import memory_map_image_dataset
     from core.learning.networks import HeadSpec, ImageSpec, build_network
 
     torch.set_num_threads(threads)
-    pixels, labels = open_dataset(file)
+    pixels, labels = memory_map_image_dataset(file)
     x = (torch.from_numpy(pixels.copy()).float() / 255 - 0.5) / 0.25  # [N, S, S, C]
     y = torch.from_numpy(labels.copy())
     classes = tuple(str(c) for c in range(10))
@@ -179,11 +179,11 @@ class _TrainingEndClock:
 def measure_job_rate(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
     """Measure images per second of a learning job, as a worker runs it."""
     from bench.job_run import run_completed_spec
-    from core.ingest.dataset import open_dataset
+    from core.ingest.dataset import memory_map_image_dataset
     from core.learning.catalogue import build_recipe_catalogue
     from core.recipe.resolve import resolve_recipe
 
-    count = len(open_dataset(file)[1])
+    count = len(memory_map_image_dataset(file)[1])
     classes = [str(c) for c in range(10)]
     version = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "parts": []}
     recipe = {
@@ -240,12 +240,12 @@ def _run_measurement_process(
 
 def _write_mnist_dataset(data: Path, file: Path) -> None:
     """Write 12,000 MNIST images as a dataset file."""
-    from core.ingest.dataset import write_dataset
+    from core.ingest.dataset import write_image_dataset
 
     raw = gzip.decompress((data / "mnist" / "train-images-idx3-ubyte.gz").read_bytes())
     labels = gzip.decompress((data / "mnist" / "train-labels-idx1-ubyte.gz").read_bytes())
     images = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 28, 28, 1)[:12_000]
-    write_dataset(
+    write_image_dataset(
         file,
         np.frombuffer(labels, np.uint8, offset=8)[:12_000].astype(np.int64),
         (28, 28, 1),
@@ -257,11 +257,11 @@ def _write_cifar_dataset(data: Path, file: Path) -> None:
     """Write the 5,000 training images of ten CIFAR-100 classes as a dataset file, by the service's
     ingest.
     """
-    from core.ingest.ingest import IngestOptions, ingest_archive
+    from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
     from core.ingest.limits import ArchiveLimits
     from core.settings import Settings
 
-    done = ingest_archive(
+    done = decode_archive_to_datasets(
         data / "cifar100" / "classes_00-09.zip",
         "zip",
         file.parent / "cifar",

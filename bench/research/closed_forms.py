@@ -181,7 +181,7 @@ def convert_imagenet_checkpoint(cache: Path) -> dict[str, Tensor]:
     """Return the ImageNet base's weights, converted from the checkpoint on first use."""
     path = cache / "imagenet.safetensors"
     if not path.exists():
-        ended = helper_process.run_python_module(
+        ended = helper_process.run_module_in_helper_process(
             "core.bases.hub.imagenet", str(path.resolve()), 600
         )
         if ended.returncode:
@@ -191,11 +191,11 @@ def convert_imagenet_checkpoint(cache: Path) -> dict[str, Tensor]:
 
 def read_backbones(cache: Path) -> dict[str, PreparedBackbone]:
     """Load the two packaged backbones by name."""
-    packaged = packaged_base.load_base_description()
+    packaged = packaged_base.load_packaged_base_description()
     cpu = torch.device("cpu")
     draw = torch.Generator()
     small = build_backbone(packaged.architecture, ImageSpec(32, 3), draw)
-    small.load_state_dict(load(packaged_base.load_base_weights(3)))
+    small.load_state_dict(load(packaged_base.load_packaged_base_weights(3)))
     known = find_timm_weights_properties(imagenet_base.MODEL)
     large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
     large.load_state_dict(convert_imagenet_checkpoint(cache))

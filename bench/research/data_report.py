@@ -31,9 +31,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from bench.job_run import run_completed_spec
-from core.ingest.dataset import open_dataset
+from core.ingest.dataset import memory_map_image_dataset
 from core.ingest.images import convert_to_square_array
-from core.ingest.ingest import IngestOptions, ingest_archive
+from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
 from core.ingest.sniff import detect_upload_format
 from core.learning.catalogue import build_recipe_catalogue
@@ -185,7 +185,7 @@ def measure_report_cost(cifar: list[Data], folder: Path) -> None:
     large = np.stack([convert_to_square_array(image, SIZE, 3) for image in grey])
     x, y = cifar[0]
     some = np.random.default_rng(0).permutation(len(x))[:1_000]
-    base: dict[str, Any] = packaged_base.load_base_description().architecture
+    base: dict[str, Any] = packaged_base.load_packaged_base_description().architecture
     runs = [
         ("digits, small-cnn", {"name": "small-cnn"}, large[:1_000], digits[:1_000]),
         ("CIFAR-100, ResNet-20", base, x[some], y[some]),
@@ -316,11 +316,11 @@ def _measure_images(images: Images) -> LabelledImageSample:
 
 
 def _compute_image_features(images: Images) -> Tensor:
-    known = packaged_base.load_base_description()
+    known = packaged_base.load_packaged_base_description()
     network = build_uninitialised_network(
         known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec()
     )
-    network.backbone.load_base_weights(load(packaged_base.load_base_weights(3)))
+    network.backbone.load_base_weights(load(packaged_base.load_packaged_base_weights(3)))
     return compute_image_features(
         network, torch.from_numpy(images), InputNormaliser(known.normalise, 3, torch.device("cpu"))
     ).clone()
@@ -342,8 +342,10 @@ def _read_cifar_archives(data: Path, folder: Path) -> list[Data]:
         path = data / f"{name}.zip"
         with path.open("rb") as file:
             media_type = detect_upload_format(file.read(1024), None)
-        made = ingest_archive(path, media_type, folder / name, IngestOptions(SIZE, 3, limits))
-        images, numbers = open_dataset(made.train)
+        made = decode_archive_to_datasets(
+            path, media_type, folder / name, IngestOptions(SIZE, 3, limits)
+        )
+        images, numbers = memory_map_image_dataset(made.train)
         found.append((np.array(images), np.array(numbers)))
     return found
 

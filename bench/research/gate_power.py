@@ -38,7 +38,7 @@ from core.contract.losses import (
     GateDriftComparison,
     TaskDriftCounts,
 )
-from core.ingest.dataset import open_dataset
+from core.ingest.dataset import memory_map_image_dataset
 from core.learning.analytic import discriminant, ridge
 from core.learning.analytic.linear import append_column_of_ones
 from core.learning.analytic.sums import FeatureSums
@@ -196,18 +196,20 @@ def _extract_packaged_features(files: DatasetFileCache, images: PlannedImages) -
     """Extract features of both parts of a data set with the packaged base."""
     source = files.decode_source(images)
     channels = files.get_image_shape(images)["channels"]
-    base = packaged_base.load_base_description()
+    base = packaged_base.load_packaged_base_description()
     form = ImageSpec(files.get_image_shape(images)["size"], channels)
     network = build_uninitialised_network(base.architecture, form, "class", HeadSpec())
-    network.backbone.load_base_weights(load(packaged_base.load_base_weights(channels)))
+    network.backbone.load_base_weights(load(packaged_base.load_packaged_base_weights(channels)))
     device = torch.device("cpu")
     move_network_to_device(network, device)
-    inputs = InputNormaliser(packaged_base.load_base_normalisation(channels), channels, device)
+    inputs = InputNormaliser(
+        packaged_base.load_packaged_base_normalisation(channels), channels, device
+    )
     network.eval()
 
     def compute_part_features(part: str) -> tuple[Tensor, Tensor]:
         path = files.make_dataset_file(images, images.select_classes(len(source.names)), part)
-        pixels, labels = open_dataset(path)
+        pixels, labels = memory_map_image_dataset(path)
         rows = []
         with torch.inference_mode():
             for start in range(0, len(labels), BATCH):

@@ -211,7 +211,7 @@ class BatchLearner:
         architecture = (
             imagenet_base.ARCHITECTURE
             if base == "photos"
-            else packaged_base.load_base_description().architecture
+            else packaged_base.load_packaged_base_description().architecture
         )
         known = build_recipe_catalogue()
         self._recipe = resolve_recipe(

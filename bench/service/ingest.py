@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from core.ingest.ingest import IngestOptions, ingest_archive
+from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
 from core.settings import Settings
 
@@ -62,7 +62,7 @@ def _measure_ingest_rate(archive: Path, processes: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         options = IngestOptions(32, 3, ArchiveLimits.from_settings(Settings()), processes=processes)
-        done = ingest_archive(archive, "zip", Path(folder), options)
+        done = decode_archive_to_datasets(archive, "zip", Path(folder), options)
         return (done.n_train + done.n_held_out) / (time.perf_counter() - start)
 
 

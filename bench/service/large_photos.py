@@ -3,9 +3,9 @@ of larger ones.
 
     PYTHONPATH=.:FOLDER python -m bench.service.large_photos [--photos DIR] [--only heic]
 
-Each photo goes alone through `ingest_archive` with one real decoder process, whose peak of memory
-and CPU time the system counts. Photos are made where DIR lacks them, of a texture that packs badly;
-the HEIC needs pillow-heif, which has an encoder, in FOLDER:
+Each photo goes alone through `decode_archive_to_datasets` with one real decoder process,
+whose peak of memory and CPU time the system counts. Photos are made where DIR lacks them, of a
+texture that packs badly; the HEIC needs pillow-heif, which has an encoder, in FOLDER:
 `pip install --no-deps --target FOLDER pillow-heif`. The line `nothing` is the decoder with one
 pixel. Goal: at most 1,000 MB and 5 s, after which a prediction gives an image up; the last two
 photos are refused.
@@ -27,7 +27,7 @@ from PIL import Image
 
 from core.errors import Rejected
 from core.ingest.decoding.resizing import LATEST, SquareResizing
-from core.ingest.ingest import IngestOptions, ingest_archive
+from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
 
 Image.MAX_IMAGE_PIXELS = None
@@ -150,7 +150,7 @@ def measure_photo_decoding(photo: Path) -> dict[str, float | str]:
                 held_out_share=0.0,
                 processes=1,
             )
-            ingest_archive(archive, "zip", Path(folder) / "made", options)
+            decode_archive_to_datasets(archive, "zip", Path(folder) / "made", options)
         except Rejected as error:
             said = error.extra["report"]["rejected"][0]["reason"]
         seconds = time.perf_counter() - begin

@@ -325,11 +325,11 @@ def _list_worker_steps(side: DatabaseWithApi) -> dict[str, Callable[[], object]]
         "claim and give back": claim_and_release_job,
         "reap": lambda: claims.take_back_jobs_with_expired_lease(db),
         "ring": lambda: sweep.find_long_waiting_claimable_jobs(db),
-        "sweep: rows": lambda: sweep._delete_expired_rows(db, settings),
-        "sweep: snapshots": lambda: sweep._delete_unneeded_job_states(
+        "sweep: rows": lambda: sweep._delete_expired_events_and_idempotency(db, settings),
+        "sweep: snapshots": lambda: sweep._delete_unneeded_job_snapshots(
             db, store, settings, "snapshot", "snapshots/"
         ),
-        "sweep: files of tasks": lambda: task_files.select_tasks_with_files(db),
+        "sweep: files of tasks": lambda: task_files.select_tasks_with_expirable_files(db),
         "sweep: memories": lambda: sweep._delete_replay_data_of_deleted_tasks(db, blobs),
         "sweep: deleted models": lambda: sweep._delete_deleted_models_data(db, blobs),
         "sweep: one batch of blobs": lambda: _find_used_digests(db),

@@ -29,7 +29,7 @@ def main() -> None:
     torch.set_num_threads(1)
     architectures = {
         imagenet_base.NAME: imagenet_base.ARCHITECTURE,
-        packaged_base.PACKAGED: packaged_base.load_base_description().architecture,
+        packaged_base.PACKAGED: packaged_base.load_packaged_base_description().architecture,
     }
     for name, passes in PASSES.items():
         for known in passes:

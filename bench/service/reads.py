@@ -24,7 +24,7 @@ from bench.service.series import FIRST_OWNERS_MODELS, SMALL, GeneratedRowCounts,
 from bench.service.side import DatabaseWithApi, create_filled_database, serve_database_by_api
 from core.database.session import Database
 from core.database.tables import Task
-from core.ingest.dataset import write_dataset
+from core.ingest.dataset import write_image_dataset
 from core.storage import Blobs, open_object_store
 
 IMAGES, SIDE = 1000, 32
@@ -106,7 +106,7 @@ def _add_held_out_images(side: DatabaseWithApi) -> None:
     db = Database(side.settings.resolved_database_url)
     blobs = Blobs(open_object_store(side.settings), side.settings.make_folder("cache"))
     path = side.settings.data_dir / "images"
-    write_dataset(path, np.arange(IMAGES, dtype=np.int64) % 2, pixels.shape[1:], [pixels])
+    write_image_dataset(path, np.arange(IMAGES, dtype=np.int64) % 2, pixels.shape[1:], [pixels])
     sha256, _ = blobs.put_file(path, move=True)
     with db.write() as session:
         mine = (Task.model_id == make_id("mdl", 0), Task.number == TASK)

@@ -210,7 +210,7 @@ def _encode_reading_options(options: Mapping[str, Any]) -> dict[str, str]:
     from perennial.pack.rules.options import (
         OPTIONS,
         build_reading_option_texts,
-        convert_option_values,
+        convert_reading_option_values_to_texts,
         parse_reading_option_texts,
     )
 
@@ -221,7 +221,7 @@ def _encode_reading_options(options: Mapping[str, Any]) -> dict[str, str]:
         )
     try:
         return build_reading_option_texts(
-            parse_reading_option_texts(convert_option_values(options))
+            parse_reading_option_texts(convert_reading_option_values_to_texts(options))
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -11,7 +11,7 @@ from perennial.errors import BadAnswer
 from perennial.guard import quote_shell_word
 from perennial.steps import (
     ApiRequestForAdvice,
-    drop_request_forms_from_text,
+    drop_query_parameters_from_text,
     replace_query_parameters,
     replace_requests_in_sentence,
 )
@@ -232,7 +232,7 @@ def replace_requests_by_commands(text: str) -> str:
     A command that makes a model moves to a line of its own at the end, so that it can be copied.
     """
     # Cleaned first, because parts of it become commands that a person copies.
-    text = drop_request_forms_from_text(make_text_one_line(text).replace(*ATTENTION))
+    text = drop_query_parameters_from_text(make_text_one_line(text).replace(*ATTENTION))
     # Before other requests are replaced, because the same request also finishes a move.
     text = _BACK.sub(_format_rollback_command, text)
     for pattern, typed in SAID:

@@ -80,7 +80,7 @@ class AdmissionLimits:
     @staticmethod
     def from_settings(settings: Settings) -> "AdmissionLimits":
         """Return the limits on a network's size and a job's memory that the settings define."""
-        return AdmissionLimits(settings.max_parameters, settings.admitted_job_bytes)
+        return AdmissionLimits(settings.max_parameters, settings.max_admitted_job_memory_bytes)
 
     def check_network_size(
         self, catalogue: MethodCatalogue, architecture: ArchitectureChoice, image: ImageOut
@@ -96,7 +96,7 @@ class AdmissionLimits:
         if size is not None:
             self._check_parameter_count(architecture, size.parameters)
 
-    def check_job(
+    def check_job_memory(
         self,
         catalogue: MethodCatalogue,
         architecture: ArchitectureChoice,
@@ -121,7 +121,7 @@ class AdmissionLimits:
         # DER-net adds a backbone with each task, so that its network has as many of them.
         networks = work.tasks if entry.get("family") == "der-net" else 1
         self._check_parameter_count(architecture, networks * size.parameters)
-        estimate = estimate_memory(entry, size, image, recipe, work)
+        estimate = estimate_job_memory(entry, size, image, recipe, work)
         if self.job_bytes and estimate.total_bytes > self.job_bytes:
             raise JobTooLarge(
                 f"{estimate.explain_memory_estimate()} One job may take {_format_gigabytes(self.job_bytes)} here "
@@ -239,7 +239,7 @@ class JobMemoryEstimate:
         )
 
 
-def estimate_memory(
+def estimate_job_memory(
     entry: MethodEntry, size: NetworkSize, image: ImageOut, recipe: RecipeOut, work: JobWorkload
 ) -> JobMemoryEstimate:
     """Estimate the bytes of memory that a job needs.

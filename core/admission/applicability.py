@@ -150,11 +150,13 @@ def list_warnings_of_recipe_from_starting_point(
                 f"recipe.method.{name}",
                 f"is {fixed_value} in {start.name}, and shapes the network: leave it",
             )
-    _require_no_class_lost_by_new_method(start, method["name"], entry.get("inference"), scenario)
+    _require_closed_form_keeps_learned_classes(
+        start, method["name"], entry.get("inference"), scenario
+    )
     return _warn_of_unused_memory(start, method["name"], frozenset(entry.get("takes", [])))
 
 
-def _require_no_class_lost_by_new_method(
+def _require_closed_form_keeps_learned_classes(
     start: NextTaskStartingPoint, after: str, inference: str | None, scenario: str
 ) -> None:
     """Check that a closed-form classifier would not lose classes that another method has learned.

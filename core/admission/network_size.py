@@ -100,28 +100,34 @@ def find_network_size(
         _add_small_resnet_size(size, architecture["width"], _SMALL_RESNETS[name], pixels, channels)
     elif name in _RESNETS:
         _add_resnet_size(
-            size, *_RESNETS[name], _has_small_stem(architecture, pixels), pixels, channels
+            size,
+            *_RESNETS[name],
+            _has_stem_for_small_images(architecture, pixels),
+            pixels,
+            channels,
         )
     elif name in _CONVNEXTS:
         _add_convnext_size(
             size,
             *_CONVNEXTS[name],
-            2 if _has_small_stem(architecture, pixels) else 4,
+            2 if _has_stem_for_small_images(architecture, pixels) else 4,
             pixels,
             channels,
         )
     elif name in _VITS:
         encoder, large = _VITS[name]
-        patch = _choose_patch_size(architecture, pixels, large)
+        patch = _choose_vit_patch_size(architecture, pixels, large)
         _add_vit_size(size, encoder, patch, pixels, channels)
     elif name == "vit":
         encoder = _TransformerEncoderSize(
             architecture["layers"], architecture["hidden"], architecture["mlp"]
         )
-        _add_vit_size(size, encoder, _choose_patch_size(architecture, pixels, 16), pixels, channels)
+        _add_vit_size(
+            size, encoder, _choose_vit_patch_size(architecture, pixels, 16), pixels, channels
+        )
     elif name == "dne":
-        _add_dne_size(
-            size, architecture, _choose_patch_size(architecture, pixels, 16), pixels, channels
+        _add_first_dne_expert_size(
+            size, architecture, _choose_vit_patch_size(architecture, pixels, 16), pixels, channels
         )
     elif name == "timm" and pretrained is not None:
         _add_timm_size(size, pretrained[architecture["model"]], pixels)
@@ -172,7 +178,7 @@ def _add_small_resnet_size(
     size.count_layer_output(width * pixels**2, 2)
     inputs = width
     for stage, count in enumerate(blocks):
-        outputs, area = width * 2**stage, _halve_feature_map_side(pixels, stage) ** 2
+        outputs, area = width * 2**stage, _halve_feature_map_side_repeatedly(pixels, stage) ** 2
         for block in range(count):
             source = inputs if block == 0 else outputs
             size.parameters += 9 * (source + outputs) * outputs + 4 * outputs
@@ -194,10 +200,10 @@ def _add_resnet_size(
 ) -> None:
     """Add the size of a ResNet of torchvision's family to `size`."""
     size.parameters += (9 if small else 49) * channels * 64 + 2 * 64
-    side = pixels if small else _halve_feature_map_side(pixels, 1)
+    side = pixels if small else _halve_feature_map_side_repeatedly(pixels, 1)
     size.count_layer_output(64 * side**2, 2)
     if not small:
-        side = _halve_feature_map_side(side, 1)
+        side = _halve_feature_map_side_repeatedly(side, 1)
         size.count_layer_output(
             64 * side**2, 3
         )  # the pooled values, and their source indices as int64
@@ -205,8 +211,8 @@ def _add_resnet_size(
     for stage, count in enumerate(blocks):
         width, area, before = (
             64 * 2**stage,
-            _halve_feature_map_side(side, stage) ** 2,
-            _halve_feature_map_side(side, max(0, stage - 1)) ** 2,
+            _halve_feature_map_side_repeatedly(side, stage) ** 2,
+            _halve_feature_map_side_repeatedly(side, max(0, stage - 1)) ** 2,
         )
         outputs = width * expansion
         for block in range(count):
@@ -269,7 +275,7 @@ def _add_vit_size(
     size.features = width
 
 
-def _add_dne_size(
+def _add_first_dne_expert_size(
     size: NetworkSize, architecture: Hyper, patch: int, pixels: int, channels: int
 ) -> None:
     """Add the size of the first expert network of the method DNE.
@@ -292,20 +298,20 @@ def _add_dne_size(
     size.features = width
 
 
-def _has_small_stem(architecture: Hyper, pixels: int) -> bool:
+def _has_stem_for_small_images(architecture: Hyper, pixels: int) -> bool:
     """Return True if a network's first layers (stem) are those for small images."""
     stem = architecture.get("stem", "auto")
     return stem == "small" or (stem == "auto" and pixels <= SMALL_IMAGE)
 
 
-def _choose_patch_size(architecture: Hyper, pixels: int, large: int) -> int:
+def _choose_vit_patch_size(architecture: Hyper, pixels: int, large: int) -> int:
     """Return the patch size in pixels of a vision transformer."""
     chosen = large if pixels > SMALL_IMAGE else 4 if pixels <= SMALL_IMAGE // 2 else 8
     # A patch cannot be larger than its image.
     return min(pixels, architecture.get("patch") or chosen)
 
 
-def _halve_feature_map_side(side: int, times: int) -> int:
+def _halve_feature_map_side_repeatedly(side: int, times: int) -> int:
     """Return the side of a feature map after halving it `times` times, rounding up."""
     for _ in range(times):
         side = (side + 1) // 2

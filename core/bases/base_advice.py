@@ -177,7 +177,9 @@ def have_images_same_shape(image: ImageOut, other: ImageOut) -> bool:
     return (image["size"], image["channels"]) == (other["size"], other["channels"])
 
 
-def refuse_pickle(path: Path, architecture: ArchitectureChoice, family: str) -> None:
+def refuse_pytorch_or_archive_file(
+    path: Path, architecture: ArchitectureChoice, family: str
+) -> None:
     """Refuse a file of PyTorch's own format, or another archive, and say how to convert it.
 
     Args:

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from core.bases.base_advice import (
     find_architecture_fitting_base_file,
     get_base_architecture,
-    refuse_pickle,
+    refuse_pytorch_or_archive_file,
 )
 from core.bases.classifier import drop_head_tensors_of_classifier, find_classifier_in_base_file
 from core.bases.expected_base import select_tensors_to_compare_with_expected
@@ -59,7 +59,7 @@ _NAMED, _MOST = 5, 20
 
 
 @dataclass(frozen=True)
-class BaseNetwork:
+class UploadedBaseNetwork:
     """The network that an uploaded base is checked against: its architecture and images.
 
     Attributes:
@@ -77,7 +77,7 @@ class BaseNetwork:
     classes: Sequence[str] | None = None
 
 
-def parse_architecture(
+def parse_base_upload_architecture(
     catalogue: MethodCatalogue,
     text: str,
     size: int | None,
@@ -120,11 +120,11 @@ def parse_architecture(
     return complete(catalogue, "class", requested, images.image), images
 
 
-def create_base(
+def create_base_from_upload(
     resources: UseCaseResources,
     settings: Settings,
     actor: Actor,
-    network: BaseNetwork,
+    network: UploadedBaseNetwork,
     path: Path,
     repeat: idempotency.IdempotentRequest | None = None,
 ) -> BaseOut:
@@ -137,7 +137,7 @@ def create_base(
         Unavailable: the sweep removed the file before it was registered.
     """
     db, blobs = resources.db, resources.blobs
-    tensors = _read_tensor_header(path, network)
+    tensors = _read_uploaded_tensor_headers(path, network)
     classifier = None
     backbone: Sequence[TensorHeader] = tensors
     if network.classes is not None:
@@ -173,7 +173,7 @@ def create_base(
             AuditedChange("base.create", row.id, {"sha256": sha256, "bytes": size}),
             now,
         )
-        response = _base_to_json(row)
+        response = _uploaded_base_to_json(row)
         location = {"Location": f"/v1/bases/{row.id}"}
         stored_response = idempotency.IdempotentResponse(201, location, response)
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
@@ -183,7 +183,7 @@ def create_base(
     return response
 
 
-def _read_tensor_header(path: Path, network: BaseNetwork) -> list[TensorHeader]:
+def _read_uploaded_tensor_headers(path: Path, network: UploadedBaseNetwork) -> list[TensorHeader]:
     """Read the names and shapes of the tensors in an uploaded safetensors file.
 
     Raises:
@@ -195,14 +195,16 @@ def _read_tensor_header(path: Path, network: BaseNetwork) -> list[TensorHeader]:
     # A pickled model is the most frequent mistake, and gets advice of its own.
     except BaseInvalid:
         is_classifier = network.classes is not None
-        refuse_pickle(path, network.architecture, "" if is_classifier else network.family)
+        refuse_pytorch_or_archive_file(
+            path, network.architecture, "" if is_classifier else network.family
+        )
         raise
     if not tensors:
         raise BaseInvalid("The file holds no tensors.")
     return tensors
 
 
-def get_base(db: Database, actor: Actor, base_id: str) -> BaseOut:
+def get_uploaded_base(db: Database, actor: Actor, base_id: str) -> BaseOut:
     """Return one uploaded base of weights, as responses show it.
 
     Raises:
@@ -212,7 +214,7 @@ def get_base(db: Database, actor: Actor, base_id: str) -> BaseOut:
         row = session.get(Base, base_id)
         if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
-        return _base_to_json(row)
+        return _uploaded_base_to_json(row)
 
 
 def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> BasePage:
@@ -226,7 +228,7 @@ def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) ->
             session, bases.rows, actor.build_visible_condition(Model.owner_id)
         )
         items: list[ListedBase] = [
-            {**_base_to_json(row), "models": users[row.id]} for row in bases.rows
+            {**_uploaded_base_to_json(row), "models": users[row.id]} for row in bases.rows
         ]
         return {"items": items, "next_cursor": bases.next_cursor}
 
@@ -299,7 +301,9 @@ def _find_dependent_models(
     return models_by_base
 
 
-def _check_tensors_fit_architecture(tensors: Sequence[TensorHeader], network: BaseNetwork) -> None:
+def _check_tensors_fit_architecture(
+    tensors: Sequence[TensorHeader], network: UploadedBaseNetwork
+) -> None:
     """Check that an uploaded base's tensors fit the stated architecture.
 
     Raises:
@@ -333,7 +337,7 @@ def _build_uploaded_base_description(
     return cast(UploadedBaseDescription, stored)
 
 
-def _base_to_json(row: Base) -> BaseOut:
+def _uploaded_base_to_json(row: Base) -> BaseOut:
     classifier = row.architecture.get("classifier")
     return {
         "id": row.id,

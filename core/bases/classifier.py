@@ -21,7 +21,7 @@ def find_classifier_in_base_file(
     Raises:
         BaseInvalid: there is no such head, or it has another number of rows than there are classes.
     """
-    left = {tensor.name: tensor for tensor in _find_head_tensors(tensors, expected)}
+    left = {tensor.name: tensor for tensor in _find_classifier_head_tensors(tensors, expected)}
     weights = [name for name in left if name.endswith(".weight")]
     if len(weights) != 1:
         raise _make_missing_head_error(left, expected)
@@ -52,11 +52,11 @@ def drop_head_tensors_of_classifier(
     tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors
 ) -> list[TensorHeader]:
     """Return the tensors of a whole classifier without those of its head."""
-    head = {tensor.name for tensor in _find_head_tensors(tensors, expected)}
+    head = {tensor.name for tensor in _find_classifier_head_tensors(tensors, expected)}
     return [tensor for tensor in tensors if tensor.name not in head]
 
 
-def _find_head_tensors(
+def _find_classifier_head_tensors(
     tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors
 ) -> list[TensorHeader]:
     """Return the tensors of a file that belong to the head of its classifier, by the names that the

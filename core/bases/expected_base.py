@@ -95,7 +95,7 @@ def _locate_expected_tensors_cache_file(
 
 def _compute_expected_base_tensors(request: str) -> ExpectedBaseTensors:
     try:
-        done = helper_process.run_python_module(
+        done = helper_process.run_module_in_helper_process(
             "core.learning.networks.expected", request, EXPECT_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:

@@ -27,7 +27,7 @@ def store_packaged_base_blob(blobs: Blobs, base: object, image: ImageOut) -> Non
         # The store takes files, and the weights for grey images exist in memory alone.
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "base.safetensors"
-            path.write_bytes(packaged_base.load_base_weights(image["channels"]))
+            path.write_bytes(packaged_base.load_packaged_base_weights(image["channels"]))
             blobs.put_file(path, move=True)
 
 
@@ -45,7 +45,7 @@ def build_version_zero_of_packaged_base(
         known_names = f"{packaged_base.PACKAGED} and {imagenet_base.NAME}"
         message = f"There is no base {base!r}; those by name are {known_names}."
         raise Invalid(message, fields=[{"field": "base", "message": message}])
-    fitting = packaged_base.load_base_description(base).architecture
+    fitting = packaged_base.load_packaged_base_description(base).architecture
     if architecture != fitting:
         message = (
             f'{base} fits "architecture": {json.dumps(fitting)}; the model has '
@@ -54,13 +54,17 @@ def build_version_zero_of_packaged_base(
         raise Invalid(message, fields=[{"field": "base", "message": message}])
     part = _build_packaged_backbone_part(image["channels"])
     origin = BaseOrigin(name=base, licence=LICENCE, sha256=part.sha256, bytes=part.bytes)
-    return part, {"base": origin}, packaged_base.load_base_normalisation(image["channels"], base)
+    return (
+        part,
+        {"base": origin},
+        packaged_base.load_packaged_base_normalisation(image["channels"], base),
+    )
 
 
 # Cached, since each new model would otherwise read and hash the weights again.
 @cache
 def _build_packaged_backbone_part(channels: int) -> StoredVersionPart:
-    content = packaged_base.load_base_weights(channels)
+    content = packaged_base.load_packaged_base_weights(channels)
     return StoredVersionPart(
         name="base", type="base", sha256=hashlib.sha256(content).hexdigest(), bytes=len(content)
     )

@@ -66,7 +66,7 @@ class PretrainedWeightsPolicy:
 ANY = PretrainedWeightsPolicy()
 
 
-def find_pretrained_weights(
+def find_pretrained_or_imagenet_weights(
     catalogue: MethodCatalogue, architecture: ArchitectureChoice, base: ModelBase
 ) -> PretrainedWeights:
     """Return the pretrained weights that an architecture names, or those of the ImageNet base.
@@ -79,7 +79,7 @@ def find_pretrained_weights(
         return _find_imagenet_weights(catalogue, architecture)
     name = architecture.get("model")
     if architecture["name"] != "timm" or not isinstance(name, str):
-        raise _make_pretrained_base_error(
+        raise _make_pretrained_base_impossible_error(
             f"There are no pretrained weights of {architecture['name']} by name. Send "
             '"architecture": {"name": "timm", "model": "…"} with a name of GET /v1/architectures, '
             "or upload "
@@ -89,12 +89,12 @@ def find_pretrained_weights(
     pretrained_rows = catalogue["pretrained"]
     if name not in pretrained_rows:
         near = suggest_nearest_field_path(name, pretrained_rows)
-        raise _make_pretrained_base_error(
+        raise _make_pretrained_base_impossible_error(
             f"There are no pretrained weights {name!r}; {near}GET /v1/architectures has the names."
         )
     weights = describe_pretrained_weights(name, pretrained_rows[name])
     if not weights.repository:
-        raise _make_pretrained_base_error(
+        raise _make_pretrained_base_impossible_error(
             f"The weights of timm/{name} are not on the Hub: upload them as a base, POST /v1/bases."
         )
     return weights
@@ -113,8 +113,12 @@ def _find_imagenet_weights(
         raise Invalid(message, fields=[{"field": "base", "message": message}])
     problem = imagenet_base.explain_missing_imagenet_base()
     if problem:
-        raise _make_pretrained_base_error(f"{imagenet_base.NAME} cannot be had here: {problem}.")
-    return imagenet_base.describe_imagenet_weights(catalogue["pretrained"][imagenet_base.MODEL])
+        raise _make_pretrained_base_impossible_error(
+            f"{imagenet_base.NAME} cannot be had here: {problem}."
+        )
+    return imagenet_base.build_imagenet_weights_catalogue_entry(
+        catalogue["pretrained"][imagenet_base.MODEL]
+    )
 
 
 def require_storage_room_for_weights(
@@ -165,7 +169,7 @@ def add_version_zero_or_fetch_job(
         return
     # The ImageNet base comes from an installed package, so it needs no Hub.
     if not terms.hub and weights.repository != imagenet_base.NAME:
-        raise _make_pretrained_base_error(_explain_upload_by_hand(model, weights))
+        raise _make_pretrained_base_impossible_error(_explain_manual_weights_upload(model, weights))
     job = build_queued_taskless_job(model, JobKind.FETCH, {}, recipe, now)
     session.add(job)
     model.base_job = job.id
@@ -180,7 +184,7 @@ def add_version_zero_or_fetch_job(
     quota.require_added_job_within_limit(session, model.owner_id, terms.max_open_jobs)
 
 
-def retry_weights_job(
+def retry_weights_download_job(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
     """Queue a failed or cancelled download of weights again; return False if it is queued already.
@@ -209,7 +213,7 @@ def find_failed_weights_download_jobs(session: Session, models: Sequence[Model])
     return {jobs[job.id]: job for job in session.scalars(query)}
 
 
-def _explain_upload_by_hand(model: Model, weights: PretrainedWeights) -> str:
+def _explain_manual_weights_upload(model: Model, weights: PretrainedWeights) -> str:
     """Return instructions for uploading pretrained weights by hand."""
     query = urlencode(
         {
@@ -226,7 +230,7 @@ def _explain_upload_by_hand(model: Model, weights: PretrainedWeights) -> str:
     )
 
 
-def _make_pretrained_base_error(message: str) -> Invalid:
+def _make_pretrained_base_impossible_error(message: str) -> Invalid:
     return Invalid(
         message, fields=[{"field": "base", "message": f"{PRETRAINED!r} is not possible here"}]
     )

@@ -36,7 +36,7 @@ from core.contract.responses.versions.compare import (
 )
 from core.database.measurements import NAMES
 from core.errors import Invalid
-from core.requests.pages import decode_cursor, encode_cursor
+from core.requests.pages import decode_page_cursor, encode_page_cursor
 from core.statistics import flips
 from core.statistics.flips import PredictionFlipStatistics
 from core.storage import Blobs
@@ -152,7 +152,9 @@ def list_compared_images(
     return {
         "items": items,
         "total": total,
-        "next_cursor": None if last is None else encode_cursor(f"{last['task']}.{last['index']}"),
+        "next_cursor": None
+        if last is None
+        else encode_page_cursor(f"{last['task']}.{last['index']}"),
     }
 
 
@@ -349,7 +351,7 @@ def _parse_image_cursor(cursor: str | None) -> tuple[int, int]:
     """
     if cursor is None:
         return (0, -1)
-    task, point, row = str(decode_cursor(cursor, str)).partition(".")
+    task, point, row = str(decode_page_cursor(cursor, str)).partition(".")
     # `isdigit` alone also accepts characters that `int` refuses, such as ².
     if not (point and task.isascii() and task.isdigit() and row.isascii() and row.isdigit()):
         raise Invalid(

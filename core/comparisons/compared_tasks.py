@@ -21,7 +21,7 @@ from core.database.session import Database
 from core.database.tables import Model, Task, Version, VersionTaskResult
 from core.errors import Gone, NotFound, PredictionsMissing, StoreCorrupt
 from core.ingest.answers import StoredTaskPredictions, read_encrypted_predictions
-from core.ingest.dataset import open_dataset
+from core.ingest.dataset import memory_map_image_dataset
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.class_only import require_classification_model
 from core.requests.times import format_rfc3339
@@ -223,7 +223,7 @@ def iterate_predictions_of_both_versions(
         StoreCorrupt: a file is missing or damaged.
     """
     for task in pair.tasks:
-        _, labels = open_dataset(blobs.fetch_verified_file(task.held_out))
+        _, labels = memory_map_image_dataset(blobs.fetch_verified_file(task.held_out))
         truth = words.convert_labels_to_numbers(task.number, task.labels)[labels]
         (a, p_a), (b, p_b) = (
             _read_stored_predictions(

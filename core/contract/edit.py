@@ -13,7 +13,7 @@ other names alone, or by changed rows of its classifier where neither images nor
 """
 
 
-class EditedTask(Document):
+class TaskStateBeforeOrAfterEdit(Document):
     """State of a task's data before or after an edit: its classes and the digests of its files.
 
     Attributes:
@@ -34,7 +34,7 @@ class EditedTask(Document):
     bytes: dict[str, int] = Field(default_factory=dict)
 
 
-class CellBeforeEdit(Document):
+class MatrixCellBeforeEdit(Document):
     """A cell of the accuracy matrix before an edit changed the labels that it counts."""
 
     version: int
@@ -80,9 +80,9 @@ class EditJournal(Document):
             they may name removed images.
     """
 
-    before: list[EditedTask] = Field(default_factory=list)
-    after: list[EditedTask] = Field(default_factory=list)
-    cells: list[CellBeforeEdit] = Field(default_factory=list)
+    before: list[TaskStateBeforeOrAfterEdit] = Field(default_factory=list)
+    after: list[TaskStateBeforeOrAfterEdit] = Field(default_factory=list)
+    cells: list[MatrixCellBeforeEdit] = Field(default_factory=list)
     measured_otherwise: list[int] = Field(default_factory=list)
     reports: list[TaskReportBeforeEdit] = Field(default_factory=list)
     relabelled: int = 0
@@ -110,9 +110,9 @@ class EditResult(Document):
     parent: int
     taught: list[int]
     classes: dict[str, str | None]
-    before: list[EditedTask]
-    after: list[EditedTask]
-    cells: list[CellBeforeEdit]
+    before: list[TaskStateBeforeOrAfterEdit]
+    after: list[TaskStateBeforeOrAfterEdit]
+    cells: list[MatrixCellBeforeEdit]
     measured_otherwise: list[int]
     reports: dict[int, TaskReportAfterEdit]
     removed_paths: list[str]

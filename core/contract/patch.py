@@ -30,21 +30,24 @@ class _JsonSchemaOverride:
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         shape = handler(TypeAdapter(self._shape).core_schema)
-        return _build_patch_schema(shape, handler) if self._patch else shape
+        return _build_merge_patch_schema(shape, handler) if self._patch else shape
 
 
-def _build_patch_schema(shape: JsonSchemaValue, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+def _build_merge_patch_schema(
+    shape: JsonSchemaValue, handler: GetJsonSchemaHandler
+) -> JsonSchemaValue:
     """Return the JSON Schema of a merge patch, through references and alternatives."""
     shape = {
         key: value for key, value in handler.resolve_ref_schema(shape).items() if key != "required"
     }
     if "anyOf" in shape:
         shape["anyOf"] = [
-            _build_patch_schema(alternative, handler) for alternative in shape["anyOf"]
+            _build_merge_patch_schema(alternative, handler) for alternative in shape["anyOf"]
         ]
     if "properties" in shape:
         fields = {
-            name: _build_patch_schema(field, handler) for name, field in shape["properties"].items()
+            name: _build_merge_patch_schema(field, handler)
+            for name, field in shape["properties"].items()
         }
         shape["properties"] = {
             name: {"anyOf": [field, {"type": "null"}]} for name, field in fields.items()

@@ -57,7 +57,7 @@ class PretrainedWeights(Document):
             return {}
         return {self.resized_by: True if self.resized_by == "dynamic_img_size" else size}
 
-    def describe_sizes(self) -> str:
+    def describe_image_sizes(self) -> str:
         """Return the sizes that the network takes, in words."""
         if not self.step:
             return f"{self.size} pixels alone"

@@ -39,14 +39,15 @@ def insert_rows(session: Session, table: type[Table], rows: Sequence[Mapping[str
     connection = session.connection()
     if connection.dialect.name == "postgresql":
         connection.execute(
-            _build_insert_statement(table, tuple(rows[0])), {"rows": to_json(rows).decode()}
+            _build_insert_from_json_statement(table, tuple(rows[0])),
+            {"rows": to_json(rows).decode()},
         )
     else:
         connection.execute(insert(table), rows)
 
 
 @cache
-def _build_insert_statement(table: type[Table], names: tuple[str, ...]) -> Insert:
+def _build_insert_from_json_statement(table: type[Table], names: tuple[str, ...]) -> Insert:
     """Return an SQL statement that inserts the rows of one JSON document."""
     columns = [column(name, table.__table__.c[name].type) for name in names]
     document = func.json_to_recordset(cast(bindparam("rows", type_=String), JSON))

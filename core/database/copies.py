@@ -38,7 +38,7 @@ def copy_database_before_upgrade(url: URL, folder: Path, name: str) -> Path:
             _dump_postgresql(url, part)
         # Only a complete copy gets the name, since an interrupted one could not be restored.
         part.replace(target)
-        _remove_old_copies(target)
+        _remove_old_database_copies(target)
     except (sqlite3.Error, OSError, subprocess.CalledProcessError) as error:
         with suppress(OSError):
             part.unlink()
@@ -52,7 +52,7 @@ def copy_database_before_upgrade(url: URL, folder: Path, name: str) -> Path:
     return target
 
 
-def _remove_old_copies(newest: Path) -> None:
+def _remove_old_database_copies(newest: Path) -> None:
     """Remove copies of the database beyond the newest `KEPT_COPIES`, of which `newest` is one."""
     other_copies = [
         path

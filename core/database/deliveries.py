@@ -96,7 +96,7 @@ def record_version_outcome_for_webhooks(
         "job": version.job_id,
         "status": version.status,
     }
-    _append_pending_event(
+    _append_webhook_event_to_session(
         session,
         _RecordedWebhookEvent(
             f"version.{version.status}", model.owner_id, model.id, data, now, version
@@ -113,10 +113,12 @@ def record_webhook_event(
         type: one of `core.contract.webhook.EVENTS`.
         data: facts besides the model.
     """
-    _append_pending_event(session, _RecordedWebhookEvent(type, owner_id, model_id, data, now))
+    _append_webhook_event_to_session(
+        session, _RecordedWebhookEvent(type, owner_id, model_id, data, now)
+    )
 
 
-def _append_pending_event(session: Session, event: _RecordedWebhookEvent) -> None:
+def _append_webhook_event_to_session(session: Session, event: _RecordedWebhookEvent) -> None:
     # In the session, so that a rollback forgets the event with its change.
     session.info.setdefault(_RECORDED, []).append(event)
 
@@ -128,7 +130,7 @@ def write_recorded_webhook_deliveries(session: Session) -> None:
     Call this last before the commit.
     """
     recorded: list[_RecordedWebhookEvent] = session.info.pop(_RECORDED, [])
-    webhook_ids = _find_webhook_ids(session, recorded) if recorded else []
+    webhook_ids = _find_subscribed_webhook_ids(session, recorded) if recorded else []
     if not webhook_ids:
         return
     session.flush()
@@ -144,11 +146,11 @@ def write_recorded_webhook_deliveries(session: Session) -> None:
     ).all()
     owners = {hook.owner_id for hook in hooks}
     room = {owner: MAX_PENDING - count_pending_deliveries(session, owner) for owner in owners}
-    names = _read_model_names(session, {one.model_id for one in recorded})
+    names = _read_model_names_by_id(session, {one.model_id for one in recorded})
     payloads = [_build_webhook_payload(one, names.get(one.model_id, "")) for one in recorded]
     for hook in hooks:
         for one, payload in zip(recorded, payloads, strict=True):
-            if not _is_subscribed(hook, one):
+            if not _is_webhook_subscribed(hook, one):
                 continue
             if room[hook.owner_id] <= 0:
                 hook.dropped += 1
@@ -197,7 +199,9 @@ def count_pending_deliveries(session: Session, owner_id: str) -> int:
     return session.scalar(select(func.count()).where(Delivery.owner_id == owner_id, WAITS)) or 0
 
 
-def _find_webhook_ids(session: Session, events: list[_RecordedWebhookEvent]) -> list[str]:
+def _find_subscribed_webhook_ids(
+    session: Session, events: list[_RecordedWebhookEvent]
+) -> list[str]:
     """Return the ids of an owner's webhooks that are subscribed to any of the events.
 
     Most transactions have none, and lock nothing.
@@ -207,11 +211,11 @@ def _find_webhook_ids(session: Session, events: list[_RecordedWebhookEvent]) -> 
     return [
         hook.id
         for hook in session.scalars(query)
-        if any(_is_subscribed(hook, one) for one in events)
+        if any(_is_webhook_subscribed(hook, one) for one in events)
     ]
 
 
-def _is_subscribed(hook: Webhook, event: _RecordedWebhookEvent) -> bool:
+def _is_webhook_subscribed(hook: Webhook, event: _RecordedWebhookEvent) -> bool:
     """Return True if a webhook is subscribed to an event."""
     return (
         hook.owner_id == event.owner_id
@@ -220,7 +224,7 @@ def _is_subscribed(hook: Webhook, event: _RecordedWebhookEvent) -> bool:
     )
 
 
-def _read_model_names(session: Session, models: set[str]) -> dict[str, str]:
+def _read_model_names_by_id(session: Session, models: set[str]) -> dict[str, str]:
     return {
         id_: name
         for id_, name in session.execute(select(Model.id, Model.name).where(Model.id.in_(models)))

@@ -20,7 +20,7 @@ Line = tuple[Level, str]
 
 def add_job_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
     """Add a line to a job's log, in the caller's transaction."""
-    session.add(Event(job_id=job_id, type="log", data=build_log_event_data(line), at=now))
+    session.add(Event(job_id=job_id, type="log", data=build_job_log_event_data(line), at=now))
 
 
 def build_first_log_lines(task: Task) -> list[Line]:
@@ -34,7 +34,7 @@ def build_first_log_lines(task: Task) -> list[Line]:
     return [("info", accepted), *(("warning", str(text)) for text in task.warnings)]
 
 
-def build_validation_log_line(job: Job, images: int, classes: int) -> Line:
+def build_validation_job_log_line(job: Job, images: int, classes: int) -> Line:
     """Return the first log line of a job that only checks a batch."""
     counts_text = _format_batch_size(images, classes)
     text = (
@@ -44,7 +44,7 @@ def build_validation_log_line(job: Job, images: int, classes: int) -> Line:
     return ("info", text)
 
 
-def build_log_event_data(line: Line) -> LogData:
+def build_job_log_event_data(line: Line) -> LogData:
     """Return a line of a job's log in the form of an event's data."""
     level, message = line
     return {"level": level, "message": message}
@@ -81,7 +81,7 @@ def build_job_state_log_line(
         )
         return "info", f"Attempt {job.attempt} began; {first}."
     if state is JobState.QUEUED:
-        return _build_requeued_log_line(action, reason, int(data.get("strikes", 0)))
+        return _build_requeued_job_log_line(action, reason, int(data.get("strikes", 0)))
     if state in (JobState.REJECTED, JobState.FAILED):
         error = data.get("error")
         detail = (error["detail"] if error else "") or reason
@@ -103,7 +103,7 @@ def build_job_state_log_line(
     return ("info", ended[state]) if state in ended else None
 
 
-def _build_requeued_log_line(action: JobAction, reason: str, strikes: int) -> Line:
+def _build_requeued_job_log_line(action: JobAction, reason: str, strikes: int) -> Line:
     """Return the log line for a job that waits in the queue again."""
     if action is JobAction.RETRY:
         return "info", "A retry was asked for: the job waits for a worker."

@@ -111,7 +111,7 @@ def record_job_creation(
     first_event: StateData = {**(data or {}), "state": job.state}
     rows = [
         ("state", first_event),
-        *(("log", job_log.build_log_event_data(log_line)) for log_line in lines),
+        *(("log", job_log.build_job_log_event_data(log_line)) for log_line in lines),
     ]
     session.execute(
         insert(Event),

@@ -63,10 +63,10 @@ def find_newest_schema_revision() -> str:
 def read_schema_revision(db: Database) -> str | None:
     """Return the schema revision of a database, or None for an empty one."""
     with db.engine.connect() as connection:
-        return _read_current_revision(connection)
+        return _read_schema_revision_in_connection(connection)
 
 
-def _read_current_revision(connection: Connection) -> str | None:
+def _read_schema_revision_in_connection(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
     revision = connection.execute(
@@ -84,10 +84,10 @@ def begin_exclusive_transaction(db: Database) -> Iterator[Connection]:
         with ExitStack() as stack:
             if db.dialect == "postgresql":
                 from core.database.patience import (
-                    wait_without_database_time_limit,  # psycopg is not needed for SQLite
+                    lift_database_time_limit,  # psycopg is not needed for SQLite
                 )
 
-                stack.enter_context(wait_without_database_time_limit(connection))
+                stack.enter_context(lift_database_time_limit(connection))
             stack.enter_context(connection.begin())
             if db.dialect == "postgresql":
                 # A migration of a large table takes longer than any other statement may.
@@ -128,7 +128,7 @@ def prepare_schema_upgrade(connection: Connection, backups: Path | None) -> Path
     The arguments, the result and the exceptions are those of `upgrade_schema`. The connection has
     begun an exclusive transaction, so that nothing is written between copy and upgrade.
     """
-    revision = _read_current_revision(connection)
+    revision = _read_schema_revision_in_connection(connection)
     if revision in (None, find_newest_schema_revision()):
         return None
     _require_upgradable_schema(revision)

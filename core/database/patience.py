@@ -18,7 +18,7 @@ T = TypeVar("T")
 _INTERVAL_S = 0.1
 
 
-class TimeLimitedConnection(psycopg.Connection[Any]):
+class TimeLimitedPostgresqlConnection(psycopg.Connection[Any]):
     """PostgreSQL connection whose waits raise `psycopg.OperationalError` after `wait_limit_s`
     seconds.
 
@@ -36,7 +36,7 @@ class TimeLimitedConnection(psycopg.Connection[Any]):
             raise
 
 
-class TimeLimitedAsyncConnection(psycopg.AsyncConnection[Any]):
+class TimeLimitedAsyncPostgresqlConnection(psycopg.AsyncConnection[Any]):
     """Asynchronous PostgreSQL connection that limits the time of each wait."""
 
     wait_limit_s = 4.0
@@ -57,7 +57,7 @@ class TimeLimitedAsyncConnection(psycopg.AsyncConnection[Any]):
 
 
 @contextmanager
-def wait_without_database_time_limit(connection: Connection) -> Iterator[None]:
+def lift_database_time_limit(connection: Connection) -> Iterator[None]:
     """Lift the time limit of database statements inside the block and its COMMIT, for a large
     migration.
     """

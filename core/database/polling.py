@@ -1,9 +1,9 @@
 """Reads that clients poll, without an ORM and without a thread: a job, its events, a key, a
 session.
 
-`SqliteReader` and `core.database.polling_postgresql` run the queries. SQLite has one read-only connection
-on the event loop itself, since a read takes some ten microseconds. A read without a response in
-time raises `Unavailable`.
+`SqlitePollingReader` and `core.database.polling_postgresql` run the queries. SQLite has
+one read-only connection on the event loop itself, since a read takes some ten microseconds. A read
+without a response in time raises `Unavailable`.
 """
 
 import json
@@ -90,7 +90,7 @@ _SESSION = (
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
+class PolledJobRow:
     """A job as read for polling clients; `revision`, `outcome`, `stop_task` and `base` make its
     ETag.
 
@@ -135,7 +135,7 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobEventRow:
+class PolledJobEventRow:
     """One event of a job, as read for polling clients."""
 
     id: int
@@ -145,7 +145,7 @@ class JobEventRow:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerEventRow:
+class PolledOwnerEventRow:
     """One event of an owner's models, as read for polling clients."""
 
     id: int
@@ -208,7 +208,7 @@ def build_newest_owner_event_query(
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRow:
+class PolledKeyRow:
     """Columns that checking an access key needs; for the scope predict also its model and alias."""
 
     id: str
@@ -226,7 +226,7 @@ class KeyRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRow:
+class PolledBrowserSessionRow:
     """Columns that checking a browser session needs: its key, last use and end, with the names of
     key and owner.
     """
@@ -242,7 +242,7 @@ class SessionRow:
     owner_name: str
 
 
-class PollingReader(Protocol):
+class PollingQueryReader(Protocol):
     """Base class that runs polling queries on one database system; `mark` is its placeholder for
     values.
     """
@@ -273,19 +273,19 @@ class PollingDatabaseReads:
         self, url: str, *, connections: int = CONNECTIONS, timeout_s: float = TIMEOUT_S
     ) -> None:
         parsed = make_url(url)
-        self._reader: PollingReader
+        self._reader: PollingQueryReader
         if parsed.get_backend_name() == "sqlite":
-            self._reader = SqliteReader(str(parsed.database))
+            self._reader = SqlitePollingReader(str(parsed.database))
         else:
             # imported here, since SQLite needs no psycopg
-            from core.database.polling_postgresql import PostgresqlReader
+            from core.database.polling_postgresql import PostgresqlPollingReader
 
             # psycopg does not know the driver's name that SQLAlchemy has in the URL.
             dsn = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
-            self._reader = PostgresqlReader(dsn, connections, timeout_s)
+            self._reader = PostgresqlPollingReader(dsn, connections, timeout_s)
         self._mark = self._reader.mark
         self._job_query = _JOB.format(mark=self._mark, stops=self._reader.stops)
-        self._jobs: dict[str, tuple[tuple[Any, ...], JobRow]] = {}
+        self._jobs: dict[str, tuple[tuple[Any, ...], PolledJobRow]] = {}
         """Job id → the row as it was read, and its decoded form."""
 
     async def prepare_reads(self) -> None:
@@ -295,7 +295,7 @@ class PollingDatabaseReads:
         """Close the database connections for polling queries."""
         await self._reader.close()
 
-    async def find_job(self, job_id: str) -> JobRow | None:
+    async def find_job(self, job_id: str) -> PolledJobRow | None:
         """Read the job of an id, whoever owns it; None if there is none. Raises Unavailable."""
         rows = await self._reader.fetch_rows(self._job_query, (job_id,))
         if not rows:
@@ -309,7 +309,7 @@ class PollingDatabaseReads:
         values = list(row)
         for column in _JOB_JSON:
             values[column] = loads(values[column])
-        job = JobRow(*values)
+        job = PolledJobRow(*values)
         texts = [row[column] for column in _JOB_JSON if row[column] is not None]
         # Only SQLite returns JSON as text; psycopg has decoded it already.
         if all(isinstance(text, str) for text in texts) and sum(map(len, texts)) <= JOB_CHARS:
@@ -334,7 +334,7 @@ class PollingDatabaseReads:
 
     async def list_events(
         self, job_id: str, after_id: int, limit: int, types: Sequence[str] | None = None
-    ) -> list[JobEventRow]:
+    ) -> list[PolledJobEventRow]:
         """Return at most `limit` events of a job with an id above `after_id`, in order; `types`
         None: of every type.
 
@@ -345,12 +345,13 @@ class PollingDatabaseReads:
         query = _EVENTS.format(self._mark, self._mark, among, self._mark)
         rows = await self._reader.fetch_rows(query, (job_id, after_id, *(types or ()), limit))
         return [
-            JobEventRow(row[0], row[1], self._reader.decode_json(row[2]), row[3]) for row in rows
+            PolledJobEventRow(row[0], row[1], self._reader.decode_json(row[2]), row[3])
+            for row in rows
         ]
 
     async def read_owner_events(
         self, about: OwnerEventFilter, after_id: int, limit: int, types: Sequence[str] | None = None
-    ) -> list[OwnerEventRow]:
+    ) -> list[PolledOwnerEventRow]:
         """Return at most `limit` events of an owner with an id above `after_id`; `types` None: of
         every type.
 
@@ -361,33 +362,33 @@ class PollingDatabaseReads:
         rows = await self._reader.fetch_rows(query, values)
         loads = self._reader.decode_json
         return [
-            OwnerEventRow(id_, type_, model, job, loads(data), at)
+            PolledOwnerEventRow(id_, type_, model, job, loads(data), at)
             for id_, type_, model, job, data, at in rows
         ]
 
-    async def read_newest_owner_event(self, about: OwnerEventFilter) -> int:
+    async def read_newest_owner_event_id(self, about: OwnerEventFilter) -> int:
         """Return the id of the newest event of an owner; 0 if there is none. Raises Unavailable."""
         rows = await self._reader.fetch_rows(*build_newest_owner_event_query(self._mark, about))
         return rows[0][0] or 0
 
-    async def find_key(self, prefix: str) -> KeyRow | None:
+    async def find_key(self, prefix: str) -> PolledKeyRow | None:
         """Read the access key with a public prefix; None if there is none. Raises Unavailable."""
         rows = await self._reader.fetch_rows(_KEY.format(self._mark), (prefix,))
-        return KeyRow(*rows[0]) if rows else None
+        return PolledKeyRow(*rows[0]) if rows else None
 
-    async def find_session(self, digest: str) -> SessionRow | None:
+    async def find_session(self, digest: str) -> PolledBrowserSessionRow | None:
         """Read the browser session whose token has a given SHA-256; None if there is none. Raises
         Unavailable.
         """
         rows = await self._reader.fetch_rows(_SESSION.format(self._mark), (digest,))
-        return SessionRow(*rows[0]) if rows else None
+        return PolledBrowserSessionRow(*rows[0]) if rows else None
 
 
 # in WAL mode, readers do not wait for writers; only the last step of a checkpoint can block
 _BUSY_MS = 250
 
 
-class SqliteReader:
+class SqlitePollingReader:
     """Polling queries on SQLite through one read-only connection, which keeps statements prepared."""
 
     mark = "?"

@@ -5,11 +5,11 @@ from typing import Any
 
 import psycopg
 
-from core.database.patience import TimeLimitedAsyncConnection
+from core.database.patience import TimeLimitedAsyncPostgresqlConnection
 from core.errors import Unavailable
 
 
-class PostgresqlReader:
+class PostgresqlPollingReader:
     """Polling queries on PostgreSQL through a few connections; a broken one is replaced."""
 
     mark = "%s"
@@ -31,15 +31,17 @@ class PostgresqlReader:
             # The limit includes the wait for a free connection.
             async with asyncio.timeout(self._timeout_s), self._slots:
                 try:
-                    return await self._fetch_once(query, values)
+                    return await self._fetch_rows_without_retry(query, values)
                 except psycopg.OperationalError:
                     # The server has restarted, so idle connections are broken too.
                     await self.close()
-                    return await self._fetch_once(query, values)
+                    return await self._fetch_rows_without_retry(query, values)
         except (psycopg.Error, OSError, TimeoutError) as error:
             raise Unavailable("The database does not answer.", retry_after_s=1) from error
 
-    async def _fetch_once(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    async def _fetch_rows_without_retry(
+        self, query: str, values: tuple[Any, ...]
+    ) -> list[tuple[Any, ...]]:
         """Run an SQL statement on an idle or new connection, without a retry."""
         connection = self._idle.pop() if self._idle else await self._open_connection()
         try:
@@ -55,7 +57,7 @@ class PostgresqlReader:
         """Open a PostgreSQL connection for polling queries."""
         # It gives up on a silent server slightly before the read does, so that it is known to be
         # broken.
-        connection = await TimeLimitedAsyncConnection.connect(
+        connection = await TimeLimitedAsyncPostgresqlConnection.connect(
             self._dsn,
             # A single SELECT needs no transaction, whose BEGIN and end would cost two round trips.
             autocommit=True,

@@ -185,11 +185,13 @@ def is_database_full(error: BaseException) -> bool:
 
 def _limit_postgresql_waits(engine: Engine, seconds: float) -> None:
     """Limit the time of every wait for PostgreSQL, since its client library waits without limit."""
-    from core.database.patience import TimeLimitedConnection  # psycopg is not needed for SQLite
+    from core.database.patience import (
+        TimeLimitedPostgresqlConnection,
+    )  # psycopg is not needed for SQLite
 
     @event.listens_for(engine, "do_connect")
     def connect_with_time_limit(_dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
-        connection = TimeLimitedConnection.connect(*arguments, **options)
+        connection = TimeLimitedPostgresqlConnection.connect(*arguments, **options)
         connection.wait_limit_s = seconds
         return connection
 

@@ -47,7 +47,7 @@ def find_damaged_sqlite_tables(file: Path) -> list[str]:
         return []
     findings: list[str] = []
     try:
-        with _open_read_only(file) as connection:
+        with _open_sqlite_read_only(file) as connection:
             query = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
             for (name,) in connection.execute(query).fetchall():
                 quoted = name.replace('"', '""')
@@ -73,7 +73,7 @@ def find_database_damage(file: Path) -> list[str]:
         sqlite3.Error: the file cannot be read for another reason.
     """
     try:
-        with _open_read_only(file) as connection:
+        with _open_sqlite_read_only(file) as connection:
             findings = _run_sqlite_quick_check(connection, "")
             if not findings:
                 return []
@@ -116,7 +116,7 @@ def _run_sqlite_quick_check(connection: sqlite3.Connection, table: str) -> list[
 
 
 @contextmanager
-def _open_read_only(file: Path) -> Iterator[sqlite3.Connection]:
+def _open_sqlite_read_only(file: Path) -> Iterator[sqlite3.Connection]:
     """Open a SQLite file read-only."""
     # Read-only, since a damaged file must stay as it is until it has been saved.
     with closing(

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from core.contract.document import JsonObject
 from core.contract.edit import (
-    CellBeforeEdit,
-    EditedTask,
     EditJournal,
     EditResult,
+    MatrixCellBeforeEdit,
     TaskReportBeforeEdit,
+    TaskStateBeforeOrAfterEdit,
 )
 from core.contract.reports.report import BatchReport
 from core.database.tables import (
@@ -115,7 +115,7 @@ def store_finished_edit_outcome(
     return size
 
 
-def store_edited_task_row(task: Task, edited: EditedTask) -> None:
+def store_edited_task_row(task: Task, edited: TaskStateBeforeOrAfterEdit) -> None:
     """Write an edited task's labels, image counts and file digests to its database row."""
     if task.held_out_sha256 != edited.held_out:
         # The features belong to the former images.
@@ -177,14 +177,14 @@ def restore_data_reports_before_edit(
 
 
 def restore_matrix_cells_before_edit(
-    session: Session, model: Model, cells: list[CellBeforeEdit]
+    session: Session, model: Model, cells: list[MatrixCellBeforeEdit]
 ) -> None:
     """Restore cells of the accuracy matrix from an edit's journal, to undo the edit."""
     for cell in cells:
         _replace_matrix_cell_counts(session, model, cell, keep_answers=True)
 
 
-def _lock_task_row(session: Session, model: Model, before: EditedTask) -> Task:
+def _lock_task_row(session: Session, model: Model, before: TaskStateBeforeOrAfterEdit) -> Task:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     # Read again under the lock: the session may have the row as it was before.
     task = session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
@@ -193,11 +193,11 @@ def _lock_task_row(session: Session, model: Model, before: EditedTask) -> Task:
     return task
 
 
-def describe_task_for_edit_journal(task: Task) -> EditedTask:
+def describe_task_for_edit_journal(task: Task) -> TaskStateBeforeOrAfterEdit:
     """Return a task's labels, image counts and data file digests, for the journal of an edit."""
     has_train = task.train_deleted_at is None and task.data_deleted_at is None
     has_held_out = task.held_out_deleted_at is None and task.data_deleted_at is None
-    return EditedTask(
+    return TaskStateBeforeOrAfterEdit(
         number=task.number,
         classes=task.classes,
         n_train=task.n_train or 0,
@@ -209,7 +209,7 @@ def describe_task_for_edit_journal(task: Task) -> EditedTask:
     )
 
 
-def _iterate_files_of_edited_task(task: EditedTask) -> Iterator[tuple[str, str]]:
+def _iterate_files_of_edited_task(task: TaskStateBeforeOrAfterEdit) -> Iterator[tuple[str, str]]:
     for kind in _KINDS:
         digest = getattr(task, kind)
         if digest is not None:
@@ -217,7 +217,12 @@ def _iterate_files_of_edited_task(task: EditedTask) -> Iterator[tuple[str, str]]
 
 
 def _retain_task_files_before_edit(
-    session: Session, edit: Edit, task: Task, before: EditedTask, after: EditedTask, until: float
+    session: Session,
+    edit: Edit,
+    task: Task,
+    before: TaskStateBeforeOrAfterEdit,
+    after: TaskStateBeforeOrAfterEdit,
+    until: float,
 ) -> None:
     """Keep the former data files of an edited task, so that the edit can be undone."""
     for kind, digest in _iterate_files_of_edited_task(before):
@@ -236,15 +241,15 @@ def _retain_task_files_before_edit(
 
 
 def _replace_matrix_cell_counts(
-    session: Session, model: Model, cell: CellBeforeEdit, *, keep_answers: bool
-) -> CellBeforeEdit | None:
+    session: Session, model: Model, cell: MatrixCellBeforeEdit, *, keep_answers: bool
+) -> MatrixCellBeforeEdit | None:
     """Store new counts in a cell of the accuracy matrix; return the old ones, or None without such
     a cell.
     """
     row = session.get(VersionTaskResult, (model.id, cell.version, cell.task), with_for_update=True)
     if row is None:
         return None
-    former = CellBeforeEdit(
+    former = MatrixCellBeforeEdit(
         version=row.version,
         task=row.task,
         correct=row.correct,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from core.contract.edit import CellBeforeEdit
+from core.contract.edit import MatrixCellBeforeEdit
 from core.database.session import Database
 from core.database.tables import Task, Version, VersionTaskResult
 from core.edits.rewrite import EditedLabels
@@ -32,7 +32,7 @@ def recount_matrix_cells(
     model_id: str,
     held_out: Mapping[int, EditedLabels],
     classes: Mapping[str, str | None],
-) -> list[CellBeforeEdit]:
+) -> list[MatrixCellBeforeEdit]:
     """Recount all versions' correct predictions on edited tasks under the new labels.
 
     A version's prediction of a renamed class counts as one of its new name. Cells whose predictions
@@ -61,7 +61,7 @@ def recount_matrix_cells(
 
 def count_correct_in_matrix_cell(
     version: int, task: int, predicted: Sequence[str | None], labels: Sequence[str | None]
-) -> CellBeforeEdit:
+) -> MatrixCellBeforeEdit:
     """Count a version's correct predictions by class; images with the label None are left out."""
     per_class: dict[str, list[int]] = {}
     for answer, label in zip(predicted, labels, strict=True):
@@ -69,7 +69,7 @@ def count_correct_in_matrix_cell(
             counts = per_class.setdefault(label, [0, 0])
             counts[0] += answer == label
             counts[1] += 1
-    return CellBeforeEdit(
+    return MatrixCellBeforeEdit(
         version=version,
         task=task,
         correct=sum(counts[0] for counts in per_class.values()),

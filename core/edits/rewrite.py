@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from core.contract.manifest import FEATURES, ORDER, REST
 from core.edits.checks import ImageEdits
-from core.ingest.dataset import Images, open_dataset, write_dataset
+from core.ingest.dataset import Images, memory_map_image_dataset, write_image_dataset
 from core.ingest.findings.traces import (
     ImageFingerprints,
     read_image_fingerprints,
@@ -95,7 +95,7 @@ def apply_edit_to_labels(
 
 def read_dataset_labels(path: Path, names: Sequence[str]) -> list[str]:
     """Read the class name of each image in a dataset file."""
-    _, numbers = open_dataset(path)
+    _, numbers = memory_map_image_dataset(path)
     return [names[number] for number in numbers.tolist()]
 
 
@@ -103,7 +103,7 @@ def write_edited_dataset(
     source: Path, target: Path, edited: EditedLabels, names: Sequence[str]
 ) -> None:
     """Write a copy of a dataset without removed images, with the edited labels."""
-    images, _ = open_dataset(source)
+    images, _ = memory_map_image_dataset(source)
     rows, number = edited.remaining_rows, {name: at for at, name in enumerate(names)}
     labels = np.array([number[label] for label in edited.remaining_labels], np.int64)
     shape = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
@@ -114,7 +114,7 @@ def write_edited_dataset(
         for begin in range(0, len(rows), step):
             yield np.asarray(images[rows[begin : begin + step]])
 
-    write_dataset(target, labels, shape, iterate_blocks())
+    write_image_dataset(target, labels, shape, iterate_blocks())
 
 
 def read_paths_of_removed_images(
@@ -226,7 +226,7 @@ def write_feature_dataset(
     labels = np.array([number[label] for label in edited.remaining_labels], np.int64)
     keys = np.ascontiguousarray(rows.keys[kept]).reshape(-1, 1, 1, KEY_BYTES)
     dataset, features = folder / "keys.safetensors", folder / "known.safetensors"
-    write_dataset(dataset, labels, (1, 1, KEY_BYTES), [keys])
+    write_image_dataset(dataset, labels, (1, 1, KEY_BYTES), [keys])
     save_file({"features": np.ascontiguousarray(rows.features[kept])}, features)
     return dataset, features
 

@@ -3,7 +3,7 @@
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from core.contract.edit import EditedTask, EditOut
+from core.contract.edit import EditOut, TaskStateBeforeOrAfterEdit
 from core.contract.responses.audit import AuditData
 from core.database.jobs import build_unfinished_job_condition
 from core.database.session import Database
@@ -100,7 +100,7 @@ def _require_edit_undoable(session: Session, model: Model, edit: Edit, now: floa
 
 
 def _restore_task_before_edit(
-    session: Session, model: Model, edit: Edit, before: EditedTask
+    session: Session, model: Model, edit: Edit, before: TaskStateBeforeOrAfterEdit
 ) -> None:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     task = session.scalars(query.with_for_update()).one()

@@ -11,14 +11,14 @@ from core.contract.reports.report import BatchReport
 from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import StoreCorrupt
-from core.ingest.dataset import Images, open_dataset
+from core.ingest.dataset import Images, memory_map_image_dataset
 from core.ingest.findings.batch_data import (
     EarlierTaskFingerprints,
     add_near_duplicates_of_earlier_tasks,
 )
 from core.ingest.findings.contradictions import (
     LabelContradictions,
-    add_contradictions_with_earlier_tasks,
+    add_label_contradictions_with_earlier_tasks,
     describe_label_conflicts,
 )
 from core.ingest.findings.traces import ImageFingerprints, read_image_fingerprints
@@ -66,7 +66,7 @@ def report_duplicates_of_earlier_tasks(
     def load_picture_of_earlier_task(row: int) -> Images:
         # Opened only here: pictures are made of the first few contradictions alone.
         return make_reader_of_image_pixels(
-            [open_dataset(path) for path in (made.train, made.held_out)]
+            [memory_map_image_dataset(path) for path in (made.train, made.held_out)]
         )(row)
 
     def iterate_earlier_tasks(
@@ -92,14 +92,14 @@ def report_duplicates_of_earlier_tasks(
                     not_compared.append(task.number)
             # In groups: all tasks at once may not fit into memory, one by one takes longer.
             if images > TOGETHER:
-                add_contradictions_with_earlier_tasks(
+                add_label_contradictions_with_earlier_tasks(
                     contradictions, batch_traces, together, load_picture_of_earlier_task
                 )
                 together.clear()
                 images = 0
             yield EarlierTaskFingerprints(task.number, traces)
         if together:
-            add_contradictions_with_earlier_tasks(
+            add_label_contradictions_with_earlier_tasks(
                 contradictions, batch_traces, together, load_picture_of_earlier_task
             )
 

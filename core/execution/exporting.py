@@ -104,7 +104,7 @@ def prepare_export_process_inputs(
     Raises:
         StoreCorrupt: a part or a dataset is missing or damaged.
     """
-    with damage.explain_damage_errors_of_model(db, order.model_id):
+    with damage.reword_damage_errors_of_model(db, order.model_id):
         spec = ExportSpec(
             work="export",
             manifest=order.manifest,

@@ -144,7 +144,7 @@ def fetch_job_inputs_and_write_spec(
     # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
 
-    with damage.explain_damage_errors_of_model(db, model.id):
+    with damage.reword_damage_errors_of_model(db, model.id):
         # The parent's predictions on all tasks are one blob, or a few.
         answers_files = {
             sha256: fetch_blob_if_undamaged(blobs, sha256)

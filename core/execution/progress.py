@@ -167,7 +167,7 @@ def _is_epoch_logged(event: ProgressEvent) -> bool:
 
 
 def _build_log_event_row(line: job_log.Line) -> _EventRowColumns:
-    return {"type": "log", "data": job_log.build_log_event_data(line)}
+    return {"type": "log", "data": job_log.build_job_log_event_data(line)}
 
 
 def _format_epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:

@@ -34,13 +34,13 @@ from core.execution.batch_traces import report_duplicates_of_earlier_tasks
 from core.failpoints import hit_failpoint
 from core.ingest.decoding.decoder import SMALL_SIDE
 from core.ingest.decoding.resizing import SquareResizing
-from core.ingest.findings.contradictions import require_no_contradictions
+from core.ingest.findings.contradictions import require_no_label_contradictions
 from core.ingest.first_report import add_submit_fields_to_decoded_report
 from core.ingest.ingest import (
     DecodingMonitor,
     IngestedBatch,
     IngestOptions,
-    ingest_archive,
+    decode_archive_to_datasets,
 )
 from core.ingest.layout import FormerNames, parse_stored_reading
 from core.ingest.limits import ArchiveLimits
@@ -51,7 +51,7 @@ from core.retention import damage, references
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage
-from core.storage.blobs import DamagedBlob, require_object_digest, verify_chunks
+from core.storage.blobs import DamagedBlob, require_object_digest, verify_blob_chunks
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.usage import stored_bytes
 
@@ -102,7 +102,7 @@ def decode_archive_and_start_job(
         db, blobs, model, task.number, made, near=policy != "off"
     )
     # A contradiction with an earlier task shows only now that the pixels are known.
-    require_no_contradictions(made.report)
+    require_no_label_contradictions(made.report)
     files = [made.train, made.held_out, made.traces]
     files += [] if made.selection is None else [made.selection]
     # With the link, the job need not download what it learns from next.
@@ -182,7 +182,7 @@ def decode_batch_within_limits(
         processes=settings.threads,
     )
     try:
-        made = ingest_archive(path, archive.media_type, folder, options, monitor)
+        made = decode_archive_to_datasets(path, archive.media_type, folder, options, monitor)
     except (ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsInvalid) as error:
         # The batch is at fault, though only now: meanwhile task 1 of a data model has fixed the
         # classes.
@@ -207,7 +207,7 @@ def suggest_base_for_small_images(base: ModelBase, size: int, made: IngestedBatc
     images, small = made.n_train + made.n_held_out, made.report.get("small", 0)
     if base != imagenet_base.NAME or small <= _SMALL_SHARE * images:
         return []
-    small_size = packaged_base.load_base_description().size
+    small_size = packaged_base.load_packaged_base_description().size
     saved = (
         find_pass_duration_of_base(base, size).forward_s
         - find_pass_duration_of_base(packaged_base.PACKAGED, small_size).forward_s
@@ -290,7 +290,7 @@ def fetch_uploaded_archive(
         StoreCorrupt: it is missing or damaged: not the batch's fault.
     """
     path, key = folder / "archive", archive.key
-    with damage.explain_damage_errors_of_model(db, model_id):
+    with damage.reword_damage_errors_of_model(db, model_id):
         try:
             local = store.get_local_path(key)
             if local is not None:
@@ -298,7 +298,7 @@ def fetch_uploaded_archive(
                 require_object_digest(store, key, archive.sha256)
                 return local
             with path.open("wb") as file:
-                for chunk in verify_chunks(store.read(key), key, archive.sha256):
+                for chunk in verify_blob_chunks(store.read(key), key, archive.sha256):
                     file.write(chunk)
         except DamagedBlob:
             DatabaseDamageMarks(db).mark_damaged(key)

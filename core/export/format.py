@@ -66,6 +66,7 @@ class DownloadFormat:
         Raises:
             ExportUnavailable: this version is not available in this format.
             StoreCorrupt: the parts do not fit together.
-            DamagedPartFile: a part's bytes do not match its digest; the file must be discarded.
+            DamagedPartFileError: a part's bytes do not match its digest; the file must be
+                discarded.
         """
         raise NotImplementedError

@@ -7,7 +7,7 @@ _SHORT = frozenset({errno.EMFILE, errno.ENFILE})
 _DEPTH = 8
 
 
-def is_out_of_descriptors(error: BaseException | None) -> bool:
+def is_out_of_file_descriptors_error(error: BaseException | None) -> bool:
     """Return True if an error or one of its causes means that file descriptors ran out."""
     for _ in range(_DEPTH):
         if error is None:
@@ -19,7 +19,7 @@ def is_out_of_descriptors(error: BaseException | None) -> bool:
     return False
 
 
-def raise_descriptor_limit(needed: int) -> int:
+def increase_file_descriptor_limit(needed: int) -> int:
     """Raise this process's limit to `needed` descriptors, or as far as the system allows.
 
     Returns:

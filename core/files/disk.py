@@ -12,7 +12,7 @@ def is_disk_full_error(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _FULL
 
 
-def build_disk_error(what: str, error: OSError) -> Unavailable:
+def convert_os_error_to_disk_error(what: str, error: OSError) -> Unavailable:
     """Convert an operating system error about the disk to the service's own error.
 
     Args:

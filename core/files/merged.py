@@ -77,8 +77,8 @@ class MergedSafetensorsFile:
         they are read.
 
         Raises:
-            DamagedPartFile: a part has another digest. This is raised in place of the end, and the
-                bytes yielded before must be discarded.
+            DamagedPartFileError: a part has another digest. This is raised in place of the end, and
+                the bytes yielded before must be discarded.
         """
         yield self.header
         with ExitStack() as stack:
@@ -88,7 +88,7 @@ class MergedSafetensorsFile:
                 yield from files[path].read_byte_range(tensor.begin, tensor.end)
             for path, file in files.items():
                 if file.compute_file_digest() != self._digests[path]:
-                    raise DamagedPartFile(path)
+                    raise DamagedPartFileError(path)
 
 
 def _read_part_tensor_headers(path: Path) -> list[TensorHeader]:
@@ -102,7 +102,7 @@ def _build_part_mismatch_error(why: str) -> StoreCorrupt:
     return StoreCorrupt(f"The version's parts do not fit together: {why}")
 
 
-class DamagedPartFile(StoreCorrupt):
+class DamagedPartFileError(StoreCorrupt):
     """Error: a part file's bytes do not match its digest, or are incomplete."""
 
     def __init__(self, path: Path) -> None:
@@ -131,7 +131,7 @@ class _HashingFileReader:
         """Yield a file's bytes from `begin` to `end` in pieces of at most 1 MiB, and hash them.
 
         Raises:
-            DamagedPartFile: the file ends before `end`.
+            DamagedPartFileError: the file ends before `end`.
         """
         self._in_order = self._in_order and begin >= self._hashed
         if self._in_order:
@@ -156,7 +156,7 @@ class _HashingFileReader:
         while begin < end:
             piece = os.pread(self._file.fileno(), min(end - begin, COPY_BYTES), begin)
             if not piece:
-                raise DamagedPartFile(self._path)
+                raise DamagedPartFileError(self._path)
             begin += len(piece)
             if self._in_order:
                 self._digest.update(piece)

@@ -1,9 +1,9 @@
 """Permissions of stored files: keys, images, weights and databases are the service user's alone.
 
-Every process calls `make_files_private` before it writes anything, so that its files are 0600 and
-its folders 0700. A data directory with wider permissions is narrowed to that, unless it has folders
-that are not the service's (a home, `/srv`). Other programs may need those, so a message says what
-to do instead.
+Every process calls `make_data_and_new_files_private` before it writes anything, so that its
+files are 0600 and its folders 0700. A data directory with wider permissions is narrowed to that,
+unless it has folders that are not the service's (a home, `/srv`). Other programs may need those, so
+a message says what to do instead.
 """
 
 import os
@@ -17,7 +17,7 @@ FOLDERS = frozenset(
 """Folders that a data directory may have; `lost+found` exists if it is a disk of its own."""
 
 
-def make_files_private(data_dir: Path) -> str | None:
+def make_data_and_new_files_private(data_dir: Path) -> str | None:
     """Make new files of this process private to its user, and create the data directory or restrict
     its mode.
 

@@ -34,14 +34,14 @@ def make_disk_reserve_file(data_dir: Path, size: int) -> bool:
     path = data_dir / NAME
     if path.exists():
         return True
-    if not size or _count_free_bytes(data_dir) < SPARE * size:
+    if not size or _count_free_disk_bytes(data_dir) < SPARE * size:
         return False
     # A name of its own: several workers may make the file at once.
     new = path.with_name(f".{NAME}.{os.getpid()}")
     try:
         with new.open("wb") as file:
             # A file that is merely extended is sparse and reserves nothing.
-            _allocate_space(file, size)
+            _fill_file_to_reserve_space(file, size)
         new.replace(path)
     except OSError as error:  # no room after all, or a file system that cannot allocate in advance
         log.warning("no reserve on the disk of the data directory", error=error.strerror)
@@ -51,7 +51,7 @@ def make_disk_reserve_file(data_dir: Path, size: int) -> bool:
     return True
 
 
-def _allocate_space(file: BinaryIO, size: int) -> None:
+def _fill_file_to_reserve_space(file: BinaryIO, size: int) -> None:
     """Fill a new file with `size` bytes that occupy their place on the disk."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
@@ -84,12 +84,12 @@ def remove_disk_reserve_if_disk_full(data_dir: Path) -> bool:
 def is_disk_full(data_dir: Path) -> bool:
     """Return True if the disk of the data directory is full; False if that cannot be determined."""
     try:
-        return _count_free_bytes(data_dir) < FULL_BYTES
+        return _count_free_disk_bytes(data_dir) < FULL_BYTES
     except OSError:
         return False
 
 
-def _count_free_bytes(folder: Path) -> int:
+def _count_free_disk_bytes(folder: Path) -> int:
     file_system = os.statvfs(folder)
     # Not `f_bfree`, which counts the blocks that only root may use.
     return file_system.f_bavail * file_system.f_frsize

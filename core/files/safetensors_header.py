@@ -89,10 +89,10 @@ def parse_safetensors_header(size: int, read: Callable[[int, int], bytes]) -> li
     # Checked before the header is read: the length is a stranger's number.
     if 8 + length > size:
         raise BaseInvalid(f"The safetensors header claims {length} bytes; the file has {size}.")
-    header = _parse_json(read(8, length))
+    header = _parse_header_json(read(8, length))
     tensors = sorted(
         (
-            _parse_tensor(name, entry, 8 + length)
+            _parse_tensor_header(name, entry, 8 + length)
             for name, entry in header.items()
             # Texts of the writer, which nothing of the service reads.
             if name != "__metadata__"
@@ -190,9 +190,9 @@ def check_finite_tensors(path: Path, tensors: Sequence[TensorHeader]) -> None:
                 left -= len(data)
 
 
-def _parse_json(text: bytes) -> dict[str, object]:
+def _parse_header_json(text: bytes) -> dict[str, object]:
     # json silently keeps the last of two equal names, other readers may keep the first.
-    def reject_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    def reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
         fields: dict[str, object] = {}
         for name, value in pairs:
             if name in fields:
@@ -201,7 +201,7 @@ def _parse_json(text: bytes) -> dict[str, object]:
         return fields
 
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=reject_duplicates)
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=reject_duplicate_keys)
     # Deep nesting raises RecursionError.
     except (ValueError, RecursionError) as error:
         raise BaseInvalid("The safetensors header is not JSON.") from error
@@ -210,7 +210,7 @@ def _parse_json(text: bytes) -> dict[str, object]:
     return header
 
 
-def _parse_tensor(name: str, entry: object, body: int) -> TensorHeader:
+def _parse_tensor_header(name: str, entry: object, body: int) -> TensorHeader:
     def build_error(reason: str) -> BaseInvalid:
         # The name is a stranger's and may have a megabyte.
         return BaseInvalid(f"Tensor {name[:MAX_NAME_CHARS]!r} of the safetensors header {reason}.")

@@ -33,7 +33,7 @@ def create_locked_upload_file(path: Path) -> int:
         os.close(fd)  # removed as abandoned before it was locked
 
 
-def remove_abandoned_uploads(folder: Path) -> None:
+def remove_abandoned_spool_files(folder: Path) -> None:
     """Remove uploads that no living process has locked, and other files older than a day."""
     for path in folder.iterdir():
         try:
@@ -65,7 +65,7 @@ class ScratchFolder:
         """Create this process's scratch folder, remove those of dead processes, and return its
         path.
         """
-        remove_abandoned_folders(self._path.parent)
+        remove_abandoned_scratch_folders(self._path.parent)
         # The lock comes first: a folder without a lock file would never be removed.
         self._fd = create_locked_upload_file(self._lock)
         self._path.mkdir(mode=0o700)
@@ -80,7 +80,7 @@ class ScratchFolder:
             self._fd = None
 
 
-def remove_abandoned_folders(root: Path) -> None:
+def remove_abandoned_scratch_folders(root: Path) -> None:
     """Remove the scratch folders in `root` that no living process has locked."""
     for lock in root.glob(f"*{_LOCK}"):
         try:

@@ -1,10 +1,10 @@
 """Stored answers: a version's answers on a task's held-out images, in the order of their dataset.
 
 A job process writes those on all tasks to one file (`core.learning.evaluation.stored_predictions`).
-The store holds them as one blob (`encrypt_predictions`). In it, the answers on each task are encrypted
-with a key of that task. The key is in the task's row and is deleted in the transaction that deletes
-the task's images. Nobody can read these answers then, and the blob stays for the other tasks. Blobs
-of older releases hold the answers on one task unencrypted.
+The store holds them as one blob (`write_encrypted_predictions`). In it, the answers on each task are
+encrypted with a key of that task. The key is in the task's row and is deleted in the transaction
+that deletes the task's images. Nobody can read these answers then, and the blob stays for the other
+tasks. Blobs of older releases hold the answers on one task unencrypted.
 
 The format is safetensors with `rows` int32 [N], predicted classes as rows of the head in question,
 and `probabilities` float16 [N] of these rows. Current files also have `targets` [N], the true rows,
@@ -59,7 +59,7 @@ class StoredTaskPredictions:
     key: str | None
 
 
-def draw_encryption_key() -> str:
+def draw_predictions_encryption_key() -> str:
     """Return a new random key that encrypts the predictions on a task."""
     return secrets.token_hex(_KEY_BYTES)
 
@@ -78,7 +78,7 @@ def read_predictions_written_by_job(
     return {(part.version, part.task): contents[part.file][part.begin : part.end] for part in files}
 
 
-def encrypt_predictions(
+def write_encrypted_predictions(
     predictions: Mapping[str, bytes], keys: Mapping[str, str], target: Path
 ) -> None:
     """Write predictions on several tasks to one file, each encrypted with its task's own key.
@@ -116,7 +116,7 @@ def decrypt_predictions(path: Path, place: StoredTaskPredictions) -> bytes:
         )
     with path.open("rb") as file:
         nonce, sealed = (
-            _read_bytes(file, tensors[of].begin, tensors[of].end) for of in (_NONCE, name)
+            _read_byte_range(file, tensors[of].begin, tensors[of].end) for of in (_NONCE, name)
         )
     return _apply_key_stream(sealed, place.key, nonce, name).tobytes()
 
@@ -131,7 +131,7 @@ def _read_prediction_positions(path: Path, _changed_at: int) -> Mapping[str, Ten
     return {tensor.name: tensor for tensor in read_safetensors_header(path)}
 
 
-def _read_bytes(file: BinaryIO, begin: int, end: int) -> bytes:
+def _read_byte_range(file: BinaryIO, begin: int, end: int) -> bytes:
     file.seek(begin)
     return file.read(end - begin)
 
@@ -196,7 +196,7 @@ def parse_predictions(data: bytes) -> tuple[Rows, Probabilities]:
     Raises:
         ValueError: it is no answers.
     """
-    tensors = _load_tensors(data)
+    tensors = _load_prediction_tensors(data)
     return tensors["rows"].astype(np.int32), tensors["probabilities"].astype(np.float16)
 
 
@@ -209,7 +209,7 @@ def parse_ranked_predictions(data: bytes) -> RankedPredictions | None:
     Raises:
         ValueError: it is no answers.
     """
-    tensors = _load_tensors(data)
+    tensors = _load_prediction_tensors(data)
     if not {"targets", "leaders", "leader_counts"} <= tensors.keys():
         return None
     counts = tensors["leader_counts"].astype(np.int32)
@@ -227,7 +227,7 @@ def parse_ranked_predictions(data: bytes) -> RankedPredictions | None:
     )
 
 
-def _load_tensors(data: bytes) -> dict[str, npt.NDArray[np.generic]]:
+def _load_prediction_tensors(data: bytes) -> dict[str, npt.NDArray[np.generic]]:
     # By the library, in compiled code: a publish reads the answers on each task.
     try:
         tensors: dict[str, npt.NDArray[np.generic]] = load(data)

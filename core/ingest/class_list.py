@@ -7,7 +7,7 @@ name (`{"0": "cat"}`), or from name to row, as torchvision's `class_to_idx`.
 import json
 
 from core.errors import Invalid, LabelsInvalid
-from core.ingest.names import normalise_label, quote_name
+from core.ingest.names import normalise_class_label, quote_name
 
 FEWEST = 2
 """Fewest classes: a head with one output cannot tell anything apart."""
@@ -29,7 +29,7 @@ def parse_class_list(text: str, most: int) -> list[str]:
     """
     # Some editors begin a UTF-8 file with a byte order mark.
     text = text.removeprefix("\ufeff").strip()
-    raw = _parse_json(text) if text[:1] in ("[", "{") else text.splitlines()
+    raw = _parse_class_list_json(text) if text[:1] in ("[", "{") else text.splitlines()
     if not FEWEST <= len(raw) <= most:
         raise _make_class_list_error(
             f"classes has {len(raw)} names; {FEWEST} to {most} are allowed. {_ALLOWED}"
@@ -38,7 +38,7 @@ def parse_class_list(text: str, most: int) -> list[str]:
     row_of: dict[str, int] = {}
     for row, one in enumerate(raw, 1):
         try:
-            name = normalise_label(one, f"row {row} of classes")
+            name = normalise_class_label(one, f"row {row} of classes")
         except LabelsInvalid as error:
             field = {"field": "classes", "message": f"row {row} cannot be a name"}
             raise LabelsInvalid(f"{error.detail} {_ALLOWED}", fields=[field]) from None
@@ -52,7 +52,7 @@ def parse_class_list(text: str, most: int) -> list[str]:
     return names
 
 
-def _parse_json(text: str) -> list[str]:
+def _parse_class_list_json(text: str) -> list[str]:
     """Parse a JSON list or object of class names, and return them in the order of their output
     rows.
     """

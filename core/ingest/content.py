@@ -24,14 +24,14 @@ from collections.abc import Callable, Iterable, Iterator
 from core.contract.reports.report import DuplicatesPolicy
 from core.ingest.layout import IGNORED
 from core.ingest.limits import ArchiveLimits
-from core.ingest.members import ArchiveMembers, UnpackError
-from core.ingest.reader import ArchiveContents, ImageArray
+from core.ingest.members import ArchiveMembers, ArchiveUnpackError
+from core.ingest.reader import ArchiveContents, NpzImageArray
 
 BLOCK = 1 << 20
 _FORM = b"content 1\n"
 """Begins what is hashed: another form would have other digests."""
 Blocks = Callable[[int], Iterator[bytes]]
-"""The unpacked bytes of a member by its number, in blocks; raises UnpackError."""
+"""The unpacked bytes of a member by its number, in blocks; raises ArchiveUnpackError."""
 
 
 def digest_batch_content(
@@ -55,7 +55,7 @@ def digest_batch_content(
     images = (
         _iterate_digests_of_array_images(fd, contents, blocks)
         if contents.arrays
-        else _digest_image_files(fd, contents.members, layout.of, blocks, limits)
+        else _iterate_image_file_digests(fd, contents.members, layout.of, blocks, limits)
     )
     image_digests = []
     for row, image in images:
@@ -68,7 +68,7 @@ def digest_batch_content(
     return batch_digest.hexdigest()
 
 
-def _digest_image_files(
+def _iterate_image_file_digests(
     fd: int, members: ArchiveMembers, of: Iterable[int], blocks: Blocks, limits: ArchiveLimits
 ) -> Iterator[tuple[int, bytes]]:
     """Yield row and digest of each image that has a class."""
@@ -77,7 +77,7 @@ def _digest_image_files(
             continue
         # Not unpacked, because such a file costs more than any image and is rejected anyway.
         if max(members.sizes[i], members.packed[i]) > limits.max_image_file_bytes:
-            yield i, _digest_packed_archive_bytes(fd, members, i)
+            yield i, _digest_packed_bytes_of_member(fd, members, i)
             continue
         # The prefix keeps digests of files, pixels and packed bytes apart.
         digest = hashlib.sha256(b"file")
@@ -85,8 +85,8 @@ def _digest_image_files(
             for block in blocks(i):
                 digest.update(block)
         # A damaged file can still be compared with others, by its packed bytes.
-        except UnpackError:
-            yield i, _digest_packed_archive_bytes(fd, members, i)
+        except ArchiveUnpackError:
+            yield i, _digest_packed_bytes_of_member(fd, members, i)
         else:
             yield i, digest.digest()
 
@@ -105,14 +105,14 @@ def _iterate_digests_of_array_images(
             # bytes.
             digests = list(_digest_array_rows(array, blocks))
             if len(digests) != count:
-                raise UnpackError
-        except UnpackError:
-            digests = [_digest_packed_archive_bytes(fd, contents.members, array.member)] * count
+                raise ArchiveUnpackError
+        except ArchiveUnpackError:
+            digests = [_digest_packed_bytes_of_member(fd, contents.members, array.member)] * count
         yield from enumerate(digests, first)
         first += count
 
 
-def _digest_array_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
+def _digest_array_rows(array: NpzImageArray, blocks: Blocks) -> Iterator[bytes]:
     height, width, depth = (*array.shape[1:], 1)[:3]
     # With the shape, since the same bytes are another image in another shape.
     image_bytes, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
@@ -136,7 +136,7 @@ def _digest_array_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
         yield from digests
 
 
-def _digest_packed_archive_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
+def _digest_packed_bytes_of_member(fd: int, members: ArchiveMembers, i: int) -> bytes:
     digest = hashlib.sha256(b"packed")
     at, end = members.offsets[i], members.offsets[i] + members.packed[i]
     while at < end and (block := os.pread(fd, min(BLOCK, end - at), at)):

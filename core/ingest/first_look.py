@@ -20,7 +20,7 @@ from core.ingest.image_file import headers
 from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.layout import IGNORED
 from core.ingest.limits import BAD_SHARE, REPORT_FILES, ArchiveLimits
-from core.ingest.members import DamagedFile, UnpackedSizeMismatch
+from core.ingest.members import ArchiveFileUnpackedSizeMismatch, DamagedArchiveFile
 from core.ingest.names import quote_name
 from core.ingest.reader import ArchiveContents
 
@@ -120,7 +120,7 @@ NOTHING = SampleImageCheck(0, 0, 0, ())
 """Result for a batch without image files."""
 
 
-def check_sample_images(
+def check_sample_images_before_decoding(
     contents: ArchiveContents, fetch: Fetch, limits: ArchiveLimits, *, in_order: bool
 ) -> SampleImageCheck:
     """Check the first bytes of some images of a batch before it is decoded.
@@ -134,7 +134,7 @@ def check_sample_images(
     if contents.arrays or not rows.size:
         return NOTHING
     members = contents.members
-    return check_image_first_bytes(
+    return check_first_bytes_of_images(
         len(rows),
         (
             ImageFirstBytes(
@@ -146,7 +146,7 @@ def check_sample_images(
     )
 
 
-def check_image_first_bytes(
+def check_first_bytes_of_images(
     images: int, heads: Iterable[ImageFirstBytes], limits: ArchiveLimits
 ) -> SampleImageCheck:
     """Check the first bytes of some images of a batch, and return how many are unreadable.
@@ -184,6 +184,6 @@ def _read_image_starts(
             return
         try:
             data = fetch(number, max_bytes)
-        except (DamagedFile, UnpackedSizeMismatch):
+        except (DamagedArchiveFile, ArchiveFileUnpackedSizeMismatch):
             continue
         yield number, data

@@ -82,7 +82,7 @@ def convert_to_square_array(
     return np.asarray(image).reshape(size, size, channels)
 
 
-def restrict_decoding_process(memory_bytes: int, cpu_s: int) -> None:
+def limit_decoding_process_resources(memory_bytes: int, cpu_s: int) -> None:
     """Limit this process's memory and CPU time before it decodes untrusted images.
 
     A warning of a decompression bomb becomes an error; core dumps and truncated images are off.

@@ -19,12 +19,12 @@ from core.contract.jobs.trial import LEAST_FOR_SELECTION
 from core.contract.reports.data_report import DataReport
 from core.contract.reports.report import BatchReport, DuplicatesPolicy
 from core.errors import LabelsInvalid
-from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
+from core.ingest.dataset import Images, Labels, memory_map_image_dataset, write_image_dataset
 from core.ingest.decoding.archive_decoding import UNMONITORED, ArchiveDecodingRun, DecodingMonitor
-from core.ingest.decoding.pool import DecoderPool, IngestStopped, choose_process_count
+from core.ingest.decoding.pool import DecoderPool, IngestStopped, choose_decoder_process_count
 from core.ingest.decoding.resizing import USUAL, SquareResizing
 from core.ingest.findings import contradictions
-from core.ingest.findings.batch_data import find_near_duplicates, measure_class_balance
+from core.ingest.findings.batch_data import find_near_duplicates_in_batch, measure_class_balance
 from core.ingest.findings.equal_images import find_equal_images
 from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.ingest.inspect import check_archive_size, open_file_read_only
@@ -32,11 +32,21 @@ from core.ingest.layout import USUAL as USUAL_READING
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
 from core.ingest.names import quote_name
-from core.ingest.readers.registry import get_reader
-from core.ingest.report import DecodingResult, report_decoded_batch, warn_of_leaked_images
+from core.ingest.readers.registry import get_upload_reader
+from core.ingest.report import (
+    DecodingResult,
+    report_decoded_batch,
+    warn_of_held_out_images_in_training,
+)
 from core.statistics import near
 
-__all__ = ["DecodingMonitor", "IngestOptions", "IngestStopped", "IngestedBatch", "ingest_archive"]
+__all__ = [
+    "DecodingMonitor",
+    "IngestOptions",
+    "IngestStopped",
+    "IngestedBatch",
+    "decode_archive_to_datasets",
+]
 
 _COPY_BYTES = 16 << 20
 _MAX_LISTED = 20
@@ -55,7 +65,7 @@ class IngestedBatch:
         traces: file of `core.ingest.findings.traces`.
         classes: label → retained images.
         class_list: labels that the datasets' numbers index.
-        report: see `ingest_archive`.
+        report: see `decode_archive_to_datasets`.
         warnings: sentences for a person.
     """
 
@@ -115,7 +125,7 @@ class IngestOptions:
         return sorted(classes) if self.allowed_classes is None else list(self.allowed_classes)
 
 
-def ingest_archive(
+def decode_archive_to_datasets(
     archive: Path,
     media_type: str,
     out_dir: Path,
@@ -141,7 +151,7 @@ def ingest_archive(
     out_dir.mkdir(parents=True, exist_ok=True)
     # In `out_dir`, whose disk has room for the same pixels.
     scratch = Path(tempfile.mkdtemp(prefix="ingest-", dir=out_dir))
-    processes = choose_process_count() if options.processes is None else options.processes
+    processes = choose_decoder_process_count() if options.processes is None else options.processes
     pool = DecoderPool(scratch, max(1, processes))
     complete = False
     try:
@@ -149,13 +159,15 @@ def ingest_archive(
         pool.start_decoder()
         with open_file_read_only(archive) as fd:
             check_archive_size(fd, limits)
-            reader = get_reader(media_type).with_fallback_name_encoding(reading.options.names)
+            reader = get_upload_reader(media_type).with_fallback_name_encoding(
+                reading.options.names
+            )
             listed, source = reader.open_archive(fd, archive.absolute(), limits, scratch)
             contents = listed.assign_classes(limits, reading)
         contents.layout.replace_former_class_names(reading.former_names())
         classes = contents.layout.classes
         # Before decoding, which may take hours that a wrong label would waste.
-        _require_allowed_classes(classes, options.list_dataset_labels(classes))
+        _require_classes_in_fixed_list(classes, options.list_dataset_labels(classes))
         decoding = ArchiveDecodingRun(
             scratch,
             options.image_size,
@@ -198,7 +210,7 @@ def _write_datasets(
     labels = numbers[decoded.labels]
     warnings: list[str] = []
     if decoded.test.any():
-        warn_of_leaked_images(decoded, good, warnings)
+        warn_of_held_out_images_in_training(decoded, good, warnings)
     is_held_out = _choose_held_out_images(
         decoded, good, labels, options.held_out_share, options.seed
     )
@@ -213,7 +225,7 @@ def _write_datasets(
         *([(selection, is_selected)] if is_selected.any() else []),
     ):
         index = np.flatnonzero(part)
-        write_dataset(
+        write_image_dataset(
             path, labels[index], shape, _iterate_image_blocks(decoded.pixels, shape, index)
         )
     images_per_class = np.bincount(labels[good], minlength=len(class_list))
@@ -226,7 +238,7 @@ def _write_datasets(
         if name in present
     }
     # Images set aside for trials are in no list that a person sees.
-    report["data"] = _build_data_report(
+    report["data"] = _build_data_report_and_fingerprints(
         out_dir, decoded, good & ~is_selected, is_held_out, class_list, report
     )
     # After the data report, which adds the conflicts to the report.
@@ -344,7 +356,7 @@ def draw_trial_selection_images(
     return is_selected
 
 
-def _build_data_report(
+def _build_data_report_and_fingerprints(
     out_dir: Path,
     decoded: DecodingResult,
     good: npt.NDArray[np.bool_],
@@ -359,7 +371,7 @@ def _build_data_report(
     """
     # The order of the datasets: the training part first.
     rows = np.concatenate([np.flatnonzero(good & ~is_held_out), np.flatnonzero(good & is_held_out)])
-    parts = [open_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
+    parts = [memory_map_image_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
     train, held_out = (near.hash_images_perceptually(images) for images, _ in parts)
     pixels = np.concatenate([contradictions.digest_image_pixels(images) for images, _ in parts])
     labels = np.concatenate([part_labels for _, part_labels in parts]).astype(np.int64)
@@ -371,9 +383,9 @@ def _build_data_report(
     same = find_equal_images(
         decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_)
     )
-    duplicates = find_near_duplicates(traces, same.repeated)
+    duplicates = find_near_duplicates_in_batch(traces, same.repeated)
     report.update(
-        contradictions.find_batch_contradictions(
+        contradictions.find_label_contradictions_in_batch(
             traces, make_reader_of_image_pixels(parts), rows
         ).to_report()
     )
@@ -395,7 +407,7 @@ def make_reader_of_image_pixels(parts: Sequence[tuple[Images, Labels]]) -> Calla
     return read_image_pixels
 
 
-def _require_allowed_classes(classes: list[str], class_list: list[str]) -> None:
+def _require_classes_in_fixed_list(classes: list[str], class_list: list[str]) -> None:
     unknown = sorted(set(classes) - set(class_list))
     if unknown:
         raise LabelsInvalid(

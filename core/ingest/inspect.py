@@ -13,10 +13,10 @@ from pathlib import Path
 from core.contract.reports.report import DuplicatesPolicy, EntryReason, FileReason, StoredReading
 from core.errors import ArchiveInvalid, ArchiveTooLarge
 from core.ingest.content import digest_batch_content
-from core.ingest.first_look import NOTHING, SampleImageCheck, check_sample_images
+from core.ingest.first_look import NOTHING, SampleImageCheck, check_sample_images_before_decoding
 from core.ingest.layout import USUAL, BatchReadingSettings, build_stored_reading
 from core.ingest.limits import ArchiveLimits
-from core.ingest.readers.registry import get_reader
+from core.ingest.readers.registry import get_upload_reader
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def open_file_read_only(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def inspect_archive(
+def read_archive_directory_and_digest(
     path: Path,
     media_type: str,
     limits: ArchiveLimits,
@@ -92,10 +92,12 @@ def inspect_archive(
     """
     with open_file_read_only(path) as fd:
         check_archive_size(fd, limits)
-        reader = get_reader(media_type).with_fallback_name_encoding(reading.options.names)
+        reader = get_upload_reader(media_type).with_fallback_name_encoding(reading.options.names)
         contents = reader.list_contents(fd, limits).assign_classes(limits, reading)
         fetch = reader.make_file_start_reader(fd, contents, limits)
-        first_look = check_sample_images(contents, fetch, limits, in_order=reader.is_packed_whole)
+        first_look = check_sample_images_before_decoding(
+            contents, fetch, limits, in_order=reader.is_packed_whole
+        )
         # Before the digest, which reads every image: most unusable batches end here.
         first_look.require_enough_readable_images(reading.options.max_bad)
         content = digest_batch_content(

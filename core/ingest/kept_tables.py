@@ -6,7 +6,7 @@ names, a folder may have only a few with the same ending, since many are one for
 
 from core.ingest.rules.entries import UnreadableBatchError
 from core.ingest.rules.names import CSV_NAME
-from core.ingest.rules.tables import MAX_TABLE_BYTES, may_be_table_name
+from core.ingest.rules.tables import MAX_TABLE_BYTES, may_be_label_table_name
 
 _MOST_ALIKE = 20
 _MOST_FILES = 1000
@@ -29,7 +29,7 @@ class RetainedLabelTables:
         if _is_labels_csv_name(name):
             return self._own_bytes + size <= MAX_TABLE_BYTES
         return (
-            may_be_table_name(name)
+            may_be_label_table_name(name)
             and name.count("/") <= _MOST_DEPTH
             # One more than is retained, by which `retain_file` notices that there are too many.
             and len(self._alike.get(_get_folder_and_extension(name), ())) <= _MOST_ALIKE

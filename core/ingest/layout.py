@@ -18,8 +18,8 @@ from core.errors import (
     LabelsInvalid,
 )
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, ArchiveLimits
-from core.ingest.names import normalise_label, quote_name
-from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
+from core.ingest.names import normalise_class_label, quote_name
+from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import Known
 from core.ingest.rules.names import CSV_NAME
 from core.ingest.rules.options import build_reading_option_texts, parse_reading_option_texts
@@ -27,7 +27,7 @@ from core.ingest.rules.plan import (
     IGNORED,
     list_no_known_classes,
     plan_batch_reading,
-    require_training_images,
+    require_training_images_of_every_class,
 )
 from core.text.steps import convert_options_to_query_parameters
 
@@ -63,12 +63,12 @@ class BatchReadingSettings:
         former_names: returns the former class names of the model.
     """
 
-    options: ReadingOptions = field(default_factory=ReadingOptions)
+    options: BatchReadingOptions = field(default_factory=BatchReadingOptions)
     known_classes: Known = list_no_known_classes
     is_old: bool = False
     former_names: Callable[[], FormerNames] = make_empty_former_class_names
 
-    def build_reading_options(self, names: Sequence[str]) -> ReadingOptions:
+    def build_reading_options(self, names: Sequence[str]) -> BatchReadingOptions:
         """Return the options for reading a batch with the files `names`; an old batch without
         labels.csv is read as folders.
         """
@@ -83,7 +83,7 @@ class BatchReadingSettings:
 USUAL = BatchReadingSettings()
 
 
-def build_stored_reading(options: ReadingOptions, layout: "ArchiveLayout") -> StoredReading:
+def build_stored_reading(options: BatchReadingOptions, layout: "ArchiveLayout") -> StoredReading:
     """Return the reading options to store with a batch, so that its job reads it the same way."""
     stored: StoredReading = {
         "options": build_reading_option_texts(options),
@@ -192,7 +192,7 @@ class ArchiveLayout:
                 f"accepted."
             )
         with _convert_reading_rule_errors():
-            require_training_images(self.classes, self.of, self.test, held_out_alone)
+            require_training_images_of_every_class(self.classes, self.of, self.test, held_out_alone)
 
 
 def build_archive_layout(
@@ -219,7 +219,7 @@ def build_archive_layout(
         )
     for label in plan.classes:
         # Only for its errors: the rules have normalised the labels.
-        normalise_label(label, f"the folder {quote_name(label)}")
+        normalise_class_label(label, f"the folder {quote_name(label)}")
     layout = ArchiveLayout(
         plan.kind,
         plan.classes,

@@ -45,7 +45,7 @@ class ArchiveMembers:
     def __len__(self) -> int:
         return len(self.names)
 
-    def append_member(
+    def append_archive_member(
         self, name: str, offset: int, packed: int, size: int, method: int, crc: int
     ) -> None:
         """Add a file of an archive to the table; `packed` and `size` are bytes."""
@@ -57,27 +57,29 @@ class ArchiveMembers:
         self.crcs.append(crc)
 
 
-class DamagedFile(Exception):
+class DamagedArchiveFile(Exception):
     """Error: a file of an archive has unreadable bytes; the message is a reason for the report."""
 
 
-class UnpackedSizeMismatch(Exception):
+class ArchiveFileUnpackedSizeMismatch(Exception):
     """Error: a file unpacks to another size than its archive declares."""
 
 
-class UnpackError(Exception):
+class ArchiveUnpackError(Exception):
     """Error: a file of an archive does not unpack to what the archive declares."""
 
 
-def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
+def read_archive_member(
+    fd: int, offset: int, packed: int, size: int, method: int, crc: int
+) -> bytes:
     """Unpack a file of an archive in memory; at most `size` + 1 bytes of it are held.
 
-    Raises DamagedFile for a broken stream or checksum, UnpackedSizeMismatch if the size is not the declared
-    one.
+    Raises DamagedArchiveFile for a broken stream or checksum, ArchiveFileUnpackedSizeMismatch if
+    the size is not the declared one.
     """
     data = os.pread(fd, packed, offset)
     if len(data) != packed:
-        raise DamagedFile("the archive ends within this file")
+        raise DamagedArchiveFile("the archive ends within this file")
     if method == DEFLATED:
         # -15: zips hold raw deflate, without zlib's header.
         unpacker = zlib.decompressobj(-15)
@@ -85,62 +87,62 @@ def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: 
             # One byte more than declared reveals a false size without unpacking a bomb.
             data = unpacker.decompress(data, size + 1)
         except zlib.error as error:
-            raise DamagedFile("its compressed data is damaged") from error
+            raise DamagedArchiveFile("its compressed data is damaged") from error
         if len(data) > size or (unpacker.eof and len(data) != size) or unpacker.unused_data:
-            raise UnpackedSizeMismatch
+            raise ArchiveFileUnpackedSizeMismatch
         if not unpacker.eof and (unpacker.unconsumed_tail or len(data) < size):
-            raise DamagedFile("its compressed data ends early")
+            raise DamagedArchiveFile("its compressed data ends early")
     if crc != NO_CRC and zlib.crc32(data) != crc:
-        raise DamagedFile("its checksum does not match")
+        raise DamagedArchiveFile("its checksum does not match")
     return data
 
 
-def read_member_by_row(fd: int, members: ArchiveMembers, i: int) -> bytes:
+def read_archive_member_by_row(fd: int, members: ArchiveMembers, i: int) -> bytes:
     """Unpack the archive's file in row `i` in memory.
 
-    Raises as `read_member` does.
+    Raises as `read_archive_member` does.
     """
     packed, size, method = members.packed[i], members.sizes[i], members.methods[i]
-    return read_member(fd, members.offsets[i], packed, size, method, members.crcs[i])
+    return read_archive_member(fd, members.offsets[i], packed, size, method, members.crcs[i])
 
 
 def read_start_of_archive_member(fd: int, members: ArchiveMembers, i: int, most: int) -> bytes:
     """Return the first `most` unpacked bytes of an archive's file, checked if these are all.
 
-    Raises as `read_member` does.
+    Raises as `read_archive_member` does.
     """
     packed, size, method = members.packed[i], members.sizes[i], members.methods[i]
     if size <= most:
-        return read_member_by_row(fd, members, i)
+        return read_archive_member_by_row(fd, members, i)
     data = os.pread(fd, min(packed, most), members.offsets[i])
     if method != DEFLATED:
         return data
     try:
         return zlib.decompressobj(-15).decompress(data, most)
     except zlib.error as error:
-        raise DamagedFile("its compressed data is damaged") from error
+        raise DamagedArchiveFile("its compressed data is damaged") from error
 
 
-def unpack_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
+def unpack_archive_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
     """Yield the unpacked bytes of an archive's file in blocks, checked against its size and
     checksum.
 
-    Raises UnpackError if the bytes are not as the archive declares.
+    Raises ArchiveUnpackError if the bytes are not as the archive declares.
     """
     size, crc, total = members.sizes[i], 0, 0
     for block in (
         _read_packed_blocks_of_member(fd, members, i)
         if members.methods[i] != DEFLATED
-        else _inflate_blocks(fd, members, i)
+        else _inflate_archive_member_blocks(fd, members, i)
     ):
         total += len(block)
         # Checked in the loop, so that a bomb is not unpacked to its end.
         if total > size:
-            raise UnpackError
+            raise ArchiveUnpackError
         crc = zlib.crc32(block, crc)
         yield block
     if total != size or members.crcs[i] not in (NO_CRC, crc):
-        raise UnpackError
+        raise ArchiveUnpackError
 
 
 def _read_packed_blocks_of_member(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
@@ -148,12 +150,12 @@ def _read_packed_blocks_of_member(fd: int, members: ArchiveMembers, i: int) -> I
     while at < end:
         block = os.pread(fd, min(_BLOCK, end - at), at)
         if not block:
-            raise UnpackError
+            raise ArchiveUnpackError
         at += len(block)
         yield block
 
 
-def _inflate_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
+def _inflate_archive_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(-15)
     try:
         for packed in _read_packed_blocks_of_member(fd, members, i):
@@ -163,10 +165,10 @@ def _inflate_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]
                 yield unpacker.decompress(remaining, _BLOCK)
                 remaining = unpacker.unconsumed_tail
                 if unpacker.unused_data:
-                    raise UnpackError
+                    raise ArchiveUnpackError
         yield unpacker.flush()
     except zlib.error as error:
-        raise UnpackError from error
+        raise ArchiveUnpackError from error
 
 
 def copy_unpacked_archive_member(fd: int, members: ArchiveMembers, i: int, out: int) -> None:

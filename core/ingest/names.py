@@ -21,8 +21,8 @@ from core.text import characters
 __all__ = [
     "ARCHIVE_MAGIC",
     "MAGIC_BYTES",
-    "normalise_entry_path",
-    "normalise_label",
+    "check_and_normalise_entry_path",
+    "normalise_class_label",
     "quote_name",
     "refuse_nested_archive",
 ]
@@ -39,7 +39,7 @@ ARCHIVE_MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b\x08", b"7z\xbc\xaf\x27
 MAGIC_BYTES = 8
 
 
-def normalise_entry_path(raw: str) -> str:
+def check_and_normalise_entry_path(raw: str) -> str:
     """Check the path of an archive entry, and return it in NFC without `.` and empty parts.
 
     Raises ArchiveHostile for absolute paths, drives, `..`, backslashes, control characters, and
@@ -91,7 +91,7 @@ def refuse_nested_archive(name: str, first_bytes: bytes) -> None:
         raise ArchiveHostile(f"The entry {quote_name(name)} is itself an archive; unpack it first.")
 
 
-def normalise_label(text: str, where: str) -> str:
+def normalise_class_label(text: str, where: str) -> str:
     """Return a class label in Unicode NFC, without surrounding blanks; its case is kept.
 
     `where` names the place in a message. Raises LabelsInvalid if the label is empty, longer than

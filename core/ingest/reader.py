@@ -14,12 +14,12 @@ from core.ingest.formats import UploadFormat
 from core.ingest.layout import USUAL, ArchiveLayout, BatchReadingSettings, build_archive_layout
 from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
+    ArchiveFileUnpackedSizeMismatch,
     ArchiveMembers,
-    DamagedFile,
-    UnpackedSizeMismatch,
-    read_member_by_row,
+    DamagedArchiveFile,
+    read_archive_member_by_row,
     read_start_of_archive_member,
-    unpack_member_blocks,
+    unpack_archive_member_blocks,
 )
 from core.ingest.names import quote_name
 from core.ingest.rules.entries import UnreadableBatchError
@@ -27,7 +27,7 @@ from core.ingest.rules.tables import MAX_TABLE_BYTES
 
 
 @dataclass(frozen=True)
-class ImageArray:
+class NpzImageArray:
     """Array of images in an npz: uint8 [N, height, width] or [N, height, width, channels], in C
     order.
 
@@ -57,7 +57,7 @@ class ArchiveContents:
 
     members: ArchiveMembers
     layout: ArchiveLayout
-    arrays: tuple[ImageArray, ...] = ()
+    arrays: tuple[NpzImageArray, ...] = ()
     read: Callable[[int], bytes] | None = None
 
     def assign_classes(
@@ -128,7 +128,7 @@ class UploadReader:
         most bytes.
 
         If the archive is packed as a whole, numbers must rise. The function raises Damaged and
-        UnpackedSizeMismatch.
+        ArchiveFileUnpackedSizeMismatch.
         """
         del limits
         return lambda number, most: read_start_of_archive_member(fd, contents.members, number, most)
@@ -139,10 +139,11 @@ class UploadReader:
         """Return a function that yields the unpacked bytes of an archive's file in blocks, by its
         number.
 
-        If the archive is packed as a whole, numbers must rise. Its iterators raise UnpackError.
+        If the archive is packed as a whole, numbers must rise. Its iterators raise
+        ArchiveUnpackError.
         """
         del limits
-        return lambda number: unpack_member_blocks(fd, contents.members, number)
+        return lambda number: unpack_archive_member_blocks(fd, contents.members, number)
 
     def open_archive(
         self, fd: int, path: Path, limits: ArchiveLimits, scratch: Path
@@ -157,7 +158,7 @@ class UploadReader:
         return self.list_contents(fd, limits), path
 
 
-def build_unlabelled_contents(
+def build_unlabelled_archive_contents(
     fd: int, members: ArchiveMembers, limits: ArchiveLimits
 ) -> ArchiveContents:
     """Return an archive's files without classes, which `ArchiveContents.assign_classes` adds."""
@@ -179,12 +180,12 @@ def read_possible_table_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
             f"The entry {quote_name(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"
         )
     try:
-        return read_member_by_row(fd, members, i)
-    except UnpackedSizeMismatch as error:
+        return read_archive_member_by_row(fd, members, i)
+    except ArchiveFileUnpackedSizeMismatch as error:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared size."
         ) from error
-    except DamagedFile as error:
+    except DamagedArchiveFile as error:
         raise UnreadableBatchError(
             f"The entry {quote_name(name)} is unreadable: {error}."
         ) from error

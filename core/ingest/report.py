@@ -82,7 +82,7 @@ def report_decoded_batch(
     equal = equal_images.find_equal_images(decoded.digests, decoded.labels, decoded.test, good)
     dropped = equal.repeated if policy == "drop" else np.zeros(len(good), np.bool_)
     report: BatchReport = {
-        **_build_batch_report(rejected, len(bad), layout, notes),
+        **_build_decoded_batch_report(rejected, len(bad), layout, notes),
         **equal_images.build_duplicate_report(equal, decoded.names, layout.classes, decoded.labels),
         "duplicates_policy": policy,
         "duplicates_dropped": int(dropped.sum()),
@@ -127,7 +127,9 @@ def build_refusal_of_crashing_images(
     crashed: list[int], names: Callable[[int], str], layout: ArchiveLayout
 ) -> Rejected:
     """Return the error for a batch whose images crashed too many decoders; `crashed`: their rows."""
-    report = _build_stopped_report(crashed, names, layout, "too many images crashed the decoder")
+    report = _build_stopped_decoding_report(
+        crashed, names, layout, "too many images crashed the decoder"
+    )
     first = quote_name(report["rejected"][0]["path"])
     return Rejected(
         f"{len(crashed)} images crashed the decoder; the first is {first}. Remove them.",
@@ -139,7 +141,7 @@ def build_refusal_of_slow_images(
     crashed: list[int], names: Callable[[int], str], layout: ArchiveLayout
 ) -> Rejected:
     """Return the error for a batch whose images took decoders too long; `crashed`: their rows."""
-    report = _build_stopped_report(crashed, names, layout, "the images took too long")
+    report = _build_stopped_decoding_report(crashed, names, layout, "the images took too long")
     return Rejected(
         f"Decoding the images takes more than {IMAGE_CPU_S:.0f} s of CPU time each; save them in a "
         f"plainer form.",
@@ -147,16 +149,16 @@ def build_refusal_of_slow_images(
     )
 
 
-def _build_stopped_report(
+def _build_stopped_decoding_report(
     crashed: list[int], names: Callable[[int], str], layout: ArchiveLayout, why: str
 ) -> BatchReport:
     rejected: list[FileReason] = [{"path": names(row), "reason": DEADLY} for row in crashed]
-    return _build_batch_report(
+    return _build_decoded_batch_report(
         rejected, len(crashed), layout, [f"decoding stopped before the end: {why}"]
     )
 
 
-def _build_batch_report(
+def _build_decoded_batch_report(
     rejected: list[FileReason], count: int, layout: ArchiveLayout, notes: Sequence[str]
 ) -> BatchReport:
     return {
@@ -174,7 +176,7 @@ def _build_batch_report(
     }
 
 
-def warn_of_leaked_images(
+def warn_of_held_out_images_in_training(
     decoded: DecodingResult, good: npt.NDArray[np.bool_], warnings: list[str]
 ) -> None:
     """Add a warning if held-out images also occur in the training part, byte for byte."""

@@ -52,7 +52,7 @@ class ZipNameDecoder:
 
     def __init__(self, encoding: str = "") -> None:
         """Initialise the decoder. Raises ArchiveInvalid for an unknown encoding."""
-        self._chosen = resolve_encoding_name(encoding) if encoding else ""
+        self._chosen = resolve_python_encoding_name(encoding) if encoding else ""
         self._guessed = ""
         self._read = 0
 
@@ -74,14 +74,14 @@ class ZipNameDecoder:
         """
         if raw.isascii():
             return raw.decode("ascii")
-        utf8_name = raw if is_utf8 else read_unicode_path(extra, raw)
+        utf8_name = raw if is_utf8 else read_unicode_path_of_zip_entry(extra, raw)
         if utf8_name is not None:
             return _decode_utf8(utf8_name, raw)
         self._read += 1
         if self._chosen:
             return _decode_in_encoding(raw, self._chosen)
         if not self._guessed:
-            self._guessed = choose_likely_encoding(islice(all_raw(), _SAMPLED))
+            self._guessed = choose_likely_zip_name_encoding(islice(all_raw(), _SAMPLED))
         # A sample chose the encoding, so that a later name may not fit it.
         for encoding in (self._guessed, "utf-8"):
             try:
@@ -109,7 +109,7 @@ class ZipNameDecoder:
         return f"{self._read} {names} read as {_CALLED.get(encoding, encoding)}, {reason}"
 
 
-def resolve_encoding_name(encoding: str) -> str:
+def resolve_python_encoding_name(encoding: str) -> str:
     """Return Python's name of a character encoding. Raises ArchiveInvalid for an unsupported one."""
     name = encoding.strip().lower().replace(" ", "_")
     for candidate in (_OTHER_NAMES.get(name, name), name.replace("-", "_"), name.replace("_", "-")):
@@ -120,7 +120,7 @@ def resolve_encoding_name(encoding: str) -> str:
     )
 
 
-def read_unicode_path(extra: bytes, raw: bytes) -> bytes | None:
+def read_unicode_path_of_zip_entry(extra: bytes, raw: bytes) -> bytes | None:
     """Return a zip entry's UTF-8 name from the extra field 0x7075; None if it is missing or not for
     `raw`.
     """
@@ -136,7 +136,7 @@ def read_unicode_path(extra: bytes, raw: bytes) -> bytes | None:
     return None
 
 
-def choose_likely_encoding(raw_names: Iterable[bytes]) -> str:
+def choose_likely_zip_name_encoding(raw_names: Iterable[bytes]) -> str:
     """Return the encoding in which a zip's file names look most natural: UTF-8 if all are valid
     UTF-8.
     """

@@ -26,7 +26,7 @@ from core.ids import is_id
 from core.jobs.jobs import make_missing_job_error
 from core.requests.actor import Actor
 from core.storage import ObjectStorage
-from core.storage.blobs import DamagedBlob, require_object_digest, verify_chunks
+from core.storage.blobs import DamagedBlob, require_object_digest, verify_blob_chunks
 
 SOON_S = 5
 """Seconds after which to ask again for the first state of a job."""
@@ -69,7 +69,7 @@ class BestStateDownload:
             raise
         except StoreCorrupt:
             raise _make_best_state_replaced_error() from None
-        return _read_state_file(self.store, self.key, offset, length)
+        return _read_best_state_file(self.store, self.key, offset, length)
 
 
 def get_best_state_download(
@@ -93,19 +93,21 @@ def get_best_state_download(
         StoreCorrupt: a part is damaged.
         Unavailable: a better state has just replaced this one.
     """
-    model, state = _find_best_state(db, actor, job_id)
+    model, state = _find_registered_best_state(db, actor, job_id)
     filename = f"{model}-{job_id}-step-{state.step}.zip"
-    file = _find_stored_download(store, state.key, filename)
+    file = _find_stored_best_state_zip(store, state.key, filename)
     if file is None:
         with _building:
             # Look again: another thread may have built it while this one waited for the lock.
-            file = _find_stored_download(store, state.key, filename) or _build_best_state_download(
-                store, catalogue, state, filename, spool
-            )
+            file = _find_stored_best_state_zip(
+                store, state.key, filename
+            ) or _build_best_state_download(store, catalogue, state, filename, spool)
     return file
 
 
-def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredBestState]:
+def _find_registered_best_state(
+    db: Database, actor: Actor, job_id: str
+) -> tuple[str, StoredBestState]:
     """Find a job's registered best state; return it with the name of the job's model."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
@@ -122,35 +124,37 @@ def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, Stor
                 if job.version is None
                 else f"download version {job.version} instead"
             )
-            raise _make_unavailable_error(f"The job has {PAST[state]}: {explanation}.", state)
+            raise _make_best_state_unavailable_error(
+                f"The job has {PAST[state]}: {explanation}.", state
+            )
         if job.task_id is None:
-            raise _make_unavailable_error(
+            raise _make_best_state_unavailable_error(
                 f"This job is of the kind {job.kind}: it learns nothing.", state
             )
         if not job.recipe.get("anytime"):
-            raise _make_unavailable_error(
+            raise _make_best_state_unavailable_error(
                 "The recipe of this job has no anytime states: submit with `anytime` true and "
                 "`validation` above 0, or with the preset fast.",
                 state,
             )
         if job.anytime is None:
             if state is JobState.FAILED:
-                raise _make_unavailable_error(
+                raise _make_best_state_unavailable_error(
                     "The job failed and no state of it is kept: retry it.", state
                 )
-            raise _make_unavailable_error(
+            raise _make_best_state_unavailable_error(
                 "The job has no validated state yet; ask again soon.", state, retry_after_s=SOON_S
             )
         return model.name, job.anytime
 
 
-def _make_unavailable_error(
+def _make_best_state_unavailable_error(
     detail: str, state: JobState, *, retry_after_s: int | None = None
 ) -> AnytimeUnavailable:
     return AnytimeUnavailable(detail, extra={"state": str(state)}, retry_after_s=retry_after_s)
 
 
-def _find_stored_download(
+def _find_stored_best_state_zip(
     store: ObjectStorage, key: str, filename: str
 ) -> BestStateDownload | None:
     """Return the stored zip of a job's best state, whose file name is its digest."""
@@ -207,11 +211,11 @@ def _copy_best_state_file(
     """
     key, (sha256, _) = state.key + name, state.files[name]
     with target.open("wb") as file:
-        for chunk in verify_chunks(_read_state_file(store, key), key, sha256):
+        for chunk in verify_blob_chunks(_read_best_state_file(store, key), key, sha256):
             file.write(chunk)
 
 
-def _read_state_file(
+def _read_best_state_file(
     store: ObjectStorage, key: str, offset: int = 0, length: int | None = None
 ) -> Iterator[bytes]:
     try:

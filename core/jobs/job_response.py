@@ -14,7 +14,7 @@ from core.contract.error import JobError
 from core.contract.reports.report import BatchCheck, ExportReport
 from core.contract.responses.job import JobOut, Progress, WaitingFor
 from core.database.jobs import build_unfinished_job_condition
-from core.database.polling import JobRow
+from core.database.polling import PolledJobRow
 from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
 from core.jobs import workers
@@ -128,7 +128,7 @@ class MissingCudaDevices:
 
 
 def find_missing_cuda_devices(
-    job: Job | JobRow, gpus: int, seen_at: float | None, now: float
+    job: Job | PolledJobRow, gpus: int, seen_at: float | None, now: float
 ) -> MissingCudaDevices | None:
     """Return the CUDA devices that a queued job waits for; None if a reporting worker has them.
 
@@ -161,7 +161,7 @@ class BaseWeightsFetchingJob:
     error: JobError | None
 
 
-def find_base_weights_fetching_job(row: JobRow) -> BaseWeightsFetchingJob | None:
+def find_base_weights_fetching_job(row: PolledJobRow) -> BaseWeightsFetchingJob | None:
     """Return the job that downloads the base weights for which a polled job waits; None: it waits
     for none.
     """

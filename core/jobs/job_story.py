@@ -79,7 +79,7 @@ def read_job_page_data(db: Database, actor: Actor, job_id: str) -> JobWithReport
         newest = _find_newest_events(session, job["id"], None, 1)
         log_events = _find_newest_events(session, job["id"], "log", LINES)
         reports = _find_newest_events(session, job["id"], "progress", EVENTS)
-        best = _find_best_state(session, session.get_one(Job, job["id"]))
+        best = _find_downloadable_best_state(session, session.get_one(Job, job["id"]))
     # The newest events are read, and shown in the order in which they happened.
     log = [
         JobLogLine(format_rfc3339(one.at), str(one.data.get("level")), str(one.data.get("message")))
@@ -114,7 +114,7 @@ def thin_out_curve_points(
     return extremes
 
 
-def _find_best_state(session: Session, job: Job) -> BestStateSummary | None:
+def _find_downloadable_best_state(session: Session, job: Job) -> BestStateSummary | None:
     """Return the job's best state that can be downloaded, or None."""
     if job.anytime is None or JobState(job.state) in PAST:
         return None

@@ -75,7 +75,7 @@ def count_queue_metrics(db: Database) -> QueueMetrics:
         past = _past.get(db.url)
         # Monotonic, since old counts would stay valid for long after a clock was set back.
         if past is None or time.monotonic() - past.at > REMEMBER_S:
-            past = _past[db.url] = _count_finished_jobs(session)
+            past = _past[db.url] = _count_finished_jobs_models_versions(session)
         counted = {**past.jobs, **_count_jobs_by_state(session, _UNDER_WAY)}
         stopped = exists().where(Task.model_id == Job.model_id, Task.stops)
         base_is_missing = exists().where(Model.id == Job.model_id, Model.base_job.is_not(None))
@@ -110,7 +110,7 @@ def count_queue_metrics(db: Database) -> QueueMetrics:
     )
 
 
-def _count_finished_jobs(session: Session) -> _CachedQueueCounts:
+def _count_finished_jobs_models_versions(session: Session) -> _CachedQueueCounts:
     """Count finished jobs by state, models, and versions by status."""
     models = session.execute(
         select(func.count()).select_from(Model).where(Model.deleted_at.is_(None))

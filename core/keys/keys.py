@@ -42,24 +42,24 @@ _PREFIX_LENGTH = 12
 _KEY = re.compile(rf"pk_([a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
 
 
-def parse_key_prefix(secret: str) -> str | None:
+def parse_access_key_prefix(secret: str) -> str | None:
     """Return the public prefix of an access key's text, or None if it does not look like a key."""
     match = _KEY.fullmatch(secret)
     return match.group(1) if match else None
 
 
-def digest_key_secret(secret: str) -> str:
+def digest_access_key(secret: str) -> str:
     """Return the digest of an access key that is stored: the SHA-256 of its text, in hexadecimal."""
     # A slow hash is not needed: 256 random bits cannot be guessed, and each request computes this.
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def does_key_match_digest(secret: str, stored_hash: str) -> bool:
+def does_access_key_match_digest(secret: str, stored_hash: str) -> bool:
     """Return True if an access key's text belongs to a stored digest; takes constant time."""
-    return hmac.compare_digest(digest_key_secret(secret), stored_hash)
+    return hmac.compare_digest(digest_access_key(secret), stored_hash)
 
 
-def generate_key_secret() -> tuple[str, str]:
+def generate_access_key() -> tuple[str, str]:
     """Generate the text of a new random access key; return it with its prefix."""
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX_LENGTH))
     return f"pk_{prefix}_{secrets.token_urlsafe(32)}", prefix
@@ -93,8 +93,8 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
 
     Raises:
         Invalid: the scope is unknown, the owner's name is not allowed, or the expiry is in the
-            past; see also `predict_keys.check_key_settings`.
-        NameAmbiguous: see `predict_keys.find_model_to_bind`.
+            past; see also `predict_keys.check_requested_key_settings`.
+        NameAmbiguous: see `predict_keys.find_model_of_new_predict_key`.
     """
     name, scope, owner = requested.name, requested.scope, requested.owner
     binding = requested.wanted
@@ -113,17 +113,19 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
                 "The key would be expired from the start: expires_at must be in the future.",
                 fields=[{"field": "expires_at", "message": "is in the past"}],
             )
-        predict_keys.check_key_settings(scope, binding, expires, now)
+        predict_keys.check_requested_key_settings(scope, binding, expires, now)
         model = None
         if scope == "predict":
-            row, model = predict_keys.find_model_to_bind(session, actor, owner, binding)
+            row, model = predict_keys.find_model_of_new_predict_key(session, actor, owner, binding)
         else:
             row = (
                 session.get_one(Owner, actor.owner_id)
                 if owner is None
                 else _find_or_add_owner(session, owner, now)
             )
-        key, secret = _add_key(session, row, name=name, scope=scope, expires=expires, now=now)
+        key, secret = _add_access_key(
+            session, row, name=name, scope=scope, expires=expires, now=now
+        )
         data: AuditData = {"owner": row.name, "scope": scope, "name": name}
         bound: KeyBound | None = None
         if model is not None:
@@ -132,7 +134,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
             )
             data |= {"model": model.id, "alias": bound["alias"]}
         record_audit_entry(session, actor, AuditedChange("key.create", key.id, data), now)
-        return {**_key_to_json(key, row.name, bound), "secret": secret}
+        return {**_access_key_to_json(key, row.name, bound), "secret": secret}
 
 
 def list_keys(
@@ -146,7 +148,9 @@ def list_keys(
         bounds = predict_keys.find_predict_key_bindings(
             session, [row.Key.id for row in rows.rows], db.now(session)
         )
-        items = [_key_to_json(row.Key, row.name, bounds.get(row.Key.id)) for row in rows.rows]
+        items = [
+            _access_key_to_json(row.Key, row.name, bounds.get(row.Key.id)) for row in rows.rows
+        ]
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
@@ -199,7 +203,7 @@ def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
         )
         if session.execute(valid.limit(1)).first() is not None:
             return None
-        _, secret = _add_key(
+        _, secret = _add_access_key(
             session, owner, name="first admin key", scope="admin", expires=None, now=now
         )
         # Before the commit, so that there is never a valid key whose text is lost.
@@ -221,17 +225,17 @@ def _find_or_add_owner(session: Session, name: str, now: float) -> Owner:
     return session.scalars(select(Owner).where(Owner.name == name).with_for_update()).one()
 
 
-def _add_key(
+def _add_access_key(
     session: Session, owner: Owner, *, name: str, scope: str, expires: float | None, now: float
 ) -> tuple[Key, str]:
     """Add a new access key to the database; return it with its secret text."""
-    secret, prefix = generate_key_secret()
+    secret, prefix = generate_access_key()
     key = Key(
         id=new_id("key"),
         owner_id=owner.id,
         name=name,
         prefix=prefix,
-        hash=digest_key_secret(secret),
+        hash=digest_access_key(secret),
         scope=scope,
         expires_at=expires,
         revoked_at=None,
@@ -262,7 +266,7 @@ def _write_private_file(path: Path, text: str) -> None:
         raise
 
 
-def _key_to_json(key: Key, owner: str, bound: KeyBound | None) -> KeyOut:
+def _access_key_to_json(key: Key, owner: str, bound: KeyBound | None) -> KeyOut:
     return {
         "id": key.id,
         "name": key.name,

@@ -52,7 +52,7 @@ class RequestedKeyBinding:
 NOTHING = RequestedKeyBinding()
 
 
-def check_key_settings(
+def check_requested_key_settings(
     scope: str, wanted: RequestedKeyBinding, expires: float | None, now: float
 ) -> None:
     """Check the requested settings of a new access key.
@@ -103,7 +103,7 @@ def check_key_settings(
         )
 
 
-def find_model_to_bind(
+def find_model_of_new_predict_key(
     session: Session, actor: Actor, owner: str | None, wanted: RequestedKeyBinding
 ) -> tuple[Owner, Model]:
     """Return the model that a new predict key is for, and the model's owner, who will also own the
@@ -203,7 +203,9 @@ def rebind_predict_keys_to_model(session: Session, goes: Model, comes: Model) ->
     )
 
 
-def charge_daily_images(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
+def charge_predict_key_daily_images(
+    db: Database, key_id: str, images: int, *, is_request: bool
+) -> None:
     """Subtract images from a predict key's daily allowance, and one request if a request begins.
 
     Raises:
@@ -231,10 +233,12 @@ def charge_daily_images(db: Database, key_id: str, images: int, *, is_request: b
             return
         # Only a refusal reads the row, to name the limit and the time to wait.
         row = session.get(PredictKey, key_id)
-        raise _make_limit_error(row, images, now, day)
+        raise _make_predict_key_limit_error(row, images, now, day)
 
 
-def _make_limit_error(row: PredictKey | None, images: int, now: float, day: int) -> TooManyRequests:
+def _make_predict_key_limit_error(
+    row: PredictKey | None, images: int, now: float, day: int
+) -> TooManyRequests:
     """Return the error that says which limit a predict key has reached."""
     sent = row.images if row is not None and row.day == day else 0
     if row is not None and sent + images > row.images_per_day:

@@ -25,8 +25,8 @@ MOST = 20
 
 
 def combine_session_token_and_host(token: str, place: str) -> str:
-    """Combine a session token with the host and port where it is valid, as `digest_token` and
-    `end_session` expect it.
+    """Combine a session token with the host and port where it is valid, as `digest_session_token`
+    and `end_browser_session` expect it.
 
     Args:
         place: host and port, as the browser sends them in `Host`.
@@ -35,12 +35,12 @@ def combine_session_token_and_host(token: str, place: str) -> str:
     return f"{token} {place.lower()}"
 
 
-def digest_token(token: str) -> str:
+def digest_session_token(token: str) -> str:
     """Return the SHA-256 of a session token in hexadecimal, which is stored in place of the token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def begin_session(db: Database, secret: str, place: str) -> str:
+def begin_browser_session(db: Database, secret: str, place: str) -> str:
     """Log in on the web pages with an access key; return the session token, which is never shown
     again.
 
@@ -51,18 +51,18 @@ def begin_session(db: Database, secret: str, place: str) -> str:
         NotAuthenticated: the key is unknown, revoked or expired.
         NotAllowed: a key of this scope opens no pages.
     """
-    prefix = keys.parse_key_prefix(secret)
+    prefix = keys.parse_access_key_prefix(secret)
     if prefix is None:
         raise NotAuthenticated(
             "This is no Perennial key: it begins with pk_ and has 59 characters."
         )
     with db.read() as session:  # a wrong guess takes no write lock
-        _require_valid_key(session, prefix, secret, db.now(session))
+        _find_valid_access_key(session, prefix, secret, db.now(session))
     token = secrets.token_urlsafe(32)
     with db.write() as session:
         now = db.now(session)
         # Again, since the key may have been revoked after the read above.
-        key = _require_valid_key(session, prefix, secret, now)
+        key = _find_valid_access_key(session, prefix, secret, now)
         session.execute(delete(UserSession).where(UserSession.expires_at <= now))
         newest = (
             select(UserSession.hash)
@@ -74,7 +74,7 @@ def begin_session(db: Database, secret: str, place: str) -> str:
         session.execute(delete(UserSession).where(UserSession.hash.in_(too_many)))
         session.add(
             UserSession(
-                hash=digest_token(combine_session_token_and_host(token, place)),
+                hash=digest_session_token(combine_session_token_and_host(token, place)),
                 key_id=key.id,
                 created_at=now,
                 seen_at=now,
@@ -88,10 +88,10 @@ def begin_session(db: Database, secret: str, place: str) -> str:
     return token
 
 
-def end_session(db: Database, token: str) -> None:
+def end_browser_session(db: Database, token: str) -> None:
     """Log out of the web pages; an unknown token changes nothing."""
     with db.write() as session:
-        row = session.get(UserSession, digest_token(token))
+        row = session.get(UserSession, digest_session_token(token))
         if row is None:
             return
         key = session.get_one(Key, row.key_id)
@@ -102,7 +102,7 @@ def end_session(db: Database, token: str) -> None:
         )
 
 
-def _require_valid_key(session: Session, prefix: str, secret: str, now: float) -> Key:
+def _find_valid_access_key(session: Session, prefix: str, secret: str, now: float) -> Key:
     """Return the access key of that text, if it is valid.
 
     Unknown, wrong, revoked and expired keys get the same response, so that guessing reveals
@@ -110,7 +110,7 @@ def _require_valid_key(session: Session, prefix: str, secret: str, now: float) -
     """
     key = session.scalars(select(Key).where(Key.prefix == prefix)).first()
     # Always compare, so that an unknown prefix takes as long as a wrong secret.
-    right = keys.does_key_match_digest(secret, "0" * 64 if key is None else key.hash)
+    right = keys.does_access_key_match_digest(secret, "0" * 64 if key is None else key.hash)
     if key is None or not right or key.revoked_at is not None or (key.expires_at or now + 1) <= now:
         raise NotAuthenticated("The key is unknown, revoked or expired.")
     if key.scope == "scrape":

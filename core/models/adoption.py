@@ -122,7 +122,7 @@ def complete_adoption_request(given: NewModel, adopted: AdoptedClassifier) -> Ne
     return completed
 
 
-def require_usable_method(catalogue: MethodCatalogue, recipe: RecipeOut) -> None:
+def require_method_usable_after_adoption(catalogue: MethodCatalogue, recipe: RecipeOut) -> None:
     """Check that a recipe's method can continue from an adopted classifier, whose training images
     are unknown.
 
@@ -168,7 +168,9 @@ def _store_version_one_parts(blobs: Blobs, adopted: AdoptedClassifier) -> Adopte
             # A head without a bias: our networks have one, and zeros give the same answers.
             if absent:
                 sources.append(
-                    _write_missing_tensors(Path(folder) / "zeros.safetensors", absent, rows)
+                    _write_missing_classifier_tensors(
+                        Path(folder) / "zeros.safetensors", absent, rows
+                    )
                 )
             path = Path(folder) / f"{part}.safetensors"
             with path.open("wb") as file:
@@ -282,7 +284,9 @@ def _map_tensor_names_by_part(classifier: Classifier) -> dict[str, dict[str, str
     }
 
 
-def _write_missing_tensors(path: Path, names: Sequence[str], rows: int) -> tuple[Path, str, Rename]:
+def _write_missing_classifier_tensors(
+    path: Path, names: Sequence[str], rows: int
+) -> tuple[Path, str, Rename]:
     """Write tensors that an uploaded classifier may lack: the head's bias, and counters of
     BatchNorm.
 

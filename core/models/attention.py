@@ -19,7 +19,7 @@ from core.models.held_actions import (
     HeldVersion,
     build_action_request,
     build_discard_task_request,
-    build_retry_request,
+    build_relearn_task_request,
     build_task_request_path,
     list_held_version_requests,
 )
@@ -72,7 +72,7 @@ def list_attention_items(
     tasks = _list_tasks_awaiting_person(session, list(by_id))
     if not tasks:
         return items
-    versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs(session, tasks)
+    versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs_of_tasks(session, tasks)
     answering, learned = (
         _find_published_numbers(session, tasks),
         _find_tasks_missing_in_held_versions(session, versions),
@@ -145,7 +145,7 @@ def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[s
     return newest
 
 
-def _find_newest_jobs(session: Session, tasks: Sequence[Task]) -> dict[str, Job]:
+def _find_newest_jobs_of_tasks(session: Session, tasks: Sequence[Task]) -> dict[str, Job]:
     """Return the newest job of each task, by task id."""
     # Ascending, so that the newest job of each task remains.
     query = select(Job).where(Job.task_id.in_([task.id for task in tasks])).order_by(Job.place)
@@ -357,7 +357,7 @@ def _describe_failed_task(waiting: TaskAwaitingPerson) -> tuple[str, list[Action
         f"The job of {words.describe_task(task)} failed and nothing was learned from it: "
         f"{_format_job_error(job)}{_describe_stopping_task(task)}"
     )
-    retry = [build_retry_request(task, job)] if words.can_relearn_task(task) else []
+    retry = [build_relearn_task_request(task, job)] if words.can_relearn_task(task) else []
     return detail, [*retry, build_discard_task_request(model, task)]
 
 

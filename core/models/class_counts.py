@@ -21,7 +21,7 @@ class ClassCount:
 
 
 @dataclass(frozen=True)
-class ClassCounts:
+class ModelClassCounts:
     """Image counts of a model's classes, in the order of the newest version's outputs.
 
     Attributes:
@@ -32,7 +32,7 @@ class ClassCounts:
     classes: list[ClassCount]
 
 
-def read_class_counts(db: Database, actor: Actor, model: str) -> ClassCounts:
+def read_model_class_counts(db: Database, actor: Actor, model: str) -> ModelClassCounts:
     """Read the classes that a model's newest lineage version knows, with their numbers of images.
 
     Raises:
@@ -42,7 +42,7 @@ def read_class_counts(db: Database, actor: Actor, model: str) -> ClassCounts:
         row = find_model(session, actor, model)
         head = lineage.find_version_next_task_starts_from(session, row)
         if head is None:
-            return ClassCounts(None, [])
+            return ModelClassCounts(None, [])
         numbers = list_taught_tasks(head.manifest)
         query = select(Task.number, Task.classes).where(
             Task.model_id == row.id, Task.number.in_(numbers)
@@ -57,4 +57,4 @@ def read_class_counts(db: Database, actor: Actor, model: str) -> ClassCounts:
         owners = [number for number in numbers if label in counts.get(number, {})]
         images = sum(counts[number][label] for number in owners)
         classes.append(ClassCount(label, images, owners))
-    return ClassCounts(head.number, classes)
+    return ModelClassCounts(head.number, classes)

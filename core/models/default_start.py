@@ -36,7 +36,7 @@ def choose_default_base(
         or (recipe := photos.find_default_base_recipe(catalogue, given)) is None
     ):
         return ReplacementOfDefaultBase()
-    problem = imagenet_base.explain_missing_imagenet_base() or _explain_refused_base(
+    problem = imagenet_base.explain_missing_imagenet_base() or _explain_refused_default_base(
         catalogue, recipe, admission
     )
     # Training the larger network takes much longer, so that is left to an explicit request.
@@ -51,20 +51,20 @@ def choose_default_base(
         [
             f"The model does not start from {imagenet_base.NAME}, which knows photos: {problem}. "
             f"It starts from {packaged_base.PACKAGED}, which was learned on images of "
-            f"{packaged_base.load_base_description().size} pixels and "
+            f"{packaged_base.load_packaged_base_description().size} pixels and "
             "tells photos apart less well. To have the other, repair this and create the model "
             "again."
         ],
     )
 
 
-def _explain_refused_base(
+def _explain_refused_default_base(
     catalogue: MethodCatalogue, recipe: RecipeOut, admission: AdmissionLimits
 ) -> str:
     """Return why a job on this base would be refused here, or "" if it would be accepted."""
     image = resolve_image_settings(catalogue, imagenet_base.ARCHITECTURE, {}).image
     try:
-        admission.check_job(catalogue, imagenet_base.ARCHITECTURE, image, recipe)
+        admission.check_job_memory(catalogue, imagenet_base.ARCHITECTURE, image, recipe)
     except JobTooLarge as error:
         return error.detail.rstrip(".")
     return ""

@@ -88,7 +88,7 @@ def _collect_base_parts(
     # First, so that no blob of the base is deleted between the checks below and the commit.
     references.lock_blob_references_against_deletion(session)
     if not isinstance(model.base, str):
-        parts, origin, normalise = _read_version_parts(session, actor, model, model.base)
+        parts, origin, normalise = _read_backbone_of_base_version(session, actor, model, model.base)
     elif model.base.startswith(packaged_base.PREFIX):
         part, origin, normalise = packaged.build_version_zero_of_packaged_base(
             model.base, model.architecture, model.image
@@ -100,7 +100,9 @@ def _collect_base_parts(
         )
     for part in parts:
         if not blobs.has(part.sha256):
-            raise _build_base_error("The base's bytes are gone from the store; upload it again.")
+            raise _build_invalid_base_error(
+                "The base's bytes are gone from the store; upload it again."
+            )
     return parts, origin, normalise
 
 
@@ -112,9 +114,9 @@ def _build_uploaded_base_part(
         select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
     )
     if row is None:
-        raise _build_base_error(f"There is no base {base!r}.")
+        raise _build_invalid_base_error(f"There is no base {base!r}.")
     if "classifier" in row.architecture:
-        raise _build_base_error(
+        raise _build_invalid_base_error(
             f"The base {base!r} is a whole classifier, which only a new model adopts. For anything "
             "else, upload the file without classes."
         )
@@ -122,7 +124,7 @@ def _build_uploaded_base_part(
     if base_architecture != model.architecture or not have_images_same_shape(
         row.architecture["image"], model.image
     ):
-        raise _build_base_error(
+        raise _build_invalid_base_error(
             explain_architecture_mismatch_of_base(row.architecture, model.architecture, model.image)
         )
     model.image = keep_image_decoding_of_model(row.architecture["image"], model.image)
@@ -131,7 +133,7 @@ def _build_uploaded_base_part(
     return [part], {"base": BaseOrigin(id=row.id, sha256=row.sha256)}, normalise
 
 
-def _read_version_parts(
+def _read_backbone_of_base_version(
     session: Session, actor: Actor, model: Model, base: BaseVersion
 ) -> tuple[list[StoredVersionPart], Origin, Normalisation | None]:
     """Return the backbone parts of another model's version, for a new model."""
@@ -141,11 +143,11 @@ def _read_version_parts(
         select(Version).where(Version.model_id == source.id, Version.number == number)
     )
     if source_version is None:
-        raise _build_base_error(f"The model {base['model']!r} has no version {number}.")
+        raise _build_invalid_base_error(f"The model {base['model']!r} has no version {number}.")
     if source.architecture != model.architecture or not have_images_same_shape(
         source.image, model.image
     ):
-        raise _build_base_error(
+        raise _build_invalid_base_error(
             f"Version {number} of {source.name} has "
             f"{describe_architecture(source.architecture, source.image)}; the model has "
             f"{describe_architecture(model.architecture, model.image)}. Create the model with "
@@ -155,7 +157,7 @@ def _read_version_parts(
         source_version.manifest.network is not None
         and source_version.manifest.network.family == "linearised"
     ):
-        raise _build_base_error(
+        raise _build_invalid_base_error(
             f"Version {number} of {base['model']!r} is linearised: its backbone is edited and does "
             "not fit the model's architecture. Name a version of a plain network, or upload the "
             "base."
@@ -192,5 +194,5 @@ def _parse_normalisation(statistics: NormalisationOut | None) -> Normalisation |
     return None if statistics is None else Normalisation.from_json(statistics)
 
 
-def _build_base_error(message: str) -> Invalid:
+def _build_invalid_base_error(message: str) -> Invalid:
     return Invalid(message, fields=[{"field": "base", "message": message}])

@@ -71,14 +71,14 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
         ),
     ]
     if find_doubted_labels_finding(task.report) is not None:  # no recipe mends wrong labels
-        again = [build_retry_request(task, job)] if words.can_relearn_task(task) else []
+        again = [build_relearn_task_request(task, job)] if words.can_relearn_task(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
     mended = _list_requests_repairing_held_version(held)
     if not words.can_relearn_task(task):
         return [*mended, *other_actions]
     # The same job must not be offered for a retry twice.
     is_again = any(action["path"].endswith(f"/{job.id}/retry") for action in mended)
-    return [*mended, *([] if is_again else [build_retry_request(task, job)]), *other_actions]
+    return [*mended, *([] if is_again else [build_relearn_task_request(task, job)]), *other_actions]
 
 
 def _list_requests_repairing_held_version(held: HeldVersion) -> list[ActionOut]:
@@ -106,7 +106,7 @@ def _list_requests_repairing_held_version(held: HeldVersion) -> list[ActionOut]:
     if not words.can_relearn_task(task):
         return []
     if failed <= {"lost_tasks", "parent_rolled_back"}:
-        return [build_retry_request(task, job)]
+        return [build_relearn_task_request(task, job)]
     # The override is the first suspect: the model's own recipe comes before any other advice.
     if set(job.recipe_override) - _OF_DATA:
         title = f"Learn task {task.number} again by the model’s own recipe"
@@ -134,7 +134,7 @@ def _list_requests_repairing_held_version(held: HeldVersion) -> list[ActionOut]:
     ]
 
 
-def build_retry_request(task: Task, job: Job) -> ActionOut:
+def build_relearn_task_request(task: Task, job: Job) -> ActionOut:
     """Return the suggested request that learns a task again."""
     title = f"Learn task {task.number} again, perhaps with another recipe"
     return build_action_request(title, f"/v1/jobs/{job.id}/retry", {})

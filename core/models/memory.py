@@ -29,7 +29,7 @@ from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
-from core.retention.totals import remove_model_totals
+from core.retention.totals import remove_model_feature_totals
 from core.retention.unused import release_rows_and_delete_files
 from core.storage import Blobs, ObjectStorage
 from core.trials.rows import forget_trial_results, lock_unfinished_trial_jobs
@@ -69,11 +69,13 @@ def _try_read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str
         by_type: dict[str, list[Part]] = {}
         for part in session.scalars(query.order_by(Part.position, Part.name)):
             by_type.setdefault(part.type, []).append(part)
-        by_type[FEATURES] = _find_feature_parts(session, version)
+        by_type[FEATURES] = _find_stored_feature_parts(session, version)
         class_numbers = read_ancestor_class_number_maps(session, version)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
     memory_parts = [
-        _memory_to_json(blobs, parts, class_numbers, _make_label_finder(manifest, scenario, kind))
+        _replay_memory_to_json(
+            blobs, parts, class_numbers, _make_finder_of_class_label(manifest, scenario, kind)
+        )
         for kind, parts in by_type.items()
         if parts
     ]
@@ -85,7 +87,7 @@ def _try_read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str
     }
 
 
-def _find_feature_parts(session: Session, version: Version) -> list[Part]:
+def _find_stored_feature_parts(session: Session, version: Version) -> list[Part]:
     """Return the parts with stored features of a version and of its ancestors.
 
     Each holds those of its own task.
@@ -177,7 +179,7 @@ def _mark_replay_parts_deleted(
         .where(Version.model_id == row.id, Part.type.in_(sorted(PRIVATE_TYPES)))
     ).all()
     # Also of parts that were marked earlier, so that a repeated call completes the deletion.
-    digests = sorted(remove_model_totals(row).union(part.sha256 for part, _ in found_parts))
+    digests = sorted(remove_model_feature_totals(row).union(part.sha256 for part, _ in found_parts))
     stored = [(part, number) for part, number in found_parts if part.deleted_at is None]
     if not stored:
         return [], digests
@@ -215,7 +217,9 @@ def _drop_job_snapshot(session: Session, job: Job, now: float) -> list[str]:
     return [] if snapshot is None else snapshot.store_keys
 
 
-def _make_label_finder(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, int], str]:
+def _make_finder_of_class_label(
+    manifest: Manifest, scenario: str, kind: str
+) -> Callable[[int, int], str]:
     """Return a function that finds the class label of a (task, number) in a part's `labels`.
 
     A buffer numbers the rows of the task's head; exemplars and features number the classes of all
@@ -238,7 +242,7 @@ def _make_label_finder(manifest: Manifest, scenario: str, kind: str) -> Callable
     return find_label_of_number
 
 
-def _memory_to_json(
+def _replay_memory_to_json(
     blobs: Blobs,
     parts: Sequence[Part],
     class_numbers: AncestorClassNumberMaps,
@@ -293,7 +297,9 @@ def _count_feature_images(
     counts: Counter[tuple[int, int]] = Counter()
     for part in parts:
         task = int(part.name.removeprefix(f"{FEATURES}.").removesuffix(f".{REST}"))
-        for tensor in parse_safetensors_header(part.bytes, read := _make_blob_reader(blobs, part)):
+        for tensor in parse_safetensors_header(
+            part.bytes, read := _make_part_byte_range_reader(blobs, part)
+        ):
             if tensor.name.rpartition(".")[2] == "classes":
                 rows = _read_tensor_column(read, tensor)
                 present = class_numbers.find_class_number_map(part.version_id)
@@ -307,7 +313,7 @@ def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] |
 
     Only a little of the blob is read.
     """
-    read = _make_blob_reader(blobs, part)
+    read = _make_part_byte_range_reader(blobs, part)
     tensors = {tensor.name: tensor for tensor in parse_safetensors_header(part.bytes, read)}
     if not {"labels", "tasks"} <= tensors.keys() or tensors.keys().isdisjoint({"images", "rows"}):
         return None
@@ -315,7 +321,7 @@ def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] |
     return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))
 
 
-def _make_blob_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
+def _make_part_byte_range_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
     """Return a function that reads a range of bytes of a part's blob."""
 
     def read_range(offset: int, length: int) -> bytes:

@@ -20,7 +20,7 @@ from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention import answers, retention
-from core.retention.totals import remove_model_totals
+from core.retention.totals import remove_model_feature_totals
 from core.retention.unused import release_rows_and_delete_files
 from core.storage import Blobs, ObjectStorage
 from core.tasks import repeats
@@ -78,7 +78,7 @@ def _hide_model(
     stopped: set[str | None] = set()
     archives, digests = (
         [],
-        remove_model_totals(row).union(answers.remove_stored_predictions(session, row.id)),
+        remove_model_feature_totals(row).union(answers.remove_stored_predictions(session, row.id)),
     )
     for job in locked_jobs:
         digests |= delete_trial_files(session, job.id)
@@ -93,7 +93,7 @@ def _hide_model(
                 job.archive_key = None
     for task in session.scalars(select(Task).where(Task.model_id == row.id)):
         digests |= {d for d in task.blob_digests if d}
-        repeats.remove_task_digest(task)
+        repeats.remove_task_content_digest(task)
         # A time that is set already is the one at which the images really went.
         task.train_deleted_at = task.train_deleted_at or now
         task.held_out_deleted_at = task.held_out_deleted_at or now

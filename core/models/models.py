@@ -37,8 +37,8 @@ from core.models.new_model import (
     build_lineage_settings,
     describe_data_retention,
     find_new_model_weights,
-    make_name_taken_error,
-    require_free_name,
+    make_model_name_taken_error,
+    require_free_model_name,
 )
 from core.models.requested_model import check_model_request
 from core.recipe import start
@@ -111,7 +111,7 @@ def create_model(
                 if replay is not None:
                     return cast(ModelOut, replay.body), True
             # For a clear refusal; of two requests at once, the unique index refuses one later.
-            require_free_name(session, actor.owner_id, requested.name)
+            require_free_model_name(session, actor.owner_id, requested.name)
             data: AuditData = {"name": requested.name, "scenario": requested.scenario}
             transaction = UseCaseTransaction(session, actor, now)
             model = add_model(
@@ -128,7 +128,7 @@ def create_model(
                 stored_response = idempotency.IdempotentResponse(201, location, response)
                 idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
     except IntegrityError:  # a concurrent request was first with the name
-        raise make_name_taken_error(requested.name) from None
+        raise make_model_name_taken_error(requested.name) from None
     return response, False
 
 
@@ -151,7 +151,7 @@ def list_models(
         rows: ListPage[Model] = read_query_page(
             session, query, Model.id, limit, cursor, descending=listing.newest_first
         )
-        named = read_aliases(session, [m.id for m in rows.rows])
+        named = read_alias_targets(session, [m.id for m in rows.rows])
         waits = attention.list_attention_items(session, rows.rows)
         summaries = (
             model_summary.build_model_summaries(session, rows.rows) if listing.summary else {}
@@ -272,12 +272,12 @@ def _apply_recipe_patch_to_model(
         resolved.recipe,
     )
     work = compute_job_workload(session, row, row.next_task)
-    admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)
+    admission.check_job_memory(catalogue, row.architecture, row.image, resolved.recipe, work)
     row.recipe, row.warnings = recipe, resolved.warnings
     return warnings
 
 
-def read_aliases(session: Session, models: Sequence[str]) -> dict[str, dict[str, int]]:
+def read_alias_targets(session: Session, models: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return the version that each alias of the models points to, by model id and alias.
 
     `latest` is the newest published version.
@@ -303,7 +303,7 @@ def read_aliases(session: Session, models: Sequence[str]) -> dict[str, dict[str,
 
 def _build_model_response(session: Session, catalogue: MethodCatalogue, model: Model) -> ModelOut:
     """Return a model in the JSON form of the API, with facts read for it."""
-    named = read_aliases(session, [model.id]).get(model.id, {})
+    named = read_alias_targets(session, [model.id]).get(model.id, {})
     return model_to_json(
         catalogue, model, named, attention.list_attention_items(session, [model]).get(model.id, [])
     )

@@ -98,7 +98,7 @@ def find_new_model_weights(
     """
     weights = None
     if asked.base in (PRETRAINED, imagenet_base.NAME):
-        weights = pretrained.find_pretrained_weights(
+        weights = pretrained.find_pretrained_or_imagenet_weights(
             resources.catalogue, asked.architecture, asked.base
         )
         pretrained.require_storage_room_for_weights(resources.db, actor, weights, terms)
@@ -197,7 +197,7 @@ def _warn_of_image_size(
     """
     size = images.image["size"]
     if base == packaged_base.PACKAGED and size != (
-        base_size := packaged_base.load_base_description().size
+        base_size := packaged_base.load_packaged_base_description().size
     ):
         return [
             f"{base} was learned on images of {base_size} × {base_size} pixels; of {size} × {size} "
@@ -278,7 +278,7 @@ def build_gate_limits(
     }
 
 
-def is_name_free(session: Session, owner_id: str, name: str) -> bool:
+def is_model_name_free(session: Session, owner_id: str, name: str) -> bool:
     """Return True if the owner has no model of this name."""
     query = select(Model.id).where(
         Model.owner_id == owner_id, Model.name == name, Model.deleted_at.is_(None)
@@ -286,17 +286,17 @@ def is_name_free(session: Session, owner_id: str, name: str) -> bool:
     return session.scalar(query) is None
 
 
-def require_free_name(session: Session, owner_id: str, name: str) -> None:
+def require_free_model_name(session: Session, owner_id: str, name: str) -> None:
     """Check that the owner has no other model of this name.
 
     Raises:
         NameTaken: there is one.
     """
-    if not is_name_free(session, owner_id, name):
-        raise make_name_taken_error(name)
+    if not is_model_name_free(session, owner_id, name):
+        raise make_model_name_taken_error(name)
 
 
-def make_name_taken_error(name: str) -> NameTaken:
+def make_model_name_taken_error(name: str) -> NameTaken:
     """Return the error for a name that another model of the owner already has."""
     return NameTaken(
         f"You have a model named {name!r} already.", fields=[{"field": "name", "message": "taken"}]

@@ -13,8 +13,12 @@ from core.contract.responses.model import Scenario
 from core.contract.responses.model_change import NewModel
 from core.errors import Invalid
 from core.ids import is_allowed_model_or_alias_name
-from core.ingest.names import normalise_label
-from core.models.adoption import AdoptedClassifier, complete_adoption_request, require_usable_method
+from core.ingest.names import normalise_class_label
+from core.models.adoption import (
+    AdoptedClassifier,
+    complete_adoption_request,
+    require_method_usable_after_adoption,
+)
 from core.models.default_start import ReplacementOfDefaultBase, choose_default_base
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
@@ -95,9 +99,9 @@ def check_model_request(
     problem = resolve_requested_problem(catalogue, given.get("problem"))
     resolved = resolve_recipe(catalogue, scenario, recipe, architecture=complete, problem=problem)
     if adopted is not None:
-        require_usable_method(catalogue, resolved.recipe)
+        require_method_usable_after_adoption(catalogue, resolved.recipe)
     # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
-    admission.check_job(catalogue, complete, images.image, resolved.recipe)
+    admission.check_job_memory(catalogue, complete, images.image, resolved.recipe)
     classes = _check_requested_fixed_classes(scenario, given.get("classes"))
     return CheckedModelRequest(
         given,
@@ -125,7 +129,7 @@ def _check_requested_fixed_classes(scenario: str, classes: list[str] | None) -> 
             fields=[{"field": "classes", "message": "only in the data scenario"}],
         )
     # By the rule for labels of batches, with which these names are compared.
-    clean = [normalise_label(text, "classes") for text in classes]
+    clean = [normalise_class_label(text, "classes") for text in classes]
     # Compared after cleaning, which may turn two spellings into one name.
     if len(set(clean)) != len(clean):
         raise Invalid(

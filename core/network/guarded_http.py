@@ -17,8 +17,8 @@ import httpcore2
 
 from core.network.public_address import (
     AddressRefused,
+    HttpRequestTarget,
     Network,
-    RequestTarget,
     Resolver,
     resolve_allowed_addresses,
 )
@@ -29,12 +29,12 @@ _ADDRESSES = 4
 """Maximum number of addresses of a name that are tried, one after another."""
 
 
-class RequestNotSentError(Exception):
+class NoHttpResponseError(Exception):
     """Error: an HTTP request got no response; the message says why."""
 
 
 @dataclass(frozen=True)
-class ReceiverResponse:
+class WebhookReceiverResponse:
     """Response of a webhook's receiver: the status, and the first bytes of the body as text."""
 
     status: int
@@ -57,12 +57,12 @@ class GuardedRequestSettings:
 
 
 def post_guarded_request(
-    target: RequestTarget, headers: Mapping[str, str], body: bytes, way: GuardedRequestSettings
-) -> ReceiverResponse:
+    target: HttpRequestTarget, headers: Mapping[str, str], body: bytes, way: GuardedRequestSettings
+) -> WebhookReceiverResponse:
     """Send an HTTP POST request to a checked address, and read the response.
 
     Raises:
-        RequestNotSentError: the address is refused, or no whole response comes in time.
+        NoHttpResponseError: the address is refused, or no whole response comes in time.
     """
     deadline = time.monotonic() + way.seconds
     url = httpcore2.URL(
@@ -88,20 +88,22 @@ def post_guarded_request(
             pool,
             pool.stream("POST", url, headers=list(all_headers.items()), content=body) as response,
         ):
-            return ReceiverResponse(response.status, _read_first_bytes(response.iter_stream()))
+            return WebhookReceiverResponse(
+                response.status, _read_first_response_bytes(response.iter_stream())
+            )
     except AddressRefused as refused:
-        raise RequestNotSentError(str(refused)) from None
+        raise NoHttpResponseError(str(refused)) from None
     except TimeoutError:
-        raise RequestNotSentError(f"No whole answer came within {way.seconds:.0f} s.") from None
+        raise NoHttpResponseError(f"No whole answer came within {way.seconds:.0f} s.") from None
     except httpcore2.ProtocolError as error:
         # The message may quote what the receiver sent, at any length.
         problem = str(error)[:200] or "it closed the connection"
-        raise RequestNotSentError(f"The receiver speaks no HTTP: {problem.rstrip('.')}.") from None
+        raise NoHttpResponseError(f"The receiver speaks no HTTP: {problem.rstrip('.')}.") from None
     except OSError as error:
-        raise RequestNotSentError(_describe_network_error(error)) from None
+        raise NoHttpResponseError(_describe_network_error(error)) from None
 
 
-def _read_first_bytes(pieces: Iterable[bytes]) -> str:
+def _read_first_response_bytes(pieces: Iterable[bytes]) -> str:
     """Return the first bytes of a response's body as text; the rest is never read."""
     content = b""
     for piece in pieces:
@@ -136,7 +138,9 @@ def _load_tls_context() -> ssl.SSLContext:
 class _CheckedAddressBackend(httpcore2.NetworkBackend):
     """Network backend that connects to a checked IP address, whatever host name it is given."""
 
-    def __init__(self, target: RequestTarget, way: GuardedRequestSettings, deadline: float) -> None:
+    def __init__(
+        self, target: HttpRequestTarget, way: GuardedRequestSettings, deadline: float
+    ) -> None:
         self._target, self._way, self._deadline = target, way, deadline
 
     def connect_tcp(

@@ -56,7 +56,7 @@ class AddressRefused(Exception):
 
 
 @dataclass(frozen=True)
-class RequestTarget:
+class HttpRequestTarget:
     """Parsed target of an HTTP request: scheme, host, port and path.
 
     Attributes:
@@ -83,7 +83,7 @@ class RequestTarget:
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-def parse_networks(text: str) -> tuple[Network, ...]:
+def parse_ip_networks(text: str) -> tuple[Network, ...]:
     """Parse IP networks separated by commas.
 
     Raises:
@@ -94,7 +94,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(part, strict=False) for part in parts)
 
 
-def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> RequestTarget:
+def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> HttpRequestTarget:
     """Parse a URL to the request target that it addresses: scheme, host, port and path.
 
     Args:
@@ -113,11 +113,11 @@ def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> RequestTarget:
     port = int(match["port"] or DEFAULT_PORTS[scheme])
     if port > 65535:
         raise AddressRefused(f"{port} is no port: ports are 1 to 65535.")
-    return RequestTarget(scheme, _parse_host_strictly(host), port, match["target"] or "/")
+    return HttpRequestTarget(scheme, _parse_host_strictly(host), port, match["target"] or "/")
 
 
 def resolve_allowed_addresses(
-    target: RequestTarget, allow: Sequence[Network], resolve: Resolver | None = None
+    target: HttpRequestTarget, allow: Sequence[Network], resolve: Resolver | None = None
 ) -> list[IPAddress]:
     """Resolve a request's host, and check that each of its IP addresses may be contacted.
 
@@ -138,7 +138,7 @@ def resolve_allowed_addresses(
     addresses = _resolve_addresses(target, resolve or resolve_host_name)
     # All of them must be allowed, because a connection may use any.
     for address in addresses:
-        if _is_in_networks(address, allow):
+        if _is_in_ip_networks(address, allow):
             continue
         why = describe_non_public_address(address)
         subject = "" if str(address) == target.host else f"{target.host} is {address}: "
@@ -197,13 +197,13 @@ def describe_non_public_address(address: IPAddress) -> str | None:
         public = (
             address.is_global
             and not address.is_reserved
-            and not _is_in_networks(address, _NOT_GLOBAL_V4)
+            and not _is_in_ip_networks(address, _NOT_GLOBAL_V4)
         )
     else:
         public = (
             address.is_global
             and address in _GLOBAL_V6
-            and not _is_in_networks(address, _NOT_GLOBAL_V6)
+            and not _is_in_ip_networks(address, _NOT_GLOBAL_V6)
         )
     return None if public else f"{address} is a private or reserved address"
 
@@ -231,7 +231,7 @@ def find_embedded_ipv4(address: IPAddress) -> ipaddress.IPv4Address | None:
     )
 
 
-def _resolve_addresses(target: RequestTarget, resolve: Resolver) -> list[IPAddress]:
+def _resolve_addresses(target: HttpRequestTarget, resolve: Resolver) -> list[IPAddress]:
     try:
         # An address needs no resolver, whose own parser might read it differently.
         return [ipaddress.ip_address(target.host)]
@@ -274,7 +274,7 @@ def _parse_host_strictly(host: str) -> str:
     return host
 
 
-def _is_in_networks(address: IPAddress, nets: Sequence[Network]) -> bool:
+def _is_in_ip_networks(address: IPAddress, nets: Sequence[Network]) -> bool:
     inner = find_embedded_ipv4(address)
     # An operator who allows an IPv4 network means the IPv6 forms of its addresses as well.
     return any(

@@ -30,7 +30,7 @@ FILE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Digest of the checkpoint. No other file is ever read as one."""
 
 
-def describe_imagenet_weights(row: PretrainedWeightsRow) -> PretrainedWeights:
+def build_imagenet_weights_catalogue_entry(row: PretrainedWeightsRow) -> PretrainedWeights:
     """Return the catalogue's entry of the ImageNet base's pretrained weights."""
     of_this = {"repository": NAME, "licence": LICENCE}
     return describe_pretrained_weights(MODEL, row).model_copy(update=of_this)

@@ -48,30 +48,32 @@ class PackagedBase(Document):
 
 
 @cache
-def load_base_description(name: str = PACKAGED) -> PackagedBase:
+def load_packaged_base_description(name: str = PACKAGED) -> PackagedBase:
     """Load the description of a packaged base.
 
     Raises:
         FileNotFoundError: the package has no base of this name.
     """
-    return PackagedBase.from_json(json.loads(_locate_base_file(name, "json").read_text()))
+    return PackagedBase.from_json(json.loads(_locate_packaged_base_file(name, "json").read_text()))
 
 
-def load_base_weights(channels: int, name: str = PACKAGED) -> bytes:
+def load_packaged_base_weights(channels: int, name: str = PACKAGED) -> bytes:
     """Load a packaged base's backbone as safetensors bytes, for images of 1 or 3 channels."""
     if channels == 3:
-        return _locate_base_file(name, "safetensors").read_bytes()
-    tensors = load_file(_locate_base_file(name, "safetensors"))
-    return save(convert_backbone_to_grey(tensors, load_base_description(name).normalise))
+        return _locate_packaged_base_file(name, "safetensors").read_bytes()
+    tensors = load_file(_locate_packaged_base_file(name, "safetensors"))
+    return save(
+        convert_backbone_to_grey_images(tensors, load_packaged_base_description(name).normalise)
+    )
 
 
-def load_base_normalisation(channels: int, name: str = PACKAGED) -> Normalisation:
+def load_packaged_base_normalisation(channels: int, name: str = PACKAGED) -> Normalisation:
     """Return a packaged base's pixel mean and standard deviation for images of 1 or 3 channels."""
-    rgb = load_base_description(name).normalise
+    rgb = load_packaged_base_description(name).normalise
     return rgb if channels == 3 else _convert_normalisation_to_grey(rgb)
 
 
-def convert_backbone_to_grey(
+def convert_backbone_to_grey_images(
     tensors: Mapping[str, NDArray[np.float32]], normalise: Normalisation
 ) -> dict[str, NDArray[np.float32]]:
     """Convert a backbone of three channels to one that takes grey images and gives equal features.
@@ -93,5 +95,5 @@ def _convert_normalisation_to_grey(normalise: Normalisation) -> Normalisation:
     return Normalisation(mean=[mean], std=[std])
 
 
-def _locate_base_file(name: str, suffix: str) -> Path:
+def _locate_packaged_base_file(name: str, suffix: str) -> Path:
     return _FOLDER / f"{name.removeprefix(PREFIX)}.{suffix}"

@@ -154,7 +154,7 @@ def explain_stored_object_error(
 ) -> StoreCorrupt:
     """Explain a missing or damaged stored object as an error about the requested version."""
     with db.read() as session:
-        return damage.explain_damaged_object(
+        return damage.reword_damaged_object_error(
             session, session.get_one(Version, version.id).model_id, error
         )
 

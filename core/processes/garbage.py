@@ -3,7 +3,7 @@
 import gc
 
 
-def exclude_imports_from_gc() -> None:
+def exclude_existing_objects_from_gc() -> None:
     """Exclude all objects that exist now from later garbage collections.
 
     A full collection visits every live object. With all imported modules that takes tens of

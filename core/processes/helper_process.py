@@ -24,7 +24,7 @@ def build_helper_environment(**more: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)} | more
 
 
-def run_python_module(
+def run_module_in_helper_process(
     module: str, argument: str, timeout_s: float
 ) -> "subprocess.CompletedProcess[str]":
     """Run a Python module in a process with one argument; return its status and output.

@@ -9,7 +9,7 @@ from typing import IO
 _LENGTH = struct.Struct(">I")
 
 
-def read_exactly(file: IO[bytes], count: int) -> bytes:
+def read_pipe_bytes_exactly(file: IO[bytes], count: int) -> bytes:
     """Read exactly `count` bytes from a pipe.
 
     Raises:
@@ -32,10 +32,10 @@ def read_framed_message(file: IO[bytes], most: int | None = None) -> bytes:
     Raises:
         EOFError: there are no more messages, or the message has more than `most` bytes.
     """
-    (length,) = _LENGTH.unpack(read_exactly(file, _LENGTH.size))
+    (length,) = _LENGTH.unpack(read_pipe_bytes_exactly(file, _LENGTH.size))
     if most is not None and length > most:
         raise EOFError("the other side does not keep to the protocol")
-    return read_exactly(file, length)
+    return read_pipe_bytes_exactly(file, length)
 
 
 def write_framed_message(file: IO[bytes], message: bytes) -> None:

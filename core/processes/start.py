@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from core.database import soundness
 from core.errors import CannotStart
 from core.files import descriptors, reserve
-from core.files.private import make_files_private
+from core.files.private import make_data_and_new_files_private
 from core.settings import Settings
 
 LEAST_CONNECTIONS = 16
@@ -36,7 +36,7 @@ def check_startup_conditions(settings: Settings) -> str | None:
     # Starting takes room as well, and only a started service can delete.
     reserve.remove_disk_reserve_if_disk_full(settings.data_dir)
     _require_writable_directory(settings.data_dir)
-    require_sound_database(settings)
+    require_sound_sqlite_file(settings)
     return advice
 
 
@@ -44,7 +44,7 @@ def require_enough_file_descriptors(settings: Settings) -> None:
     """Raise CannotStart if the process may open too few files to serve clients."""
     # Two for each connection, as `max_connections` counts them.
     needed = settings.reserved_descriptors + 2 * LEAST_CONNECTIONS
-    allowed = descriptors.raise_descriptor_limit(needed)
+    allowed = descriptors.increase_file_descriptor_limit(needed)
     if allowed < needed:
         raise CannotStart(
             f"This process may open {allowed} files, and needs {needed} at least (4096 are usual). "
@@ -53,15 +53,15 @@ def require_enough_file_descriptors(settings: Settings) -> None:
         )
 
 
-def find_sqlite_file(settings: Settings) -> Path | None:
+def find_sqlite_file_of_url(settings: Settings) -> Path | None:
     """Return the file of a SQLite database URL, or None for any other database."""
     url = make_url(settings.resolved_database_url)
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
 
-def require_sound_database(settings: Settings) -> None:
+def require_sound_sqlite_file(settings: Settings) -> None:
     """Raise CannotStart if the SQLite file is no database or a table's first row cannot be read."""
-    file = find_sqlite_file(settings)
+    file = find_sqlite_file_of_url(settings)
     try:
         damage = [] if file is None else soundness.find_damaged_sqlite_tables(file)
     except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
@@ -72,7 +72,7 @@ def require_sound_database(settings: Settings) -> None:
 
 def _make_directory_private(data_dir: Path) -> str | None:
     try:
-        return make_files_private(data_dir)
+        return make_data_and_new_files_private(data_dir)
     except OSError as error:
         raise _build_unwritable_directory_error(data_dir, error) from error
 

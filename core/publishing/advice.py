@@ -50,7 +50,7 @@ class VersionAccuracy:
         """Accuracy of the version as a share in [0, 1]."""
         return Fraction(self.right, self.images)
 
-    def format_share(self) -> str:
+    def format_accuracy_with_version(self) -> str:
         """Format the accuracy with its version: `84 % (version 4)`."""
         return f"{100 * float(self.accuracy_share):.0f} % (version {self.version})"
 
@@ -73,7 +73,7 @@ class LargerBaseModel:
 
 
 @dataclass(frozen=True)
-class _ModelProblem:
+class _AccuracyProblem:
     """A problem with a model's accuracy and advice on it; `key` is the same as long as the problem
     lasts.
     """
@@ -82,7 +82,7 @@ class _ModelProblem:
     text: str
 
 
-def advise_on_new_problems(
+def advise_on_new_accuracy_problems(
     session: Session,
     model: Model,
     version: Version,
@@ -98,7 +98,7 @@ def advise_on_new_problems(
         confused: pairs of confused classes, the worst first.
         says_other: the version has another warning with a remedy already: no advice is added.
     """
-    conditions = _find_version_problems(session, model, version, job, confused)
+    conditions = _find_accuracy_problems(session, model, version, job, confused)
     before = _read_keys_of_given_advice(session, model, version)
     # Recorded while they hold: a condition that ends and returns is advised on again.
     repeated_keys = [one.key for one in conditions if one.key in before]
@@ -149,11 +149,11 @@ def _is_accuracy_difference_beyond_chance(better: tuple[int, int], worse: tuple[
     return bool(shares[0] - shares[1] > SPREADS * spread)
 
 
-def _find_version_problems(
+def _find_accuracy_problems(
     session: Session, model: Model, version: Version, job: Job, confused: Sequence[ConfusedPair]
-) -> list[_ModelProblem]:
+) -> list[_AccuracyProblem]:
     """Return all problems with a version's accuracy, the one whose remedy helps most first."""
-    conditions: list[_ModelProblem] = []
+    conditions: list[_AccuracyProblem] = []
     tasks = read_tasks_by_numbers(
         session, model, list_taught_tasks(version.manifest), with_reports=False
     )
@@ -171,20 +171,22 @@ def _find_version_problems(
             f"{larger.right:,} of {larger.images:,}."
         )
         conditions.append(
-            _ModelProblem(
+            _AccuracyProblem(
                 f"below:{larger.model}",
                 f"{text} {_advise_move_to_larger_base(session, model, tasks)}",
             )
         )
     if is_accuracy_falling(last):
-        fell = words.join_words_with_conjunction([one.format_share() for one in last[-_VERSIONS:]])
+        fell = words.join_words_with_conjunction(
+            [one.format_accuracy_with_version() for one in last[-_VERSIONS:]]
+        )
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
         help_ = (
             _advise_move_to_larger_base(session, model, tasks)
             if can_move
             else _advise_on_worst_class(session, model, version, job, tasks)
         )
-        conditions.append(_ModelProblem("falls", f"{text} {help_}"))
+        conditions.append(_AccuracyProblem("falls", f"{text} {help_}"))
     conditions += [_describe_confused_pair(model, version, job, pair, tasks) for pair in confused]
     return conditions
 
@@ -322,7 +324,7 @@ def _advise_on_worst_class(
 
 def _describe_confused_pair(
     model: Model, version: Version, job: Job, pair: ConfusedPair, tasks: Sequence[Task]
-) -> _ModelProblem:
+) -> _AccuracyProblem:
     first, second = pair.labels
     pair_tasks = [task for task in tasks if pair.task in (0, task.number)]
     more = _advise_more_images_of_classes(model, job, pair_tasks, pair.labels, version.created_at)
@@ -333,7 +335,7 @@ def _describe_confused_pair(
         "thing, start a model whose batches give them one label: labels that were learned "
         "cannot be merged."
     )
-    return _ModelProblem(f"confused:{pair.task}:{first}|{second}", text)
+    return _AccuracyProblem(f"confused:{pair.task}:{first}|{second}", text)
 
 
 def _advise_more_images_of_classes(

@@ -18,9 +18,9 @@ from core.database.session import Database
 from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.ingest.answers import (
     NEW,
-    draw_encryption_key,
-    encrypt_predictions,
+    draw_predictions_encryption_key,
     read_predictions_written_by_job,
+    write_encrypted_predictions,
 )
 from core.jobs.fence import JobClaim
 from core.storage import Blobs
@@ -77,7 +77,9 @@ def store_predictions(
             VersionTaskResult.answers.is_not(None),
         )
         stored_cells = {(version, task) for version, task in session.execute(query)}
-        keys = _read_prediction_keys(session, job.model_id, {file.task for file in answers})
+        keys = _read_prediction_encryption_keys(
+            session, job.model_id, {file.task for file in answers}
+        )
     # Cells that have predictions keep them: a version's measurements never change.
     written = [part for part in answers if (older.get(part.version), part.task) not in stored_cells]
     path = folder / _FILE
@@ -85,11 +87,11 @@ def store_predictions(
         return StoredPredictions({}, path, {})
     # One key for each task: its deletion makes all predictions on the task unreadable.
     predictions = read_predictions_written_by_job(folder, written)
-    drawn = {task: draw_encryption_key() for _, task in predictions if task not in keys}
+    drawn = {task: draw_predictions_encryption_key() for _, task in predictions if task not in keys}
     keys |= drawn
     # The number of the new version is known only in the publishing transaction.
     names = {key: f"{older.get(key[0], NEW)}.{key[1]}" for key in predictions}
-    encrypt_predictions(
+    write_encrypted_predictions(
         {names[key]: data for key, data in predictions.items()},
         {names[key]: keys[key[1]] for key in predictions},
         path,
@@ -98,7 +100,9 @@ def store_predictions(
     return StoredPredictions(dict.fromkeys(predictions, blob), path, drawn)
 
 
-def _read_prediction_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, str]:
+def _read_prediction_encryption_keys(
+    session: Session, model_id: str, tasks: set[int]
+) -> dict[int, str]:
     """Return, by task, the encryption keys with which predictions can be read."""
     query = select(Task.number, Task.answers_key).where(
         Task.model_id == model_id, Task.number.in_(tasks)
@@ -119,7 +123,7 @@ def select_cells_with_retained_images(
     return {key: stored for key, stored in cells.items() if key[1] not in tasks}
 
 
-def store_prediction_keys(
+def store_prediction_encryption_keys(
     session: Session, model: Model, sealed: StoredPredictions, cells: StoredCells
 ) -> None:
     """Store new encryption keys for the tasks whose predictions the cells refer to."""

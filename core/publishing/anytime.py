@@ -24,7 +24,7 @@ from core.storage import ObjectStorage
 MANIFEST = "manifest.json"
 
 
-def build_best_state_prefix(job_id: str) -> str:
+def build_best_state_key_prefix(job_id: str) -> str:
     """Return the store key prefix of a job's best states."""
     return f"anytime/{job_id}/"
 
@@ -60,7 +60,7 @@ def upload_and_register_best_state(
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = list_taught_tasks_after_learning(parent.manifest, task.number)
     number = snapshots.find_next_stored_state_number(registered, claim)
-    key = f"{build_best_state_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
+    key = f"{build_best_state_key_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = snapshots.store_files_under_key_prefix(store, key, [part.path for part in result.parts])
     described = []
     for part in result.parts:
@@ -95,5 +95,5 @@ def upload_and_register_best_state(
         session.add(Event(job_id=job.id, type="metric", data=metric, at=db.now(session)))
     # After the commit, because until then the row names the older files.
     snapshots.delete_older_stored_states(
-        store, build_best_state_prefix(claim.job_id), claim.fence, number
+        store, build_best_state_key_prefix(claim.job_id), claim.fence, number
     )

@@ -37,7 +37,7 @@ class ConfusedPair:
     task: int = 0
 
 
-def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
+def find_confused_pairs_of_new_version(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
     """Return the pairs of classes that the new version confuses, the worst first.
 
     Predictions that are stored without true classes are ignored.

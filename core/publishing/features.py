@@ -49,22 +49,25 @@ def compare_feature_accuracy_with_ancestors(
     ancestors' features.
     """
     if not trains_backbone(job.recipe):
-        return _build_missing_comparison("the batch leaves the features as they were")
+        return _build_missing_feature_comparison("the batch leaves the features as they were")
     numbers = _list_published_ancestors(session, model, job.parent_version or 0)
     if not numbers:
-        return _build_missing_comparison("it is the first version of its line")
+        return _build_missing_feature_comparison("it is the first version of its line")
     if result.baseline_lda is None:
-        return _build_missing_comparison(
+        return _build_missing_feature_comparison(
             "the features of the version were not measured: too few held-out images, or too many "
             "features"
         )
     ancestors = _read_measured_ancestors(session, model, numbers)
     if not ancestors:
-        return _build_missing_comparison("the features of no version before it were measured")
+        return _build_missing_feature_comparison(
+            "the features of no version before it were measured"
+        )
     shares = [
         share
         for one in ancestors
-        if (share := compare_feature_accuracy(model.scenario, result, one)) is not None
+        if (share := compare_feature_accuracy_on_common_tasks(model.scenario, result, one))
+        is not None
     ]
     why = (
         f"no version before it was measured on {LEAST_IMAGES} held-out images of the same tasks "
@@ -121,7 +124,7 @@ def _read_measured_ancestors(
     ]
 
 
-def compare_feature_accuracy(
+def compare_feature_accuracy_on_common_tasks(
     scenario: str, result: JobResult, ancestor: MeasuredAncestor
 ) -> AncestorFeatureAccuracy | None:
     """Compare the feature accuracy of a version and an ancestor on the tasks that both know.
@@ -165,6 +168,6 @@ def compare_feature_accuracy(
     }
 
 
-def _build_missing_comparison(why: str) -> AncestorFeatureComparison:
+def _build_missing_feature_comparison(why: str) -> AncestorFeatureComparison:
     """Return a feature comparison that was not made, with the reason."""
     return {"ancestors": [], "missing": why}

@@ -49,7 +49,7 @@ _NO_EARLIER = "no earlier task has held-out images that both versions answer"
 
 
 @dataclass(frozen=True)
-class _ReferenceVersion:
+class _ComparedEarlierVersion:
     """A version that the new one is compared with; `predictions`: digests of its predictions by
     task.
     """
@@ -77,12 +77,12 @@ class _FlipComparisonRows:
     own_task: int
     tasks: set[int]
     keys: Mapping[int, str | None]
-    parent: _ReferenceVersion
-    production: _ReferenceVersion | None
-    best: Mapping[int, _ReferenceVersion]
+    parent: _ComparedEarlierVersion
+    production: _ComparedEarlierVersion | None
+    best: Mapping[int, _ComparedEarlierVersion]
 
 
-def count_version_losses(
+def count_newly_wrong_images_for_gate(
     db: Database,
     blobs: Blobs,
     claim: JobClaim,
@@ -98,14 +98,14 @@ def count_version_losses(
     """
     if result.document.problem is not None:  # its predictions are no rows of classes
         return None
-    facts = _read_comparison_rows(db, claim, production)
+    facts = _read_flip_comparison_rows(db, claim, production)
     if facts is None or not _extends_classes_of_production(result.document, facts.production):
         return None
-    return _PredictionFlipComparison(blobs, facts, result).count_all_losses()
+    return _PredictionFlipComparison(blobs, facts, result).count_newly_wrong_images()
 
 
 def _extends_classes_of_production(
-    document: JobResult, production: "_ReferenceVersion | None"
+    document: JobResult, production: "_ComparedEarlierVersion | None"
 ) -> bool:
     """Return True if the first classes of the result are those of the production version.
 
@@ -115,7 +115,7 @@ def _extends_classes_of_production(
     return bool(document.heads) or document.classes[: len(known)] == known
 
 
-def _read_comparison_rows(
+def _read_flip_comparison_rows(
     db: Database, claim: JobClaim, production: int | None
 ) -> _FlipComparisonRows | None:
     """Read the rows for comparing predictions of versions; None if the gate has no check by images."""
@@ -138,9 +138,11 @@ def _read_comparison_rows(
             if gate.get("drifted") is not None
             else {}
         )
-        manifests = _read_manifests(session, model, {*numbers, *best.values()})
+        manifests = _read_version_manifests(session, model, {*numbers, *best.values()})
         stored |= _read_prediction_digests(session, model, set(best.values()) - numbers)
-        versions = {n: _ReferenceVersion(n, manifests[n], stored.get(n, {})) for n in manifests}
+        versions = {
+            n: _ComparedEarlierVersion(n, manifests[n], stored.get(n, {})) for n in manifests
+        }
         return _FlipComparisonRows(
             model=model,
             gate=gate,
@@ -198,7 +200,9 @@ def _find_best_earlier_versions(session: Session, model: Model, tasks: set[int])
     return {task: version for task, (_, version) in best.items()}
 
 
-def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[int, Manifest]:
+def _read_version_manifests(
+    session: Session, model: Model, numbers: set[int]
+) -> dict[int, Manifest]:
     """Return the manifests of versions by number."""
     query = select(Version.number, Version.manifest).where(
         Version.model_id == model.id, Version.number.in_(numbers)
@@ -225,7 +229,7 @@ class _PredictionFlipComparison:
         self._drifts: dict[int, tuple[PredictionFlipTally, TaskDriftCounts]] = {}
         self._is_ranked = True
 
-    def count_all_losses(self) -> GateComparisons:
+    def count_newly_wrong_images(self) -> GateComparisons:
         """Count newly wrong images against the production version and the best earlier versions."""
         for task in sorted(self._facts.tasks):
             if (
@@ -240,7 +244,7 @@ class _PredictionFlipComparison:
         confused = self._build_described_comparison(self._confused, against)
         if confused["missing"] is None and not self._brings_new_classes():
             confused = _build_missing_gate_comparison(against, "the batch brings no new class")
-        new_classes, known_classes = self._count_own_batch_images()
+        new_classes, known_classes = self._count_newly_wrong_batch_images()
         if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
             new_classes["pictures"], known_classes["pictures"] = [], []
         return {
@@ -268,20 +272,22 @@ class _PredictionFlipComparison:
         names = self._heads.get(task, []) if is_apart else list(self._document.classes)
         return PredictedTaskImages(task, task if is_apart else 0, names, ranked)
 
-    def _list_prediction_classes(self, version: _ReferenceVersion, task: int) -> list[str]:
+    def _list_classes_of_prediction_rows(
+        self, version: _ComparedEarlierVersion, task: int
+    ) -> list[str]:
         """Return the classes that the rows of a version's predictions on a task mean."""
         if self._facts.model.scenario == "task":
             head = version.manifest.find_head_entry(task)
             return list(head.classes) if head is not None else []
         return list(version.manifest.classes or self._facts.model.classes or [])
 
-    def _read_predicted_rows(
-        self, version: _ReferenceVersion, part: PredictedTaskImages
+    def _read_predictions_and_class_count(
+        self, version: _ComparedEarlierVersion, part: PredictedTaskImages
     ) -> tuple[Rows, int] | None:
         """Read a version's predictions on a task and its number of classes; None if they cannot be
         compared.
         """
-        old_names = self._list_prediction_classes(version, part.task)
+        old_names = self._list_classes_of_prediction_rows(version, part.task)
         # Rows are compared as numbers, which fits only if both versions count the classes alike.
         if not old_names or part.names[: len(old_names)] != old_names:
             return None
@@ -316,7 +322,7 @@ class _PredictionFlipComparison:
         """
         production = self._facts.production
         old_predictions = (
-            None if production is None else self._read_predicted_rows(production, part)
+            None if production is None else self._read_predictions_and_class_count(production, part)
         )
         if old_predictions is None:
             return
@@ -336,7 +342,7 @@ class _PredictionFlipComparison:
         )
         # Classes that are new in this batch come after those of the parent.
         fresh = part.ranked.rows >= len(
-            self._list_prediction_classes(self._facts.parent, part.task)
+            self._list_classes_of_prediction_rows(self._facts.parent, part.task)
         )
         self._confused.count_task_images(
             part, old, part.ranked.rows, right & fresh, now & ~right, all_images
@@ -347,7 +353,9 @@ class _PredictionFlipComparison:
         versions.
         """
         version = self._facts.best.get(part.task)
-        old_predictions = None if version is None else self._read_predicted_rows(version, part)
+        old_predictions = (
+            None if version is None else self._read_predictions_and_class_count(version, part)
+        )
         if version is None or old_predictions is None or len(np.unique(part.ranked.targets)) < 2:
             # with one class, images flip together whenever the balance between classes moves
             return
@@ -419,10 +427,10 @@ class _PredictionFlipComparison:
         """Return True if the job's batch brings classes that production does not know."""
         labels = self._heads.get(self._facts.own_task) if self._heads else self._document.classes
         return len(labels or []) > len(
-            self._list_prediction_classes(self._facts.parent, self._facts.own_task)
+            self._list_classes_of_prediction_rows(self._facts.parent, self._facts.own_task)
         )
 
-    def _count_own_batch_images(self) -> tuple[GateComparison, GateComparison]:
+    def _count_newly_wrong_batch_images(self) -> tuple[GateComparison, GateComparison]:
         """Count the batch's own held-out images, of its new classes and of classes that production
         knows.
         """
@@ -437,14 +445,16 @@ class _PredictionFlipComparison:
             nothing = _build_missing_gate_comparison(against, "the batch has no held-out images")
             return nothing, nothing
         targets, predicted = part.ranked.targets, part.ranked.rows
-        is_new = targets >= len(self._list_prediction_classes(self._facts.parent, part.task))
+        is_new = targets >= len(
+            self._list_classes_of_prediction_rows(self._facts.parent, part.task)
+        )
         new_tally, known_tally = PredictionFlipTally(), PredictionFlipTally()
         # Nothing predicted these classes before: a wrong image counts as lost, a right one as gained.
         new_tally.count_task_images(
             part, predicted, predicted, predicted != targets, predicted == targets, is_new
         )
         old_predictions = (
-            None if production is None else self._read_predicted_rows(production, part)
+            None if production is None else self._read_predictions_and_class_count(production, part)
         )
         if old_predictions is not None:
             old, size = old_predictions

@@ -80,7 +80,7 @@ def publish_measurement(
         # After an attempt whose end was lost, the row is there already.
         if session.get(VersionTaskResult, (model.id, version.number, task.number)) is None:
             store_version_measurements(session, model, version, measured, deleted)
-            answers.store_prediction_keys(session, model, sealed, cells)
+            answers.store_prediction_encryption_keys(session, model, sealed, cells)
         retention.mark_unneeded_task_files(model, task, published=True, now=now)
         change_job_state(session, job, JobAction.FINISH, now)
         session.flush()

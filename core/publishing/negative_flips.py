@@ -28,14 +28,14 @@ from core.ingest.answers import (
     read_encrypted_predictions,
     read_predictions_written_by_job,
 )
-from core.ingest.dataset import open_dataset
+from core.ingest.dataset import memory_map_image_dataset
 from core.jobs.fence import JobClaim
 from core.lineage.features import compute_feature_accuracy_loss, find_ancestor_with_best_features
 from core.lineage.gate import GateProductionComparison
 from core.lineage.judgement import get_gate_limits_of_job
 from core.lineage.lineage import PRODUCTION
 from core.publishing.features import compare_feature_accuracy_with_ancestors
-from core.publishing.losses import count_version_losses
+from core.publishing.losses import count_newly_wrong_images_for_gate
 from core.statistics import flips
 from core.statistics.flips import Mask, PredictionFlipStatistics
 from core.storage import Blobs
@@ -79,7 +79,7 @@ class ProductionComparison:
 
 
 @dataclass(frozen=True)
-class _MeasuredTask:
+class _TaskWithProductionPredictions:
     """A task with production's stored predictions: digests of held-out images and of predictions.
 
     `labels` are those of the dataset's numbers, and `place` is that of the predictions in their
@@ -93,7 +93,7 @@ class _MeasuredTask:
     place: StoredTaskPredictions
 
 
-def find_production_number(session: Session, model_id: str) -> int | None:
+def find_production_version_number(session: Session, model_id: str) -> int | None:
     """Return the number of a model's version in production."""
     return session.scalar(
         select(Alias.version).where(Alias.model_id == model_id, Alias.name == PRODUCTION)
@@ -112,7 +112,7 @@ def compare_version_with_production(
         features = compare_feature_accuracy_with_ancestors(
             session, session.get_one(Model, job.model_id), job, result.document
         )
-    losses = count_version_losses(db, blobs, claim, result, comparison.production)
+    losses = count_newly_wrong_images_for_gate(db, blobs, claim, result, comparison.production)
     return replace(comparison, losses=losses, features=features)
 
 
@@ -123,7 +123,7 @@ def _count_negative_flips(
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
-        number = find_production_number(session, model.id)
+        number = find_production_version_number(session, model.id)
         is_limited = get_gate_limits_of_job(model, job).get("max_negative_flips") is not None
         if not is_limited or not number:  # version 0 was taught nothing that could be lost
             return ProductionComparison(number, None)
@@ -146,7 +146,7 @@ def _count_negative_flips(
         edited = read_edited_tasks(session, job.id)
         measured_tasks = [
             task
-            for task in _find_measured_tasks(session, model, number, tasks)
+            for task in _find_tasks_with_production_predictions(session, model, number, tasks)
             if task.number not in edited
         ]
     return ProductionComparison(
@@ -164,9 +164,9 @@ def _sum_flips_against_parent(
     )
 
 
-def _find_measured_tasks(
+def _find_tasks_with_production_predictions(
     session: Session, model: Model, number: int, tasks: dict[int, Task]
-) -> list[_MeasuredTask]:
+) -> list[_TaskWithProductionPredictions]:
     """Return the tasks for which the production version's predictions are stored."""
     query = select(VersionTaskResult.task, VersionTaskResult.answers).where(
         VersionTaskResult.model_id == model.id,
@@ -185,7 +185,9 @@ def _find_measured_tasks(
             labels = list_label_names(model, task.classes)
             place = StoredTaskPredictions(number, task_number, task.answers_key)
             measured_tasks.append(
-                _MeasuredTask(task_number, labels, task.held_out_sha256, digest, place)
+                _TaskWithProductionPredictions(
+                    task_number, labels, task.held_out_sha256, digest, place
+                )
             )
     return measured_tasks
 
@@ -194,7 +196,7 @@ def _count_stored_flips(
     blobs: Blobs,
     number: int,
     manifest: Manifest,
-    measured_tasks: list[_MeasuredTask],
+    measured_tasks: list[_TaskWithProductionPredictions],
     result: ResultFolder[JobResult],
 ) -> GateProductionComparison:
     """Count changed predictions between production's stored predictions and those of the result."""
@@ -205,7 +207,7 @@ def _count_stored_flips(
     for task in measured_tasks:
         if task.number not in mine:
             continue
-        _, labels = open_dataset(blobs.fetch_verified_file(task.held_out))
+        _, labels = memory_map_image_dataset(blobs.fetch_verified_file(task.held_out))
         # By labels and not by rows: the two versions may number their classes differently.
         truth = np.array(task.labels, object)[labels]
         old_head = manifest.find_head_entry(task.number)

@@ -33,10 +33,10 @@ from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
     PublishingTransaction,
     StoredJobResult,
+    add_and_judge_version,
     delete_stored_objects_without_rows,
     lock_rows_for_publishing,
     store_job_result_files,
-    write_version_rows,
 )
 from core.publishing.version_warnings import (
     VersionWarningFacts,
@@ -120,9 +120,12 @@ def _publish_in_transaction(
             *(publishing.job, publishing.now),
         )
         # The gate compares with production: counts against a replaced version are void.
-        if negative_flips.find_production_number(session, model.id) != comparison.production:
+        if (
+            negative_flips.find_production_version_number(session, model.id)
+            != comparison.production
+        ):
             return None
-        version, size = write_version_rows(publishing, made, comparison)
+        version, size = add_and_judge_version(publishing, made, comparison)
         findings = VersionWarningFacts(document, comparison, made.confused)
         warned = list_warnings_of_new_version(session, model, job, version, findings)
         version.warnings = [*describe_tasks_missing_in_version(session, model, version), *warned]
@@ -164,9 +167,9 @@ def _end_published_job(
     model, task, job = publishing.model, publishing.task, publishing.job
     for text in version.warnings:  # the job process has logged its own warnings
         job_log.add_job_log_line(session, job.id, ("warning", text), now)
-    production = negative_flips.find_production_number(session, model.id)
+    production = negative_flips.find_production_version_number(session, model.id)
     job_log.add_job_log_line(
-        session, job.id, _format_outcome_line(model, task, version, production), now
+        session, job.id, _format_made_version_log_line(model, task, version, production), now
     )
     session.flush()  # event streams end with the event of the state, so the log lines come first
     data: StateData = {"version": version.number, "outcome": version.status, "warnings": warnings}
@@ -179,7 +182,7 @@ def _end_published_job(
     lineage.record_publication_in_audit(session, model, version, now, job=job.id)
 
 
-def _format_outcome_line(
+def _format_made_version_log_line(
     model: Model, task: Task, version: Version, production: int | None
 ) -> job_log.Line:
     """Return the log line about the version that a job has made."""
@@ -240,7 +243,7 @@ def _delete_job_leftovers(db: Database, store: ObjectStorage, claim: JobClaim) -
     """
     for prefix in (
         snapshots.build_snapshot_key_prefix(claim.job_id),
-        anytime.build_best_state_prefix(claim.job_id),
+        anytime.build_best_state_key_prefix(claim.job_id),
     ):
         # Listed to the end first, since deletions could disturb the listing.
         for info in list(store.list(prefix)):

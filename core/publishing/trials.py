@@ -19,10 +19,10 @@ from core.publishing import negative_flips
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
     StoredJobResult,
+    add_and_judge_version,
     delete_stored_objects_without_rows,
     lock_rows_for_publishing,
     store_job_result_files,
-    write_version_rows,
 )
 from core.retention.damage import DatabaseDamageMarks
 from core.statistics.matrix_row import compute_version_accuracy_figures
@@ -51,7 +51,7 @@ def judge_version_of_trial(
         comparison = negative_flips.compare_version_with_production(db, blobs, claim, made.folder)
         try:
             with db.write() as session:
-                judged = _judge_version(db, session, blobs, claim, made, comparison)
+                judged = _add_and_judge_trial_version(db, session, blobs, claim, made, comparison)
                 # Judged as if it were published, but nothing of it may remain: it is only a trial.
                 raise _TransactionRollback
         except _TransactionRollback:
@@ -64,7 +64,7 @@ class _TransactionRollback(Exception):
     """Exception that rolls a transaction back, whose rows were only needed for a verdict."""
 
 
-def _judge_version(
+def _add_and_judge_trial_version(
     db: Database,
     session: Session,
     blobs: Blobs,
@@ -77,13 +77,13 @@ def _judge_version(
     """
     publishing = lock_rows_for_publishing(db, session, blobs, claim, made)
     model = publishing.model
-    if negative_flips.find_production_number(session, model.id) != comparison.production:
+    if negative_flips.find_production_version_number(session, model.id) != comparison.production:
         return None
-    version, size = write_version_rows(publishing, made, comparison)
-    return _measure_trial_version(session, model, version, made, size)
+    version, size = add_and_judge_version(publishing, made, comparison)
+    return _summarise_trial_version(session, model, version, made, size)
 
 
-def _measure_trial_version(
+def _summarise_trial_version(
     session: Session, model: Model, version: Version, made: StoredJobResult, size: int
 ) -> TrialMeasurements:
     """Return the accuracy, forgetting and size of a trial's version after its verdict."""

@@ -36,7 +36,7 @@ from core.lineage.coverage import list_taught_tasks_after_learning
 from core.lineage.judgement import judge_version_by_gate
 from core.publishing import answers
 from core.publishing.answers import StoredPredictions
-from core.publishing.confused_pairs import ConfusedPair, count_confused_pairs
+from core.publishing.confused_pairs import ConfusedPair, find_confused_pairs_of_new_version
 from core.publishing.manifest import LearningJobRows, build_manifest
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.publishing.negative_flips import ProductionComparison
@@ -112,7 +112,7 @@ def store_job_result_files(
         sealed,
         store_held_out_features_of_result(blobs, result_folder),
         store_feature_totals_of_result(blobs, result_folder),
-        count_confused_pairs(result_folder),
+        find_confused_pairs_of_new_version(result_folder),
         record.read_edit_result(result),
     )
 
@@ -136,7 +136,7 @@ def lock_rows_for_publishing(
     return PublishingTransaction(session, model, task, job, db.now(session))
 
 
-def write_version_rows(
+def add_and_judge_version(
     publishing: PublishingTransaction, made: StoredJobResult, comparison: ProductionComparison
 ) -> tuple[Version, int]:
     """Add a new version to the database and judge it; return it with the bytes that it adds."""
@@ -147,7 +147,9 @@ def write_version_rows(
             session, model, job, made.edit, model.next_version, publishing.now
         )
     version = _add_next_version(publishing, made.folder.document, made.parts, made.edit)
-    size += version.bytes_new + _store_measurements(session, model, version, made, comparison)
+    size += version.bytes_new + _store_new_version_measurements(
+        session, model, version, made, comparison
+    )
     version.gate = judge_version_by_gate(session, model, version)
     return version, size
 
@@ -180,7 +182,7 @@ def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredJobResult
         blobs.put_file(path)
 
 
-def _store_measurements(
+def _store_new_version_measurements(
     session: Session,
     model: Model,
     version: Version,
@@ -198,7 +200,7 @@ def _store_measurements(
     store_version_measurements(
         session, model, version, measured, _find_tasks_with_deleted_data(session, model)
     )
-    answers.store_prediction_keys(session, model, made.predictions, cells)
+    answers.store_prediction_encryption_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
     size += record_held_out_feature_blobs(session, model, backbone, made.features)
     answers.store_predictions_in_parent_cells(session, model, version.parent or 0, cells, document)
@@ -244,7 +246,7 @@ def _add_next_version(
     )
     # By digest, since parts with the same bytes are one blob.
     sizes = {part.sha256: part.bytes for part in stored}
-    existing = _find_known_digests(session, model, sizes)
+    existing = _find_digests_of_existing_parts(session, model, sizes)
     version = Version(
         id=new_id("ver"),
         model_id=model.id,
@@ -255,7 +257,8 @@ def _add_next_version(
         status="held",
         gate={"passed": False, "checks": []},
         created_at=publishing.now,
-        # Figures are rows of their own (`_store_measurements`), and would be stored twice.
+        # Figures are rows of their own (`_store_new_version_measurements`), and would be stored
+        # twice.
         manifest=replace_manifest_figures_by_null(content),
         class_numbers=None if edit is None else edit.class_numbers,
         bytes=sum(part.bytes for part in stored),
@@ -277,7 +280,9 @@ def _add_next_version(
     return version
 
 
-def _find_known_digests(session: Session, model: Model, digests: Collection[str]) -> set[str]:
+def _find_digests_of_existing_parts(
+    session: Session, model: Model, digests: Collection[str]
+) -> set[str]:
     """Return which of the digests belong to parts that a version of the model already has."""
     of_model = (
         select(Part.sha256)

@@ -12,7 +12,7 @@ from core.lineage import lineage, words
 from core.lineage.coverage import find_missing_tasks, list_taught_tasks
 from core.lineage.features import find_ancestor_with_intact_features, format_feature_accuracies
 from core.publishing import biased_head
-from core.publishing.advice import advise_on_new_problems
+from core.publishing.advice import advise_on_new_accuracy_problems
 from core.publishing.confused_pairs import ConfusedPair
 from core.publishing.negative_flips import ProductionComparison
 from core.text.steps import LEFT_OPEN, ApiRequestForAdvice
@@ -68,7 +68,7 @@ def list_warnings_of_new_version(
             model, version.number, findings.result, {part.type for part in findings.result.parts}
         )
     # Called even after another warning, since it also records the conditions that hold.
-    advice = advise_on_new_problems(
+    advice = advise_on_new_accuracy_problems(
         session, model, version, job, findings.confused, says_other=warning_text is not None
     )
     one_class = words.explain_one_class_version(version) if stays else None
@@ -92,17 +92,20 @@ def warn_of_feature_collapse(
         return None
     now, before = format_feature_accuracies(good)
     number, path = good["version"], f"/v1/models/{model.name}/aliases/production"
+    next_steps = _describe_steps_after_feature_collapse(version, number, path, production)
     return (
         f"The features of version {version.number} have collapsed: a linear discriminant on them "
         f"gets {now} held-out images of earlier tasks right, on those of version {number}, the "
-        f"last good version, {before}. {_describe_next_steps(version, number, path, production)} Then send the "
-        f"batch with a smaller learning rate or a method that leaves the features as they are, or "
+        f"last good version, {before}. {next_steps} Then send the batch with a "
+        f"smaller learning rate or a method that leaves the features as they are, or "
         f"start a model on the features of version {number}: "
         f"{ApiRequestForAdvice('POST', '/v1/models', body=biased_head.build_successor_model_request(model, number))}."
     )
 
 
-def _describe_next_steps(version: Version, good: int, path: str, production: int | None) -> str:
+def _describe_steps_after_feature_collapse(
+    version: Version, good: int, path: str, production: int | None
+) -> str:
     move = {"version": good, "reason": LEFT_OPEN}
     if production == good and not version.gate["passed"]:
         return (

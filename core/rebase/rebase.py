@@ -37,9 +37,9 @@ from core.models.new_model import (
     add_model,
     build_gate_limits,
     find_new_model_weights,
-    is_name_free,
-    make_name_taken_error,
-    require_free_name,
+    is_model_name_free,
+    make_model_name_taken_error,
+    require_free_model_name,
 )
 from core.models.requested_model import CheckedModelRequest, check_model_request
 from core.packaged import imagenet_base, packaged_base
@@ -124,7 +124,7 @@ def begin_rebase(
             stored_response = idempotency.IdempotentResponse(201, location, response)
             idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
     except IntegrityError:  # a concurrent request was first with the name
-        raise make_name_taken_error(requested.name) from None
+        raise make_model_name_taken_error(requested.name) from None
     return response, job_ids, False
 
 
@@ -134,7 +134,7 @@ def find_free_model_name(session: Session, owner_id: str, stem: str, ending: str
     while True:
         tail = f"-{ending}" if number == 1 else f"-{ending}-{number}"
         name = stem[: MAX_NAME - len(tail)] + tail
-        if is_name_free(session, owner_id, name):
+        if is_model_name_free(session, owner_id, name):
             return name
         number += 1
 
@@ -259,7 +259,7 @@ def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
     if base == imagenet_base.NAME:
         return {"architecture": imagenet_base.ARCHITECTURE, "image": {}}
     if base == packaged_base.PACKAGED:
-        packaged = packaged_base.load_base_description()
+        packaged = packaged_base.load_packaged_base_description()
         return {
             "architecture": packaged.architecture,
             "image": {"size": packaged.size, "channels": old.image["channels"]},
@@ -321,7 +321,7 @@ def _add_model_and_jobs(
         requested = replace(
             requested, name=find_free_model_name(session, old.owner_id, old.name, "rebased")
         )
-    require_free_name(session, old.owner_id, requested.name)
+    require_free_model_name(session, old.owner_id, requested.name)
     data: AuditData = {"name": requested.name, "model": old.id}
     audit = ("model.rebase", data)
     new = add_model(
@@ -370,7 +370,7 @@ def _queue_retained_tasks(
     if job_ids:
         # The last of these jobs needs most memory, so that one check covers all.
         work = compute_job_workload(session, new, len(job_ids))
-        limits.admission.check_job(
+        limits.admission.check_job_memory(
             order.resources.catalogue, new.architecture, new.image, recipe, work
         )
         # Both come last, since they lock the owner's row.

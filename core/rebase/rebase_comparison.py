@@ -21,7 +21,7 @@ from core.ingest.answers import (
     parse_ranked_predictions,
     read_encrypted_predictions,
 )
-from core.ingest.dataset import open_dataset
+from core.ingest.dataset import memory_map_image_dataset
 from core.ingest.findings.traces import read_image_fingerprints
 from core.rebase.rebase_plan import (
     MeasuredTaskResults,
@@ -203,7 +203,7 @@ def _read_labels_and_correctness(
     else:  # stored by an older release, without the true rows beside the predictions
         assert side.held_out is not None, "answers are kept as long as the images"
         predicted, _ = read_encrypted_predictions(path, side.place)
-        _, numbers = open_dataset(blobs.fetch_verified_file(side.held_out))
+        _, numbers = memory_map_image_dataset(blobs.fetch_verified_file(side.held_out))
         truth = np.array(side.labels, np.str_)[numbers]
         if len(truth) != len(predicted):
             raise _make_corrupt_predictions_error(

@@ -20,7 +20,7 @@ from core.database.tables import Model
 from core.errors import WrongState
 from core.keys.predict_keys import rebind_predict_keys_to_model
 from core.lineage.lineage import PRODUCTION
-from core.models.new_model import require_free_name
+from core.models.new_model import require_free_model_name
 from core.rebase.rebase import find_free_model_name
 from core.rebase.rebase_comparison import (
     RebaseComparison,
@@ -172,7 +172,7 @@ def _swap_model_names(
         # Flushed before the other model takes the name, since names of an owner are unique.
         session.flush()
     else:
-        require_free_name(session, comes.owner_id, name)
+        require_free_model_name(session, comes.owner_id, name)
     comes.name = name
     if goes.deleted_at is None:
         rebind_predict_keys_to_model(session, goes, comes)

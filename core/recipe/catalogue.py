@@ -64,7 +64,9 @@ def _generate_recipe_catalogue(path: Path) -> None:
     os.close(descriptor)
     try:
         # In another process, because the learning code imports torch.
-        done = helper_process.run_python_module("core.learning.catalogue", name, WRITE_TIMEOUT_S)
+        done = helper_process.run_module_in_helper_process(
+            "core.learning.catalogue", name, WRITE_TIMEOUT_S
+        )
         if done.returncode != 0:
             # The end of a traceback names the error.
             raise Unavailable(f"The learning code cannot be loaded: {done.stderr.strip()[-500:]}")

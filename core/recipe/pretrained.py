@@ -71,7 +71,9 @@ def find_image_settings_unfit_for_weights(
         grey = "; grey images are taken, too" if weights.channels == 3 else ""
         errors.append(("image.channels", f"{weights.name} reads {weights.channels} channels{grey}"))
     if not weights.accepts_image_size(image["size"]):
-        errors.append(("image.size", f"{weights.name} takes images of {weights.describe_sizes()}"))
+        errors.append(
+            ("image.size", f"{weights.name} takes images of {weights.describe_image_sizes()}")
+        )
     return errors
 
 

@@ -9,12 +9,12 @@ from jsonschema.validators import extend
 
 from core.contract.document import JsonObject
 from core.text.nearest import describe_unknown_field
-from core.text.plain import describe_invalid_value as found_text
 from core.text.plain import (
+    describe_allowed_and_invalid_value,
     describe_json_schema_requirement,
     describe_json_types,
-    describe_required_name,
 )
+from core.text.plain import describe_value_found as found_text
 
 FieldError = tuple[str, str]
 """A dotted path and the error message for it."""
@@ -86,7 +86,7 @@ def describe_recipe_errors(errors: Sequence[FieldError], what: str) -> str:
 
 def _build_schema_error_message(error: jsonschema.ValidationError) -> str:
     if error.validator == "enum":
-        return describe_required_name(error.instance, error.validator_value)
+        return describe_allowed_and_invalid_value(error.instance, error.validator_value)
     types = [str(e.validator_value) for e in error.context or [] if e.validator == "type"]
     if error.validator == "anyOf" and types:
         return f"must be {describe_json_types(types)}{found_text(error.instance)}"

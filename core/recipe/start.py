@@ -44,12 +44,12 @@ def choose_default_architecture(base: ModelBase | None) -> Mapping[str, Any]:
     """
     if base == imagenet_base.NAME:
         return imagenet_base.ARCHITECTURE
-    return packaged_base.load_base_description().architecture
+    return packaged_base.load_packaged_base_description().architecture
 
 
 def choose_default_base_weights(architecture: ArchitectureChoice) -> str:
     """Choose the initial weights of an architecture: the package's, timm's, or random ones."""
-    if architecture == packaged_base.load_base_description().architecture:
+    if architecture == packaged_base.load_packaged_base_description().architecture:
         return packaged_base.PACKAGED
     return PRETRAINED if architecture["name"] == ARCHITECTURE else RANDOM
 

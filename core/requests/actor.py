@@ -41,7 +41,7 @@ COVERS: dict[str, frozenset[str]] = {
 """Scopes that a key of each scope covers.
 
 `scrape` opens the metrics of the whole service and nothing else. `predict` opens one alias of one
-model (see `KeyBinding`) and nothing else.
+model (see `PredictKeyBinding`) and nothing else.
 """
 
 MOST = 20
@@ -57,7 +57,7 @@ _OWNERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class KeyBinding:
+class PredictKeyBinding:
     """Model and alias that a key of scope predict is bound to.
 
     The model can be addressed by its id or by its present name.
@@ -91,7 +91,7 @@ class Actor:
     key_id: str | None
     scope: str
     called: tuple[str, str] | None = None
-    bound: KeyBinding | None = None
+    bound: PredictKeyBinding | None = None
 
     @property
     def is_admin(self) -> bool:
@@ -140,7 +140,7 @@ def build_valid_key_condition(key_id: str, now: float) -> ColumnElement[bool]:
     return and_(Key.id == key_id, Key.revoked_at.is_(None), has_time)
 
 
-def require_valid_key(session: Session, actor: Actor, now: float) -> None:
+def require_caller_key_still_valid(session: Session, actor: Actor, now: float) -> None:
     """Raise an error before the commit if the caller's key was revoked or has expired since the
     request began.
 
@@ -257,7 +257,7 @@ def translate_deleted_file_errors(db: Database, actor: Actor, model: str) -> Ite
     except StoreCorrupt as error:
         # The model is looked up first: if it was deleted, its missing files are no damage.
         with db.read() as session:
-            raise damage.explain_damaged_object(
+            raise damage.reword_damaged_object_error(
                 session, find_model(session, actor, model).id, error
             ) from error
 

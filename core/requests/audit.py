@@ -18,7 +18,7 @@ from core.requests.actor import (
     find_model,
     make_key_expired_meanwhile_error,
 )
-from core.requests.pages import ListPage, decode_cursor, read_query_page
+from core.requests.pages import ListPage, decode_page_cursor, read_query_page
 from core.requests.times import format_rfc3339
 
 MAX_DATA_BYTES = 16 << 10
@@ -169,7 +169,7 @@ def _filter_audit_by_action(
     """
     if session.get_bind().dialect.name != "postgresql":
         return query.where(AuditEntry.action == action)
-    after = None if cursor is None else int(decode_cursor(cursor, int))
+    after = None if cursor is None else int(decode_page_cursor(cursor, int))
     place = tuple_(AuditEntry.action, AuditEntry.id)
     if newest_first:
         last = _BEHIND_ALL if after is None else after - 1

@@ -188,7 +188,9 @@ def begin_idempotent_request(
         }
         # One statement, since nearly every upload has a new key. Of two requests at once, the
         # second waits here until the first has committed its row.
-        if _write_idempotency_row(session, actor, request, values, _build_free_key_condition(now)):
+        if _write_idempotency_row(
+            session, actor, request, values, _build_free_idempotency_key_condition(now)
+        ):
             return None
         row = _find_unexpired_idempotency_record(session, actor, request)
         if row is None or row.status is None:
@@ -205,7 +207,10 @@ def renew_idempotent_request(db: Database, actor: Actor, request: IdempotentRequ
         session.execute(
             update(IdempotencyRecord)
             # Once the response is stored, its 24 h run: a late renewal must not begin them again.
-            .where(*_build_key_conditions(actor, request), IdempotencyRecord.status.is_(None))
+            .where(
+                *_build_idempotency_key_conditions(actor, request),
+                IdempotencyRecord.status.is_(None),
+            )
             .values(created_at=now)
         )
 
@@ -219,7 +224,7 @@ def release_idempotency_key(db: Database, actor: Actor, request: IdempotentReque
             session.delete(row)
 
 
-def _build_key_conditions(actor: Actor, request: IdempotentRequest) -> tuple[Any, ...]:
+def _build_idempotency_key_conditions(actor: Actor, request: IdempotentRequest) -> tuple[Any, ...]:
     return (
         IdempotencyRecord.owner_id == actor.owner_id,
         IdempotencyRecord.route == request.route,
@@ -227,7 +232,7 @@ def _build_key_conditions(actor: Actor, request: IdempotentRequest) -> tuple[Any
     )
 
 
-def _build_free_key_condition(now: ColumnElement[float]) -> ColumnElement[bool]:
+def _build_free_idempotency_key_condition(now: ColumnElement[float]) -> ColumnElement[bool]:
     """Return the condition that an idempotency key is free again: its request was abandoned, or its
     response expired.
     """
@@ -260,8 +265,9 @@ def _find_unexpired_idempotency_record(
 ) -> IdempotencyRecord | None:
     """Return the unexpired record of an idempotency key; an expired one is deleted."""
     query = select(
-        IdempotencyRecord, _build_free_key_condition(build_database_time_expression(session))
-    ).where(*_build_key_conditions(actor, request))
+        IdempotencyRecord,
+        _build_free_idempotency_key_condition(build_database_time_expression(session)),
+    ).where(*_build_idempotency_key_conditions(actor, request))
     # Locked, so that of two repetitions at once the second waits for the response of the first.
     query = query.with_for_update().execution_options(populate_existing=True)
     match = session.execute(query).one_or_none()
@@ -269,7 +275,9 @@ def _find_unexpired_idempotency_record(
         return None
     row, has_ended = match
     if has_ended:
-        session.execute(delete(IdempotencyRecord).where(*_build_key_conditions(actor, request)))
+        session.execute(
+            delete(IdempotencyRecord).where(*_build_idempotency_key_conditions(actor, request))
+        )
         # The row was deleted by SQL, so the session must not return it for the same key.
         session.expunge(row)
         return None

@@ -35,12 +35,12 @@ class ListPage(Generic[T]):
     next_cursor: str | None
 
 
-def encode_cursor(value: int | str) -> str:
+def encode_page_cursor(value: int | str) -> str:
     """Encode a value as the cursor of the page that begins after it."""
     return base64.urlsafe_b64encode(json.dumps([value]).encode()).decode().rstrip("=")
 
 
-def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
+def decode_page_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
     """Decode a page's cursor to the value after which the page begins.
 
     Args:
@@ -81,14 +81,14 @@ def cut_list_page_from_mapping(
     _check_page_limit(limit)
     start, names = 0, list(items)
     if cursor is not None:
-        last = decode_cursor(cursor, str)
+        last = decode_page_cursor(cursor, str)
         if last not in names:
             raise _build_invalid_cursor_error()
         start = names.index(str(last)) + 1
     page_names = names[start : start + limit]
     more = len(names) > start + limit
     return ListPage(
-        [items[name] for name in page_names], encode_cursor(page_names[-1]) if more else None
+        [items[name] for name in page_names], encode_page_cursor(page_names[-1]) if more else None
     )
 
 
@@ -117,7 +117,7 @@ def read_query_page(
     """
     _check_page_limit(limit)
     if cursor is not None:
-        after = decode_cursor(cursor, column.type.python_type)
+        after = decode_page_cursor(cursor, column.type.python_type)
         query = query.where(column < after if descending else column > after)
     order = column.desc() if descending else column.asc()
     fitting = _count_rows_fitting_page(session, query.order_by(order), column, limit)
@@ -129,7 +129,7 @@ def read_query_page(
     alone = len(query.column_descriptions) == 1
     return ListPage(
         [row[0] if alone else row for row in rows],
-        encode_cursor(rows[-1].page_key) if more else None,
+        encode_page_cursor(rows[-1].page_key) if more else None,
     )
 
 

@@ -102,10 +102,10 @@ class DatabaseDamageMarks:
     def remove_mark(self, key: str) -> None:
         """Remove an object's mark of damage, after sound bytes were stored."""
         with self._db.write() as session:
-            clear_damage_marks(session, [key])
+            clear_obsolete_damage_marks(session, [key])
 
 
-def clear_damage_marks(session: Session, keys: Iterable[str]) -> int:
+def clear_obsolete_damage_marks(session: Session, keys: Iterable[str]) -> int:
     """Remove marks of damage from objects that are sound again or no longer referenced; return
     their number.
     """
@@ -169,7 +169,7 @@ def refuse_damaged_model_objects(session: Session, model_id: str, keys: Iterable
         error = StoreCorrupt(
             f"The stored object {marked_key} is damaged.", extra={"object": marked_key}
         )
-        raise explain_damaged_object(session, model_id, error)
+        raise reword_damaged_object_error(session, model_id, error)
 
 
 def find_digests_marked_damaged(session: Session, digests: Collection[str]) -> set[str]:
@@ -183,7 +183,9 @@ def find_digests_marked_damaged(session: Session, digests: Collection[str]) -> s
     }
 
 
-def explain_damaged_object(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorrupt:
+def reword_damaged_object_error(
+    session: Session, model_id: str, error: StoreCorrupt
+) -> StoreCorrupt:
     """Return an error about a damaged object, reworded in terms of the model that has it.
 
     The error is returned unchanged if the model does not have the object.
@@ -241,7 +243,7 @@ def _build_damaged_upload_error(key: str, job: str) -> StoreCorrupt:
 
 
 @contextmanager
-def explain_damage_errors_of_model(db: Database, model_id: str) -> Iterator[None]:
+def reword_damage_errors_of_model(db: Database, model_id: str) -> Iterator[None]:
     """Reword errors about damaged objects, raised while a model's files are used.
 
     Raises:
@@ -251,7 +253,7 @@ def explain_damage_errors_of_model(db: Database, model_id: str) -> Iterator[None
         yield
     except StoreCorrupt as error:
         with db.read() as session:
-            raise explain_damaged_object(session, model_id, error) from error
+            raise reword_damaged_object_error(session, model_id, error) from error
 
 
 def _build_damaged_part_error(
@@ -291,7 +293,7 @@ def _find_first_version_with_blob(
     None also stands for version 0, which learned no task.
     """
     query = select(Version.number, Version.task_number).join(Part, Part.version_id == Version.id)
-    # The concatenation as in `explain_damaged_object`.
+    # The concatenation as in `reword_damaged_object_error`.
     query = query.where(
         Version.model_id == version.model_id, Part.sha256 + "" == _parse_digest_from_key(key)
     )

@@ -34,7 +34,7 @@ class DeletableTaskFiles:
     held_out: bool = False
 
 
-def find_deletable_files(
+def find_deletable_task_files(
     model: Model, task: Task, jobs: list[Job], published: bool, now: float, failed_days: float
 ) -> DeletableTaskFiles:
     """Decide which files of a task may be deleted now.

@@ -47,10 +47,10 @@ __all__ = [
     "claim_job",
     "complete_pause_or_cancellation",
     "fail_job",
-    "finish_job",
+    "finish_job_without_version",
     "put_off_claimed_job",
     "reject_job",
-    "renew_lease",
+    "renew_job_lease",
     "requeue_after_out_of_memory",
     "requeue_or_fail_job",
     "take_back_jobs_of_dead_worker",
@@ -90,7 +90,7 @@ def _return_query_without_row_locks(query: Select[Job]) -> Select[Job]:
     return query
 
 
-def _add_row_lock(query: Select[Job]) -> Select[Job]:
+def _add_postgresql_row_lock(query: Select[Job]) -> Select[Job]:
     """Add a PostgreSQL row lock to a claim's query of jobs.
 
     Rows that another worker is claiming are skipped, not waited for. PostgreSQL checks a row again
@@ -100,7 +100,7 @@ def _add_row_lock(query: Select[Job]) -> Select[Job]:
     return query.with_for_update(skip_locked=True, key_share=True, of=Job)
 
 
-_HELD = {"sqlite": _return_query_without_row_locks, "postgresql": _add_row_lock}
+_HELD = {"sqlite": _return_query_without_row_locks, "postgresql": _add_postgresql_row_lock}
 
 
 def claim_job(
@@ -240,7 +240,7 @@ def _store_starting_version(
         job_log.add_job_log_line(session, job.id, ("warning", text), now)
 
 
-def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> JobState | None:
+def renew_job_lease(db: Database, job_id: str, fence: int, lease_s: float) -> JobState | None:
     """Renew a worker's lease on a job, and return the job's state, which shows a requested stop.
 
     Return None if the lease is lost.
@@ -344,7 +344,7 @@ def put_off_claimed_job(db: Database, claim: JobClaim, reason: str, seconds: flo
         return state
 
 
-def finish_job(db: Database, claim: JobClaim, done: JobOutcome) -> JobState:
+def finish_job_without_version(db: Database, claim: JobClaim, done: JobOutcome) -> JobState:
     """End a job that makes no version as succeeded, and store its findings.
 
     Raises:

@@ -184,7 +184,7 @@ class Blobs:
                 self.require_sound_blob(sha256)
             # Not a generator itself, so that a missing blob is reported before the first chunk.
             return self._mark_damage_while_reading(
-                verify_chunks(self._store.read(key), key, sha256), sha256
+                verify_blob_chunks(self._store.read(key), key, sha256), sha256
             )
         self.require_sound_blob(sha256)
         return self._store.read(key, offset, length)
@@ -216,7 +216,7 @@ class Blobs:
             self._download_blob(sha256, cached)
         return cached
 
-    def report_damaged_file(self, sha256: str) -> StoreCorrupt:
+    def discard_damaged_cached_file(self, sha256: str) -> StoreCorrupt:
         """Stop serving a damaged cached file of a blob, and return the error about it."""
         if self._store.get_local_path(self.make_blob_key(sha256)) is not None:
             return self._mark_as_damaged(sha256)
@@ -305,7 +305,9 @@ class Blobs:
             temporary.replace(target)
             status = target.stat()
         except OSError as error:
-            raise disk.build_disk_error(f"The local cache {self._cache}", error) from error
+            raise disk.convert_os_error_to_disk_error(
+                f"The local cache {self._cache}", error
+            ) from error
         finally:
             temporary.unlink(missing_ok=True)
         # The bytes were hashed while they were read.
@@ -380,7 +382,7 @@ class DamagedBlob(StoreCorrupt):
     """Error: a blob's bytes do not have the digest in its name."""
 
 
-def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
+def verify_blob_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
     """Yield the chunks of a whole blob, and raise an error at the end if its digest is wrong.
 
     Raises:

@@ -264,7 +264,9 @@ class FolderStore:
         try:
             yield
         except OSError as error:
-            raise disk.build_disk_error(f"The store's folder {self.root}", error) from error
+            raise disk.convert_os_error_to_disk_error(
+                f"The store's folder {self.root}", error
+            ) from error
 
 
 def _make_missing_folders(folder: Path) -> set[Path]:

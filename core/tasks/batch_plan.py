@@ -88,7 +88,7 @@ class ModelHistoryForBatch:
     tasks: list[Task]
 
 
-def read_model_and_tasks(
+def read_model_history_for_batch(
     session: Session, actor: Actor, model: str, sent: repeats.BatchIdentity
 ) -> ModelHistoryForBatch:
     """Read a model with its latest version, last open job, and the tasks that matter for a new

@@ -42,7 +42,7 @@ _MOST_LISTED = 20
 _NOT_LEARNED = sorted((JobState.REJECTED, JobState.CANCELLED, JobState.FAILED))
 
 
-def require_known_classes(model: Model, directory: ArchiveDirectory) -> None:
+def require_batch_classes_known_to_model(model: Model, directory: ArchiveDirectory) -> None:
     """Check that a model with fixed classes knows all classes of a batch (data scenario).
 
     Raises:
@@ -168,7 +168,9 @@ def list_warnings_of_single_class_batch(
     ]
 
 
-def warn_of_few_images(directory: ArchiveDirectory, compared: ComparedClassNames) -> list[str]:
+def warn_of_new_classes_with_few_images(
+    directory: ArchiveDirectory, compared: ComparedClassNames
+) -> list[str]:
     """Return a warning about new classes with few images, with the recall measured for so few."""
     few = {
         label: directory.classes[label] for label in compared.new if directory.classes[label] < FEW

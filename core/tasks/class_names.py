@@ -74,7 +74,7 @@ def compare_class_names(batch: Collection[str], known: Collection[str]) -> Compa
     return ComparedClassNames(new, sorted(set(batch) & known_names), look_alike)
 
 
-def normalise_spelling(name: str) -> str:
+def normalise_class_name_spelling(name: str) -> str:
     """Return a class name without differences in spelling that do not matter.
 
     Alike names have the same result. A gap between two digits, or before a leading digit, becomes
@@ -129,7 +129,7 @@ class _SimilarNameIndex:
 
     def add_name(self, name: str) -> None:
         """Add a class name to the index of similar names."""
-        fold = normalise_spelling(name)
+        fold = normalise_class_name_spelling(name)
         for stem in list_possible_singular_names(fold):
             self._stems.setdefault(stem, name)
         word = strip_plural(fold)
@@ -143,7 +143,7 @@ class _SimilarNameIndex:
 
     def find_similar_name(self, name: str) -> str | None:
         """Return an indexed class name that is similar to this one, or None."""
-        fold = normalise_spelling(name)
+        fold = normalise_class_name_spelling(name)
         for stem in list_possible_singular_names(fold):
             if stem in self._stems:
                 return self._stems[stem]

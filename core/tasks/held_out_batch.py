@@ -26,7 +26,7 @@ from core.jobs.jobs import build_queued_taskless_job
 from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.tasks.sent_batch import SentBatchResponse, build_archive_key
+from core.tasks.sent_batch import SentBatchResponse, build_batch_archive_key
 from core.tasks.submission import BatchSubmission, LockedModel
 from core.tasks.task_response import build_task_response
 
@@ -63,7 +63,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Ac
     in_model = submission.plan_batch_in_current_model()
     report = submission.build_batch_report(in_model)
     override = build_stored_recipe_override(submission.catalogue, batch.override)
-    key = build_archive_key(new_id("job"))
+    key = build_batch_archive_key(new_id("job"))
 
     def add_measuring_job(session: Session, locked: LockedModel) -> SentBatchResponse[Accepted]:
         model, now = locked.model, locked.now
@@ -77,7 +77,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Ac
             }
             return SentBatchResponse(accepted, earlier.id, is_new=False, needs_archive=False)
         _require_task_unmeasured(session, model)
-        _require_known_classes(task, batch.directory.classes)
+        _require_classes_known_to_classifier(task, batch.directory.classes)
         job = build_queued_taskless_job(model, JobKind.MEASURE, override, report["recipe"], now)
         job.task_number, job.place = ADOPTED_VERSION, model.next_place
         model.next_place += 1
@@ -86,7 +86,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Ac
         session.add(job)
         session.flush()
         counts = batch.directory.classes
-        log_line = job_log.build_validation_log_line(job, sum(counts.values()), len(counts))
+        log_line = job_log.build_validation_job_log_line(job, sum(counts.values()), len(counts))
         job_rows.record_job_creation(session, job, now, lines=[log_line])
         data: AuditData = {"model": model.id, "number": ADOPTED_VERSION, "sha256": batch.sha256}
         entry = AuditedChange("task.measure", task.id, data, model=model.id)
@@ -144,7 +144,7 @@ def _require_task_unmeasured(session: Session, model: Model) -> None:
         )
 
 
-def _require_known_classes(task: Task, classes: dict[str, int]) -> None:
+def _require_classes_known_to_classifier(task: Task, classes: dict[str, int]) -> None:
     """Check that the adopted classifier knows all classes of a batch.
 
     Raises:

@@ -103,24 +103,26 @@ def rank_equal_tasks(
     ]
     where = read_task_standings(session, model.id, tasks)
     held_numbers = {number for number, standing in where.items() if standing is TaskStanding.HELD}
-    held_numbers |= _find_held_versions(
+    held_numbers |= _find_tasks_with_held_version(
         session, model, [n for n, standing in where.items() if standing is TaskStanding.SKIPPED]
     )
     same = [
         TaskWithEqualContent(task, where[task.number], task.number in held_numbers)
         for task in tasks
     ]
-    return sorted(same, key=lambda one: (_rank_earlier_task(one), -one.task.number))
+    return sorted(same, key=lambda one: (_rank_equal_task(one), -one.task.number))
 
 
-def _rank_earlier_task(same: TaskWithEqualContent) -> int:
+def _rank_equal_task(same: TaskWithEqualContent) -> int:
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
     # A skipped task with a held version is an answer too, after all others.
     return len(ANSWERS) + (not same.is_returned_for_repeated_batch)
 
 
-def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
+def _find_tasks_with_held_version(
+    session: Session, model: Model, numbers: Sequence[int]
+) -> set[int]:
     """Return which of the tasks have a held version as their newest one."""
     if not numbers:
         return set()
@@ -186,7 +188,7 @@ def compute_repeat_number_of_task(
     return 1 + max((position for position in positions if position is not None), default=-1)
 
 
-def remove_task_digest(task: Task) -> None:
+def remove_task_content_digest(task: Task) -> None:
     """Remove a task's content digest together with its data, so that its batch is not recognised
     any more.
     """

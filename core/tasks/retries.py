@@ -145,7 +145,7 @@ def _retry_job_without_task(
 ) -> bool:
     """Retry a job that belongs to no task; return True if there is something new to do."""
     if job.kind == JobKind.FETCH:
-        return pretrained.retry_weights_job(session, actor, model, job, max_open_jobs, now)
+        return pretrained.retry_weights_download_job(session, actor, model, job, max_open_jobs, now)
     if job.kind == JobKind.EXPORT:
         return requeue_ended_job(session, actor, model, job, max_open_jobs, now)
     if job.kind == JobKind.EDIT:
@@ -312,7 +312,7 @@ def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> Recipe
         recipe,
     )
     work = compute_job_workload(session, model, task.number)
-    again.admission.check_job(again.catalogue, model.architecture, model.image, recipe, work)
+    again.admission.check_job_memory(again.catalogue, model.architecture, model.image, recipe, work)
     return recipe
 
 

@@ -83,7 +83,7 @@ class SpooledBatch:
         return repeats.BatchIdentity(self.sha256, self.directory, self.duplicates_policy)
 
 
-def build_archive_key(name: str) -> str:
+def build_batch_archive_key(name: str) -> str:
     """Return the store key of a batch's archive."""
     return f"{archives.PREFIX}{name}"
 
@@ -108,7 +108,7 @@ def make_next_task_of_batch(
         sha256=batch.sha256,
         content_sha256=directory.content,
         bytes=batch.bytes,
-        archive_key=build_archive_key(task_id),
+        archive_key=build_batch_archive_key(task_id),
         media_type=directory.media_type,
         classes=directory.classes,
         # Without a test part, the job splits the batch, and only then are the numbers known.

@@ -49,7 +49,7 @@ from core.tasks.sent_batch import (
     Answer,
     SentBatchResponse,
     SpooledBatch,
-    build_archive_key,
+    build_batch_archive_key,
     build_response_to_repeated_request,
     make_next_task_of_batch,
 )
@@ -58,7 +58,7 @@ from core.tasks.task_response import task_to_json
 from core.trials.plan import describe_planned_trials
 from core.trials.rows import add_planned_trials
 from core.uploads import whole_uploads
-from core.uploads.archive_keeping import store_archive
+from core.uploads.archive_keeping import store_archive_unless_block_fails
 from core.uploads.whole_uploads import CompleteUpload
 from core.usage import quota, stored_bytes
 
@@ -104,7 +104,7 @@ def check_model_before_batch_upload(
         TooManyRequests: the owner has `max_open_jobs` unfinished jobs.
         StorageFull, BodyTooLarge: see `core.usage.quota`.
     """
-    open_jobs = quota.count_open_jobs(Model.owner_id).scalar_subquery()
+    open_jobs = quota.build_open_job_count_query(Model.owner_id).scalar_subquery()
     # One statement for all three answers: every upload waits for it before its body is read.
     with db.read(one_statement=True) as session:
         has_former_names = exists().where(ClassAlias.model_id == Model.id)
@@ -172,7 +172,7 @@ class BatchSubmission:
                 *batch_report.list_batch_warnings(
                     directory, there.names, there.row["name"], there.row["scenario"]
                 ),
-                *batch_report.warn_of_few_images(directory, there.names),
+                *batch_report.warn_of_new_classes_with_few_images(directory, there.names),
                 *self._warn_of_repeats(there.same, there.expected_s),
             ],
             "expected_s": there.expected_s,
@@ -203,7 +203,7 @@ class BatchSubmission:
 
         add_task = partial(self._add_task_and_job, batch_in_model, override, task_id)
         return self.store_and_accept_batch(
-            batch_in_model, build_archive_key(task_id), add_task, self.upload
+            batch_in_model, build_batch_archive_key(task_id), add_task, self.upload
         )
 
     def _add_task_and_job(
@@ -225,16 +225,16 @@ class BatchSubmission:
             if is_first
             else repeats.find_tasks_with_same_content(session, model, self.batch.sent)
         )
-        repeated = self._respond_to_repeat(session, model, same, now)
+        repeated = self._build_response_to_repeat(session, model, same, now)
         if repeated is not None:
             return repeated
         # Planned again only if the model has changed meanwhile, as by another batch.
         plan = (
             there.plan
             if is_same
-            else self.make_plan(session, self._read_model_history(session, model.id))
+            else self.make_recipe_plan(session, self._read_model_history(session, model.id))
         )
-        task = self._make_task(there, plan, same, task_id, locked)
+        task = self._make_task_row(there, plan, same, task_id, locked)
         # Trials begin with the first of them.
         override = plan.trials[0].override if plan.trials else override
         job = jobs.build_queued_task_job(model, task, override, plan.resolved_recipe.recipe, now)
@@ -262,7 +262,7 @@ class BatchSubmission:
         }
         return SentBatchResponse(response, job.id)
 
-    def _make_task(
+    def _make_task_row(
         self,
         there: BatchPlanForModel,
         plan: BatchRecipePlan,
@@ -299,7 +299,7 @@ class BatchSubmission:
                 return build_response_to_repeated_request(replay)
             model = find_model(session, self.actor, self.model, lock=True)
             same = repeats.find_tasks_with_same_content(session, model, self.batch.sent)
-            response = self._respond_to_repeat(session, model, same, now)
+            response = self._build_response_to_repeat(session, model, same, now)
             if response is None:
                 return None
             self._store_response(session, response, now)
@@ -311,10 +311,10 @@ class BatchSubmission:
                     session, model.owner_id, self.max_open_jobs, is_locked=spent is not None
                 )
         if spent is not None:
-            whole_uploads.delete_piece_objects(self.store, spent)
+            whole_uploads.delete_upload_piece_objects(self.store, spent)
         return response
 
-    def _respond_to_repeat(
+    def _build_response_to_repeat(
         self, session: Session, model: Model, same: Sequence[TaskWithEqualContent], now: float
     ) -> SentBatchResponse[Accepted] | None:
         """Build the response to a batch that repeats a task.
@@ -398,7 +398,7 @@ class BatchSubmission:
         if not is_counted:
             quota.require_storage_room(db, owner_id, self.max_bytes, size)
         with (
-            store_archive(
+            store_archive_unless_block_fails(
                 db, self.store, key, self.batch.path, archives.find_archives_still_in_use
             ),
             db.write() as session,
@@ -436,7 +436,7 @@ class BatchSubmission:
             self.store.delete(key)
         if spent is not None:
             hit_failpoint("upload-spent")
-            whole_uploads.delete_piece_objects(self.store, spent)
+            whole_uploads.delete_upload_piece_objects(self.store, spent)
         return done
 
     def plan_batch_in_current_model(self) -> BatchPlanForModel:
@@ -461,7 +461,7 @@ class BatchSubmission:
             )
             if answered is not None and not plans_known:
                 return None
-            plan = self.make_plan(session, past)
+            plan = self.make_recipe_plan(session, past)
             known_names = batch_report.list_known_classes(session, model)
             directory = self.batch.directory
             images = (directory.n_train, past.held_out + directory.n_test)
@@ -475,16 +475,16 @@ class BatchSubmission:
         return BatchPlanForModel(row, plan, names, expected_s, past.same, repeated_json)
 
     def _read_model_history(self, session: Session, model: str) -> ModelHistoryForBatch:
-        return batch_plan.read_model_and_tasks(session, self.actor, model, self.batch.sent)
+        return batch_plan.read_model_history_for_batch(session, self.actor, model, self.batch.sent)
 
-    def make_plan(self, session: Session, past: ModelHistoryForBatch) -> BatchRecipePlan:
+    def make_recipe_plan(self, session: Session, past: ModelHistoryForBatch) -> BatchRecipePlan:
         """Return the recipe with which the model would learn the batch, with all warnings.
 
         Raises:
             LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_as_next_task`.
         """
         batch, catalogue, model = self.batch, self.catalogue, past.model
-        batch_report.require_known_classes(model, batch.directory)
+        batch_report.require_batch_classes_known_to_model(model, batch.directory)
         check = partial(self._check_batch_can_be_learned, session, past)
         resolved, trials = resolve_batch_recipe(session, catalogue, past, batch, check)
         ahead = describe_task_outlook(session, model, past.before.head, past.tasks)
@@ -502,7 +502,9 @@ class BatchSubmission:
         """Check that the batch can be learned with a recipe, and return warnings about the recipe."""
         model, recipe = past.model, resolved.recipe
         work = JobWorkload(max(1, model.next_task), past.learned + self.batch.directory.n_train)
-        self.admission.check_job(self.catalogue, model.architecture, model.image, recipe, work)
+        self.admission.check_job_memory(
+            self.catalogue, model.architecture, model.image, recipe, work
+        )
         return list_warnings_of_recipe_change(session, self.catalogue, model, past.before, recipe)
 
     def _warn_of_repeats(

@@ -20,10 +20,10 @@ from core.database.label_names import list_label_names
 from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
-from core.ingest.dataset import Images, Labels, open_dataset
+from core.ingest.dataset import Images, Labels, memory_map_image_dataset
 from core.ingest.findings.traces import read_image_fingerprints
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
-from core.requests.pages import decode_cursor, encode_cursor
+from core.requests.pages import decode_page_cursor, encode_page_cursor
 from core.requests.times import format_rfc3339
 from core.retention import damage
 from core.storage import Blobs
@@ -69,14 +69,14 @@ def find_task_image_part(
         task = session.scalar(select(Task).where(Task.model_id == owner.id, Task.number == number))
         if task is None:
             raise NotFound(f"The model has no task {number}.")
-        sha256 = _find_part_digest(owner, task, split)
+        sha256 = _find_task_dataset_digest(owner, task, split)
         damage.refuse_damaged_model_objects(session, owner.id, [Blobs.make_blob_key(sha256)])
         traces = task.traces_sha256 if task.held_out_deleted_at is None else None
         return TaskImagePart(number, split, sha256, list_label_names(owner, task.classes), traces)
 
 
 @contextmanager
-def explain_errors_of_deleted_part(
+def explain_errors_of_deleted_images(
     db: Database, actor: Actor, model: str, part: TaskImagePart
 ) -> Iterator[None]:
     """Convert errors of code that reads a task's images, if these are deleted meanwhile.
@@ -95,7 +95,7 @@ def explain_errors_of_deleted_part(
         raise
 
 
-def list_part_images(
+def list_images_of_task_part(
     blobs: Blobs, part: TaskImagePart, *, label: str | None, limit: int, cursor: str | None
 ) -> TaskImagePage:
     """Return a page of a task's training or held-out images, or of one class among them.
@@ -103,13 +103,13 @@ def list_part_images(
     Raises:
         Invalid: the part has no such class, or the cursor belongs to another list.
     """
-    after = -1 if cursor is None else int(decode_cursor(cursor, int))
+    after = -1 if cursor is None else int(decode_page_cursor(cursor, int))
     if label is not None and label not in part.labels:
         raise Invalid(
             f"Task {part.task} has no class {label[:100]!r}.",
             fields=[{"field": "class", "message": "unknown"}],
         )
-    _, labels = _open_part_arrays(blobs, part)
+    _, labels = _open_task_image_arrays(blobs, part)
     rows = (
         np.arange(len(labels))
         if label is None
@@ -128,7 +128,7 @@ def list_part_images(
             for row in page_rows[:limit]
         ],
         "total": len(rows),
-        "next_cursor": encode_cursor(page_rows[limit - 1]) if len(page_rows) > limit else None,
+        "next_cursor": encode_page_cursor(page_rows[limit - 1]) if len(page_rows) > limit else None,
     }
 
 
@@ -138,12 +138,12 @@ def render_task_image(blobs: Blobs, part: TaskImagePart, row: int) -> bytes:
     Raises:
         NotFound: the part has fewer images.
     """
-    images, _ = _open_part_arrays(blobs, part)
+    images, _ = _open_task_image_arrays(blobs, part)
     if row >= len(images):
         raise NotFound(
             f"The {part.split} part of task {part.task} has {len(images)} images, from 0 on."
         )
-    return render_image(images[row])
+    return encode_image_array_as_png(images[row])
 
 
 def render_contact_sheet(blobs: Blobs, part: TaskImagePart, rows: Sequence[int]) -> bytes:
@@ -152,17 +152,17 @@ def render_contact_sheet(blobs: Blobs, part: TaskImagePart, rows: Sequence[int])
     Raises:
         Invalid: the part has fewer images.
     """
-    images, _ = _open_part_arrays(blobs, part)
+    images, _ = _open_task_image_arrays(blobs, part)
     if max(rows) >= len(images):
         raise Invalid(
             f"The {part.split} part of task {part.task} has {len(images)} images: {max(rows)} is "
             f"none of them.",
             fields=[{"field": "rows", "message": f"0 to {len(images) - 1}"}],
         )
-    return render_image_sheet(images[list(rows)])
+    return encode_image_sheet_as_png(images[list(rows)])
 
 
-def parse_row_numbers(text: str) -> list[int]:
+def parse_image_numbers(text: str) -> list[int]:
     """Parse image numbers from a text such as `1,5,7`; the route has checked its form.
 
     Raises:
@@ -193,12 +193,12 @@ def _read_image_paths(blobs: Blobs, part: TaskImagePart, size: int) -> list[str]
     return paths if len(paths) == size else []
 
 
-def _open_part_arrays(blobs: Blobs, part: TaskImagePart) -> tuple[Images, Labels]:
+def _open_task_image_arrays(blobs: Blobs, part: TaskImagePart) -> tuple[Images, Labels]:
     """Open a task's training or held-out images and labels as arrays."""
-    return open_dataset(blobs.fetch_verified_file(part.sha256))
+    return memory_map_image_dataset(blobs.fetch_verified_file(part.sha256))
 
 
-def _find_part_digest(model: Model, task: Task, split: Split) -> str:
+def _find_task_dataset_digest(model: Model, task: Task, split: Split) -> str:
     """Return the digest of a task's training or held-out dataset; for errors see
     `find_task_image_part`.
     """
@@ -245,12 +245,12 @@ TILE_PIXELS = 128
 """Largest side of a tile in pixels; larger images are reduced."""
 
 
-def render_image(image: Images) -> bytes:
+def encode_image_array_as_png(image: Images) -> bytes:
     """Encode an image uint8 [S, S, C], C 1 (grey) or 3 (RGB), as PNG with the same pixels."""
-    return _encode_png(_convert_to_picture(image))
+    return _encode_png(_convert_array_to_pillow_image(image))
 
 
-def render_image_sheet(images: Images) -> bytes:
+def encode_image_sheet_as_png(images: Images) -> bytes:
     """Arrange images uint8 [N, S, S, C] on a PNG sheet, row by row, filled with black."""
     tiles = [_make_sheet_tile(image) for image in images]
     # All images of a dataset have one size.
@@ -262,13 +262,13 @@ def render_image_sheet(images: Images) -> bytes:
 
 
 def _make_sheet_tile(image: Images) -> Image.Image:
-    picture = _convert_to_picture(image)
+    picture = _convert_array_to_pillow_image(image)
     if picture.width <= TILE_PIXELS:
         return picture
     return picture.resize((TILE_PIXELS, TILE_PIXELS), Image.Resampling.BOX)
 
 
-def _convert_to_picture(image: Images) -> Image.Image:
+def _convert_array_to_pillow_image(image: Images) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(image[:, :, 0] if image.shape[2] == 1 else image))
 
 

@@ -13,7 +13,7 @@ from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.lineage import words
 from core.lineage.standing import TaskStanding, read_task_standings
 from core.requests.times import format_rfc3339
-from core.versions.versions import find_newest_published
+from core.versions.versions import find_newest_published_version_number
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
         task.number: ADOPTED_VERSION for task in tasks if task.belongs_to_adopted_classifier
     }
     where = read_task_standings(session, model.id, tasks)
-    latest = find_newest_published(session, model.id)
+    latest = find_newest_published_version_number(session, model.id)
     cells: dict[tuple[int, int], float] = {}
     published_cells = [(version, number) for number, version in published.items()]
     version_numbers = {latest, *published.values()} - {None}

@@ -19,7 +19,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
 from core.retention import answers, retention
-from core.retention.totals import remove_model_totals
+from core.retention.totals import remove_model_feature_totals
 from core.retention.unused import delete_unreferenced_blobs
 from core.storage import Blobs, ObjectStorage
 from core.tasks import repeats
@@ -71,14 +71,14 @@ def delete_task_data(
     done = None
     while done is None:
         with db.write() as session:
-            done = _mark_images_deleted(db, session, actor, model, number)
+            done = _mark_task_images_deleted(db, session, actor, model, number)
     # Files go after the commit: if it failed, rows would refer to deleted ones.
     for key in done[0]:
         store.delete(key)
     delete_unreferenced_blobs(db, blobs, done[1])
 
 
-def _mark_images_deleted(
+def _mark_task_images_deleted(
     db: Database, session: Session, actor: Actor, model: str, number: int
 ) -> tuple[list[str], list[str]] | None:
     """Mark a task's images as deleted; return the store keys and digests to delete.
@@ -125,7 +125,7 @@ def _mark_images_deleted(
         )
     archives = [task.archive_key] if task.archive_key is not None else []
     task.archive_key = None
-    repeats.remove_task_digest(task)
+    repeats.remove_task_content_digest(task)
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now
@@ -138,7 +138,9 @@ def _mark_images_deleted(
     )
     digests = {d for d in task.blob_digests if d}
     digests |= retention.delete_edit_undo_file_rows(session, TaskFileBeforeEdit.task_id == task.id)
-    digests |= _mark_task_features_deleted(session, row.id, number, now) | remove_model_totals(row)
+    digests |= _mark_task_features_deleted(
+        session, row.id, number, now
+    ) | remove_model_feature_totals(row)
     digests |= set(answers.remove_stored_predictions(session, row.id, number))
     digests |= forget_trial_results(session, row.id, now)
     stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)

@@ -16,7 +16,7 @@ from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
 from core.recipe.stored import build_stored_recipe_override
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.tasks.sent_batch import SentBatchResponse, build_archive_key
+from core.tasks.sent_batch import SentBatchResponse, build_batch_archive_key
 from core.tasks.submission import BatchSubmission, LockedModel
 
 
@@ -27,7 +27,7 @@ def queue_batch_validation(submission: BatchSubmission) -> SentBatchResponse[Job
     batch, batch_in_model = submission.batch, submission.plan_batch_in_current_model()
     report = submission.build_batch_report(batch_in_model)
     override = build_stored_recipe_override(submission.catalogue, batch.override)
-    key = build_archive_key(new_id("job"))
+    key = build_batch_archive_key(new_id("job"))
 
     def add_validation_job(session: Session, locked: LockedModel) -> SentBatchResponse[JobOut]:
         model, now = locked.model, locked.now
@@ -38,7 +38,7 @@ def queue_batch_validation(submission: BatchSubmission) -> SentBatchResponse[Job
         # The log line and the response refer to the new row.
         session.flush()
         class_counts = batch.directory.classes
-        log_line = job_log.build_validation_log_line(
+        log_line = job_log.build_validation_job_log_line(
             job, sum(class_counts.values()), len(class_counts)
         )
         job_rows.record_job_creation(session, job, now, lines=[log_line])

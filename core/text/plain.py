@@ -64,7 +64,7 @@ def describe_allowed_names(value: Any, options: Iterable[str]) -> str:
     return f"{near}one of {', '.join(names)}"
 
 
-def describe_required_name(value: Any, options: Sequence[Any]) -> str:
+def describe_allowed_and_invalid_value(value: Any, options: Sequence[Any]) -> str:
     """Return the message for a value that is not among `options`.
 
     It has all options, the value found, and the nearest option.
@@ -72,10 +72,10 @@ def describe_required_name(value: Any, options: Sequence[Any]) -> str:
     names = [option for option in options if isinstance(option, str)]
     near = suggest_nearest_field_path(value, names) if isinstance(value, str) else ""
     requirement = describe_json_schema_requirement("enum", options)
-    return f"{requirement}{describe_invalid_value(value)}{near and '; ' + near.strip()}"
+    return f"{requirement}{describe_value_found(value)}{near and '; ' + near.strip()}"
 
 
-def describe_invalid_value(value: Any) -> str:
+def describe_value_found(value: Any) -> str:
     """Return the error message for a value that is not among `options`."""
     if isinstance(value, (dict, list)):
         return f"; found {_KINDS['object' if isinstance(value, dict) else 'array']}"

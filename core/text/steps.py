@@ -311,6 +311,6 @@ def convert_options_to_query_parameters(text: str) -> str:
     )
 
 
-def drop_request_forms_from_text(text: str) -> str:
+def drop_query_parameters_from_text(text: str) -> str:
     """Keep only the command-line forms of options in a text, and drop their query parameters."""
     return _TYPED.sub(lambda match: f"-o {match['name']}={match['value']}", text)

@@ -210,10 +210,10 @@ def find_store_inconsistencies(
             scrub or a request has marked as damaged.
     """
     return [
-        *_find_rows_without_objects(db, store, verify),
+        *_find_rows_with_wrong_objects(db, store, verify),
         *_find_files_overdue_for_sweep(db, store, settings),
         *_find_foreign_objects(store),
-        *_find_expired_leases(db),
+        *_find_jobs_with_expired_lease(db),
     ]
 
 
@@ -242,7 +242,7 @@ def repair_store_inconsistencies(
             _repair_damaged_blob(db, store, blobs, name.rpartition("/")[2])
             _update_damage_mark(db, store, drift.object)
         elif area in ("snapshots", "anytime"):
-            _remove_stored_job_state(
+            _remove_damaged_job_snapshot(
                 db, drift.object, "snapshot" if area == "snapshots" else "anytime"
             )
     with db.read() as session:
@@ -255,7 +255,7 @@ def repair_store_inconsistencies(
     sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(whole=True))
 
 
-def _find_rows_without_objects(
+def _find_rows_with_wrong_objects(
     db: Database, store: ObjectStorage, verify: bool
 ) -> Iterator[StoreInconsistency]:
     """Yield the database rows whose stored object is missing or differs."""
@@ -352,7 +352,7 @@ def _find_foreign_objects(store: ObjectStorage) -> Iterator[StoreInconsistency]:
             )
 
 
-def _find_expired_leases(db: Database) -> Iterator[StoreInconsistency]:
+def _find_jobs_with_expired_lease(db: Database) -> Iterator[StoreInconsistency]:
     """Yield the jobs whose worker's lease has expired."""
     with db.read() as session:
         late = Job.lease_until < db.now(session) - LEASE_S
@@ -393,7 +393,7 @@ def _update_damage_mark(db: Database, store: ObjectStorage, key: str) -> None:
     sound = info is not None and _is_object_sound(store, ReferencedObject(key, None, digest, ""))
     with db.write() as session:
         if sound or not _is_object_referenced(session, ReferencedObject(key, None, digest, "")):
-            damage.clear_damage_marks(session, [key])
+            damage.clear_obsolete_damage_marks(session, [key])
         else:
             kind: damage.Kind = "missing" if info is None else "digest"
             damage.mark_object_damaged(
@@ -401,7 +401,9 @@ def _update_damage_mark(db: Database, store: ObjectStorage, key: str) -> None:
             )
 
 
-def _remove_stored_job_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) -> None:
+def _remove_damaged_job_snapshot(
+    db: Database, key: str, kind: Literal["snapshot", "anytime"]
+) -> None:
     """Remove a damaged snapshot from a job that no worker has; a running job replaces it by itself."""
     with db.write() as session:
         job = job_rows.lock_job(session, key.split("/")[1])

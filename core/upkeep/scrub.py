@@ -162,7 +162,7 @@ class Scrubber:
                 )
         while True:
             with self._db.read() as session:
-                batch = _read_next_objects(session, self._cursor)
+                batch = _read_next_stored_objects(session, self._cursor)
                 marked = _find_keys_marked_as_damaged(session, [named.key for named in batch])
             for named in batch:
                 self._check_object(named, named.key in marked)
@@ -185,7 +185,7 @@ class Scrubber:
             with self._db.read() as session:
                 named = _find_referenced_object(session, row.key)
             if named is None:
-                self._remove_unreferenced(row.key)
+                self._remove_unreferenced_damage(row.key)
                 continue
             info = self._store.stat(row.key)
             # Hashing an unchanged object again would find the same damage.
@@ -208,7 +208,7 @@ class Scrubber:
             return
         with self._db.write() as session:
             if kind is None:
-                damage.clear_damage_marks(session, [named.key])
+                damage.clear_obsolete_damage_marks(session, [named.key])
                 return
             # Downloads made from it are forgotten with the mark, and rebuilt once it is sound.
             forgotten = damage.mark_object_damaged(
@@ -216,7 +216,7 @@ class Scrubber:
             )
         if forgotten:
             self._delete_unused_blobs(forgotten)
-            self._remove_unreferenced(named.key)
+            self._remove_unreferenced_damage(named.key)
 
     def _inspect_object(self, named: _ReferencedObject) -> tuple[damage.Kind | None, str]:
         """Return what is wrong with a stored object, or None if it is sound, and the object's tag."""
@@ -238,13 +238,13 @@ class Scrubber:
             return "missing", ""
         return (None if digest.hexdigest() == named.sha256 else "digest"), info.tag
 
-    def _remove_unreferenced(self, key: str) -> None:
+    def _remove_unreferenced_damage(self, key: str) -> None:
         """Remove a damaged blob without a row, and the mark of an object that no row refers to."""
         if key.startswith(_BLOBS):
             self._delete_unused_blobs([key.rpartition("/")[2]])
         with self._db.write() as session:
             if _find_referenced_object(session, key) is None:
-                damage.clear_damage_marks(session, [key])
+                damage.clear_obsolete_damage_marks(session, [key])
 
     def _delete_unused_blobs(self, digests: list[str]) -> None:
         retention.delete_unused_blobs(
@@ -273,7 +273,7 @@ def _is_scrub_due(row: ScrubProgress, now: float, period_s: float) -> bool:
     return now >= row.began_at + period_s
 
 
-def _read_next_objects(session: Session, cursor: str) -> list[_ReferencedObject]:
+def _read_next_stored_objects(session: Session, cursor: str) -> list[_ReferencedObject]:
     """Read the next objects in the store after the key `cursor`; empty after the last one."""
     if cursor < _BLOBS:
         rows = archives.list_next_archives_in_use(session, cursor, archives.PREFIX, _BATCH)

@@ -104,20 +104,22 @@ def build_sweep_steps(
     """Return the steps of a sweep in order, each by a description of what it removes."""
     # Steps that delete rows come first, so that the last ones find what these have released.
     return {
-        "expired event or idempotency record": lambda: _delete_expired_rows(db, settings),
+        "expired event or idempotency record": lambda: _delete_expired_events_and_idempotency(
+            db, settings
+        ),
         "delivery of a webhook that is over": lambda: outbox.remove_old_webhook_deliveries(
             db, settings.delivery_days
         ),
-        "snapshot of a job that is over, or superseded": lambda: _delete_unneeded_job_states(
+        "snapshot of a job that is over, or superseded": lambda: _delete_unneeded_job_snapshots(
             db, store, settings, "snapshot", "snapshots/"
         ),
-        "best state of a job that is over, or superseded": lambda: _delete_unneeded_job_states(
+        "best state of a job that is over, or superseded": lambda: _delete_unneeded_job_snapshots(
             db, store, settings, "anytime", "anytime/"
         ),
         "file of a task whose time is over": lambda: delete_expired_task_files(
             db, store, blobs, settings
         ),
-        "file before an edit that can no longer be undone": lambda: _delete_expired_edit_files(
+        "file before an edit that can no longer be undone": lambda: _delete_expired_edit_undo_files(
             db, blobs
         ),
         "memory with images of a task whose data was deleted": lambda: (
@@ -155,16 +157,16 @@ def run_sweep(
     for step in build_sweep_steps(db, store, blobs, settings, extent).values():
         step()
     # The rest is this machine's own, which no other worker can clean up.
-    spool.remove_abandoned_uploads(settings.make_folder("spool"))
+    spool.remove_abandoned_spool_files(settings.make_folder("spool"))
     downloads = settings.make_folder(unfinished.FOLDER)
-    unfinished.remove_old_downloads(
+    unfinished.remove_old_hub_downloads(
         downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes
     )
     delete_unreferenced_cached_blobs(db, blobs)
     store.remove_incomplete_objects()
 
 
-def _delete_expired_rows(db: Database, settings: Settings) -> None:
+def _delete_expired_events_and_idempotency(db: Database, settings: Settings) -> None:
     """Delete expired events of finished jobs, and expired idempotency records."""
     with db.write() as session:
         now = db.now(session)
@@ -183,7 +185,7 @@ def _delete_expired_rows(db: Database, settings: Settings) -> None:
         )
 
 
-def _delete_expired_edit_files(db: Database, blobs: Blobs) -> None:
+def _delete_expired_edit_undo_files(db: Database, blobs: Blobs) -> None:
     """Delete files that were retained to undo edits, once an edit can no longer be undone."""
     with db.write() as session:
         expired = TaskFileBeforeEdit.until < db.now(session)
@@ -191,7 +193,7 @@ def _delete_expired_edit_files(db: Database, blobs: Blobs) -> None:
     retention.delete_unused_blobs(db, blobs, sorted(digests))
 
 
-def _delete_unneeded_job_states(
+def _delete_unneeded_job_snapshots(
     db: Database,
     store: ObjectStorage,
     settings: Settings,
@@ -220,10 +222,10 @@ def _delete_unneeded_job_states(
             job = job_rows.lock_job(session, job_id)
             if job is None:
                 removable = stored_keys
-            elif JobState(job.state) not in TERMINAL or _may_states_serve_retry(
+            elif JobState(job.state) not in TERMINAL or _may_snapshots_serve_retry(
                 db, session, job, settings.failed_days
             ):
-                removable = _find_superseded_state_keys(job, getattr(job, kind), stored_keys)
+                removable = _find_superseded_snapshot_keys(job, getattr(job, kind), stored_keys)
             else:
                 removable = stored_keys
                 setattr(job, kind, None)
@@ -232,7 +234,7 @@ def _delete_unneeded_job_states(
                 store.delete(key)
 
 
-def _find_superseded_state_keys(
+def _find_superseded_snapshot_keys(
     job: Job, registered: StoredJobState | None, keys: list[str]
 ) -> list[str]:
     """Return the store keys of a job's snapshots that are older than the registered one.
@@ -249,7 +251,7 @@ def _find_superseded_state_keys(
     return [key for key in keys if parse_snapshot_key(key) < current]
 
 
-def _may_states_serve_retry(db: Database, session: Session, job: Job, days: float) -> bool:
+def _may_snapshots_serve_retry(db: Database, session: Session, job: Job, days: float) -> bool:
     """Return True if a finished job's snapshots may serve a retry: it failed lately and its data
     exist.
     """

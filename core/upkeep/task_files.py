@@ -17,11 +17,11 @@ def delete_expired_task_files(
     db: Database, store: ObjectStorage, blobs: Blobs, settings: Settings
 ) -> None:
     """Delete archives, training images and held-out images of tasks whose retention time is over."""
-    for task_id in select_tasks_with_files(db):
-        _delete_task_files(db, store, blobs, settings, task_id)
+    for task_id in select_tasks_with_expirable_files(db):
+        _delete_expired_files_of_task(db, store, blobs, settings, task_id)
 
 
-def select_tasks_with_files(db: Database) -> list[str]:
+def select_tasks_with_expirable_files(db: Database) -> list[str]:
     """Return ids of tasks with files that may no longer have to be retained, and that no open job
     needs.
 
@@ -59,7 +59,7 @@ def select_tasks_with_files(db: Database) -> list[str]:
         return list(session.execute(query).scalars())
 
 
-def _delete_task_files(
+def _delete_expired_files_of_task(
     db: Database, store: ObjectStorage, blobs: Blobs, settings: Settings, task_id: str
 ) -> None:
     """Delete the files of one task whose retention time is over."""
@@ -90,7 +90,7 @@ def _delete_task_files(
         )
         published = "published" in session.execute(status).scalars().all()
         now = db.now(session)
-        due = retention.find_deletable_files(
+        due = retention.find_deletable_task_files(
             model, task, jobs, published, now, settings.failed_days
         )
         marked, forgotten = False, list[str]()

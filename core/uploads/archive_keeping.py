@@ -16,7 +16,7 @@ NamedOf = Callable[[Session, Collection[str]], set[str]]
 
 
 @contextmanager
-def store_archive(
+def store_archive_unless_block_fails(
     db: Database, store: ObjectStorage, key: str, path: Path, named: NamedOf
 ) -> Iterator[None]:
     """Move an archive into the store for the `with` block that adds its database row; remove it on
@@ -35,12 +35,12 @@ def store_archive(
     try:
         yield
     except (SQLAlchemyError, PerennialError):
-        if not _is_key_referenced(db, key, named):
+        if not _is_archive_key_referenced(db, key, named):
             store.delete(key)
         raise
 
 
-def _is_key_referenced(db: Database, key: str, named: NamedOf) -> bool:
+def _is_archive_key_referenced(db: Database, key: str, named: NamedOf) -> bool:
     """Return True if a row refers to the archive's store key, or if the database cannot say.
 
     The sweep looks at the file again later.

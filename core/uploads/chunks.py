@@ -11,7 +11,7 @@ PREFIX = "uploads/"
 """Prefix of all keys."""
 
 
-def make_piece_key(upload_id: str, offset: int, fence: int) -> str:
+def make_upload_piece_key(upload_id: str, offset: int, fence: int) -> str:
     """Return the store key of an upload's piece that begins at a byte.
 
     Each writing request has its own fence, so none overwrites another's.

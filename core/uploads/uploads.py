@@ -21,14 +21,14 @@ from core.errors import Invalid, NotFound, OffsetMismatch, TooManyRequests, Uplo
 from core.failpoints import hit_failpoint
 from core.ids import is_id, new_id
 from core.requests import idempotency
-from core.requests.actor import Actor, require_valid_key
+from core.requests.actor import Actor, require_caller_key_still_valid
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
 from core.requests.times import format_rfc3339
 from core.settings import Settings
 from core.storage import ObjectStorage
 from core.uploads import chunks
-from core.uploads.archive_keeping import store_archive
+from core.uploads.archive_keeping import store_archive_unless_block_fails
 from core.usage import quota, stored_bytes
 
 LEAST_BYTES = 5 << 20
@@ -162,7 +162,7 @@ def create_upload(
         )
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
         # At the end of the transaction, since it locks the owner's row.
-        _require_upload_allowed(session, row, terms.max_open, now)
+        _require_open_uploads_within_limit(session, row, terms.max_open, now)
     return response, False
 
 
@@ -210,7 +210,7 @@ def lease_upload_to_write(db: Database, actor: Actor, upload: str, offset: int) 
         now = db.now(session)
         row = find_upload(session, actor, upload, now, lock=True)
         if row.offset != offset:
-            raise _make_offset_error(row, offset)
+            raise _make_upload_offset_error(row, offset)
         if row.held_until is not None and row.held_until > now:
             raise UploadLocked(
                 f"Another request writes to {row.id}: wait until it has ended, ask by HEAD where "
@@ -275,18 +275,20 @@ def append_upload_piece(
         StorageFull: its owner has no room for the piece.
         NotAuthenticated: the key has ended meanwhile.
     """
-    key = chunks.make_piece_key(writing.id, writing.offset, writing.fence)
-    with store_archive(db, store, key, piece.path, chunks.find_referenced_upload_piece_keys):
+    key = chunks.make_upload_piece_key(writing.id, writing.offset, writing.fence)
+    with store_archive_unless_block_fails(
+        db, store, key, piece.path, chunks.find_referenced_upload_piece_keys
+    ):
         hit_failpoint("upload-stored")
         with db.write() as session:
             now = db.now(session)
             # Checked here, since a piece leaves no audit row, whose writing would check it.
-            require_valid_key(session, actor, now)
+            require_caller_key_still_valid(session, actor, now)
             row = session.get(Upload, writing.id, with_for_update=True)
             if row is None:
                 raise _make_missing_upload_error(writing.id)
             if (row.fence, row.offset) != (writing.fence, writing.offset):
-                raise _make_offset_error(row, writing.offset)
+                raise _make_upload_offset_error(row, writing.offset)
             chunk = StoredUploadPiece(
                 upload_id=row.id, offset=row.offset, bytes=piece.bytes, sha256=piece.sha256, key=key
             )
@@ -351,7 +353,7 @@ def build_upload_response(row: Upload) -> UploadOut:
     """Return a resumable upload as responses show it."""
     return {
         "id": row.id,
-        "filename": _parse_filename(row.details),
+        "filename": _parse_upload_filename(row.details),
         "length": row.length,
         "offset": row.offset,
         "expires_at": format_rfc3339(row.expires_at),
@@ -359,7 +361,7 @@ def build_upload_response(row: Upload) -> UploadOut:
     }
 
 
-def _parse_filename(details: str | None) -> str | None:
+def _parse_upload_filename(details: str | None) -> str | None:
     """Return the file name in an upload's metadata, with � for characters that cannot be printed.
 
     The metadata was checked when the upload began.
@@ -381,7 +383,9 @@ def _build_lease_conditions(writing: LeasedUpload) -> tuple[Any, ...]:
     return Upload.id == writing.id, Upload.fence == writing.fence
 
 
-def _require_upload_allowed(session: Session, row: Upload, most: int, now: float) -> None:
+def _require_open_uploads_within_limit(
+    session: Session, row: Upload, most: int, now: float
+) -> None:
     """Check that an upload added by this transaction is within the limit of its owner's open
     uploads.
 
@@ -419,7 +423,7 @@ def _require_upload_piece_allowed(session: Session, row: Upload) -> None:
         )
 
 
-def _make_offset_error(row: Upload, offset: int) -> OffsetMismatch:
+def _make_upload_offset_error(row: Upload, offset: int) -> OffsetMismatch:
     return OffsetMismatch(
         f"Upload-Offset is {offset}, and {row.offset} of {row.length} bytes of {row.id} are here: "
         f"go on there.",

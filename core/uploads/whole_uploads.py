@@ -10,7 +10,7 @@ from core.database.session import Database
 from core.errors import PerennialError, StoreCorrupt, UploadIncomplete
 from core.requests.actor import Actor
 from core.storage import ObjectStorage
-from core.storage.blobs import verify_chunks
+from core.storage.blobs import verify_blob_chunks
 from core.uploads import chunks
 from core.uploads.uploads import find_upload, read_upload_progress
 
@@ -65,7 +65,7 @@ def read_upload_bytes(
     """
     try:
         for key, sha256 in upload.pieces:
-            yield from verify_chunks(store.read(key), key, sha256)
+            yield from verify_blob_chunks(store.read(key), key, sha256)
     except StoreCorrupt as error:
         read_upload_progress(
             db, actor, upload.id
@@ -82,7 +82,7 @@ def delete_accepted_upload_rows(
 ) -> None:
     """Delete the rows of an upload, in the transaction that accepts its content as a batch.
 
-    Call `delete_piece_objects` afterwards.
+    Call `delete_upload_piece_objects` afterwards.
 
     Raises:
         NotFound: another request was faster.
@@ -91,7 +91,7 @@ def delete_accepted_upload_rows(
     chunks.delete_upload_rows(session, find_upload(session, actor, upload.id, now, lock=True).id)
 
 
-def delete_piece_objects(store: ObjectStorage, upload: CompleteUpload) -> None:
+def delete_upload_piece_objects(store: ObjectStorage, upload: CompleteUpload) -> None:
     """Delete the stored pieces of an upload that a task has used up.
 
     The sweep removes what an outage leaves.

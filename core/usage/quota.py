@@ -66,7 +66,7 @@ def require_open_jobs_below_limit(open_jobs: int, limit: int) -> None:
     """Check that an owner has fewer than `limit` unfinished jobs, so that another may be added.
 
     Args:
-        open_jobs: number of the owner's unfinished jobs, see `count_open_jobs`.
+        open_jobs: number of the owner's unfinished jobs, see `build_open_job_count_query`.
 
     Raises:
         TooManyRequests: the owner has as many already.
@@ -101,11 +101,11 @@ def require_added_job_within_limit(
     # The job of this transaction is counted already, so as many as `limit` are allowed.
     # A statement of its own: one that waits for the owner's row would not see the jobs that were
     # committed meanwhile.
-    if (session.scalar(count_open_jobs(owner_id)) or 0) > limit:
+    if (session.scalar(build_open_job_count_query(owner_id)) or 0) > limit:
         raise _build_job_limit_error(limit)
 
 
-def count_open_jobs(owner_id: str | SQLColumnExpression[str]) -> Select[int]:
+def build_open_job_count_query(owner_id: str | SQLColumnExpression[str]) -> Select[int]:
     """Return the query that counts an owner's unfinished jobs."""
     return select(func.count()).where(Job.owner_id == owner_id, Job.state.in_(sorted(UNFINISHED)))
 

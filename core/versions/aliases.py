@@ -162,7 +162,7 @@ def roll_alias_back(
         return _alias_to_json(moved), None
 
 
-def follow_lineage(
+def let_production_follow_lineage(
     db: Database, actor: Actor, model: str, alias: str
 ) -> tuple[AliasOut, str | None]:
     """Move the alias `production` to the newest version of the lineage and let it follow later
@@ -194,7 +194,7 @@ def follow_lineage(
                 db.now(session),
             )
         moved = session.get_one(Alias, (row.id, PRODUCTION))
-        return _production_to_json(session, row, moved, []), lineage.find_runnable_queued_job(
+        return _production_move_to_json(session, row, moved, []), lineage.find_runnable_queued_job(
             session, row
         )
 
@@ -249,7 +249,7 @@ def list_alias_moves(
         query = select(AliasMove).where(AliasMove.model_id == row.id, AliasMove.alias == alias)
         moves: ListPage[AliasMove] = read_query_page(session, query, AliasMove.id, limit, cursor)
         return {
-            "items": [_move_to_json(move) for move in moves.rows],
+            "items": [_alias_move_to_json(move) for move in moves.rows],
             "next_cursor": moves.next_cursor,
         }
 
@@ -310,7 +310,7 @@ def _set_production_version(
     if target.number == current.version and (
         model.production_follows or target.number != model.head
     ):
-        return _production_to_json(session, model, current, []), None
+        return _production_move_to_json(session, model, current, []), None
     if target.number != current.version:
         _require_version_with_tasks(session, model, current, target)
     return _move_production(
@@ -333,11 +333,11 @@ def _move_production(
     lost_tasks = [task.number for task in uncovered_tasks]
     moved = _CompletedAliasMove(current, previous, move_origin, lost_tasks)
     _record_move_in_audit(session, actor, model, moved, db.now(session))
-    response = _production_to_json(session, model, current, uncovered_tasks)
+    response = _production_move_to_json(session, model, current, uncovered_tasks)
     passed = lineage.rejudge_and_publish_held_versions(session, model, now)
     if passed:  # the move has settled the check that held these versions
         # Built again, since production may follow a version that is published now.
-        response = _production_to_json(session, model, current, uncovered_tasks)
+        response = _production_move_to_json(session, model, current, uncovered_tasks)
         response["warnings"] += [words.describe_late_publication(number) for number in passed]
     return response, lineage.find_runnable_queued_job(session, model)
 
@@ -455,7 +455,7 @@ def _record_move_in_audit(
     )
 
 
-def _production_to_json(
+def _production_move_to_json(
     session: Session, model: Model, alias: Alias, gone: Collection[Task]
 ) -> AliasOut:
     """Return the response to a move of production, with lost tasks and ways to regain them."""
@@ -503,7 +503,7 @@ def _alias_to_json(alias: Alias) -> AliasOut:
     }
 
 
-def _move_to_json(move: AliasMove) -> AliasMoveOut:
+def _alias_move_to_json(move: AliasMove) -> AliasMoveOut:
     return {
         "id": move.id,
         "version": move.version,

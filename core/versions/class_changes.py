@@ -66,7 +66,7 @@ class ClassAccuracyChanges:
         return [one for one in self.classes if one.before is None]
 
 
-def count_class_changes(
+def compare_class_accuracies_with_parent(
     db: Database, actor: Actor, model: str, version: int, *, task: int | None = None
 ) -> ClassAccuracyChanges:
     """Compare each class's accuracy in a version and its parent, on held-out images of its tasks or
@@ -81,12 +81,12 @@ def count_class_changes(
         row = find_version(session, owner, str(version))
         tasks = list_taught_tasks(row.manifest) if task is None else [task]
         new_counts, old_counts, old_tasks = (
-            _read_class_counts(session, owner, row.number, tasks),
+            _read_correct_counts_by_class(session, owner, row.number, tasks),
             _Counts(),
             set[int](),
         )
         if row.parent is not None:
-            old_counts = _read_class_counts(session, owner, row.parent, tasks)
+            old_counts = _read_correct_counts_by_class(session, owner, row.parent, tasks)
             old_tasks = set(
                 list_taught_tasks(find_version(session, owner, str(row.parent)).manifest)
             )
@@ -133,7 +133,7 @@ def _compare_class_counts(
     )
 
 
-def _read_class_counts(
+def _read_correct_counts_by_class(
     session: Session, model: Model, version: int, tasks: Sequence[int]
 ) -> _Counts:
     """Return the numbers of correct predictions and of images of a version by (task, label)."""

@@ -34,7 +34,7 @@ NO_WORKER = (
 )
 
 
-def request_export(
+def queue_export_job(
     db: Database, actor: Actor, model: str, version: str, *, format: str, max_open_jobs: int
 ) -> tuple[JobOut, bool]:
     """Queue the job that builds an export not stored yet; return the job, and True if it is new.

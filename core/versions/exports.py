@@ -22,7 +22,7 @@ from core.database.tables import ExportedDownload, Part
 from core.errors import ExportUnavailable, Unavailable
 from core.export.format import DownloadFormat, PartFileToExport, VersionToExport
 from core.export.registry import FORMATS
-from core.files.merged import DamagedPartFile
+from core.files.merged import DamagedPartFileError
 from core.lineage.sure import choose_threshold_for_promised_precision
 from core.requests.actor import Actor, find_model
 from core.requests.class_only import require_classification_model
@@ -205,6 +205,6 @@ def _write_export_file(
         source.format.write_download(
             target, VersionToExport(source.manifest, parts, catalogue, sure=source.sure)
         )
-    except DamagedPartFile as error:
+    except DamagedPartFileError as error:
         damaged = next(part.sha256 for part in parts if part.path == error.path)
-        raise blobs.report_damaged_file(damaged) from error
+        raise blobs.discard_damaged_cached_file(damaged) from error

@@ -28,7 +28,7 @@ from core.versions.metrics_summary import (
     AT_ONCE,
     LearnedTask,
     ModelVersionsAndTasks,
-    PublishedVersion,
+    VersionSizeAndDuration,
     build_version_summary,
     read_first_measurements_of_tasks,
 )
@@ -102,7 +102,7 @@ WHOLE = MatrixWindow()
 
 
 @dataclass(frozen=True)
-class EditedLabels:
+class LabelEdit:
     """An edit that changed the labels or the set of held-out images, and the cells that it affects.
 
     Attributes:
@@ -137,17 +137,17 @@ class _MetricsSourceData:
     versions: Sequence[Row[int, int | None, int | None, str, int, float | None, float | None]]
     tasks: Sequence[Row[int, str | None, int | None]]
     classes: Row[*tuple[str, ...]]
-    edits: Sequence[EditedLabels]
+    edits: Sequence[LabelEdit]
 
     @cached_property
-    def published(self) -> dict[int, PublishedVersion]:
+    def published(self) -> dict[int, VersionSizeAndDuration]:
         """All versions of the model by number, in ascending order."""
         return {
-            number: PublishedVersion(
+            number: VersionSizeAndDuration(
                 matrix.AccuracyMatrixRow(number, task, parent),
                 status,
                 size,
-                _compute_duration(start, end),
+                _subtract_times_or_none(start, end),
             )
             for number, task, parent, status, size, start, end in self.versions
         }
@@ -225,7 +225,7 @@ def _read_metrics_response_data(
         versions=connection.execute(_VERSIONS, of_model).all(),
         tasks=connection.execute(_TASKS, of_model).all(),
         classes=connection.execute(_CLASSES, of_model).one(),
-        edits=_read_edited_labels(session, owner.id),
+        edits=_read_label_edits(session, owner.id),
     )
 
 
@@ -282,7 +282,7 @@ def _build_accuracy_rows(
     return [list(map(accuracies.get(version, {}).get, tasks)) for version in versions]
 
 
-def _build_matrix_row(version: PublishedVersion) -> MatrixRow:
+def _build_matrix_row(version: VersionSizeAndDuration) -> MatrixRow:
     row = version.row
     return {
         "version": row.version,
@@ -303,11 +303,11 @@ def _build_matrix_column(task: LearnedTask | None, number: int, measured: int) -
     }
 
 
-def _compute_duration(start: float | None, end: float | None) -> float | None:
+def _subtract_times_or_none(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else end - start
 
 
-def _read_edited_labels(session: Session, model_id: str) -> list[EditedLabels]:
+def _read_label_edits(session: Session, model_id: str) -> list[LabelEdit]:
     """Return a model's edits that changed held-out labels and were not undone, oldest first."""
     query = (
         select(Edit.version, Edit.journal)
@@ -315,7 +315,7 @@ def _read_edited_labels(session: Session, model_id: str) -> list[EditedLabels]:
         .order_by(Edit.number)
     )
     return [
-        EditedLabels(
+        LabelEdit(
             version or 0,
             tuple(journal.measured_otherwise),
             frozenset((cell.version, cell.task) for cell in journal.cells),
@@ -326,7 +326,7 @@ def _read_edited_labels(session: Session, model_id: str) -> list[EditedLabels]:
 
 
 def _mark_edited_cells(
-    edits: Collection[EditedLabels], cells: Collection[tuple[int, int]]
+    edits: Collection[LabelEdit], cells: Collection[tuple[int, int]]
 ) -> list[CellMark]:
     """Return a mark for each accuracy-matrix cell (version, task) whose labels were edited."""
     marks: list[CellMark] = []

@@ -43,7 +43,7 @@ class LearnedTask(NamedTuple):
     n_held_out: int | None
 
 
-class PublishedVersion(NamedTuple):
+class VersionSizeAndDuration(NamedTuple):
     """A version with its status, the bytes of its parts, and the seconds that its job took."""
 
     row: matrix.AccuracyMatrixRow
@@ -55,7 +55,7 @@ class PublishedVersion(NamedTuple):
 class ModelVersionsAndTasks(NamedTuple):
     """A model's versions and learned tasks by number, with the first measurements of each task."""
 
-    published: Mapping[int, PublishedVersion]
+    published: Mapping[int, VersionSizeAndDuration]
     tasks: Mapping[int, LearnedTask]
     first: matrix.Cells
 

@@ -88,7 +88,7 @@ def find_version(session: Session, model: Model, version: str) -> Version:
         number = int(version)
     elif version == LATEST:
         # No row stores `latest`, so publishing a version does not have to move it.
-        number = find_newest_published(session, model.id)
+        number = find_newest_published_version_number(session, model.id)
     else:
         named = select(Alias.version).where(Alias.model_id == model.id, Alias.name == version)
         number = session.execute(named).scalar_one_or_none()
@@ -102,7 +102,7 @@ def find_version(session: Session, model: Model, version: str) -> Version:
     return row
 
 
-def find_newest_published(session: Session, model_id: str) -> int | None:
+def find_newest_published_version_number(session: Session, model_id: str) -> int | None:
     """Return the number of the newest published version, which `latest` stands for."""
     query = select(Version.number).where(
         Version.model_id == model_id, Version.status == "published"
@@ -124,7 +124,7 @@ def list_versions(
         rows: ListPage[Version] = read_query_page(session, query, Version.number, limit, cursor)
         measured = _read_mean_accuracies(session, row, [version.number for version in rows.rows])
         items = [
-            _build_version_item(version, *measured.get(version.number, (None, None)))
+            _build_version_list_item(version, *measured.get(version.number, (None, None)))
             for version in rows.rows
         ]
         return {"items": items, "next_cursor": rows.next_cursor}
@@ -145,7 +145,7 @@ def _build_common_version_fields(version: Version) -> CommonVersionFields:
     }
 
 
-def _build_version_item(
+def _build_version_list_item(
     version: Version, accuracy: float | None, images: int | None
 ) -> VersionItem:
     return {

@@ -16,7 +16,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from core.database.session import Database
 from core.errors import PerennialError
 from core.failpoints import hit_failpoint
-from core.network.public_address import AddressRefused, Resolver, parse_networks, parse_url_target
+from core.network.public_address import (
+    AddressRefused,
+    Resolver,
+    parse_ip_networks,
+    parse_url_target,
+)
 from core.settings import Settings
 from core.telemetry import DELIVERY_SECONDS
 from core.webhooks import chat_messages, outbox, webhook_secret
@@ -55,7 +60,7 @@ class WebhookDeliverer:
         resolve: Resolver | None = None,
     ) -> None:
         self._db, self._settings, self._lease_s, self._resolve = db, settings, lease_s, resolve
-        self._allow = parse_networks(settings.webhook_allow)
+        self._allow = parse_ip_networks(settings.webhook_allow)
         self._serving: set[LeasedWebhook] = set()
         self._changed = threading.Condition()
         self._end = threading.Event()
@@ -156,7 +161,7 @@ class WebhookDeliverer:
         # imported here, since a worker without webhooks never needs it
         from core.network.guarded_http import (
             GuardedRequestSettings,
-            RequestNotSentError,
+            NoHttpResponseError,
             post_guarded_request,
         )
 
@@ -173,7 +178,7 @@ class WebhookDeliverer:
                 response.body or None,
                 explain_rejected_delivery(response.status),
             )
-        except (RequestNotSentError, AddressRefused) as refused:
+        except (NoHttpResponseError, AddressRefused) as refused:
             error = str(refused)
         except PerennialError as refused:
             error = refused.detail

@@ -333,7 +333,7 @@ def _build_last_delivery(row: Delivery) -> LastDelivery:
     }
 
 
-def _check_webhook_url(settings: Settings, url: str) -> public_address.RequestTarget:
+def _check_webhook_url(settings: Settings, url: str) -> public_address.HttpRequestTarget:
     """Check that a webhook's URL is an allowed address, and return its target.
 
     Raises:
@@ -342,7 +342,7 @@ def _check_webhook_url(settings: Settings, url: str) -> public_address.RequestTa
     try:
         target = public_address.parse_url_target(url)
         public_address.resolve_allowed_addresses(
-            target, public_address.parse_networks(settings.webhook_allow)
+            target, public_address.parse_ip_networks(settings.webhook_allow)
         )
     except public_address.AddressRefused as refused:
         raise Invalid(str(refused), fields=[{"field": "url", "message": str(refused)}]) from None

@@ -63,7 +63,7 @@ def test_damage_that_a_read_meets_later_is_told_from_then_on(
 def full(settings: Settings, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The reserve of a service whose disk is full."""
     assert reserve.make_disk_reserve_file(settings.data_dir, 1 << 16)
-    monkeypatch.setattr(reserve, "_count_free_bytes", lambda _folder: 0)
+    monkeypatch.setattr(reserve, "_count_free_disk_bytes", lambda _folder: 0)
     return settings.data_dir / reserve.NAME
 
 

@@ -30,10 +30,12 @@ def test_version_0_holds_the_base_and_its_statistics(client: TestClient, channel
     assert made.status_code == 201, made.text
     assert (made.json()["base"], made.json()["state"]) == (packaged_base.PACKAGED, "ready")
     manifest = client.get("/v1/models/small/versions/0").json()["manifest"]
-    content = packaged_base.load_base_weights(channels)
+    content = packaged_base.load_packaged_base_weights(channels)
     assert manifest["base"]["sha256"] == hashlib.sha256(content).hexdigest()
     assert manifest["base"]["name"] == packaged_base.PACKAGED
-    assert manifest["normalise"] == packaged_base.load_base_normalisation(channels).to_json()
+    assert (
+        manifest["normalise"] == packaged_base.load_packaged_base_normalisation(channels).to_json()
+    )
     assert len(manifest["normalise"]["mean"]) == channels
 
 

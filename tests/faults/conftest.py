@@ -27,7 +27,7 @@ from sqlalchemy import select, update
 from core.database.session import Database
 from core.database.states import TERMINAL, JobAction
 from core.database.tables import Alias, Event, Job, Key, Part, Task, Version
-from core.ingest.inspect import inspect_archive
+from core.ingest.inspect import read_archive_directory_and_digest
 from core.ingest.limits import ArchiveLimits
 from core.jobs import jobs
 from core.keys.keys import ensure_admin_key
@@ -157,7 +157,9 @@ class Backend:
         path.write_bytes(data)
         sha256, directory = (
             hashlib.sha256(data).hexdigest(),
-            inspect_archive(path, "zip", ArchiveLimits.from_settings(self.settings)),
+            read_archive_directory_and_digest(
+                path, "zip", ArchiveLimits.from_settings(self.settings)
+            ),
         )
         return SpooledBatch(path, sha256, len(data), directory, None, recipe)
 

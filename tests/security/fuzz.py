@@ -119,7 +119,7 @@ def _child(
     target: str, first: int, count: int, bound_s: float, cell: mmap.mmap, writing: int
 ) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libtiff speaks
-    images.restrict_decoding_process(MEMORY_BYTES, 1 << 20)
+    images.limit_decoding_process_resources(MEMORY_BYTES, 1 << 20)
     tally = run(target, first, count, bound_s, cell)
     with os.fdopen(writing, "wb") as pipe:
         pipe.write(json.dumps(vars(tally)).encode())

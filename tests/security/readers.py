@@ -24,12 +24,12 @@ from core.ingest import images
 from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.limits import ArchiveLimits
-from core.ingest.members import DamagedFile, UnpackedSizeMismatch
-from core.ingest.members import read_member as read_member
+from core.ingest.members import ArchiveFileUnpackedSizeMismatch, DamagedArchiveFile
+from core.ingest.members import read_archive_member as read_archive_member
 from core.ingest.reader import ArchiveContents
-from core.ingest.readers.registry import get_reader
-from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
-from core.ingest.rules.tables import find_label_table, resolve_entry_images
+from core.ingest.readers.registry import get_upload_reader
+from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
+from core.ingest.rules.tables import find_label_table, resolve_label_table_images
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.predictions.helper.decoder import InvalidDecodeRequest, decode_nested_arrays
 from core.predictions.helper.decoder import parse_json_images as images_of_json
@@ -63,7 +63,7 @@ def archive(data: bytes) -> None:
     """Container, directory, layout and labels as the API and the worker read them, and every file
     in it.
     """
-    reader = get_reader(detect_upload_format(data[:SNIFF_BYTES], None))
+    reader = get_upload_reader(detect_upload_format(data[:SNIFF_BYTES], None))
     with _file(data) as fd, TemporaryDirectory() as scratch:
         check_archive_size(fd, LIMITS)
         listed, source = reader.open_archive(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
@@ -84,20 +84,22 @@ def _hold(found: ArchiveContents, fd: int) -> None:
         if members.sizes[i] > 1 << 20:
             continue
         try:
-            unpacked = read_member(fd, members.offsets[i], members.packed[i], members.sizes[i], members.methods[i],
-                                   members.crcs[i])  # fmt: skip
-        except (DamagedFile, UnpackedSizeMismatch):
+            unpacked = read_archive_member(fd, members.offsets[i], members.packed[i], members.sizes[i],
+                                           members.methods[i], members.crcs[i])  # fmt: skip
+        except (DamagedArchiveFile, ArchiveFileUnpackedSizeMismatch):
             continue  # a row of the report, and a refused batch
         assert len(unpacked) == members.sizes[i]
 
 
 def csv(data: bytes) -> None:
     names = ["cat/0.png", "dog/0.png", "labels.csv"]
-    found = find_label_table(names, lambda _: data, ReadingOptions(max_bad=1))
+    found = find_label_table(names, lambda _: data, BatchReadingOptions(max_bad=1))
     assert found is not None
     for row in found.rows:
         assert row.label.strip() == row.label and 0 < len(row.label) <= 100
-    for number, _ in resolve_entry_images(found, names, range(3), ReadingOptions(max_bad=1)).placed:
+    for number, _ in resolve_label_table_images(
+        found, names, range(3), BatchReadingOptions(max_bad=1)
+    ).placed:
         assert number in (0, 1)
 
 

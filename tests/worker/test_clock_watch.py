@@ -116,7 +116,7 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
         }
         assert session.query(WorkerReport).count() == 0
     assert {name: at for name, at in held.items() if not now <= at <= now + LEASE_S} == {}
-    assert desk.state(dead) is JobState.RUNNING and claims.renew_lease(
+    assert desk.state(dead) is JobState.RUNNING and claims.renew_job_lease(
         desk.db, dead, claim.fence, LEASE_S
     )
     assert claims.claim_job(desk.db, "w2", LEASE_S).job_id == put_off

@@ -71,8 +71,8 @@ def load_base(name: str, scratch: Path) -> ComparisonBase:
 
 
 def _load_packaged_base(name: str) -> ComparisonBase:
-    description = packaged_base.load_base_description(name)
-    tensors = load(packaged_base.load_base_weights(CHANNELS, name))
+    description = packaged_base.load_packaged_base_description(name)
+    tensors = load(packaged_base.load_packaged_base_weights(CHANNELS, name))
     return ComparisonBase(
         name,
         dict(description.architecture),
@@ -91,7 +91,7 @@ def _load_imagenet_base(scratch: Path) -> ComparisonBase:
     file = scratch / "base.safetensors"
     try:
         # timm is loaded in a separate process, so that this one need not import it.
-        done = helper_process.run_python_module(
+        done = helper_process.run_module_in_helper_process(
             "core.bases.hub.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S
         )
     except subprocess.TimeoutExpired as error:

@@ -116,7 +116,7 @@ class JobAttempt:
         """True if database, store or disk, not the job, ended the attempt."""
         lease_s = tools.settings.lease_s
         self._beat = LeaseHeartbeat(
-            beat=lambda: claims.renew_lease(tools.db, claim.job_id, claim.fence, lease_s),
+            beat=lambda: claims.renew_job_lease(tools.db, claim.job_id, claim.fence, lease_s),
             look=self._read_job_state,
             lease_s=lease_s,
         )
@@ -230,7 +230,7 @@ class JobAttempt:
         tools, claim = self._tools, self._claim
         settings = tools.settings
         left_s = self._compute_seconds_left()
-        bound = settings.job_bytes
+        bound = settings.usable_job_memory_bytes
         on_cpu = _does_job_run_on_cpu(settings, claim)
         recorder = JobEventRecorder(tools.db, tools.store, claim)
         if tools.device_warning is not None:
@@ -409,7 +409,7 @@ class JobAttempt:
 
     def _finish_successful_attempt(self, done: JobOutcome) -> None:
         self._report_outcome_with_retries(
-            lambda: claims.finish_job(self._tools.db, self._claim, done)
+            lambda: claims.finish_job_without_version(self._tools.db, self._claim, done)
         )
         log.info("finished")
         _count_ended_attempt_in_metrics("finished")

@@ -56,7 +56,9 @@ def check_device(device: str) -> DeviceReport:
     """
     try:
         # A broken device can hang or crash the process that opens it.
-        done = helper_process.run_python_module("worker.devices.device_check", device, CHECK_S)
+        done = helper_process.run_module_in_helper_process(
+            "worker.devices.device_check", device, CHECK_S
+        )
     except subprocess.TimeoutExpired:
         return build_cpu_device_report(f"The device does not answer within {CHECK_S:.0f} s.")
     try:

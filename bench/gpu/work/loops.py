@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from bench.gpu.kit import Bench, TrainingStepClock, create_bench, open_torch_device, wait_for_device
 from bench.gpu.step_run import GpuCheckStepRun
-from core.ingest.dataset import open_dataset
+from core.ingest.dataset import memory_map_image_dataset
 from core.learning.data import dataset
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.precision import InputNormaliser, move_network_to_device, use_training_precision
@@ -226,7 +226,7 @@ def _iterate_random_batches(
     bench: Bench, load: TrainingLoopLoad, device: torch.device, on_host: bool
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield random image batches on the device without end."""
-    pixels, targets = open_dataset(bench.dataset(1, "train"))
+    pixels, targets = memory_map_image_dataset(bench.dataset(1, "train"))
     images, labels = torch.from_numpy(pixels.copy()), torch.from_numpy(targets.copy()).to(device)
     if not on_host:
         images = images.to(device)

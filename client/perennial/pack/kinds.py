@@ -13,8 +13,8 @@ from perennial.pack.images import ImageSource
 from perennial.pack.names import CSV_NAME, is_image_path
 from perennial.pack.remote.fetching import MAX_ENTRIES, Progress
 from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_url_list
-from perennial.pack.rules.foreign import find_unsupported_file_kind, group_files_by_kind
-from perennial.pack.rules.label_files import find_label_files
+from perennial.pack.rules.foreign import find_unsupported_file_kind, group_unsupported_files_by_kind
+from perennial.pack.rules.label_files import find_possible_label_files
 from perennial.pack.sources.archive import looks_like_archive
 from perennial.pack.sources.coco import find_annotation_files, looks_like_coco, open_coco_boxes
 from perennial.pack.sources.csv_file import TableImages
@@ -171,7 +171,7 @@ def _detect_folder_kind(folder: Path) -> str:
     # Loose images without folders or a label file have no labels.
     images = [name for name in names if is_image_path(name)]
     if any("/" in name for name in images) or (
-        images and find_label_files(names, range(len(names)))
+        images and find_possible_label_files(names, range(len(names)))
     ):
         return FOLDER
     raise PackError(
@@ -187,7 +187,7 @@ def _describe_folder_content(folder: Path, names: list[str]) -> str:
             if any(folder.iterdir())
             else "it is empty"
         )
-    for kind, indices in group_files_by_kind(names).items():
+    for kind, indices in group_unsupported_files_by_kind(names).items():
         first = names[indices[0]]
         advice = kind.format_conversion_advice(str(folder / first))
         return f"{quote_name(first)} in it is {kind.description}. {advice}"

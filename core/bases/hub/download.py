@@ -57,7 +57,7 @@ def main() -> int:
     # A killed worker closes the pipe, and nobody else would end this process.
     threading.Thread(target=_exit_when_parent_process_ends, daemon=True).start()
     try:
-        _print_json_event(download_file(request))
+        _print_json_event(download_hub_file(request))
     except HubDownloadError as error:
         _print_json_event(HubDownloadFailed(kind="weights", detail=str(error)))
     except Exception as error:  # noqa: BLE001 - the caller must learn of every failure
@@ -69,7 +69,7 @@ def main() -> int:
     return 0
 
 
-def download_file(request: HubDownloadRequest) -> HubDownloadedFile:
+def download_hub_file(request: HubDownloadRequest) -> HubDownloadedFile:
     """Download a file from the Hub, or the rest of it, and compare its digest with the Hub's.
 
     Raises:
@@ -83,28 +83,30 @@ def download_file(request: HubDownloadRequest) -> HubDownloadedFile:
     # The headers are sent wherever a redirect leads, so they are built without the token.
     with GuardedHubClient(constants.ENDPOINT, build_hf_headers(token=False), token) as hub:
         try:
-            return _download_from_hub(hub, request)
+            return _download_file_from_hub(hub, request)
         except (HubResponseRefused, HubStatusError) as error:
             raise HubDownloadError(str(error)) from None
         except httpx2.RequestError as error:
             raise _make_unreachable_error(error) from None
 
 
-def _download_from_hub(hub: GuardedHubClient, request: HubDownloadRequest) -> HubDownloadedFile:
-    revision = _find_newest_commit(hub, request)
+def _download_file_from_hub(
+    hub: GuardedHubClient, request: HubDownloadRequest
+) -> HubDownloadedFile:
+    revision = _find_newest_hub_commit(hub, request)
     path_at_hub = f"/{request.repository}/resolve/{revision}/{quote(request.file)}"
-    size, digest = _read_size_and_digest(hub, path_at_hub, request.file)
+    size, digest = _read_size_and_digest_headers(hub, path_at_hub, request.file)
     if size > request.max_bytes:
         raise HubDownloadError(
             f"{request.file} has {size} bytes; {request.max_bytes} are taken here "
             f"(PERENNIAL_MAX_FETCH_BYTES)"
         )
-    folder = unfinished.get_download_folder(request.folder, request.repository) / revision
+    folder = unfinished.get_hub_download_folder(request.folder, request.repository) / revision
     path = folder / f"{request.file}{unfinished.SUFFIX}"
-    with unfinished.open_locked_file(path) as fd:
+    with unfinished.open_and_lock_file_to_append(path) as fd:
         _print_json_event(HubDownloadStarted(path=path, bytes=size))
-        _resume_download(hub, path_at_hub, fd, size)
-        if _compute_digest(path, size, len(digest)) != digest:
+        _download_with_resumption(hub, path_at_hub, fd, size)
+        if _compute_hub_file_digest(path, size, len(digest)) != digest:
             # Otherwise, every further attempt would resume the wrong file.
             path.unlink()
             raise HubDownloadError(
@@ -113,7 +115,7 @@ def _download_from_hub(hub: GuardedHubClient, request: HubDownloadRequest) -> Hu
     return HubDownloadedFile(path=path, revision=revision)
 
 
-def _find_newest_commit(hub: GuardedHubClient, request: HubDownloadRequest) -> str:
+def _find_newest_hub_commit(hub: GuardedHubClient, request: HubDownloadRequest) -> str:
     """Return the newest commit of the repository, which has the file.
 
     Raises:
@@ -153,7 +155,9 @@ def _get_optional_text_field(document: Any, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _read_size_and_digest(hub: GuardedHubClient, path_at_hub: str, file: str) -> tuple[int, str]:
+def _read_size_and_digest_headers(
+    hub: GuardedHubClient, path_at_hub: str, file: str
+) -> tuple[int, str]:
     """Return a file's size in bytes and its digest, as the headers of the hub's response name them.
 
     Raises:
@@ -176,7 +180,7 @@ def _read_size_and_digest(hub: GuardedHubClient, path_at_hub: str, file: str) ->
     return int(size), digest
 
 
-def _resume_download(hub: GuardedHubClient, path_at_hub: str, fd: int, size: int) -> None:
+def _download_with_resumption(hub: GuardedHubClient, path_at_hub: str, fd: int, size: int) -> None:
     """Download the rest of a file, resuming after interruptions, until it has `size` bytes."""
     idle = 0
     while (received := os.fstat(fd).st_size) != size:
@@ -226,7 +230,7 @@ def _download_from_offset(
                 raise HubDownloadError(f"The Hub sends more than the {size} bytes that it named")
 
 
-def _compute_digest(path: Path, size: int, digits: int) -> str:
+def _compute_hub_file_digest(path: Path, size: int, digits: int) -> str:
     """Return the digest of a downloaded file: SHA-256 for a large one, git's SHA-1 for a small one."""
     if digits == _SHA256_DIGITS:
         digest = hashlib.sha256()

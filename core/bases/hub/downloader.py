@@ -68,12 +68,12 @@ def download_hub_file_in_separate_process(
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(request.model_dump_json().encode() + b"\n")
         process.stdin.flush()
-        return _watch_download(process, must_stop, progress, stall_s)
+        return _watch_download_process(process, must_stop, progress, stall_s)
     finally:
         helper_process.kill_helper_process(process)
 
 
-def _watch_download(
+def _watch_download_process(
     process: "subprocess.Popen[bytes]",
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
@@ -85,7 +85,7 @@ def _watch_download(
     assert process.stdout is not None
     while True:
         if select.select([process.stdout], [], [], TICK_S)[0]:
-            event = _parse_event(process.stdout.readline())
+            event = _parse_download_event_line(process.stdout.readline())
             if not isinstance(event, HubDownloadStarted):
                 return _require_successful_download(event)
             begun = event
@@ -93,21 +93,21 @@ def _watch_download(
             raise IngestStopped
         if begun is not None:
             # Measured on the file, since the process reports only its beginning and its end.
-            previous_size, size = size, _read_file_size(begun.path)
+            previous_size, size = size, _get_downloaded_file_size(begun.path)
             grew_at = time.monotonic() if size != previous_size else grew_at
             progress(size, begun.bytes)
         if time.monotonic() - grew_at > stall_s:
             raise WeightsUnavailable(f"Nothing came from the Hub for {stall_s:g} s")
 
 
-def _read_file_size(path: Path) -> int:
+def _get_downloaded_file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return 0  # the content was wrong, and the file was removed
 
 
-def _parse_event(line: bytes) -> _JobEvent:
+def _parse_download_event_line(line: bytes) -> _JobEvent:
     """Parse a line of the download process as an event; an empty line means that the process has
     ended.
     """

@@ -70,7 +70,7 @@ class GuardedHubClient:
         self._endpoint, self._hub, self._token = endpoint.rstrip("/"), httpx2.URL(endpoint), token
         # Sizes, ranges and digests are those of the bytes as stored, not compressed.
         self._headers = {**headers, "Accept-Encoding": "identity"}
-        self._resolve = resolve or _resolve_host
+        self._resolve = resolve or _resolve_host_by_system
         self._open = ExitStack()
         # One client follows the environment with its proxies; the other ignores it and connects to
         # checked addresses.
@@ -131,7 +131,7 @@ class GuardedHubClient:
         for _ in range(MAX_REDIRECTS + 1):
             response = self._send_request(method, url, headers, timeout_s)
             try:
-                following = self._find_redirect(response, url)
+                following = self._find_redirect_target(response, url)
                 if following is None or not (is_followed or self._is_hub_url(following)):
                     if response.status_code >= 400:
                         raise HubStatusError(
@@ -145,7 +145,9 @@ class GuardedHubClient:
             url = following
         raise HubResponseRefused(f"The Hub redirects more than {MAX_REDIRECTS} times")
 
-    def _find_redirect(self, response: httpx2.Response, url: httpx2.URL) -> httpx2.URL | None:
+    def _find_redirect_target(
+        self, response: httpx2.Response, url: httpx2.URL
+    ) -> httpx2.URL | None:
         """Return the target of a redirect, or None if the response is no redirect.
 
         Raises:
@@ -163,8 +165,8 @@ class GuardedHubClient:
         if not is_allowed or not target.host or target.userinfo:
             raise HubResponseRefused(
                 f"The Hub redirects to "
-                f"{_sanitize_text(target.scheme)}://{_sanitize_text(target.host)}, which is not "
-                f"followed"
+                f"{_sanitize_hub_text(target.scheme)}://{_sanitize_hub_text(target.host)}, "
+                f"which is not followed"
             )
         return target
 
@@ -178,7 +180,7 @@ class GuardedHubClient:
         if self._is_hub_url(url):
             all_headers |= {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         # The proxy resolves names; only a literal address can be checked here.
-        elif _parse_address(url.host) is not None or is_cloud_metadata_name(url.host):
+        elif _parse_ip_address_or_none(url.host) is not None or is_cloud_metadata_name(url.host):
             self._resolve_checked_addresses(url)  # a proxy may reach internal addresses, too
         request = self._usual.build_request(method, url, headers=all_headers, timeout=timeout_s)
         return self._usual.send(request, stream=True, follow_redirects=False)
@@ -220,7 +222,7 @@ class GuardedHubClient:
             why = None if address in hub_addresses else describe_non_public_address(address)
             if why is not None:
                 raise HubResponseRefused(
-                    f"The Hub redirects to {_sanitize_text(url.host)}, and {why}"
+                    f"The Hub redirects to {_sanitize_hub_text(url.host)}, and {why}"
                 )
         return addresses
 
@@ -233,9 +235,9 @@ class GuardedHubClient:
         # Such a name gives a machine's keys to everything that runs on it.
         if is_cloud_metadata_name(url.host):
             raise HubResponseRefused(
-                f"The Hub redirects to {_sanitize_text(url.host)}, which no request may reach"
+                f"The Hub redirects to {_sanitize_hub_text(url.host)}, which no request may reach"
             )
-        literal = _parse_address(url.host)
+        literal = _parse_ip_address_or_none(url.host)
         if literal is not None:
             return [literal]
         try:
@@ -247,7 +249,7 @@ class GuardedHubClient:
             addresses = []
         if not addresses:
             raise HubResponseRefused(
-                f"The Hub redirects to {_sanitize_text(url.host)}, which has no address"
+                f"The Hub redirects to {_sanitize_hub_text(url.host)}, which has no address"
             )
         return addresses
 
@@ -259,13 +261,13 @@ class GuardedHubClient:
         )
 
 
-def _resolve_host(host: str, port: int) -> list[str]:
+def _resolve_host_by_system(host: str, port: int) -> list[str]:
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     # A resolver may list an address several times, and each would be tried.
     return list(dict.fromkeys(str(one[4][0]) for one in entries))
 
 
-def _parse_address(host: str) -> IPAddress | None:
+def _parse_ip_address_or_none(host: str) -> IPAddress | None:
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -287,6 +289,6 @@ def _is_proxy_set_for_url(url: httpx2.URL) -> bool:
     )
 
 
-def _sanitize_text(text: str) -> str:
+def _sanitize_hub_text(text: str) -> str:
     """Return a text from a hub in a form that is safe to show."""
     return re.sub(r"[^\w.:\[\]-]", "?", text)[:MAX_SHOWN]

@@ -20,7 +20,7 @@ SIZE = 224
 """Side of an image in pixels; the network's tensors are the same for every size."""
 
 
-def convert_checkpoint(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def convert_imagenet_checkpoint_to_timm(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert an ImageNet checkpoint's backbone to the tensor names of timm.
 
     Both list the same layers in the same order; the classifier comes last and is left out.
@@ -52,7 +52,7 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return 1
     checkpoint = torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251 - its digest is known
-    save_tensors(convert_checkpoint(checkpoint), Path(sys.argv[1]))
+    save_tensors(convert_imagenet_checkpoint_to_timm(checkpoint), Path(sys.argv[1]))
     return 0
 
 

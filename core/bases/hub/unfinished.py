@@ -17,13 +17,13 @@ FOLDER = "downloads"
 SUFFIX = ".part"
 
 
-def get_download_folder(root: Path, repository: str) -> Path:
+def get_hub_download_folder(root: Path, repository: str) -> Path:
     """Return the folder that holds the downloads of one hub repository."""
     return root / repository.replace("/", "--")
 
 
 @contextmanager
-def open_locked_file(path: Path) -> Iterator[int]:
+def open_and_lock_file_to_append(path: Path) -> Iterator[int]:
     """Open a file for appending, created if missing; lock it, and yield its descriptor.
 
     Wait for other writers to finish.
@@ -41,12 +41,12 @@ def open_locked_file(path: Path) -> Iterator[int]:
             os.close(fd)
 
 
-def remove_download_files(root: Path, repository: str) -> None:
+def remove_hub_repository_downloads(root: Path, repository: str) -> None:
     """Remove the remaining files of a hub repository's downloads."""
-    shutil.rmtree(get_download_folder(root, repository), ignore_errors=True)
+    shutil.rmtree(get_hub_download_folder(root, repository), ignore_errors=True)
 
 
-def remove_old_downloads(root: Path, older_s: float, most_bytes: int) -> None:
+def remove_old_hub_downloads(root: Path, older_s: float, most_bytes: int) -> None:
     """Remove downloads not written to for `older_s` seconds, then the oldest beyond `most_bytes` in
     all.
 
@@ -58,11 +58,11 @@ def remove_old_downloads(root: Path, older_s: float, most_bytes: int) -> None:
         if modified > time.time() - older_s and total <= most_bytes:
             continue
         size = path.stat().st_size
-        if _remove_if_unlocked(path):
+        if _remove_download_if_unlocked(path):
             total -= size
 
 
-def _remove_if_unlocked(path: Path) -> bool:
+def _remove_download_if_unlocked(path: Path) -> bool:
     """Remove a file and its empty folders, unless a writer has locked it.
 
     Return True if it was removed.

@@ -50,7 +50,7 @@ from core.execution.prepare import (
     fill_in_missing_recipe_fields,
     find_held_out_features,
 )
-from core.ingest.dataset import write_dataset
+from core.ingest.dataset import write_image_dataset
 from core.jobs.fence import JobClaim
 from core.lineage.class_numbers import GONE, map_former_to_new_numbers
 from core.lineage.coverage import list_taught_tasks
@@ -221,7 +221,7 @@ class EditProcessChain:
         """Write an empty training dataset, since patching a version learns from no images."""
         image, path = self._facts.model.image, folder / "train.safetensors"
         shape = (image["size"], image["size"], image["channels"])
-        write_dataset(path, np.zeros(0, np.int64), shape, [])
+        write_image_dataset(path, np.zeros(0, np.int64), shape, [])
         return path
 
     def write_relearning_spec(self, line: EditedVersionState, number: int) -> Path:

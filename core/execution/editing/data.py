@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.contract.edit import EditedTask, TaskReportAfterEdit
+from core.contract.edit import TaskReportAfterEdit, TaskStateBeforeOrAfterEdit
 from core.contract.manifest import LEAST_TEMPERATURE_IMAGES, Temperature
 from core.contract.responses.task_image import Split
 from core.database.label_names import list_label_names
@@ -35,8 +35,8 @@ class EditedTaskData:
         removed_paths: paths of removed images in their batch, as far as they are stored.
     """
 
-    before: EditedTask
-    after: EditedTask
+    before: TaskStateBeforeOrAfterEdit
+    after: TaskStateBeforeOrAfterEdit
     names: list[str]
     train: EditedLabels | None
     held_out: EditedLabels | None
@@ -98,7 +98,7 @@ def build_edited_task_data(
     elif train is not None and not train.remaining_labels:
         raise make_emptied_task_error(number)
     if number in changes.dropped:
-        gone = EditedTask(number=number, classes={}, n_train=0, n_held_out=0)
+        gone = TaskStateBeforeOrAfterEdit(number=number, classes={}, n_train=0, n_held_out=0)
         sized = before.model_copy(update={"bytes": {}})
         paths = _read_removed_image_paths(blobs, before.traces, (train, held_out), changes)
         return EditedTaskData(sized, gone, names, train, held_out, rows, {}, paths)
@@ -132,7 +132,7 @@ def build_edited_task_data(
         if traces is not None:
             stored[traces] = target
     n_train, n_held_out = _count_images_after_edit(facts, number, train, held_out)
-    after = EditedTask(
+    after = TaskStateBeforeOrAfterEdit(
         number=number,
         classes=classes,
         n_train=n_train,

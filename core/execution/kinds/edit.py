@@ -12,7 +12,7 @@ from core.execution.editing.facts import read_edit_job_facts
 from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
-from core.retention.damage import DatabaseDamageMarks, explain_damage_errors_of_model
+from core.retention.damage import DatabaseDamageMarks, reword_damage_errors_of_model
 from core.storage import Blobs
 
 
@@ -23,7 +23,7 @@ def _run_edit_job(work: ClaimedJobContext) -> None:
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     chain = EditProcessChain(work.db, blobs, work.settings, work.claim, facts, work.folder)
-    with explain_damage_errors_of_model(work.db, facts.model.id):
+    with reword_damage_errors_of_model(work.db, facts.model.id):
         chain.store_edited_task_data()
         if facts.edit.way == "rename":
             work.publish(chain.write_result_of_renaming_edit())
@@ -37,7 +37,7 @@ def _run_edit_job(work: ClaimedJobContext) -> None:
     for number in chain.relearned_tasks:
         if work.must_stop():
             raise IngestStopped
-        with explain_damage_errors_of_model(work.db, facts.model.id):
+        with reword_damage_errors_of_model(work.db, facts.model.id):
             spec = chain.write_relearning_spec(line, number)
         made = work.process(spec)
         if made is None:
@@ -46,7 +46,7 @@ def _run_edit_job(work: ClaimedJobContext) -> None:
         hit_failpoint("edit-learned")
     if made is None:
         return
-    with explain_damage_errors_of_model(work.db, facts.model.id):
+    with reword_damage_errors_of_model(work.db, facts.model.id):
         chain.complete_result_with_unchanged_tasks(line, made)
     hit_failpoint("edit-finished")
     work.publish(made)

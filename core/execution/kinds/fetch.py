@@ -82,7 +82,7 @@ def _find_pretrained_weights_of_model(work: ClaimedJobContext, model: Model) -> 
     name = str(model.architecture.get("model"))
     entries = load_recipe_catalogue(work.settings)["pretrained"]
     if model.base == imagenet_base.NAME:
-        return imagenet_base.describe_imagenet_weights(entries[imagenet_base.MODEL])
+        return imagenet_base.build_imagenet_weights_catalogue_entry(entries[imagenet_base.MODEL])
     if name not in entries:
         raise WeightsUnavailable(
             f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the "
@@ -127,7 +127,7 @@ def _fetch_check_and_store_weights(
     sha256, size = blobs.put_file(file, move=True)
     # Only now that the blob is stored: a crash before that resumes the download.
     if revision is not None:
-        unfinished.remove_download_files(
+        unfinished.remove_hub_repository_downloads(
             work.settings.make_folder(unfinished.FOLDER), pretrained.repository
         )
     hit_failpoint("fetch-stored")
@@ -170,7 +170,7 @@ def _convert_torchvision_imagenet_weights(
     """Convert torchvision's ImageNet weights in a separate process, since that imports torch."""
     try:
         # The process has another working directory.
-        done = helper_process.run_python_module(
+        done = helper_process.run_module_in_helper_process(
             "core.bases.hub.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S
         )
         # The end of a traceback names the error.

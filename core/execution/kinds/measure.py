@@ -112,7 +112,7 @@ def _prepare_measuring_process(work: ClaimedJobContext) -> Path:
         version = lineage.find_version_by_number(session, model, ADOPTED_VERSION)
         assert version is not None and task.held_out_sha256 is not None, "they came with the model"
         parts = list_parts_of_version_itself(session, version)
-    with damage.explain_damage_errors_of_model(work.db, model.id):
+    with damage.reword_damage_errors_of_model(work.db, model.id):
         spec = MeasurementSpec(
             work="measure",
             manifest=version.manifest,

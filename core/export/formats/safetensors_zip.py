@@ -37,7 +37,7 @@ class SafetensorsZipFormat(DownloadFormat):
 
         Raises:
             StoreCorrupt: the parts do not fit together.
-            DamagedPartFile: a part's bytes do not match its digest.
+            DamagedPartFileError: a part's bytes do not match its digest.
         """
         classifier = _CLASSIFIERS.get(
             find_architecture_family(version.manifest, version.catalogue) or ""

@@ -19,7 +19,11 @@ from dataclasses import asdict, dataclass
 from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.decoding.resizing import SquareResizing
-from core.ingest.members import DamagedFile, UnpackedSizeMismatch, read_member
+from core.ingest.members import (
+    ArchiveFileUnpackedSizeMismatch,
+    DamagedArchiveFile,
+    read_archive_member,
+)
 
 PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING, GOOD_SMALL, GOOD_PROFILE_IGNORED = range(7)
 SMALL_SIDE = 48
@@ -95,7 +99,7 @@ class _RowRangeDecoder:
         its start.
         """
         plan, count = self.plan, stop - start
-        offsets, packed, sizes, crcs = (self._read_column(i, start, count) for i in range(4))
+        offsets, packed, sizes, crcs = (self._read_member_column(i, start, count) for i in range(4))
         methods = os.pread(self.columns, count, 32 * plan.rows + start)
         blank = bytes(self.row_bytes)
         rows, verdicts, digests = [], bytearray(count), []
@@ -108,10 +112,10 @@ class _RowRangeDecoder:
             try:
                 # The archive's directory may declare any size; memory is limited by this one.
                 if sizes[i] > plan.max_file_bytes or packed[i] > plan.max_file_bytes:
-                    raise DamagedFile(
+                    raise DamagedArchiveFile(
                         f"the file has {sizes[i]} bytes, more than {plan.max_file_bytes}"
                     )
-                data = read_member(
+                data = read_archive_member(
                     self.archive, offsets[i], packed[i], sizes[i], methods[i], crcs[i]
                 )
                 square = images.decode_square_image(
@@ -122,12 +126,12 @@ class _RowRangeDecoder:
                 verdict = GOOD_SMALL if square.longer_side < SMALL_SIDE else GOOD
                 verdict = GOOD_FIRST_FRAME if square.has_frames else verdict
                 verdict = GOOD_PROFILE_IGNORED if square.ignored_profile else verdict
-            except (DamagedFile, ImageInvalid) as error:
+            except (DamagedArchiveFile, ImageInvalid) as error:
                 verdict = self._reject_image_row(start + i, str(error))
-            # The limit of address space, see `restrict_decoding_process`.
+            # The limit of address space, see `limit_decoding_process_resources`.
             except MemoryError:
                 verdict = self._reject_image_row(start + i, "decoding takes too much memory")
-            except UnpackedSizeMismatch:
+            except ArchiveFileUnpackedSizeMismatch:
                 verdict = LYING
             rows.append(pixels)
             verdicts[i] = verdict
@@ -168,7 +172,7 @@ class _RowRangeDecoder:
             start, pixels, bytes([verdict]) * count, b"".join(d.digest() for d in digests)
         )
 
-    def _read_column(self, number: int, start: int, count: int) -> "array[int]":
+    def _read_member_column(self, number: int, start: int, count: int) -> "array[int]":
         values = array("Q")
         values.frombytes(os.pread(self.columns, 8 * count, 8 * (number * self.plan.rows + start)))
         return values
@@ -214,7 +218,7 @@ def main() -> None:
             if decoder is None:
                 # Discard the output of image decoders: a file may make them print megabytes.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-                images.restrict_decoding_process(plan.memory_bytes, plan.cpu_s)
+                images.limit_decoding_process_resources(plan.memory_bytes, plan.cpu_s)
             decoder = _RowRangeDecoder(plan)
             continue
         assert decoder is not None, "a range came before its plan"

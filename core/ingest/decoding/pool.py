@@ -50,7 +50,7 @@ class DecodingTooSlow(Exception):
     """Error: decoding the batch takes more CPU time than its number of images justifies."""
 
 
-def choose_process_count() -> int:
+def choose_decoder_process_count() -> int:
     """Return the default number of decoder processes: one less than the cores, at least one."""
     return max(1, count_usable_cpus() - 1)
 

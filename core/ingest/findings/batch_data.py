@@ -44,7 +44,7 @@ def measure_class_balance(counts: Mapping[str, ClassCount]) -> DataReport:
     return {"balance": dict(counts), "imbalance_ratio": ratio, "few": few[:MAX_FEW]}
 
 
-def find_near_duplicates(
+def find_near_duplicates_in_batch(
     traces: ImageFingerprints, digests_repeat: npt.NDArray[np.bool_]
 ) -> NearDuplicates:
     """Find images of a batch that look nearly the same, by perceptual hashes.
@@ -53,7 +53,7 @@ def find_near_duplicates(
         digests_repeat: bool [N], training part first: True for an image whose bytes repeat an
             earlier one; it counts as a duplicate instead.
     """
-    within_batch = near.find_near_duplicates_within(traces.all_hashes)
+    within_batch = near.find_near_duplicates_within(traces.all_perceptual_hashes)
     rows = np.flatnonzero((within_batch.near >= 0) & ~digests_repeat)
     leaked = near.find_near_duplicates_between(traces.held_out, traces.train)
     leaked_rows = np.flatnonzero(leaked.near >= 0)
@@ -81,7 +81,7 @@ def add_near_duplicates_of_earlier_tasks(
     """Add the batch's near duplicates in earlier tasks to those within the batch.
 
     Args:
-        duplicates: the result of `find_near_duplicates`.
+        duplicates: the result of `find_near_duplicates_in_batch`.
         earlier: earlier tasks, the newest first.
     """
     compared, tasks, without = 0, list[NearEarlier](), list[int]()
@@ -90,14 +90,14 @@ def add_near_duplicates_of_earlier_tasks(
     def compare_task_group() -> None:
         nonlocal complete, images
         matches = near.find_near_duplicates_in_each_group(
-            traces.all_hashes, [theirs.all_hashes for _, theirs in group]
+            traces.all_perceptual_hashes, [theirs.all_perceptual_hashes for _, theirs in group]
         )
         for (number, theirs), match in zip(group, matches, strict=True):
             complete = complete and match.complete
             rows = np.flatnonzero(match.near >= 0)
             if rows.size:
                 tasks.append(
-                    _find_duplicates_in_task(number, rows, match.near[rows], traces, theirs)
+                    _find_near_duplicates_in_task(number, rows, match.near[rows], traces, theirs)
                 )
         group.clear()
         images = 0
@@ -123,7 +123,7 @@ def add_near_duplicates_of_earlier_tasks(
     }
 
 
-def _find_duplicates_in_task(
+def _find_near_duplicates_in_task(
     number: int, rows: Rows, like: Rows, traces: ImageFingerprints, earlier: ImageFingerprints
 ) -> NearEarlier:
     """Return near duplicates of the batch in one earlier task; its held-out images come first."""

@@ -98,7 +98,7 @@ def digest_image_pixels(images: _Images) -> Digests:
     return digests
 
 
-def find_batch_contradictions(
+def find_label_contradictions_in_batch(
     traces: ImageFingerprints, picture: Picture, places: Rows | None = None
 ) -> LabelContradictions:
     """Find images within a batch with equal pixels and different labels.
@@ -125,7 +125,9 @@ def find_batch_contradictions(
     for first, row in starmap(
         order_row_pair,
         _remove_pairs_with_equal_pixels(
-            near.find_near_duplicates_with_other_label(traces.all_hashes, labels), pixels, pixels
+            near.find_near_duplicates_with_other_label(traces.all_perceptual_hashes, labels),
+            pixels,
+            pixels,
         ),
     ):
         contradictions.near.add_contradiction_with_picture(
@@ -134,7 +136,7 @@ def find_batch_contradictions(
     return contradictions
 
 
-def add_contradictions_with_earlier_tasks(
+def add_label_contradictions_with_earlier_tasks(
     contradictions: LabelContradictions,
     traces: ImageFingerprints,
     tasks: Sequence[tuple[int, ImageFingerprints]],
@@ -154,19 +156,23 @@ def add_contradictions_with_earlier_tasks(
     their_pixels = np.concatenate(
         [pixels[:0], *(_get_digests_and_labels(theirs)[0] for _, theirs in tasks)]
     )
-    hashes = np.concatenate([traces.train[:0], *(theirs.all_hashes for _, theirs in tasks)])
+    hashes = np.concatenate(
+        [traces.train[:0], *(theirs.all_perceptual_hashes for _, theirs in tasks)]
+    )
 
     def build_conflict(first: int, row: int) -> Conflict:
         at = int(np.searchsorted(starts, first, "right")) - 1
         number, theirs = tasks[at]
         return _build_label_conflict(theirs, first - int(starts[at]), traces, row, number)
 
-    for first, row in _find_contradicting_pairs(their_pixels, their_labels, pixels, labels):
+    for first, row in _find_equal_images_labelled_differently(
+        their_pixels, their_labels, pixels, labels
+    ):
         contradictions.equal.add_contradiction_with_picture(
             build_conflict(first, row), partial(picture, row)
         )
     pairs = near.find_near_duplicates_with_other_label(
-        traces.all_hashes, labels, hashes, their_labels
+        traces.all_perceptual_hashes, labels, hashes, their_labels
     )
     for first, row in _remove_pairs_with_equal_pixels(pairs, their_pixels, pixels):
         contradictions.near.add_contradiction_with_picture(
@@ -192,7 +198,7 @@ def describe_label_conflicts(report: BatchReport) -> str | None:
     return f"{sentence}: {example}. What contradicts itself cannot be learned."
 
 
-def require_no_contradictions(report: BatchReport) -> None:
+def require_no_label_contradictions(report: BatchReport) -> None:
     """Raise Rejected, with remedies, if images have two labels and the sender did not ask to keep
     them."""
     sentence = describe_label_conflicts(report)
@@ -225,7 +231,7 @@ def _number_labels_across_batches(traces: ImageFingerprints, number_of: dict[str
     return np.array([number_of[name] for name in traces.classes] or [0], np.int64)[labels]
 
 
-def _find_contradicting_pairs(
+def _find_equal_images_labelled_differently(
     pixels: Digests, labels: Rows, new_pixels: Digests, new_labels: Rows
 ) -> Iterator[tuple[int, int]]:
     """Yield pairs (earlier row, new row) of images with equal pixels and different labels."""

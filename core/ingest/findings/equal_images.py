@@ -61,8 +61,8 @@ def find_equal_images(
     at = at[later[at]]
     conflicts = list(zip(first_of[at].tolist(), rows[at].tolist(), strict=True))
     repeated[rows] = True
-    # By part as well: an image of both parts stays in both, and `warn_of_leaked_images` warns of
-    # it.
+    # By part as well: an image of both parts stays in both, and
+    # `warn_of_held_out_images_in_training` warns of it.
     repeated[rows[_find_first_row_of_each_pair(group, 2 * labels[rows] + test[rows])]] = False
     return EqualImageRows(duplicates, conflicts, repeated)
 

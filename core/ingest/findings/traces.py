@@ -47,7 +47,7 @@ class ImageFingerprints:
     classes: list[str] = field(default_factory=list)
 
     @property
-    def all_hashes(self) -> Hashes:
+    def all_perceptual_hashes(self) -> Hashes:
         """Perceptual hashes of all training and held-out images, in the order of `names`."""
         return np.concatenate([self.train, self.held_out])
 

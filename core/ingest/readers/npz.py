@@ -21,15 +21,15 @@ from core.ingest.layout import ArchiveLayout
 from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
     DEFLATED,
+    ArchiveFileUnpackedSizeMismatch,
     ArchiveMembers,
-    DamagedFile,
-    UnpackedSizeMismatch,
-    read_member_by_row,
+    DamagedArchiveFile,
+    read_archive_member_by_row,
 )
-from core.ingest.names import normalise_label, quote_name
-from core.ingest.reader import ArchiveContents, ImageArray, UploadReader
+from core.ingest.names import normalise_class_label, quote_name
+from core.ingest.reader import ArchiveContents, NpzImageArray, UploadReader
 from core.ingest.readers import npz_remedies
-from core.ingest.readers.zip import scan_zip
+from core.ingest.readers.zip import list_regular_zip_files
 
 _HEADER = re.compile(
     r"\{'descr': '([^'\\]{1,16})', 'fortran_order': (True|False), 'shape': \(((?:\d{1,15}, "
@@ -61,7 +61,7 @@ class NpzReader(UploadReader):
 
     def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Read the headers of an npz's arrays."""
-        return _read_npz_contents(fd, scan_zip(fd, limits, check_ratio=False), limits)
+        return _read_npz_contents(fd, list_regular_zip_files(fd, limits, check_ratio=False), limits)
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ def _read_npz_contents(fd: int, members: ArchiveMembers, limits: ArchiveLimits) 
     images, test = arrays["images"], arrays.get("test_images")
     for item in (images, test):
         if item is not None:
-            _check_image_array(item, members, limits)
+            _check_npz_image_array(item, members, limits)
     if test is not None and test.shape[1:] != images.shape[1:]:
         raise ArchiveInvalid("The arrays “images” and “test_images” have different image shapes.")
     total = images.shape[0] + (test.shape[0] if test else 0)
     if total > limits.entries:
         raise ArchiveTooLarge(f"The npz has {total} images; at most {limits.entries} are accepted.")
     names = (
-        _decode_label_values(_read_label_array(fd, members, arrays["classes"], limits))
+        _decode_label_values(_read_npz_label_array(fd, members, arrays["classes"], limits))
         if "classes" in arrays
         else None
     )
@@ -104,19 +104,21 @@ def _read_npz_contents(fd: int, members: ArchiveMembers, limits: ArchiveLimits) 
             if item.shape != pictures.shape[:1]:
                 remedy = ""
                 if item.shape[:1] == pictures.shape[:1]:
-                    remedy = npz_remedies.advise_on_label_array(part, item.dtype.kind, item.shape)
+                    remedy = npz_remedies.advise_on_npz_label_array(
+                        part, item.dtype.kind, item.shape
+                    )
                 raise LabelsInvalid(
                     f"The array “{part}” has the shape {item.shape}, not "
                     f"{pictures.shape[:1]}.{_format_remedy_sentence(remedy)}"
                 )
-            _add_array_labels(
-                layout, numbers, _read_label_array(fd, members, item, limits), names, part
+            _assign_npz_label_classes(
+                layout, numbers, _read_npz_label_array(fd, members, item, limits), names, part
             )
     layout.require_valid_classes(limits)
     return ArchiveContents(
         members,
         layout,
-        tuple(_build_image_array(item) for item in (images, test) if item is not None),
+        tuple(_build_npz_image_array(item) for item in (images, test) if item is not None),
     )
 
 
@@ -142,7 +144,7 @@ def _find_known_npz_arrays(
         arrays[stem] = header
     if "images" not in arrays or "labels" not in arrays:
         array_names = [name.removesuffix(".npy") for name in members.names]
-        remedy = _format_remedy_sentence(npz_remedies.advise_on_array_names(array_names))
+        remedy = _format_remedy_sentence(npz_remedies.advise_on_npz_array_names(array_names))
         raise ArchiveInvalid(
             f"The npz must have the arrays “images” and “labels”; it has "
             f"{', '.join(map(quote_name, array_names[:10])) or 'none'}.{remedy}"
@@ -156,11 +158,11 @@ def _format_remedy_sentence(remedy: str) -> str:
     return f" {remedy}." if remedy else ""
 
 
-def _build_image_array(item: _NpyMember) -> ImageArray:
-    return ImageArray(item.name.removesuffix(".npy"), item.index, item.header_bytes, item.shape)
+def _build_npz_image_array(item: _NpyMember) -> NpzImageArray:
+    return NpzImageArray(item.name.removesuffix(".npy"), item.index, item.header_bytes, item.shape)
 
 
-def _add_array_labels(
+def _assign_npz_label_classes(
     layout: ArchiveLayout,
     numbers: dict[str, int],
     values: npt.NDArray[np.generic],
@@ -179,7 +181,7 @@ def _add_array_labels(
             text = names[value]
         else:
             text = _decode_label_value(value)
-        label = normalise_label(text, f"“{part}”")
+        label = normalise_class_label(text, f"“{part}”")
         number = numbers.setdefault(label, len(numbers))
         if number == len(layout.classes):
             layout.classes.append(label)
@@ -204,7 +206,7 @@ def _decode_label_values(values: npt.NDArray[np.generic]) -> list[str]:
 def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMember | None:
     """Return the header of an npz's file i as a NumPy array, or None if it is none."""
     name = members.names[i]
-    head = _read_first_bytes(fd, members, i)
+    head = _read_npy_header_bytes(fd, members, i)
     if not head.startswith(b"\x93NUMPY") or len(head) < 12:
         if name.endswith(".npy"):
             raise ArchiveHostile(
@@ -226,7 +228,7 @@ def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMember | N
     text = head[begin : begin + length].decode("latin-1")
     # Before the whole form is matched, so that fields of objects get this message as well.
     if re.search(r"'\|?[<>=]?O", text):
-        remedy = npz_remedies.advise_on_object_array(name.removesuffix(".npy"))
+        remedy = npz_remedies.advise_on_npz_object_array(name.removesuffix(".npy"))
         raise ArchiveHostile(
             f"The member {quote_name(name)} is an object array, a pickle; no pickle is ever "
             f"read.{_format_remedy_sentence(remedy)}"
@@ -244,7 +246,7 @@ def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMember | N
         )
     # With one dimension, both orders have the same bytes.
     if fortran == "True" and len(shape) > 1:
-        remedy = npz_remedies.advise_on_fortran_order_array(name.removesuffix(".npy"))
+        remedy = npz_remedies.advise_on_npz_fortran_order_array(name.removesuffix(".npy"))
         raise ArchiveInvalid(
             f"The member {quote_name(name)} is in Fortran order.{_format_remedy_sentence(remedy)}"
         )
@@ -262,7 +264,7 @@ def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMember | N
     return _NpyMember(name, i, dtype, shape, begin + length)
 
 
-def _read_first_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
+def _read_npy_header_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
     count = bounds.MAX_NPY_HEADER_BYTES + 12
     data = os.pread(fd, min(count, members.packed[i]), members.offsets[i])
     if members.methods[i] == DEFLATED:
@@ -275,14 +277,16 @@ def _read_first_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
     return data
 
 
-def _check_image_array(item: _NpyMember, members: ArchiveMembers, limits: ArchiveLimits) -> None:
+def _check_npz_image_array(
+    item: _NpyMember, members: ArchiveMembers, limits: ArchiveLimits
+) -> None:
     shape = item.shape
     if (
         item.dtype != np.uint8
         or len(shape) not in (3, 4)
         or (len(shape) == 4 and shape[3] not in (1, 3, 4))
     ):
-        remedy = npz_remedies.advise_on_image_array(
+        remedy = npz_remedies.advise_on_npz_image_array(
             item.name.removesuffix(".npy"), item.dtype.kind, shape
         )
         raise ArchiveInvalid(
@@ -306,14 +310,14 @@ def _check_image_array(item: _NpyMember, members: ArchiveMembers, limits: Archiv
         )
 
 
-def _read_label_array(
+def _read_npz_label_array(
     fd: int, members: ArchiveMembers, item: _NpyMember, limits: ArchiveLimits
 ) -> npt.NDArray[np.generic]:
     """Read a one-dimensional array of labels from an npz, of limited size."""
     i = item.index
     # NumPy cannot read items without bytes, such as `S0`.
     if len(item.shape) != 1 or item.dtype.kind not in "iuUS" or not item.dtype.itemsize:
-        remedy = npz_remedies.advise_on_label_array(
+        remedy = npz_remedies.advise_on_npz_label_array(
             item.name.removesuffix(".npy"), item.dtype.kind, item.shape
         )
         raise LabelsInvalid(
@@ -329,12 +333,12 @@ def _read_label_array(
             f"The labels of {quote_name(item.name)} are longer than {bounds.MAX_LABEL_CHARS} characters."
         )
     try:
-        data = read_member_by_row(fd, members, i)
-    except UnpackedSizeMismatch as error:
+        data = read_archive_member_by_row(fd, members, i)
+    except ArchiveFileUnpackedSizeMismatch as error:
         raise ArchiveHostile(
             f"The member {quote_name(item.name)} does not unpack to its declared size."
         ) from error
-    except DamagedFile as error:
+    except DamagedArchiveFile as error:
         raise ArchiveInvalid(
             f"The member {quote_name(item.name)} is unreadable: {error}."
         ) from error

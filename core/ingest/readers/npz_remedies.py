@@ -13,7 +13,7 @@ _ALIASES = {
 """Our array → its names in published data sets (Keras, MedMNIST, scikit-learn)."""
 
 
-def advise_on_object_array(array: str) -> str:
+def advise_on_npz_object_array(array: str) -> str:
     """Return advice on replacing an npz's object array, which is a pickle."""
     if array in ("labels", "test_labels", "classes"):
         change = f"{array}=d[{array!r}].astype(str)"
@@ -32,7 +32,7 @@ def advise_on_object_array(array: str) -> str:
     )
 
 
-def advise_on_image_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
+def advise_on_npz_image_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
     """Return advice on converting an npz's images of another type or shape, or ""."""
     expression = f"d[{array!r}]"
     # A row of pixels for each image, as MNIST is often stored.
@@ -60,7 +60,7 @@ def advise_on_image_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -
     )
 
 
-def advise_on_label_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
+def advise_on_npz_label_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -> str:
     """Return advice on converting an npz's labels of another type or shape, or ""."""
     expression = f"d[{array!r}]"
     if len(shape) == 2:
@@ -75,12 +75,12 @@ def advise_on_label_array(array: str, dtype_kind: str, shape: tuple[int, ...]) -
     return f"Convert it, in Python: {_format_npz_conversion_code(f'{array}={expression}')}{several}"
 
 
-def advise_on_fortran_order_array(array: str) -> str:
+def advise_on_npz_fortran_order_array(array: str) -> str:
     """Return advice on converting an npz's array from Fortran order to C order."""
     return f"Convert it, in Python: {_format_npz_conversion_code(f'{array}=np.ascontiguousarray(d[{array!r}])')}"
 
 
-def advise_on_array_names(names: Iterable[str]) -> str:
+def advise_on_npz_array_names(names: Iterable[str]) -> str:
     """Return advice on renaming an npz's arrays, or "" if no usual name is among them."""
     present = set(names)
     alias_of = {

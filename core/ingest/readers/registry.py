@@ -5,13 +5,13 @@ from core.ingest.formats import UploadFormats
 from core.ingest.names import quote_name
 from core.ingest.reader import UploadReader
 from core.ingest.readers.npz import NpzReader
-from core.ingest.readers.tar import GzipReader, TarReader
+from core.ingest.readers.tar import GzippedTarReader, TarReader
 from core.ingest.readers.zip import ZipReader
 
 _ALL: list[UploadReader] = [
     ZipReader(),
     TarReader(),
-    GzipReader(),
+    GzippedTarReader(),
     NpzReader(),
 ]
 READERS = {each.name: each for each in _ALL}
@@ -22,7 +22,7 @@ UPLOAD_TYPES = [each.media_types[0] for each in _ALL]
 """The media types to send; a reader may accept others with the same meaning."""
 
 
-def get_reader(name: str) -> UploadReader:
+def get_upload_reader(name: str) -> UploadReader:
     """Return the upload format's reader of that name. Raises UnsupportedContentType."""
     if name not in READERS:
         raise UnsupportedContentType(f"{quote_name(name)} is no archive that can be read.")

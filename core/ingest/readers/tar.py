@@ -20,10 +20,15 @@ from core.ingest.members import (
     NO_CRC,
     STORED,
     ArchiveMembers,
-    UnpackError,
+    ArchiveUnpackError,
     write_all_bytes_to_descriptor,
 )
-from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
+from core.ingest.names import (
+    MAGIC_BYTES,
+    check_and_normalise_entry_path,
+    quote_name,
+    refuse_nested_archive,
+)
 from core.ingest.reader import ArchiveContents, UploadReader, read_possible_table_file
 from core.ingest.readers.tar_header import (
     BLOCK,
@@ -57,7 +62,7 @@ class TarReader(UploadReader):
 
     def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Read all headers of a tar, which are spread over the whole file, and list its files."""
-        members = _scan_tar(FileSource(fd), limits).members
+        members = _scan_tar(PlainTarSource(fd), limits).members
         return ArchiveContents(
             members,
             ArchiveLayout("folders"),
@@ -65,7 +70,7 @@ class TarReader(UploadReader):
         )
 
 
-class GzipReader(UploadReader):
+class GzippedTarReader(UploadReader):
     """Reader of tar archives that are compressed by gzip."""
 
     name = "gzip"
@@ -76,13 +81,13 @@ class GzipReader(UploadReader):
 
     def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Unpack a compressed tar once, without storing it, and list its files."""
-        return _list_gzip_contents(GzipSource(fd, limits), limits)
+        return _list_gzipped_tar_contents(GzippedTarSource(fd, limits), limits)
 
     def make_file_start_reader(
         self, fd: int, contents: ArchiveContents, limits: ArchiveLimits
     ) -> Callable[[int, int], bytes]:
         """Return a function that reads a file's beginning, unpacking the compressed tar again."""
-        source, members = GzipSource(fd, limits), contents.members
+        source, members = GzippedTarSource(fd, limits), contents.members
 
         def read_file_start(number: int, most: int) -> bytes:
             source.skip_bytes(members.offsets[number] - source.position)
@@ -96,7 +101,7 @@ class GzipReader(UploadReader):
         """Return a function that reads a file in blocks, unpacking the compressed tar again in one
         pass.
         """
-        source, members = GzipSource(fd, limits), contents.members
+        source, members = GzippedTarSource(fd, limits), contents.members
 
         def read_file_blocks(number: int) -> Iterator[bytes]:
             source.skip_bytes(members.offsets[number] - source.position)
@@ -104,7 +109,7 @@ class GzipReader(UploadReader):
             while left:
                 block = source.read_bytes(min(left, _READ))
                 if not block:
-                    raise UnpackError
+                    raise ArchiveUnpackError
                 left -= len(block)
                 yield block
 
@@ -121,12 +126,12 @@ class GzipReader(UploadReader):
         unpacked = scratch / "unpacked"
         copy = os.open(unpacked, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            return _list_gzip_contents(GzipSource(fd, limits, copy), limits), unpacked
+            return _list_gzipped_tar_contents(GzippedTarSource(fd, limits, copy), limits), unpacked
         finally:
             os.close(copy)
 
 
-class SequentialSource(Protocol):
+class SequentialTarSource(Protocol):
     """Base class of byte sources for scanning a tar from front to back."""
 
     position: int
@@ -144,7 +149,7 @@ class SequentialSource(Protocol):
         ...
 
 
-class FileSource:
+class PlainTarSource:
     """Byte source of an uncompressed tar file; skipping does not read."""
 
     def __init__(self, fd: int) -> None:
@@ -165,13 +170,13 @@ class FileSource:
     def skip_zero_blocks(self) -> None:
         """Move to the next block of a tar file that is not all zeros, or to the end."""
         while data := os.pread(self._fd, _READ, self.position):
-            zeros = _count_leading_zero_blocks(data)
+            zeros = _count_leading_zero_block_bytes(data)
             self.position += zeros
             if zeros < len(data):
                 return
 
 
-class GzipSource:
+class GzippedTarSource:
     """Byte source of a gzip file, unpacked only as far as requested and within the limits.
 
     `copy_to` is a descriptor that receives every unpacked byte. Raises ArchiveHostile beyond the
@@ -214,7 +219,7 @@ class GzipSource:
     def skip_zero_blocks(self) -> None:
         """Unpack a gzip file to the next block that is not all zeros, or to the end."""
         while data := self.read_bytes(_READ):
-            remainder = data[_count_leading_zero_blocks(data) :]
+            remainder = data[_count_leading_zero_block_bytes(data) :]
             if remainder:
                 self._ready = remainder + self._ready
                 self.position -= len(remainder)
@@ -275,19 +280,19 @@ class GzipSource:
         return f" (at the entry {quote_name(self.current)})" if self.current else ""
 
 
-def _count_leading_zero_blocks(data: bytes) -> int:
+def _count_leading_zero_block_bytes(data: bytes) -> int:
     """Return the number of bytes in the blocks of zeros with which `data` starts."""
     without_zeros = data.lstrip(b"\0")
     return len(data) if not without_zeros else (len(data) - len(without_zeros)) // BLOCK * BLOCK
 
 
-def _scan_tar(source: SequentialSource, limits: ArchiveLimits) -> "_TarScan":
+def _scan_tar(source: SequentialTarSource, limits: ArchiveLimits) -> "_TarScan":
     scan = _TarScan(source, limits)
     scan.scan_tar_entries()
     return scan
 
 
-def _list_gzip_contents(source: GzipSource, limits: ArchiveLimits) -> ArchiveContents:
+def _list_gzipped_tar_contents(source: GzippedTarSource, limits: ArchiveLimits) -> ArchiveContents:
     """List the files of a compressed tar, which cannot be read twice, and retain possible label
     tables.
     """
@@ -304,7 +309,7 @@ class _TarScan:
     ArchiveInvalid.
     """
 
-    def __init__(self, source: SequentialSource, limits: ArchiveLimits) -> None:
+    def __init__(self, source: SequentialTarSource, limits: ArchiveLimits) -> None:
         self.members = ArchiveMembers()
         self.tables = RetainedLabelTables()
         self._source, self._limits = source, limits
@@ -318,11 +323,11 @@ class _TarScan:
             kind, size = block[156:157], parse_tar_size_field(block[124:136])
             # K, a long name of a link's target, is read past: the link itself is rejected.
             if kind in b"LKxg":
-                self._read_extended_header(kind, size)
+                self._read_tar_extension_header(kind, size)
             else:
                 self._read_tar_entry(block, kind, size)
         if len(self.members) > self._limits.entries:
-            raise self._make_file_count_error()
+            raise self._make_too_many_tar_entries_error()
 
     def _read_next_header(self) -> bytes | None:
         """Return the next header block of a tar, or None at the end.
@@ -359,13 +364,13 @@ class _TarScan:
             self._headers > 2 * self._limits.entries + 16
             or len(self.members) > self._limits.entries
         ):
-            raise self._make_file_count_error()
+            raise self._make_too_many_tar_entries_error()
         return block
 
-    def _make_file_count_error(self) -> ArchiveTooLarge:
+    def _make_too_many_tar_entries_error(self) -> ArchiveTooLarge:
         return ArchiveTooLarge(f"The tar has more than {self._limits.entries} entries.")
 
-    def _read_extended_header(self, kind: bytes, size: int) -> None:
+    def _read_tar_extension_header(self, kind: bytes, size: int) -> None:
         """Read a tar's GNU long-name or pax header, and keep its name or records for the next
         entry.
 
@@ -375,7 +380,7 @@ class _TarScan:
             raise ArchiveHostile(
                 f"A header of the tar takes {size} bytes; at most {_PAX_BYTES} are accepted."
             )
-        body = _read_exactly(self._source, size)
+        body = _read_tar_bytes_exactly(self._source, size)
         # The content of an entry is padded to whole blocks.
         self._source.skip_bytes(-size % BLOCK)
         if kind == b"L":
@@ -396,8 +401,8 @@ class _TarScan:
         if any(key.startswith("GNU.sparse") for key in pax):
             raise ArchiveHostile(f"The entry {quote_name(raw)} is a sparse file.")
         self._long_name, self._pax = None, {}
-        name = normalise_entry_path(raw)
-        if isinstance(self._source, GzipSource):
+        name = check_and_normalise_entry_path(raw)
+        if isinstance(self._source, GzippedTarSource):
             self._source.current = name
         _check_tar_entry_type(kind, name, raw, size)
         # The oldest tars mark a folder by its slash alone.
@@ -417,9 +422,9 @@ class _TarScan:
                 f"(reached at {quote_name(name)})."
             )
         offset = self._source.position
-        is_gone = isinstance(self._source, GzipSource)  # a gzip cannot go back to it
+        is_gone = isinstance(self._source, GzippedTarSource)  # a gzip cannot go back to it
         if is_gone and self.tables.can_retain_table(name, size):
-            data = _read_exactly(self._source, size)
+            data = _read_tar_bytes_exactly(self._source, size)
             self.tables.retain_file(len(self.members), name, data)
         else:
             data = self._source.read_bytes(min(size, MAGIC_BYTES))
@@ -430,7 +435,7 @@ class _TarScan:
                 f"The entry {quote_name(name)} declares {size} bytes, more than the archive has."
             )
         refuse_nested_archive(name, data[:MAGIC_BYTES])
-        self.members.append_member(name, offset, size, size, STORED, NO_CRC)
+        self.members.append_archive_member(name, offset, size, size, STORED, NO_CRC)
 
 
 def _check_tar_entry_type(kind: bytes, name: str, raw: str, size: int) -> None:
@@ -449,7 +454,7 @@ def _check_tar_entry_type(kind: bytes, name: str, raw: str, size: int) -> None:
         raise ArchiveHostile(f"The entry {quote_name(raw)} has no name.")
 
 
-def _read_exactly(source: SequentialSource, count: int) -> bytes:
+def _read_tar_bytes_exactly(source: SequentialTarSource, count: int) -> bytes:
     data = source.read_bytes(count)
     if len(data) != count:
         raise ArchiveInvalid("The tar is cut off within an entry.")

@@ -25,14 +25,19 @@ from core.ingest.members import (
     DEFLATED,
     NO_CRC,
     STORED,
+    ArchiveFileUnpackedSizeMismatch,
     ArchiveMembers,
-    DamagedFile,
-    UnpackedSizeMismatch,
-    read_member,
+    DamagedArchiveFile,
+    read_archive_member,
 )
-from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
-from core.ingest.reader import ArchiveContents, UploadReader, build_unlabelled_contents
-from core.ingest.zip_names import ZipNameDecoder, read_unicode_path
+from core.ingest.names import (
+    MAGIC_BYTES,
+    check_and_normalise_entry_path,
+    quote_name,
+    refuse_nested_archive,
+)
+from core.ingest.reader import ArchiveContents, UploadReader, build_unlabelled_archive_contents
+from core.ingest.zip_names import ZipNameDecoder, read_unicode_path_of_zip_entry
 
 _END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -79,7 +84,9 @@ class ZipReader(UploadReader):
 
     def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Read the directory at the end of a zip, and list its files."""
-        return build_unlabelled_contents(fd, scan_zip(fd, limits, names=self._names), limits)
+        return build_unlabelled_archive_contents(
+            fd, list_regular_zip_files(fd, limits, names=self._names), limits
+        )
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ class _ZipEntry:
     extra: bytes
 
 
-def scan_zip(
+def list_regular_zip_files(
     fd: int, limits: ArchiveLimits, *, check_ratio: bool = True, names: str = ""
 ) -> ArchiveMembers:
     """List the regular files of the zip at descriptor `fd`; folders are checked and left out.
@@ -115,7 +122,7 @@ def scan_zip(
         names: encoding of names that do not state theirs; "" chooses by the names.
     """
     file_bytes = os.fstat(fd).st_size
-    end = _read_end_record(fd, file_bytes, limits)
+    end = _read_zip_end_record(fd, file_bytes, limits)
     members = ArchiveMembers()
     file_names: set[str] = set()
     starts = np.empty(end.entries, np.int64)
@@ -124,7 +131,7 @@ def scan_zip(
     encoded = ZipNameDecoder(names)
     for index, entry in enumerate(_read_central_directory(fd, end)):
         is_utf8 = bool(entry.flags & _UTF8)
-        name = normalise_entry_path(
+        name = check_and_normalise_entry_path(
             encoded.decode_entry_name(
                 entry.raw_name,
                 is_utf8,
@@ -137,13 +144,13 @@ def scan_zip(
         if name in file_names and not is_folder:
             raise ArchiveHostile(f"The name {quote_name(name)} appears twice in the archive.")
         # Of folders as well, since their headers must not overlap files either.
-        data_offset, first = _check_local_header(fd, entry, end.directory_offset)
+        data_offset, first = _check_zip_local_header(fd, entry, end.directory_offset)
         starts[index] = entry.header_offset
         stops[index] = data_offset + entry.packed
         if is_folder:
             continue
         file_names.add(name)
-        _check_entry_sizes(entry, name, limits, check_ratio)
+        _check_declared_zip_entry_sizes(entry, name, limits, check_ratio)
         unpacked += entry.size
         if unpacked > limits.unpacked_bytes:
             raise ArchiveTooLarge(
@@ -151,15 +158,17 @@ def scan_zip(
                 f"{quote_name(name)})."
             )
         if entry.method == DEFLATED:
-            first = _inflate_first_bytes(fd, entry, data_offset)
+            first = _inflate_first_zip_entry_bytes(fd, entry, data_offset)
             # A false size is found before the batch is accepted; the sum is limited because this
             # takes time.
             if entry.size <= trial:
                 # An empty entry takes time, too.
                 trial -= max(entry.size, 64)
-                _check_unpacked_size(fd, entry, data_offset, name)
+                _check_zip_entry_unpacked_size(fd, entry, data_offset, name)
         refuse_nested_archive(name, first)
-        members.append_member(name, data_offset, entry.packed, entry.size, entry.method, entry.crc)
+        members.append_archive_member(
+            name, data_offset, entry.packed, entry.size, entry.method, entry.crc
+        )
     _require_no_overlapping_entries(fd, starts, stops)
     if check_ratio:
         _check_compression_ratio(unpacked, file_bytes, limits)
@@ -171,7 +180,11 @@ def _iterate_zip_names_of_unknown_encoding(fd: int, end: _ZipEndRecord) -> Itera
     """Yield a zip's non-ASCII entry names that do not state their encoding."""
     for entry in _read_central_directory(fd, end):
         name = entry.raw_name
-        if not (name.isascii() or entry.flags & _UTF8 or read_unicode_path(entry.extra, name)):
+        if not (
+            name.isascii()
+            or entry.flags & _UTF8
+            or read_unicode_path_of_zip_entry(entry.extra, name)
+        ):
             yield name
 
 
@@ -181,7 +194,7 @@ def _check_compression_ratio(unpacked: int, file_bytes: int, limits: ArchiveLimi
         raise ArchiveHostile(f"The archive of {file_bytes} bytes declares {too_tight}.")
 
 
-def _read_end_record(fd: int, file_bytes: int, limits: ArchiveLimits) -> _ZipEndRecord:
+def _read_zip_end_record(fd: int, file_bytes: int, limits: ArchiveLimits) -> _ZipEndRecord:
     tail_offset = max(0, file_bytes - _END.size - _MAX16)
     tail = os.pread(fd, _END.size + _MAX16, tail_offset)
     # The archive's comment may contain the signature: a record must end where the file ends.
@@ -266,7 +279,7 @@ def _read_central_directory(fd: int, end: _ZipEndRecord) -> Iterator[_ZipEntry]:
     buffer, at = b"", 0
     offset, left = end.directory_offset, end.directory_bytes
 
-    def fill_bit_buffer(count: int) -> None:
+    def fill_directory_buffer(count: int) -> None:
         nonlocal buffer, at, offset, left
         if len(buffer) - at >= count:
             return
@@ -279,13 +292,13 @@ def _read_central_directory(fd: int, end: _ZipEndRecord) -> Iterator[_ZipEntry]:
             )
 
     for _ in range(end.entries):
-        fill_bit_buffer(_CENTRAL.size)
+        fill_directory_buffer(_CENTRAL.size)
         (signature, _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes, comment_bytes, disk,
          _, attributes, header_offset) = _CENTRAL.unpack_from(buffer, at)  # fmt: skip
         if signature != b"PK\x01\x02":
             raise ArchiveHostile("The zip's directory holds something that is not an entry.")
         record_bytes = _CENTRAL.size + name_bytes + extra_bytes + comment_bytes
-        fill_bit_buffer(record_bytes)
+        fill_directory_buffer(record_bytes)
         name_end = at + _CENTRAL.size + name_bytes
         raw_name = buffer[at + _CENTRAL.size : name_end]
         extra = buffer[name_end : name_end + extra_bytes]
@@ -378,7 +391,7 @@ def _is_folder_entry(entry: _ZipEntry, name: str) -> bool:
     return is_folder
 
 
-def _check_entry_sizes(
+def _check_declared_zip_entry_sizes(
     entry: _ZipEntry, name: str, limits: ArchiveLimits, check_ratio: bool
 ) -> None:
     if entry.method == STORED:
@@ -404,7 +417,7 @@ def _check_entry_sizes(
         )
 
 
-def _check_local_header(fd: int, entry: _ZipEntry, directory_offset: int) -> tuple[int, bytes]:
+def _check_zip_local_header(fd: int, entry: _ZipEntry, directory_offset: int) -> tuple[int, bytes]:
     """Compare a zip entry's local header with the directory; return its data's offset and first
     bytes.
     """
@@ -453,7 +466,7 @@ def _check_local_header(fd: int, entry: _ZipEntry, directory_offset: int) -> tup
     return data_offset, b""
 
 
-def _inflate_first_bytes(fd: int, entry: _ZipEntry, data_offset: int) -> bytes:
+def _inflate_first_zip_entry_bytes(fd: int, entry: _ZipEntry, data_offset: int) -> bytes:
     """Return the first unpacked bytes of a deflated zip entry.
 
     The result is empty if its stream is damaged, which becomes a row of the report later.
@@ -466,15 +479,15 @@ def _inflate_first_bytes(fd: int, entry: _ZipEntry, data_offset: int) -> bytes:
         return b""
 
 
-def _check_unpacked_size(fd: int, entry: _ZipEntry, data_offset: int, name: str) -> None:
+def _check_zip_entry_unpacked_size(fd: int, entry: _ZipEntry, data_offset: int, name: str) -> None:
     """Unpack a zip entry to at most one byte more than declared, and check its size."""
     try:
-        read_member(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)
-    except UnpackedSizeMismatch as error:
+        read_archive_member(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)
+    except ArchiveFileUnpackedSizeMismatch as error:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared {entry.size} bytes."
         ) from error
-    except DamagedFile:
+    except DamagedArchiveFile:
         return
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from core.ingest.rules.entries import BadTableEntry, UnreadableBatchError
+from core.ingest.rules.entries import BadLabelTableEntry, UnreadableBatchError
 from core.ingest.rules.names import (
     is_archive_path,
     is_hidden_path,
@@ -64,7 +64,7 @@ class BatchReadingPlan:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     left_out_warnings: list[str] = field(default_factory=list)
-    bad_entries: list[BadTableEntry] = field(default_factory=list)
+    bad_entries: list[BadLabelTableEntry] = field(default_factory=list)
 
 
 class BatchPlanBuilder:
@@ -130,14 +130,16 @@ class BatchPlanBuilder:
         In its list, files that a person may miss precede files of file managers.
 
         Args:
-            held_out_alone: see `require_training_images`.
+            held_out_alone: see `require_training_images_of_every_class`.
         """
         self.plan.ignored_files = [*self._left, *self._left_behind][:MAX_LEFT_OUT]
-        require_training_images(self.plan.classes, self.plan.of, self.plan.test, held_out_alone)
+        require_training_images_of_every_class(
+            self.plan.classes, self.plan.of, self.plan.test, held_out_alone
+        )
         return self.plan
 
 
-def require_training_images(
+def require_training_images_of_every_class(
     classes: Sequence[str], of: Sequence[int], test: Sequence[int], held_out_alone: bool = False
 ) -> None:
     """Raise UnreadableBatchError unless there are training images of every class.

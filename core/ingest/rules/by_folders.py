@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from core.ingest.rules import foreign, label_files, parts
 from core.ingest.rules.builder import MOST_NOTES, BatchPlanBuilder
 from core.ingest.rules.choice import ClassFolderChoice, build_file_name_pattern_remedy
-from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
+from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import (
     OUTSIDE,
-    FolderPlace,
+    FolderClassAndPart,
     Known,
     NoClassReason,
     find_class_folders,
@@ -28,7 +28,7 @@ NO_IMAGE = "not an image, by its name"
 
 
 def assign_folder_classes(
-    builder: BatchPlanBuilder, remaining: Sequence[int], options: ReadingOptions, known: Known
+    builder: BatchPlanBuilder, remaining: Sequence[int], options: BatchReadingOptions, known: Known
 ) -> None:
     """Assign each file the class and part that its folder names, or leave it out.
 
@@ -40,15 +40,15 @@ def assign_folder_classes(
     names, plan = builder.names, builder.plan
     images = count_images_by_folder(names, remaining)
     if not images:
-        raise _build_no_folders_error(builder, remaining)
+        raise _build_no_class_folders_error(builder, remaining)
     levels = find_class_folders(images, options.class_level, known, options.held_out_alone)
-    places = {folder: levels.find_folder_place(folder) for folder in images}
+    places = {folder: levels.find_folder_class_and_part(folder) for folder in images}
     images_by_class: Counter[str] = Counter()
     for folder, place in places.items():
-        if isinstance(place, FolderPlace):
+        if isinstance(place, FolderClassAndPart):
             images_by_class[place.folder] += images[folder]
     if not images_by_class:
-        raise _build_no_folders_error(builder, remaining)
+        raise _build_no_class_folders_error(builder, remaining)
     chosen = ClassFolderChoice(
         builder, remaining, options, levels, known, images_by_class
     ).choose_folder_labels()
@@ -65,9 +65,9 @@ def assign_folder_classes(
         folder = get_parent_folder(name)
         # Folders without images, such as one of notes, were not counted among `images`.
         if folder and folder not in places:
-            places[folder] = levels.find_folder_place(folder)
+            places[folder] = levels.find_folder_class_and_part(folder)
         place = places[folder] if folder else OUTSIDE
-        if not isinstance(place, FolderPlace):
+        if not isinstance(place, FolderClassAndPart):
             builder.leave_file_out(index, left_out.count_left_out(name, place))
         elif is_clearly_no_image(name):
             is_empty.setdefault(place.where, True)
@@ -111,7 +111,7 @@ def count_images_by_folder(names: Sequence[str], remaining: Iterable[int]) -> Co
     return sure if is_any else perhaps
 
 
-def _build_no_folders_error(
+def _build_no_class_folders_error(
     builder: BatchPlanBuilder, remaining: Sequence[int]
 ) -> UnreadableBatchError:
     """Return the error for a batch without class folders, with what was found and alternatives."""
@@ -121,10 +121,12 @@ def _build_no_folders_error(
         "images with a "
         f"{CSV_NAME} (path,label[,split])."
     )
-    label_files_found = label_files.find_label_files(names, remaining)
+    label_files_found = label_files.find_possible_label_files(names, remaining)
     remedies, by_names = build_file_name_pattern_remedy(names, remaining)
     # The first kind is enough: its advice is the whole message.
-    for kind, files in foreign.group_files_by_kind([names[index] for index in remaining]).items():
+    for kind, files in foreign.group_unsupported_files_by_kind(
+        [names[index] for index in remaining]
+    ).items():
         return UnreadableBatchError(
             f"{usual} {quote_name(names[remaining[files[0]]])} is {kind.description}. {kind.conversion_advice}."
         )

@@ -4,18 +4,22 @@ from collections.abc import Callable, Sequence
 
 from core.ingest.rules.builder import IGNORED, BatchPlanBuilder
 from core.ingest.rules.by_folders import count_images_by_folder
-from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
-from core.ingest.rules.levels import FolderPlace, find_class_folders
+from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
+from core.ingest.rules.levels import FolderClassAndPart, find_class_folders
 from core.ingest.rules.names import CSV_NAME, is_clearly_no_image, is_image_path, quote_name
 from core.ingest.rules.sentences import format_count
-from core.ingest.rules.tables import FoundLabelTable, resolve_entry_images, select_held_out_parts
-from core.ingest.rules.words import is_container_folder
+from core.ingest.rules.tables import (
+    FoundLabelTable,
+    resolve_label_table_images,
+    select_held_out_parts,
+)
+from core.ingest.rules.words import is_container_folder_name
 
 
 def choose_label_table(
     builder: BatchPlanBuilder,
     remaining: Sequence[int],
-    options: ReadingOptions,
+    options: BatchReadingOptions,
     find: Callable[[], FoundLabelTable | None],
 ) -> FoundLabelTable | None:
     """Return the label table that determines the batch's classes, or None if folders do.
@@ -37,7 +41,7 @@ def choose_label_table(
         if table is None or is_meant or not _are_clearly_class_folders(names, remaining, options):
             return table
         images = [i for i in remaining if not is_clearly_no_image(names[i])]
-        labelled = len(resolve_entry_images(table, names, images, options).placed)
+        labelled = len(resolve_label_table_images(table, names, images, options).placed)
         if 2 * labelled >= len(images):
             return table
         reason = (
@@ -57,7 +61,7 @@ def choose_label_table(
 
 
 def _are_clearly_class_folders(
-    names: Sequence[str], remaining: Sequence[int], options: ReadingOptions
+    names: Sequence[str], remaining: Sequence[int], options: BatchReadingOptions
 ) -> bool:
     """Return True if folders are clearly classes: several, and not all named like containers."""
     images = count_images_by_folder(names, remaining)
@@ -71,22 +75,22 @@ def _are_clearly_class_folders(
         return False
     class_folders = {
         place.folder
-        for place in map(levels.find_folder_place, images)
-        if isinstance(place, FolderPlace)
+        for place in map(levels.find_folder_class_and_part, images)
+        if isinstance(place, FolderClassAndPart)
     }
-    return len(class_folders) > 1 and not all(map(is_container_folder, class_folders))
+    return len(class_folders) > 1 and not all(map(is_container_folder_name, class_folders))
 
 
 def assign_table_labels(
     builder: BatchPlanBuilder,
     remaining: Sequence[int],
-    options: ReadingOptions,
+    options: BatchReadingOptions,
     table: FoundLabelTable,
 ) -> None:
     """Assign each file the class that a label table lists; leave out files that it does not list."""
     plan, names = builder.plan, builder.names
     images = [i for i in remaining if not is_clearly_no_image(names[i])]
-    resolved = resolve_entry_images(table, names, images, options)
+    resolved = resolve_label_table_images(table, names, images, options)
     is_own = [name.rpartition("/")[2] for name in table.names] == [CSV_NAME]
     table_name = table.names[0] if table.names else ""
     plan.kind = "csv" if is_own else "table"

@@ -4,15 +4,19 @@ from collections.abc import Mapping, Sequence
 
 from core.ingest.rules import label_files
 from core.ingest.rules.builder import MOST_NOTES, BatchPlanBuilder
-from core.ingest.rules.entries import ReadingOptions, ReadingRemedy, UnreadableBatchError
+from core.ingest.rules.entries import (
+    BatchReadingOptions,
+    BatchReadingRemedy,
+    UnreadableBatchError,
+)
 from core.ingest.rules.levels import ClassFolderPath, Known
 from core.ingest.rules.names import CSV_NAME, is_image_path, normalise_label_text, quote_name
 from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names
-from core.ingest.rules.tables import suggest_name_pattern
+from core.ingest.rules.tables import suggest_file_name_pattern
 from core.ingest.rules.words import (
-    find_class_part_folders,
+    find_folders_combining_class_and_part,
     get_dataset_part_of_folder,
-    is_container_folder,
+    is_container_folder_name,
 )
 
 
@@ -25,7 +29,7 @@ class ClassFolderChoice:
         self,
         builder: BatchPlanBuilder,
         remaining: Sequence[int],
-        options: ReadingOptions,
+        options: BatchReadingOptions,
         levels: ClassFolderPath,
         known: Known,
         tally: Mapping[str, int],
@@ -46,8 +50,10 @@ class ClassFolderChoice:
                 f"option out.",
                 "labels",
             )
-        containers = sorted(name for name in tally if is_container_folder(name))
-        label_files_found = label_files.find_label_files(self._builder.names, self._remaining)
+        containers = sorted(name for name in tally if is_container_folder_name(name))
+        label_files_found = label_files.find_possible_label_files(
+            self._builder.names, self._remaining
+        )
         whole = [label_file for label_file in label_files_found if not label_file.is_aside]
         # A single folder is unclear if a file may have the labels of its images.
         is_unclear = len(containers) == len(tally) or (len(tally) == 1 and bool(whole))
@@ -55,12 +61,14 @@ class ClassFolderChoice:
             if self._options.one_class:
                 # There is only one here: several were refused above.
                 (name,) = tally
-                return {name: normalise_label_text(self._find_single_label())}
+                return {name: normalise_label_text(self._find_single_class_folder())}
             if not self._are_known_classes():
-                raise self._build_error(label_files_found)
+                raise self._build_unclear_labels_error(label_files_found)
         if len(tally) > 1:
-            plan.warnings += _warn_of_class_names(containers, bool(self._levels.parts))
-        halves = find_class_part_folders(tally)
+            plan.warnings += _warn_of_unlikely_class_folder_names(
+                containers, bool(self._levels.parts)
+            )
+        halves = find_folders_combining_class_and_part(tally)
         if halves:
             plan.warnings.append(
                 f"The folders {format_first_names(halves, 4)} were taken as classes of their own. If "
@@ -85,15 +93,17 @@ class ClassFolderChoice:
         self._levels.decided_by |= labels
         return True
 
-    def _find_single_label(self) -> str:
+    def _find_single_class_folder(self) -> str:
         """Return the folder that names the batch's single class: the deepest that is not a
         container.
         """
         (name,) = self._tally
         above = [*self._levels.passed, name]
-        return next((folder for folder in reversed(above) if not is_container_folder(folder)), name)
+        return next(
+            (folder for folder in reversed(above) if not is_container_folder_name(folder)), name
+        )
 
-    def _build_error(
+    def _build_unclear_labels_error(
         self, label_files_found: Sequence[label_files.PossibleLabelFile]
     ) -> UnreadableBatchError:
         tally = self._tally
@@ -101,7 +111,7 @@ class ClassFolderChoice:
         remedies = []
         if len(tally) == 1:
             (name,) = tally
-            label = normalise_label_text(self._find_single_label())
+            label = normalise_label_text(self._find_single_class_folder())
             path = quote_name("/".join([*self._levels.passed, name]))
             issue = (
                 f"{images} lie in one folder {path}"
@@ -109,7 +119,7 @@ class ClassFolderChoice:
                 else f"1 image lies in the folder {path}"
             )
             remedies = [
-                ReadingRemedy(
+                BatchReadingRemedy(
                     "one_class", "true", f"Read all {images} as one class {quote_name(label)}"
                 )
             ]
@@ -129,7 +139,7 @@ class ClassFolderChoice:
                 f"({format_counts_by_name(tally)})"
             )
             remedies = [
-                ReadingRemedy(
+                BatchReadingRemedy(
                     "layout",
                     "folders",
                     f"Read {format_first_names(sorted(tally), 3)} as classes",
@@ -159,7 +169,7 @@ class ClassFolderChoice:
         )
 
 
-def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str]:
+def _warn_of_unlikely_class_folder_names(containers: Sequence[str], has_parts: bool) -> list[str]:
     """Return warnings about class folders that are named like dataset parts or containers.
 
     Such names are accepted beside other classes.
@@ -187,14 +197,14 @@ def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str
 
 def build_file_name_pattern_remedy(
     names: Sequence[str], remaining: Sequence[int]
-) -> tuple[list[ReadingRemedy], str]:
+) -> tuple[list[BatchReadingRemedy], str]:
     """Return a remedy that takes labels from file names, with a sentence, if most names fit a
     pattern.
     """
-    pattern = suggest_name_pattern(names, [i for i in remaining if is_image_path(names[i])])
+    pattern = suggest_file_name_pattern(names, [i for i in remaining if is_image_path(names[i])])
     if not pattern:
         return [], ""
-    remedy = ReadingRemedy(
+    remedy = BatchReadingRemedy(
         "names_pattern", pattern, f"Take the labels from the names of the files, {pattern}"
     )
     return [

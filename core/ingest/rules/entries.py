@@ -9,7 +9,7 @@ RuleErrorKind = Literal["archive", "held_out", "labels", "too_large", "hostile"]
 """`held_out`: the batch has only held-out images, and the options do not allow that."""
 
 
-class ReadingRemedy(NamedTuple):
+class BatchReadingRemedy(NamedTuple):
     """Option that a sender can set to settle how a batch is read.
 
     Attributes:
@@ -31,7 +31,10 @@ class UnreadableBatchError(Exception):
     """
 
     def __init__(
-        self, message: str, kind: RuleErrorKind = "archive", remedies: Sequence[ReadingRemedy] = ()
+        self,
+        message: str,
+        kind: RuleErrorKind = "archive",
+        remedies: Sequence[BatchReadingRemedy] = (),
     ) -> None:
         super().__init__(message)
         self.kind: RuleErrorKind = kind
@@ -54,7 +57,7 @@ class LabelTableRow(NamedTuple):
     where: str
 
 
-class BadTableEntry(NamedTuple):
+class BadLabelTableEntry(NamedTuple):
     """An entry of a label table that is left out: its place, and the reason as the end of a
     sentence.
     """
@@ -64,7 +67,7 @@ class BadTableEntry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ReadingOptions:
+class BatchReadingOptions:
     """Options of the sender for reading a batch, such as its layout and label table.
 
     Attributes:

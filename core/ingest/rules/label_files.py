@@ -69,7 +69,9 @@ class PossibleLabelFile(NamedTuple):
         return f"{quote_name(self.path)} looks like {self.description}"
 
 
-def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[PossibleLabelFile]:
+def find_possible_label_files(
+    names: Sequence[str], remaining: Sequence[int]
+) -> list[PossibleLabelFile]:
     """Return the files among `remaining` that look like labels, those for the whole batch first.
 
     A file may belong to an image with the same stem, as `1.xml` beside `1.jpg` or `labels/1.txt`

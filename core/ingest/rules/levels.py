@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from core.ingest.rules import parts as part_rules
 from core.ingest.rules.builder import MOST_NOTES
-from core.ingest.rules.entries import ReadingRemedy, UnreadableBatchError
+from core.ingest.rules.entries import BatchReadingRemedy, UnreadableBatchError
 from core.ingest.rules.names import normalise_label_text, quote_name
 from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names
 from core.ingest.rules.words import (
-    are_batch_folders,
+    are_batch_folder_names,
     get_dataset_part_of_folder,
-    is_container_folder,
-    is_date_folder,
+    is_container_folder_name,
+    is_date_folder_name,
 )
 
 Known = Callable[[], Collection[str]]
@@ -32,7 +32,7 @@ Rows = list[tuple[tuple[str, ...], int]]
 _DAY_OR_MONTH = re.compile(r"0[1-9]|[12]\d|3[01]")
 
 
-class FolderPlace(NamedTuple):
+class FolderClassAndPart(NamedTuple):
     """Place of a folder's images in a batch: the class folder and the part.
 
     Attributes:
@@ -78,7 +78,7 @@ class ClassFolderPath:
     warnings: list[str] = field(default_factory=list)
     steps: list[Callable[["FolderPathWalk"], NoClassReason | None]] = field(default_factory=list)
 
-    def find_folder_place(self, folder: str) -> FolderPlace | NoClassReason:
+    def find_folder_class_and_part(self, folder: str) -> FolderClassAndPart | NoClassReason:
         """Return the class folder and part of the images in a folder, or the reason why they have
         no class.
         """
@@ -90,7 +90,7 @@ class ClassFolderPath:
         if way.at == len(way.names):
             return OUTSIDE
         name = way.names[way.at]
-        return FolderPlace(name, f"{way.top}/{name}" if way.top else name, way.part)
+        return FolderClassAndPart(name, f"{way.top}/{name}" if way.top else name, way.part)
 
 
 @dataclass
@@ -180,7 +180,7 @@ class _ClassFolderFinder:
             if (
                 has_direct_images
                 and not has_parts
-                and not (is_container_folder(top) and len(subs) > 1)
+                and not (is_container_folder_name(top) and len(subs) > 1)
             ):
                 break
             # A lone `train` or `test` is the part itself, which `parts_among` reads.
@@ -188,12 +188,15 @@ class _ClassFolderFinder:
                 break
             if (
                 not may_have_parts
-                and not is_container_folder(top)
+                and not is_container_folder_name(top)
                 and not _has_several_folders_above_images(below)
             ):
                 break  # after a part or a date, class folders must follow
             # A single folder may be the one class in a batch for a model that knows it.
-            if not is_container_folder(top) and self._find_known_classes_level({top}, subs) == 1:
+            if (
+                not is_container_folder_name(top)
+                and self._find_known_classes_level({top}, subs) == 1
+            ):
                 self._is_done = True
                 break
             # The default binds `top` now; the loop goes on.
@@ -230,7 +233,7 @@ class _ClassFolderFinder:
                 if len(subs) != 1 or any(len(names) == 1 for names, _ in part_rows):
                     break
                 (sub,) = subs
-                if sub in classes or (sub != top and not is_container_folder(sub)):
+                if sub in classes or (sub != top and not is_container_folder_name(sub)):
                     break
                 chain.append(sub)
                 part_rows = _strip_top_folder(part_rows)
@@ -269,11 +272,11 @@ class _ClassFolderFinder:
         if known_level == 2:
             self._depth += 1
             return self._end_search_at_current_level(self._descend_below_upper_folders(rows))
-        is_dates = all(map(is_date_folder, uppers)) or (
+        is_dates = all(map(is_date_folder_name, uppers)) or (
             self._in_dates and all(map(_DAY_OR_MONTH.fullmatch, uppers))
         )
-        if (is_dates or are_batch_folders(uppers)) and not (
-            are_batch_folders(lowers) and not _strip_top_folder(_strip_top_folder(rows))
+        if (is_dates or are_batch_folder_names(uppers)) and not (
+            are_batch_folder_names(lowers) and not _strip_top_folder(_strip_top_folder(rows))
         ):
             self._in_dates = is_dates
             subject = (
@@ -291,7 +294,7 @@ class _ClassFolderFinder:
             )
         if self._are_upper_folders_classes(rows, uppers, lowers, direct_images):
             return self._end_search_at_current_level(rows)
-        raise self._build_error(uppers, lowers, direct_images)
+        raise self._build_ambiguous_levels_error(uppers, lowers, direct_images)
 
     def _descend_to_requested_level(self, rows: Rows, is_deeper: bool) -> Rows:
         if self._chosen_level == self._depth:
@@ -321,8 +324,8 @@ class _ClassFolderFinder:
         if max(Counter(upper for upper, _ in pairs).values()) == 1 or (direct and len(uppers) > 1):
             return True
         if all(
-            is_container_folder(name) or is_date_folder(name) for name in lowers
-        ) or are_batch_folders(lowers):
+            is_container_folder_name(name) or is_date_folder_name(name) for name in lowers
+        ) or are_batch_folder_names(lowers):
             parts = [name for name in sorted(lowers) if get_dataset_part_of_folder(name)]
             sentence = (
                 f"the folders {format_first_names(sorted(lowers), 3)} belong to the classes of the "
@@ -338,7 +341,7 @@ class _ClassFolderFinder:
             return True
         return False
 
-    def _build_error(
+    def _build_ambiguous_levels_error(
         self, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int
     ) -> UnreadableBatchError:
         at = self._depth
@@ -353,12 +356,12 @@ class _ClassFolderFinder:
             f"Say which with -o classes=level:{at} or -o classes=level:{at + 1} (in a request "
             f"?classes=level:{at}).",
             remedies=[
-                ReadingRemedy(
+                BatchReadingRemedy(
                     "classes",
                     f"level:{at}",
                     f"Read {format_first_names(sorted(uppers), 3)} as classes",
                 ),
-                ReadingRemedy(
+                BatchReadingRemedy(
                     "classes",
                     f"level:{at + 1}",
                     f"Read {format_first_names(sorted(lowers), 3)} as classes",

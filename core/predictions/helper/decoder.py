@@ -21,7 +21,11 @@ from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.limits import PREDICT_IMAGES, ArchiveLimits
-from core.processes.messages import read_exactly, read_framed_message, write_framed_message
+from core.processes.messages import (
+    read_framed_message,
+    read_pipe_bytes_exactly,
+    write_framed_message,
+)
 
 ARRAY_BYTES = 1 << 30
 """Address space for nested arrays as objects, in bytes, beyond what a file may take."""
@@ -137,7 +141,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: ArchiveLim
     while True:
         try:
             header = json.loads(read_framed_message(source))
-            body = [read_exactly(source, count) for count in header["sizes"]]
+            body = [read_pipe_bytes_exactly(source, count) for count in header["sizes"]]
         # The API process closed the pipe: it has ended, or wants to replace this process.
         except EOFError:
             return
@@ -202,7 +206,7 @@ def main(limits: ArchiveLimits) -> None:
     os.dup2(silent, 2)
     # nested arrays have no cycles, and looking for some takes longer than reading the arrays
     gc.disable()
-    images.restrict_decoding_process(limits.decoder_memory_bytes + ARRAY_BYTES, START_CPU_S)
+    images.limit_decoding_process_resources(limits.decoder_memory_bytes + ARRAY_BYTES, START_CPU_S)
     serve_decoding_requests(sys.stdin.buffer, sink, limits)
 
 

@@ -93,7 +93,7 @@ def main() -> None:
     threading.Thread(
         target=_exit_when_helper_ends, args=(source.fileno(), header["folder"]), daemon=True
     ).start()
-    images.restrict_decoding_process(MEMORY_BYTES, CPU_S)
+    images.limit_decoding_process_resources(MEMORY_BYTES, CPU_S)
     write_framed_message(sink, json.dumps(make_version_graph(header, manifest, raw)).encode())
 
 

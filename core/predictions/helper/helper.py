@@ -27,7 +27,7 @@ def main(threads: int) -> None:
 
     torch.set_num_threads(threads)
     # After torch is loaded, since the limit is on what is mapped from here on.
-    images.restrict_decoding_process(NETWORK_BYTES, CPU_S)
+    images.limit_decoding_process_resources(NETWORK_BYTES, CPU_S)
     write_framed_message(sink, b'{"ready": true}')
     graphs = OnnxGraphMaker(threads)
     try:

@@ -82,9 +82,9 @@ def test_without_bounds_everything_is_taken(settings: Settings) -> None:
 
 def test_an_api_whose_workers_are_elsewhere_admits_by_the_setting_alone() -> None:
     broker = "redis://127.0.0.1:1/0"
-    assert Settings(broker_url=broker).admitted_job_bytes == 0
-    assert Settings(broker_url=broker, job_memory_bytes=5).admitted_job_bytes == 5
-    assert Settings().admitted_job_bytes == Settings().job_bytes > 0
+    assert Settings(broker_url=broker).max_admitted_job_memory_bytes == 0
+    assert Settings(broker_url=broker, job_memory_bytes=5).max_admitted_job_memory_bytes == 5
+    assert Settings().max_admitted_job_memory_bytes == Settings().usable_job_memory_bytes > 0
 
 
 def test_a_base_without_a_body_or_of_a_huge_network_starts_no_process(

@@ -350,7 +350,9 @@ def test_a_key_that_has_nothing_left_costs_the_database_nothing(
     key = make(birds, images_per_day=1)
     assert statuses(birds, key, 2) == [200, 429]
     monkeypatch.setattr(
-        predict_keys, "charge_daily_images", lambda *_, **__: pytest.fail("the database was asked")
+        predict_keys,
+        "charge_predict_key_daily_images",
+        lambda *_, **__: pytest.fail("the database was asked"),
     )
     assert statuses(birds, key, 3) == [429] * 3
 

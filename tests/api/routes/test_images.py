@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from core.database.tables import Model, Task
-from core.ingest.dataset import write_dataset
+from core.ingest.dataset import write_image_dataset
 from tests.api.conftest import create_model
 from tests.openapi import check
 
@@ -22,7 +22,7 @@ LABELS = np.array([0, 1] * 6, np.int64)
 def keep(client, tmp_path: Path, pixels=PIXELS, labels=LABELS) -> str:
     """Put a dataset into the store; its digest."""
     path = tmp_path / "dataset"
-    write_dataset(path, labels, pixels.shape[1:], [pixels])
+    write_image_dataset(path, labels, pixels.shape[1:], [pixels])
     sha256, _ = client.app.state.blobs.put_file(path)
     return str(sha256)
 

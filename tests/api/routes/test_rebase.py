@@ -14,7 +14,7 @@ from sqlalchemy import true
 from starlette.testclient import TestClient
 
 from core.database.tables import Alias, Job, Model, OwnerEvent, Task, VersionTaskResult
-from core.ingest.dataset import write_dataset
+from core.ingest.dataset import write_image_dataset
 from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.packaged import imagenet_base, packaged_base
 from core.rebase import rebase_finish
@@ -42,7 +42,7 @@ def store(client: Any, tmp_path: Path, seed: int) -> dict[str, Any]:
     pixels = np.random.default_rng(seed).integers(0, 256, (12, 32, 32, 3), np.uint8)
     found = {}
     for part in ("train", "held_out"):
-        write_dataset(
+        write_image_dataset(
             tmp_path / part, LABELS, pixels.shape[1:], [pixels if part == "train" else pixels[::-1]]
         )
         found[f"{part}_sha256"] = blobs.put_file(tmp_path / part)[0]

@@ -35,7 +35,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture(autouse=True)
 def many_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors, "raise_descriptor_limit", lambda wanted: 10_000)
+    monkeypatch.setattr(descriptors, "increase_file_descriptor_limit", lambda wanted: 10_000)
 
 
 def house(
@@ -176,7 +176,7 @@ def test_the_last_descriptors_are_kept(loop: asyncio.AbstractEventLoop) -> None:
 def test_few_descriptors_allow_few_connections(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(descriptors, "raise_descriptor_limit", lambda wanted: 256)
+    monkeypatch.setattr(descriptors, "increase_file_descriptor_limit", lambda wanted: 256)
     all_ = house(loop, most=1000, of_one=250)
     assert all_.most == (256 - 64) // 2
     assert all_.most_of_one == all_.most // 2

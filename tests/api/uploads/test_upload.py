@@ -347,12 +347,12 @@ def test_an_upload_outlives_an_outage_in_which_its_key_was_not_renewed(
 
     monkeypatch.setattr("core.requests.idempotency.renew_idempotent_request", out)
     monkeypatch.setattr("core.requests.idempotency.RENEW_S", 0.01)
-    inspect = order.inspect_archive
+    inspect = order.read_archive_directory_and_digest
 
     def slowly(*given: Any) -> Any:
         assert tried.wait(60)
         return inspect(*given)
 
-    monkeypatch.setattr(order, "inspect_archive", slowly)
+    monkeypatch.setattr(order, "read_archive_directory_and_digest", slowly)
     answer = client.post(TASKS, content=archive(a=2, b=2), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 202, answer.text

@@ -11,7 +11,7 @@ from PIL import Image
 
 from bench.experiment.data import DatasetFileCache, read_idx_array
 from bench.experiment.plan import PlanError, PlannedImages
-from core.ingest.dataset import open_dataset
+from core.ingest.dataset import memory_map_image_dataset
 
 
 def idx(folder, images, labels, kind=8):
@@ -42,11 +42,18 @@ def files(tmp_path):
 def test_labels_index_the_classes_asked_for(files, tmp_path):
     idx(tmp_path / "a", numbered(6), np.array([0, 1, 2, 0, 1, 2], np.uint8))
     assert files.decode_source(PlannedImages(path="a")).names == ("0", "1", "2")
-    pixels, labels = open_dataset(files.make_dataset_file(PlannedImages(path="a"), [2, 0], "train"))
+    pixels, labels = memory_map_image_dataset(
+        files.make_dataset_file(PlannedImages(path="a"), [2, 0], "train")
+    )
     assert labels.tolist() == [0, 0, 1, 1]
     assert pixels[:, 0, 0, 0].tolist() == [2, 5, 0, 3]
     assert (
-        len(open_dataset(files.make_dataset_file(PlannedImages(path="a"), [2, 0], "test"))[1]) == 8
+        len(
+            memory_map_image_dataset(
+                files.make_dataset_file(PlannedImages(path="a"), [2, 0], "test")
+            )[1]
+        )
+        == 8
     )
 
 
@@ -54,7 +61,7 @@ def test_padding_adds_zeros_on_every_side(files, tmp_path):
     idx(tmp_path / "a", numbered(2) + 9, np.array([0, 1], np.uint8))
     images = PlannedImages(path="a", pad=2)
     assert files.get_image_shape(images) == {"size": 8, "channels": 1}
-    pixels, _ = open_dataset(files.make_dataset_file(images, [0, 1], "train"))
+    pixels, _ = memory_map_image_dataset(files.make_dataset_file(images, [0, 1], "train"))
     assert pixels.shape == (2, 8, 8, 1)
     assert (pixels[1, 2:6, 2:6] == 10).all()
     assert pixels[1].sum() == 16 * 10
@@ -66,10 +73,12 @@ def test_a_limit_draws_the_same_images_of_each_class_every_time(tmp_path):
     for cache in ("one", "two"):
         files = DatasetFileCache(tmp_path, tmp_path / cache)
         images = PlannedImages(path="a", train_per_class=5, test_per_class=100)
-        pixels, labels = open_dataset(files.make_dataset_file(images, [0, 1], "train"))
+        pixels, labels = memory_map_image_dataset(files.make_dataset_file(images, [0, 1], "train"))
         assert labels.tolist() == [0] * 5 + [1] * 5
         drawn.append(pixels[:, 0, 0, 0].tolist())
-        assert len(open_dataset(files.make_dataset_file(images, [0, 1], "test"))[1]) == 80
+        assert (
+            len(memory_map_image_dataset(files.make_dataset_file(images, [0, 1], "test"))[1]) == 80
+        )
     assert drawn[0] == drawn[1]
     assert drawn[0][:5] == sorted(drawn[0][:5]) != [0, 2, 4, 6, 8]
     assert all(value % 2 == 0 for value in drawn[0][:5])
@@ -105,9 +114,9 @@ def test_labels_of_eight_integers_give_the_class_first(files, tmp_path):
     labels[:, 0] = [1, 0, 1, 0]
     labels[:, 1:] = 77
     idx(tmp_path / "q", numbered(4), labels, kind=12)
-    assert open_dataset(files.make_dataset_file(PlannedImages(path="q"), [0, 1], "train"))[0][
-        :, 0, 0, 0
-    ].tolist() == [
+    assert memory_map_image_dataset(
+        files.make_dataset_file(PlannedImages(path="q"), [0, 1], "train")
+    )[0][:, 0, 0, 0].tolist() == [
         1,
         3,
         0,
@@ -131,7 +140,7 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
                 )
     zips = PlannedImages(path="zips", size=8)
     assert files.decode_source(zips).names == ("a", "b", "c", "d")
-    pixels, labels = open_dataset(files.make_dataset_file(zips, [3, 0], "test"))
+    pixels, labels = memory_map_image_dataset(files.make_dataset_file(zips, [3, 0], "test"))
     assert labels.tolist() == [0, 0, 1, 1]
     assert sorted(pixels[:2, 0, 0, 0].tolist()) == [10, 20]
     for path, data in content.items():
@@ -141,8 +150,8 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
     folder = PlannedImages(path="folder", size=8)
     assert files.decode_source(folder).names == ("a", "b")
     same = (
-        open_dataset(files.make_dataset_file(folder, [0, 1], "train")),
-        open_dataset(files.make_dataset_file(zips, [2, 3], "train")),
+        memory_map_image_dataset(files.make_dataset_file(folder, [0, 1], "train")),
+        memory_map_image_dataset(files.make_dataset_file(zips, [2, 3], "train")),
     )
     assert all((ours == theirs).all() for ours, theirs in zip(*same, strict=True))
     shutil.copy(tmp_path / "zips" / "1.zip", tmp_path / "zips" / "3.zip")
@@ -173,7 +182,7 @@ def test_the_bundled_digits_need_no_files(tmp_path):
     files = DatasetFileCache(tmp_path / "none", tmp_path / "cache")
     images = PlannedImages(path="bundled/digits", size=8, channels=1)
     assert files.decode_source(images).names == tuple("0123456789")
-    pixels, labels = open_dataset(files.make_dataset_file(images, [3, 4], "train"))
+    pixels, labels = memory_map_image_dataset(files.make_dataset_file(images, [3, 4], "train"))
     assert (
         pixels.shape[1:] == (8, 8, 1)
         and 280 <= len(labels) <= 320
@@ -185,7 +194,7 @@ def test_half_of_the_signed_digits_are_negatives(tmp_path):
     files = DatasetFileCache(tmp_path / "none", tmp_path / "cache")
     shapes = {"size": 8, "channels": 1}
     plain, signed = (
-        open_dataset(
+        memory_map_image_dataset(
             files.make_dataset_file(PlannedImages(path=f"bundled/{name}", **shapes), [3], "train")
         )[0]
         for name in ("digits", "signed-digits")

@@ -7,7 +7,7 @@ from experiments import FINETUNE_AND_JOINT, learn_all
 from bench.experiment.outcomes import collect_outcomes
 from bench.experiment.plan import PlanError
 from bench.experiment.runs import ExperimentResultStore
-from core.ingest.dataset import open_dataset
+from core.ingest.dataset import memory_map_image_dataset
 
 COUNTS = "train_per_class = 13, test_per_class = 20"
 SPLITS = f"""
@@ -17,7 +17,7 @@ data = [{{ name = "digits", path = "digits", classes = "0-2", splits = 4, {COUNT
 
 
 def images(stage):
-    pixels, labels = open_dataset(stage.train)
+    pixels, labels = memory_map_image_dataset(stage.train)
     return {
         (image.tobytes(), int(label)) for image, label in zip(pixels, labels, strict=True)
     }, labels

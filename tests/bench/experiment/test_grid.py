@@ -6,7 +6,7 @@ import pytest
 from bench.experiment import grid
 from bench.experiment.grid import resolve_cell_recipe, split_classes_into_tasks
 from bench.experiment.plan import PlanError
-from core.ingest.dataset import open_dataset
+from core.ingest.dataset import memory_map_image_dataset
 
 ONE = '[[methods]]\nname = "finetune"\n'
 
@@ -59,7 +59,12 @@ def test_the_stages_of_a_run_hold_their_own_tasks_and_those_of_joint_the_union(r
     assert [s.classes for s in joint.stages] == [["0", "1"], ["0", "1", "2", "3"]]
     assert joint.stages[0].train == run.stages[0].train
     assert [s.test for s in joint.stages] == [s.test for s in run.stages]
-    assert np.bincount(open_dataset(joint.stages[1].train)[1]).tolist() == [12, 12, 12, 12]
+    assert np.bincount(memory_map_image_dataset(joint.stages[1].train)[1]).tolist() == [
+        12,
+        12,
+        12,
+        12,
+    ]
 
 
 def test_the_union_is_the_same_file_whatever_the_order_of_its_tasks(runs):

@@ -15,7 +15,10 @@ from core.ingest import names as service_names
 from core.ingest.layout import IGNORED, ArchiveLayout, BatchReadingSettings, build_archive_layout
 from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.names import CSV_NAME, normalise_to_nfc
-from core.ingest.rules.options import convert_option_values, parse_reading_option_texts
+from core.ingest.rules.options import (
+    convert_reading_option_values_to_texts,
+    parse_reading_option_texts,
+)
 from core.text.steps import convert_options_to_query_parameters
 from perennial.pack import PackError, labels, names, open_batch
 
@@ -31,7 +34,7 @@ texts = st.one_of(
 
 def accepted(text: str) -> str | None:
     try:
-        return service_names.normalise_label(text, "a test")
+        return service_names.normalise_class_label(text, "a test")
     except PerennialError:
         return None
 
@@ -52,7 +55,7 @@ def test_labels_are_normal_and_refused_as_at_the_service(text: str) -> None:
 @example("a" * 1100)
 def test_a_path_that_the_client_lets_pass_the_service_accepts(path: str) -> None:
     if not names.explain_invalid_path(path):
-        assert service_names.normalise_entry_path(path) is not None
+        assert service_names.check_and_normalise_entry_path(path) is not None
 
 
 PART_WORDS = [
@@ -147,12 +150,14 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
             write(at / path, b"image")
     every = sorted(
         {
-            service_names.normalise_entry_path(str(path.relative_to(at))): None
+            service_names.check_and_normalise_entry_path(str(path.relative_to(at))): None
             for path in at.rglob("*")
             if path.is_file()
         }
     )
-    reading = BatchReadingSettings(parse_reading_option_texts(convert_option_values(chosen)))
+    reading = BatchReadingSettings(
+        parse_reading_option_texts(convert_reading_option_values_to_texts(chosen))
+    )
     whole: dict[str, tuple[str, bool]] | str
     try:
         layout = build_archive_layout(every, ArchiveLimits(), lambda _: b"", reading)
@@ -172,7 +177,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
     believed = {normalise_to_nfc(row.name): (row.label, row.part == "test") for row in rows}
     assert believed == whole
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
-        sent = [service_names.normalise_entry_path(name) for name in tar.getnames()]
+        sent = [service_names.check_and_normalise_entry_path(name) for name in tar.getnames()]
         tables = {
             number: tar.extractfile(name)
             for number, name in enumerate(tar.getnames())

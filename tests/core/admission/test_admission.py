@@ -12,7 +12,7 @@ from core.admission.admission import (
     AdmissionLimits,
     JobMemoryEstimate,
     JobWorkload,
-    estimate_memory,
+    estimate_job_memory,
 )
 from core.admission.network_size import find_network_size
 from core.errors import JobTooLarge
@@ -33,7 +33,7 @@ def estimate(
 ) -> JobMemoryEstimate:
     size = find_network_size(CNN, image)
     assert size is not None
-    return estimate_memory(entry, size, image, {**RECIPE, **recipe}, work)
+    return estimate_job_memory(entry, size, image, {**RECIPE, **recipe}, work)
 
 
 def test_an_estimate_is_weights_activations_and_the_rest() -> None:
@@ -109,9 +109,9 @@ def test_a_model_with_too_many_tasks_for_its_sums_is_told_the_arithmetic() -> No
     catalogue: Any = {"methods": {"analytic": ANALYTIC}}
     recipe: Any = {**RECIPE, "method": {"name": "analytic", "projection": 1000}}
     bound = AdmissionLimits(job_bytes=2_000_000_000)
-    bound.check_job(catalogue, CNN, IMAGE, recipe, JobWorkload(200))
+    bound.check_job_memory(catalogue, CNN, IMAGE, recipe, JobWorkload(200))
     with pytest.raises(JobTooLarge) as caught:
-        bound.check_job(catalogue, CNN, IMAGE, recipe, JobWorkload(400))
+        bound.check_job_memory(catalogue, CNN, IMAGE, recipe, JobWorkload(400))
     said = "sums of 400 tasks × 4.0 MB (1,000 columns) and their solution 208.0 MB = 1.8 GB"
     assert said in caught.value.detail and "recipe.method.projection" in caught.value.detail
 
@@ -124,14 +124,14 @@ def test_large_images_are_measured_in_smaller_batches() -> None:
 def test_a_network_that_grows_by_a_backbone_with_each_task_reaches_its_bound() -> None:
     bound = AdmissionLimits(max_parameters=1_000_000)
     recipe = {**RECIPE, "method": {"name": "der-net"}}
-    bound.check_job(CATALOGUE, CNN, IMAGE, recipe, JobWorkload(4))
+    bound.check_job_memory(CATALOGUE, CNN, IMAGE, recipe, JobWorkload(4))
     with pytest.raises(JobTooLarge, match="1,204,160 parameters; one may have 1,000,000"):
-        bound.check_job(CATALOGUE, CNN, IMAGE, recipe, JobWorkload(5))
+        bound.check_job_memory(CATALOGUE, CNN, IMAGE, recipe, JobWorkload(5))
 
 
 def test_the_refusal_has_the_sum_and_what_to_change() -> None:
     with pytest.raises(JobTooLarge) as caught:
-        AdmissionLimits(job_bytes=400_000_000).check_job(CATALOGUE, CNN, IMAGE, RECIPE)
+        AdmissionLimits(job_bytes=400_000_000).check_job_memory(CATALOGUE, CNN, IMAGE, RECIPE)
     detail = caught.value.detail
     assert (
         "240,832 parameters × 4 bytes × 8 copies" in detail
@@ -142,4 +142,6 @@ def test_the_refusal_has_the_sum_and_what_to_change() -> None:
 
 
 def test_an_architecture_without_a_known_size_is_left_to_the_bound_of_its_jobs() -> None:
-    replace(ANY, max_parameters=1, job_bytes=1).check_job(CATALOGUE, {"name": "new"}, IMAGE, RECIPE)
+    replace(ANY, max_parameters=1, job_bytes=1).check_job_memory(
+        CATALOGUE, {"name": "new"}, IMAGE, RECIPE
+    )

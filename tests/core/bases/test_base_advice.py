@@ -16,7 +16,7 @@ from core.bases.base_advice import (
     find_architecture_fitting_base_file,
     format_base_upload_query,
     format_model_creation_request,
-    refuse_pickle,
+    refuse_pytorch_or_archive_file,
 )
 from core.errors import BaseInvalid
 from core.learning.networks import (
@@ -204,17 +204,21 @@ def test_a_pickled_file_is_told_how_to_become_a_base(tmp_path: Path, zipped: boo
     with pytest.raises(
         BaseInvalid, match=r"import_torchvision resnet34 FILE\.pth OUT\.safetensors`"
     ):
-        refuse_pickle(file, {"name": "resnet34"}, family({"name": "resnet34"}))
+        refuse_pytorch_or_archive_file(file, {"name": "resnet34"}, family({"name": "resnet34"}))
     with pytest.raises(BaseInvalid, match=r"(?s)pickled PyTorch file.*save_file"):
-        refuse_pickle(file, {"name": "small-cnn"}, family({"name": "small-cnn"}))
+        refuse_pytorch_or_archive_file(file, {"name": "small-cnn"}, family({"name": "small-cnn"}))
 
 
 def test_another_archive_is_named_and_a_file_of_no_known_kind_is_left_to_the_reader(tmp_path: Path):
     (tmp_path / "a.zip").write_bytes(b"PK\x03\x04" + bytes(100))
     with pytest.raises(BaseInvalid, match="zip archive"):
-        refuse_pickle(tmp_path / "a.zip", {"name": "resnet18"}, family({"name": "resnet18"}))
+        refuse_pytorch_or_archive_file(
+            tmp_path / "a.zip", {"name": "resnet18"}, family({"name": "resnet18"})
+        )
     (tmp_path / "b").write_bytes(b"hello")
-    refuse_pickle(tmp_path / "b", {"name": "resnet18"}, family({"name": "resnet18"}))
+    refuse_pytorch_or_archive_file(
+        tmp_path / "b", {"name": "resnet18"}, family({"name": "resnet18"})
+    )
 
 
 def test_images_are_small_here_up_to_where_stems_are():

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from core.database import migrate
-from core.database.patience import TimeLimitedConnection
+from core.database.patience import TimeLimitedPostgresqlConnection
 from core.database.polling import PollingDatabaseReads
 from core.database.session import SILENCE_S, STATEMENT_S, Database, is_database_outage
 from core.errors import Unavailable
@@ -31,7 +31,8 @@ def hasten(connection: Connection) -> None:
     """Take from one connection the time that it has for an answer; all others keep theirs."""
     driver = connection.connection.driver_connection
     assert (
-        isinstance(driver, TimeLimitedConnection) and driver.wait_limit_s == STATEMENT_S + SILENCE_S
+        isinstance(driver, TimeLimitedPostgresqlConnection)
+        and driver.wait_limit_s == STATEMENT_S + SILENCE_S
     )
     driver.wait_limit_s = 0.2
 

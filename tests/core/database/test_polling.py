@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import select
 
-from core.database.polling import JobEventRow, OwnerEventFilter, PollingDatabaseReads
+from core.database.polling import OwnerEventFilter, PolledJobEventRow, PollingDatabaseReads
 from core.database.session import Database
 from core.database.tables import Job, OwnerEvent
 from core.errors import Unavailable
@@ -83,7 +83,7 @@ def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Databa
 
 
 def test_events_come_in_order_after_an_id_and_by_type(filled: Database) -> None:
-    async def use(reads: PollingDatabaseReads) -> list[list[JobEventRow]]:
+    async def use(reads: PollingDatabaseReads) -> list[list[PolledJobEventRow]]:
         every = await reads.list_events("job_1", 0, 100, None)
         return [
             every,
@@ -132,8 +132,8 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
                     assert [row.id for row in found] == [id_ for id_ in expected if id_ > after][
                         :limit
                     ]
-            assert await reads.read_newest_owner_event(about) == of[-1].id
-        assert await reads.read_newest_owner_event(OwnerEventFilter(owner_id="nobody")) == 0
+            assert await reads.read_newest_owner_event_id(about) == of[-1].id
+        assert await reads.read_newest_owner_event_id(OwnerEventFilter(owner_id="nobody")) == 0
 
     with_reads(database, use)
 

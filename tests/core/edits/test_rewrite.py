@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from core.edits import rewrite
 from core.edits.recount import count_correct_in_matrix_cell
 from core.edits.rewrite import EditedLabels
-from core.ingest.dataset import open_dataset, write_dataset
+from core.ingest.dataset import memory_map_image_dataset, write_image_dataset
 from core.ingest.findings.traces import (
     ImageFingerprints,
     read_image_fingerprints,
@@ -44,10 +44,10 @@ def test_labels_are_those_of_the_image_else_of_its_class(data: st.DataObject) ->
 
 def test_a_dataset_and_its_traces_lose_removed_images_and_get_new_labels(tmp_path: Path) -> None:
     images = np.arange(5 * 4, dtype=np.uint8).reshape(5, 2, 2, 1)
-    write_dataset(tmp_path / "old", np.array([0, 1, 2, 0, 1]), (2, 2, 1), [images])
+    write_image_dataset(tmp_path / "old", np.array([0, 1, 2, 0, 1]), (2, 2, 1), [images])
     train = EditedLabels(["a", "b", "c", "a", "b"], ["a", None, "d", "b", "b"])
     rewrite.write_edited_dataset(tmp_path / "old", tmp_path / "new", train, ["a", "b", "d"])
-    found, labels = open_dataset(tmp_path / "new")
+    found, labels = memory_map_image_dataset(tmp_path / "new")
     assert np.array_equal(found, images[[0, 2, 3, 4]]) and labels.tolist() == [0, 2, 1, 1]
     hashes = np.arange(14, dtype=np.uint64).reshape(7, 2)
     pixels = np.arange(7 * 16, dtype=np.uint8).reshape(7, 16)
@@ -63,7 +63,7 @@ def test_a_dataset_and_its_traces_lose_removed_images_and_get_new_labels(tmp_pat
     )
     traces = read_image_fingerprints(tmp_path / "edited")
     rows = [0, 2, 3, 4, 5]
-    assert np.array_equal(traces.all_hashes, hashes[rows]) and traces.names == [
+    assert np.array_equal(traces.all_perceptual_hashes, hashes[rows]) and traces.names == [
         paths[row] for row in rows
     ]
     assert traces.labels is not None and traces.pixels is not None

@@ -11,9 +11,9 @@ import pytest
 from core.database.tables import Model, Task
 from core.errors import Rejected
 from core.execution.batch_traces import report_duplicates_of_earlier_tasks
-from core.ingest.dataset import write_dataset
+from core.ingest.dataset import write_image_dataset
 from core.ingest.findings import contradictions
-from core.ingest.findings.batch_data import find_near_duplicates
+from core.ingest.findings.batch_data import find_near_duplicates_in_batch
 from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.ingest.ingest import HELD_OUT, TRACES, TRAIN, IngestedBatch
 from core.statistics import near
@@ -46,13 +46,19 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> IngestedB
     """
     traces = make_traces(images, labels, "new")
     assert traces.labels is not None
-    write_dataset(folder / TRAIN, traces.labels, SHAPE, [images])
-    write_dataset(folder / HELD_OUT, traces.labels[:0], SHAPE, [])
+    write_image_dataset(folder / TRAIN, traces.labels, SHAPE, [images])
+    write_image_dataset(folder / HELD_OUT, traces.labels[:0], SHAPE, [])
     write_image_fingerprints(folder / TRACES, traces)
     found: Any = {
-        "data": {"near_duplicates": find_near_duplicates(traces, np.zeros(len(images), np.bool_))}
+        "data": {
+            "near_duplicates": find_near_duplicates_in_batch(
+                traces, np.zeros(len(images), np.bool_)
+            )
+        }
     }
-    found |= contradictions.find_batch_contradictions(traces, lambda row: images[row]).to_report()
+    found |= contradictions.find_label_contradictions_in_batch(
+        traces, lambda row: images[row]
+    ).to_report()
     found["conflicts_policy"] = "reject"
     paths = folder / TRAIN, folder / HELD_OUT, folder / TRACES
     return IngestedBatch(*paths, {}, traces.classes, len(images), 0, found, [])
@@ -96,7 +102,7 @@ def test_an_image_that_was_learned_under_another_label_rejects_the_batch(
         "The same image has two classes: “old/1.png” is “cat” in task 1"
     )
     with pytest.raises(Rejected, match="task 1 had the wrong label"):
-        contradictions.require_no_contradictions(made.report)
+        contradictions.require_no_label_contradictions(made.report)
 
 
 @pytest.mark.parametrize("standing", STANDINGS)

@@ -12,7 +12,7 @@ from core.database.states import JobAction, JobState
 from core.database.tables import Event, Model, Task
 from core.errors import LabelsInvalid, LeaseLost, Rejected, StoreCorrupt, WrongState
 from core.execution import validate as validating
-from core.ingest.findings.batch_data import find_near_duplicates
+from core.ingest.findings.batch_data import find_near_duplicates_in_batch
 from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.ingest.ingest import DecodingMonitor, IngestedBatch
 from core.retention import damage
@@ -20,7 +20,7 @@ from core.scheduling import claim as claims
 
 
 def decode(**values: Any) -> Any:
-    """A stand-in for `ingest_archive`: what it made of the archive, as two small files."""
+    """A stand-in for `decode_archive_to_datasets`: the archive as two small files."""
 
     def ingest(archive: Path, media_type: str, folder: Path, options: Any, _: Any) -> IngestedBatch:
         assert archive.read_bytes() == b"zip"
@@ -29,7 +29,7 @@ def decode(**values: Any) -> Any:
         nothing = np.zeros((0, 2), np.uint64)
         traces = ImageFingerprints(np.ones((1, 2), np.uint64), nothing, [archive.name])
         write_image_fingerprints(folder / "traces", traces)
-        near = find_near_duplicates(traces, np.zeros(1, np.bool_))
+        near = find_near_duplicates_in_batch(traces, np.zeros(1, np.bool_))
         classes = values.get("classes", {"cat": 3, "dog": 2})
         allowed = options.allowed_classes
         unknown = sorted(set(classes) - set(allowed or classes))
@@ -47,7 +47,7 @@ def decode(**values: Any) -> Any:
 
 @pytest.fixture
 def run(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(validating, "ingest_archive", decode())
+    monkeypatch.setattr(validating, "decode_archive_to_datasets", decode())
 
     def validate(claim: Any) -> None:
         folder = desk.folder / f"ingest-{claim.fence}-{claim.job_id}"
@@ -118,7 +118,7 @@ def test_what_the_submit_said_and_was_told_outlives_the_decoding(
         made: IngestedBatch = decode()(archive, media_type, folder, options, monitor)
         return made
 
-    monkeypatch.setattr(validating, "ingest_archive", spy)
+    monkeypatch.setattr(validating, "decode_archive_to_datasets", spy)
     run(desk.claim())
     assert policies == ["drop"]
     report = desk.task(job_id).report
@@ -136,7 +136,7 @@ def test_what_the_submit_said_is_in_the_report_of_a_rejected_batch_too(
     def refuse(*_: Any, **__: Any) -> IngestedBatch:
         raise Rejected("Not one.", extra={"report": {"rejected_count": 7}})
 
-    monkeypatch.setattr(validating, "ingest_archive", refuse)
+    monkeypatch.setattr(validating, "decode_archive_to_datasets", refuse)
     with pytest.raises(Rejected) as caught:
         run(desk.claim())
     assert caught.value.extra["report"] == {"rejected_count": 7} | GIVEN
@@ -152,7 +152,9 @@ def test_task_one_of_a_data_model_fixes_the_classes(
     run(claim)
     assert desk.all(Model, id=model)[0].classes == ["cat", "dog"]
     claims.fail_job(desk.db, claim, "code", "x")
-    monkeypatch.setattr(validating, "ingest_archive", decode(classes={"cat": 1, "cow": 1}))
+    monkeypatch.setattr(
+        validating, "decode_archive_to_datasets", decode(classes={"cat": 1, "cow": 1})
+    )
     claim = desk.claim()
     assert claim.job_id == second
     with pytest.raises(Rejected, match=r"cow.*cat.*dog"):

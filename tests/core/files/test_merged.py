@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load, save, save_file
 
 from core.errors import StoreCorrupt
-from core.files.merged import DamagedPartFile, MergedSafetensorsFile
+from core.files.merged import DamagedPartFileError, MergedSafetensorsFile
 from core.files.safetensors_header import read_safetensors_header
 
 
@@ -88,7 +88,7 @@ def test_a_part_with_a_flipped_bit_is_found_while_it_is_merged_even_in_what_is_l
     data[place + 5] ^= 1
     path.write_bytes(data)
     merged = MergedSafetensorsFile([(path, sha256, lambda name: None if name == "fc" else name)])
-    with pytest.raises(DamagedPartFile):
+    with pytest.raises(DamagedPartFileError):
         list(merged.read_chunks())
 
 
@@ -103,7 +103,7 @@ def test_tensors_in_another_order_are_merged_and_verified_too(tmp_path):
     sha256, data = digest(path), bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DamagedPartFile):
+    with pytest.raises(DamagedPartFileError):
         list(MergedSafetensorsFile([(path, sha256, same)]).read_chunks())
 
 
@@ -111,5 +111,5 @@ def test_a_part_that_became_shorter_is_damaged(tmp_path):
     path = write(tmp_path / "1", w=np.ones(99, np.float32))
     merged = MergedSafetensorsFile([(path, digest(path), same)])
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DamagedPartFile):
+    with pytest.raises(DamagedPartFileError):
         list(merged.read_chunks())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.files.private import make_files_private
+from core.files.private import make_data_and_new_files_private
 from core.settings import Settings
 
 
@@ -26,7 +26,7 @@ def mode(path: Path) -> int:
 
 def test_a_new_data_directory_and_all_in_it_is_closed(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "data"
-    assert make_files_private(folder) is None
+    assert make_data_and_new_files_private(folder) is None
     (folder / "file").touch()
     assert (mode(folder), mode(folder / "file")) == (0o700, 0o600)
     assert mode(Settings(data_dir=folder).make_folder("spool")) == 0o700
@@ -38,7 +38,7 @@ def test_a_data_directory_from_before_is_narrowed(tmp_path: Path) -> None:
         (folder / name).mkdir(parents=True)
     (folder / "perennial.db").touch()
     assert mode(folder) == 0o755
-    assert make_files_private(folder) is None
+    assert make_data_and_new_files_private(folder) is None
     assert mode(folder) == 0o700
     assert (folder / "perennial.db").exists()
 
@@ -46,7 +46,7 @@ def test_a_data_directory_from_before_is_narrowed(tmp_path: Path) -> None:
 def test_a_directory_that_others_use_too_stays_open_and_that_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "srv"
     (folder / "website").mkdir(parents=True)
-    said = make_files_private(folder)
+    said = make_data_and_new_files_private(folder)
     assert (
         said is not None
         and "'website'" in said
@@ -60,7 +60,7 @@ def test_a_directory_like_tmp_is_never_closed(tmp_path: Path) -> None:
     folder = tmp_path / "tmp"
     folder.mkdir()
     folder.chmod(0o1777)
-    assert make_files_private(folder) is not None
+    assert make_data_and_new_files_private(folder) is not None
     assert mode(folder) == 0o1777
 
 
@@ -74,5 +74,5 @@ def test_a_directory_of_another_user_is_told_of(
         raise PermissionError
 
     monkeypatch.setattr(Path, "chmod", refuse)
-    said = make_files_private(folder)
+    said = make_data_and_new_files_private(folder)
     assert said is not None and "0755" in said

@@ -22,7 +22,7 @@ def test_none_is_made_where_none_is_wanted_or_little_room_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not reserve.make_disk_reserve_file(tmp_path, 0)
-    monkeypatch.setattr(reserve, "_count_free_bytes", lambda _folder: reserve.SPARE * SIZE - 1)
+    monkeypatch.setattr(reserve, "_count_free_disk_bytes", lambda _folder: reserve.SPARE * SIZE - 1)
     assert not reserve.make_disk_reserve_file(tmp_path, SIZE)
     assert list(tmp_path.iterdir()) == []
 
@@ -32,7 +32,7 @@ def test_it_is_released_on_a_full_disk_alone(
 ) -> None:
     reserve.make_disk_reserve_file(tmp_path, SIZE)
     assert not reserve.remove_disk_reserve_if_disk_full(tmp_path) and list(tmp_path.iterdir())
-    monkeypatch.setattr(reserve, "_count_free_bytes", lambda _folder: reserve.FULL_BYTES - 1)
+    monkeypatch.setattr(reserve, "_count_free_disk_bytes", lambda _folder: reserve.FULL_BYTES - 1)
     assert reserve.remove_disk_reserve_if_disk_full(tmp_path) and not list(tmp_path.iterdir())
     assert not reserve.remove_disk_reserve_if_disk_full(tmp_path)
 

@@ -28,12 +28,12 @@ def test_an_upload_is_kept_while_its_process_lives_and_removed_when_it_was_kille
     )
     try:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-        spool.remove_abandoned_uploads(tmp_path)
+        spool.remove_abandoned_spool_files(tmp_path)
         assert path.exists()
     finally:
         holder.kill()
         holder.wait()
-    spool.remove_abandoned_uploads(tmp_path)
+    spool.remove_abandoned_spool_files(tmp_path)
     assert not path.exists()
 
 
@@ -43,5 +43,5 @@ def test_another_file_goes_after_a_day(tmp_path: Path) -> None:
         file.write_bytes(b"x")
         at = file.stat().st_mtime - age_s
         os.utime(file, (at, at))
-    spool.remove_abandoned_uploads(tmp_path)
+    spool.remove_abandoned_spool_files(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["export-new"]

@@ -13,8 +13,13 @@ sys.path.append(str(Path(__file__).parent))
 
 import hostile_corpus
 
-from core.ingest.ingest import DecodingMonitor, IngestedBatch, IngestOptions, ingest_archive
-from core.ingest.inspect import ArchiveDirectory, inspect_archive
+from core.ingest.ingest import (
+    DecodingMonitor,
+    IngestedBatch,
+    IngestOptions,
+    decode_archive_to_datasets,
+)
+from core.ingest.inspect import ArchiveDirectory, read_archive_directory_and_digest
 from core.ingest.limits import ArchiveLimits
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 
@@ -32,7 +37,7 @@ def look(tmp_path: Path) -> Callable[..., ArchiveDirectory]:
     def call(data: bytes, declared: str | None = None, **limits: int) -> ArchiveDirectory:
         path = tmp_path / "body"
         path.write_bytes(data)
-        return inspect_archive(
+        return read_archive_directory_and_digest(
             path, detect_upload_format(data[:SNIFF_BYTES], declared), ArchiveLimits(**limits)
         )
 
@@ -58,6 +63,6 @@ def take(tmp_path: Path) -> Callable[..., IngestedBatch]:
         )
         options = {"processes": 1} | options
         chosen = IngestOptions(size, channels, limits or ArchiveLimits(), **options)
-        return ingest_archive(path, kind, tmp_path / "out", chosen, monitor)
+        return decode_archive_to_datasets(path, kind, tmp_path / "out", chosen, monitor)
 
     return call

@@ -12,15 +12,15 @@ import pytest
 from PIL import Image
 
 from core.contract.reports.report import DuplicatesPolicy
-from core.ingest.inspect import inspect_archive
+from core.ingest.inspect import read_archive_directory_and_digest
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.entries import ReadingOptions
+from core.ingest.rules.entries import BatchReadingOptions
 from core.ingest.rules.options import parse_reading_option_texts
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 
 Files = dict[str, bytes]
-USUAL = ReadingOptions()
+USUAL = BatchReadingOptions()
 
 
 def png(seed: int) -> bytes:
@@ -71,11 +71,14 @@ class Digest:
         self.path = path
 
     def __call__(
-        self, data: bytes, duplicates: DuplicatesPolicy = "keep", options: ReadingOptions = USUAL
+        self,
+        data: bytes,
+        duplicates: DuplicatesPolicy = "keep",
+        options: BatchReadingOptions = USUAL,
     ) -> str:
         self.path.write_bytes(data)
         kind = detect_upload_format(data[:SNIFF_BYTES], None)
-        found = inspect_archive(
+        found = read_archive_directory_and_digest(
             self.path, kind, ArchiveLimits(), BatchReadingSettings(options), duplicates
         ).content
         assert found is not None and len(found) == 64
@@ -138,8 +141,8 @@ def test_equal_images_count_once_where_they_are_dropped(digest_of: Digest) -> No
 
 def test_options_of_reading_count_by_what_they_change(digest_of: Digest) -> None:
     data = as_zip(BATCH)
-    assert digest_of(data, options=ReadingOptions(layout="folders")) == digest_of(data)
-    assert digest_of(data, options=ReadingOptions(max_bad=0.2)) == digest_of(data)
+    assert digest_of(data, options=BatchReadingOptions(layout="folders")) == digest_of(data)
+    assert digest_of(data, options=BatchReadingOptions(max_bad=0.2)) == digest_of(data)
     deep = as_zip({"cat/in/1.png": A, "cat/out/2.png": B, "dog/in/3.png": C, "dog/out/4.png": D})
     first, second = (
         digest_of(deep, options=parse_reading_option_texts({"classes": f"level:{at}"}))

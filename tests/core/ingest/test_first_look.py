@@ -18,7 +18,7 @@ from PIL import Image
 from core.errors import ArchiveInvalid
 from core.ingest import first_look
 from core.ingest.image_file import Unreadable, headers
-from core.ingest.inspect import ArchiveDirectory, inspect_archive
+from core.ingest.inspect import ArchiveDirectory, read_archive_directory_and_digest
 from core.ingest.limits import ArchiveLimits
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from tests.core.ingest.hostile_corpus import png
@@ -48,7 +48,9 @@ def tarred(files: dict[str, bytes]) -> bytes:
 
 def look(path: Path, data: bytes) -> ArchiveDirectory:
     path.write_bytes(data)
-    return inspect_archive(path, detect_upload_format(data[:SNIFF_BYTES], None), ArchiveLimits())
+    return read_archive_directory_and_digest(
+        path, detect_upload_format(data[:SNIFF_BYTES], None), ArchiveLimits()
+    )
 
 
 def batch(bad: dict[str, bytes], good: int = 40) -> dict[str, bytes]:

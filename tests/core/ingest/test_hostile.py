@@ -67,7 +67,8 @@ from core.ingest.limits import ArchiveLimits
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (int(sys.argv[3]) << 20),) * 2)
 try:
-    print(inspect.inspect_archive(Path(sys.argv[1]), sys.argv[2], ArchiveLimits()).n_train)
+    path, media_type = Path(sys.argv[1]), sys.argv[2]
+    print(inspect.read_archive_directory_and_digest(path, media_type, ArchiveLimits()).n_train)
 except PerennialError as error:
     print(error.code)
 """

@@ -18,7 +18,7 @@ from test_images import huge_png
 
 import core.ingest.ingest as module
 from core.errors import ArchiveHostile, LabelsInvalid, Rejected
-from core.ingest.dataset import open_dataset
+from core.ingest.dataset import memory_map_image_dataset
 from core.ingest.decoding import archive_decoding, pool
 from core.ingest.images import decode_image
 from core.ingest.ingest import (
@@ -46,7 +46,7 @@ def mixed(bad: dict[str, bytes], per_class: int = 30) -> bytes:
 def test_pixels_and_labels_are_those_of_the_files(take: Take) -> None:
     files = pictures(4, top="train/") | {f"test/{k}": v for k, v in pictures(2).items()}
     result = take(honest_zip(files))
-    images, labels = open_dataset(result.train)
+    images, labels = memory_map_image_dataset(result.train)
     expected = [v for k, v in files.items() if k.startswith("train")]
     assert np.array_equal(images, np.stack([decode_image(data, 8, 3, 10**6) for data in expected]))
     assert labels.tolist() == [0] * 4 + [1] * 4
@@ -86,7 +86,7 @@ def test_fifteen_percent_of_each_class_are_held_out(take: Take) -> None:
         | {"single/0.png": png(999)}
     )
     result = take(honest_zip(files))
-    labels = open_dataset(result.held_out)[1]
+    labels = memory_map_image_dataset(result.held_out)[1]
     assert np.bincount(labels, minlength=4).tolist() == [6, 6, 1, 0]
     assert result.n_train == 84 - 13
     assert any("single" in text for text in result.warnings)
@@ -291,7 +291,7 @@ def test_held_out_images_that_are_trained_on_are_warned_about(take: Take) -> Non
 
 def test_allowed_classes_number_the_labels(take: Take) -> None:
     result = take(mixed({}), allowed_classes=["zebra", "dog", "cat"])
-    assert sorted(set(open_dataset(result.train)[1].tolist())) == [1, 2]
+    assert sorted(set(memory_map_image_dataset(result.train)[1].tolist())) == [1, 2]
     assert result.class_list == ["zebra", "dog", "cat"]
     assert result.classes == {"dog": 30, "cat": 30}
     with pytest.raises(LabelsInvalid, match="does not know “dog”; its classes are fixed: “cat”"):
@@ -310,8 +310,8 @@ def test_npz_rows_are_read_in_order(take: Take, method: int, size: int, channels
     for path, name in ((result.train, "images"), (result.held_out, "test_images")):
         files = [np.asarray(image) for image in arrays[name]]
         expected = np.stack([module_square(image, size, channels) for image in files])
-        assert np.array_equal(open_dataset(path)[0], expected)
-    assert open_dataset(result.held_out)[1].tolist() == [i % 2 for i in range(40)]
+        assert np.array_equal(memory_map_image_dataset(path)[0], expected)
+    assert memory_map_image_dataset(result.held_out)[1].tolist() == [i % 2 for i in range(40)]
 
 
 def module_square(image: np.ndarray, size: int, channels: int) -> np.ndarray:

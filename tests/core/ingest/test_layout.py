@@ -15,7 +15,7 @@ from core.ingest.ingest import IngestedBatch
 from core.ingest.inspect import ArchiveDirectory
 from core.ingest.layout import build_archive_layout
 from core.ingest.limits import ArchiveLimits
-from core.ingest.names import normalise_entry_path, normalise_label, quote_name
+from core.ingest.names import check_and_normalise_entry_path, normalise_class_label, quote_name
 
 Look = Callable[..., ArchiveDirectory]
 
@@ -342,24 +342,28 @@ def test_tars_written_one_after_another_are_read_whole(
 @given(st.text(max_size=300))
 def test_any_label_is_normalised_or_refused(text: str) -> None:
     try:
-        label = normalise_label(text, "here")
+        label = normalise_class_label(text, "here")
     except LabelsInvalid as error:
         assert error.detail.isprintable()
     else:
         assert 0 < len(label) <= 100
-        assert label == unicodedata.normalize("NFC", text).strip() == normalise_label(label, "here")
+        assert (
+            label
+            == unicodedata.normalize("NFC", text).strip()
+            == normalise_class_label(label, "here")
+        )
 
 
 @given(st.text(max_size=300) | st.from_regex(r"[a./\\:C]{0,30}"))
 def test_any_path_is_cleaned_or_refused(text: str) -> None:
     try:
-        path = normalise_entry_path(text)
+        path = check_and_normalise_entry_path(text)
     except ArchiveHostile as error:
         assert error.detail.isprintable()
     else:
         assert not path.startswith("/") and "\\" not in path
         assert not {"..", "."} & set(path.split("/")) and (not path or "" not in path.split("/"))
-        assert normalise_entry_path(path) == path
+        assert check_and_normalise_entry_path(path) == path
 
 
 @given(st.text(max_size=400) | st.binary(max_size=400))

@@ -15,14 +15,14 @@ from core.ingest.layout import (
     parse_stored_reading,
 )
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
+from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.options import parse_reading_option_texts
 from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
 from core.ingest.rules.words import (
-    are_batch_folders,
+    are_batch_folder_names,
     get_dataset_part_of_folder,
-    is_container_folder,
-    is_date_folder,
+    is_container_folder_name,
+    is_date_folder_name,
 )
 
 JPG = "jpg"
@@ -34,7 +34,7 @@ def files(*folders: str, each: int = 2) -> list[str]:
 
 
 def planned(names: list[str], known: tuple[str, ...] = (), **options: Any) -> BatchReadingPlan:
-    return plan_batch_reading(names, ReadingOptions(**options), lambda _: b"", lambda: known)
+    return plan_batch_reading(names, BatchReadingOptions(**options), lambda _: b"", lambda: known)
 
 
 def read_as(plan: BatchReadingPlan) -> dict[str, int]:
@@ -360,7 +360,7 @@ def test_beside_class_folders_a_table_decides_where_it_labels_most_images(
     table: str, labels: dict[str, int], said: str
 ) -> None:
     plan = plan_batch_reading(
-        [*files("cat", "dog"), "list.csv"], ReadingOptions(), lambda _: table.encode()
+        [*files("cat", "dog"), "list.csv"], BatchReadingOptions(), lambda _: table.encode()
     )
     assert read_as(plan) == labels
     assert re.search(said, " ".join(plan.warnings))
@@ -379,11 +379,13 @@ trainset test test_set testing val valid validation JPEGImages Annotations raw a
 
 
 def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
-    assert [word for word in CONTAINERS.split() if not is_container_folder(word)] == []
-    assert all(map(is_container_folder, ["New photos (2)", "my uploads", "images of the test set"]))
+    assert [word for word in CONTAINERS.split() if not is_container_folder_name(word)] == []
+    assert all(
+        map(is_container_folder_name, ["New photos (2)", "my uploads", "images of the test set"])
+    )
     assert not any(
         map(
-            is_container_folder,
+            is_container_folder_name,
             ["cooked", "invalid", "trains", "cat images", "7", "été", "imagery"],
         )
     )
@@ -393,15 +395,18 @@ def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
     )
     assert all(
         map(
-            is_date_folder, ["2024", "2024-05-17", "20240517", "17.05.2024", "May 2024", "2024-W05"]
+            is_date_folder_name,
+            ["2024", "2024-05-17", "20240517", "17.05.2024", "May 2024", "2024-W05"],
         )
     )
-    assert not any(map(is_date_folder, ["5", "20245", "may", "class 2024"]))
-    assert are_batch_folders(["week-01", "week-02"]) and are_batch_folders(["Batch 1", "batch 2"])
+    assert not any(map(is_date_folder_name, ["5", "20245", "may", "class 2024"]))
+    assert are_batch_folder_names(["week-01", "week-02"]) and are_batch_folder_names(
+        ["Batch 1", "batch 2"]
+    )
     assert (
-        not are_batch_folders(["a1", "a2"])
-        and not are_batch_folders(["week-01"])
-        and not are_batch_folders(["cat1", "dog2"])
+        not are_batch_folder_names(["a1", "a2"])
+        and not are_batch_folder_names(["week-01"])
+        and not are_batch_folder_names(["cat1", "dog2"])
     )
 
 
@@ -423,7 +428,7 @@ def test_a_batch_that_was_accepted_before_is_read_by_its_job_as_its_submit_said(
 
 
 def test_a_stored_reading_is_the_one_that_was_asked_for() -> None:
-    options = ReadingOptions(
+    options = BatchReadingOptions(
         "folders", True, 2, 0.5, "file", "kind", "list.csv", "{label}_{number}", "gbk"
     )
     reading = parse_stored_reading(
@@ -434,7 +439,7 @@ def test_a_stored_reading_is_the_one_that_was_asked_for() -> None:
         ["cat"],
         False,
     )
-    assert build_stored_reading(ReadingOptions(), ArchiveLayout("folders")) == {
+    assert build_stored_reading(BatchReadingOptions(), ArchiveLayout("folders")) == {
         "options": {},
         "known": [],
     }

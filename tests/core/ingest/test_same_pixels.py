@@ -32,10 +32,10 @@ from core.export.formats.onnx_zip import OnnxZipFormat
 from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.export.image_reader import build_image_reader_files
 from core.ingest import image_file
-from core.ingest.dataset import open_dataset
+from core.ingest.dataset import memory_map_image_dataset
 from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
 from core.ingest.first_report import build_batch_report_before_decoding
-from core.ingest.ingest import DecodingMonitor, IngestOptions, ingest_archive
+from core.ingest.ingest import DecodingMonitor, IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
 from core.learning.catalogue import build_recipe_catalogue
 from core.settings import Settings
@@ -67,8 +67,8 @@ def test_training_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: P
     options = IngestOptions(
         SIDE, 3, ArchiveLimits(), resizing=resizing, held_out_share=0.0, processes=1
     )
-    made = ingest_archive(archive, "zip", tmp_path, options)
-    assert np.array_equal(open_dataset(made.train)[0], right)
+    made = decode_archive_to_datasets(archive, "zip", tmp_path, options)
+    assert np.array_equal(memory_map_image_dataset(made.train)[0], right)
     assert "3 images have a colour profile that is damaged" in " ".join(made.report["notes"])
     assert "several frames; the first was taken" in " ".join(made.report["notes"])
 
@@ -84,7 +84,9 @@ def test_a_check_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Pa
     database: Any = None  # it is asked only about damage
     path = fetch_uploaded_archive(database, store, model.id, batch, folder)
     made = decode_batch_within_limits(path, batch, model, Settings(), folder, DecodingMonitor())
-    found = np.concatenate([open_dataset(made.train)[0], open_dataset(made.held_out)[0]])
+    found = np.concatenate(
+        [memory_map_image_dataset(made.train)[0], memory_map_image_dataset(made.held_out)[0]]
+    )
     assert sorted(one.tobytes() for one in found) == sorted(one.tobytes() for one in right)
 
 
@@ -168,8 +170,8 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     path.write_bytes(honest_zip({f"cat/{i}.png": kind.data for i, kind in enumerate(OF_PHONES)}))
     resizing = SquareResizing.from_json(BEFORE)
     options = IngestOptions(SIDE, 3, ArchiveLimits(), resizing=resizing, held_out_share=0.0)
-    made = ingest_archive(path, "zip", unpacked / "made", options)
-    assert np.array_equal(open_dataset(made.train)[0], before), (
+    made = decode_archive_to_datasets(path, "zip", unpacked / "made", options)
+    assert np.array_equal(memory_map_image_dataset(made.train)[0], before), (
         "training, and a check: both call ingest"
     )
     decoder = ImageDecoder(Settings(predict_turn_s=60))

@@ -16,11 +16,11 @@ from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.layout import BatchReadingSettings, build_archive_layout
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.entries import BadTableEntry, ReadingOptions, UnreadableBatchError
+from core.ingest.rules.entries import BadLabelTableEntry, BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
-from core.ingest.rules.tables import find_label_table, suggest_name_pattern
+from core.ingest.rules.tables import find_label_table, suggest_file_name_pattern
 from core.ingest.rules.tables.columns import NotALabelTable, choose_table_columns
-from core.ingest.rules.tables.file_names import parse_name_pattern
+from core.ingest.rules.tables.file_names import parse_file_name_pattern
 from core.ingest.rules.tables.found import LabelTableCandidate
 from core.ingest.rules.tables.images import AMBIGUOUS, MISSING, ImageNameIndex
 from core.ingest.rules.tables.records import open_table_records
@@ -35,7 +35,7 @@ def planned(files: Files, **options: Any) -> BatchReadingPlan:
         content = files[names[number]]
         return content if isinstance(content, bytes) else content.encode()
 
-    return plan_batch_reading(names, ReadingOptions(**options), read)
+    return plan_batch_reading(names, BatchReadingOptions(**options), read)
 
 
 def labels_of(plan: BatchReadingPlan, files: Files) -> dict[str, str]:
@@ -136,7 +136,7 @@ def test_a_label_is_trimmed_and_a_missing_one_is_listed(value: str, label: str |
     files = table(f'images/cat0.jpg,x\nimages/owl1.jpg,"{value}"\n')
     plan = planned(files, max_bad=0)
     assert labels_of(plan, files).get("images/owl1.jpg") == label
-    said = [BadTableEntry("line 3 of labels.csv", "“images/owl1.jpg” has no label")]
+    said = [BadLabelTableEntry("line 3 of labels.csv", "“images/owl1.jpg” has no label")]
     assert plan.bad_entries == ([] if label else said)
 
 
@@ -330,7 +330,7 @@ def test_a_table_has_no_more_entries_than_a_batch() -> None:
         find_label_table(
             [*FILES, "t.csv"],
             lambda _: b"file,label\n" + b"cat0.jpg,a\n" * 4,
-            ReadingOptions(),
+            BatchReadingOptions(),
             most=3,
         )
 
@@ -392,7 +392,7 @@ def test_what_a_tool_writes_of_one_image_is_a_label_or_a_reason(case: str) -> No
     name, content, expected = ODD[case]
     text = content if isinstance(content, str) else json.dumps(content)
     names = [*FILES, name]
-    found = find_label_table(names, lambda _: text.encode(), ReadingOptions())
+    found = find_label_table(names, lambda _: text.encode(), BatchReadingOptions())
     assert found is not None
     said = [row.label for row in found.rows] or [
         entry.reason for entry in (*found.bad, *found.unlabelled)
@@ -460,7 +460,7 @@ def test_a_table_of_thousands_of_columns_is_told_by_few_entries() -> None:
         return -1
 
     with pytest.raises(NotALabelTable):
-        choose_table_columns(records, ReadingOptions(), find, images, is_own=False)
+        choose_table_columns(records, BatchReadingOptions(), find, images, is_own=False)
     assert len(seen) <= 100_000
 
 
@@ -493,7 +493,7 @@ def test_many_images_of_one_name_cost_no_search_for_each() -> None:
     ],
 )
 def test_a_pattern_finds_the_label_in_a_name(pattern: str, name: str, label: str) -> None:
-    assert parse_name_pattern(pattern).extract_label(name) == label
+    assert parse_file_name_pattern(pattern).extract_label(name) == label
 
 
 @pytest.mark.parametrize(
@@ -509,22 +509,22 @@ def test_a_pattern_finds_the_label_in_a_name(pattern: str, name: str, label: str
 )
 def test_a_wrong_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(UnreadableBatchError, match="names_pattern"):
-        parse_name_pattern(pattern)
+        parse_file_name_pattern(pattern)
 
 
 def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
     names = [f"photos/{'great_owl' if n % 2 else 'cat'}_{n}.jpg" for n in range(40)] + [
         "photos/x.jpg"
     ]
-    assert suggest_name_pattern(names, range(41)) == "{label}_{number}"
-    assert not suggest_name_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
-    assert not suggest_name_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
+    assert suggest_file_name_pattern(names, range(41)) == "{label}_{number}"
+    assert not suggest_file_name_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
+    assert not suggest_file_name_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
     with pytest.raises(LabelsInvalid, match=r"\?names_pattern=%7Blabel%7D_%7Bnumber%7D") as caught:
         build_archive_layout(names, ArchiveLimits(), lambda _: b"")
     assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra[
         "remedies"
     ][-1].items()
-    reading = BatchReadingSettings(ReadingOptions(names_pattern="{label}_{number}"))
+    reading = BatchReadingSettings(BatchReadingOptions(names_pattern="{label}_{number}"))
     assert build_archive_layout(names, ArchiveLimits(), lambda _: b"", reading).classes == [
         "cat",
         "great_owl",

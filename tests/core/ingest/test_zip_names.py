@@ -11,12 +11,12 @@ from hostile_corpus import Entry, png, raw_zip
 
 from core.errors import ArchiveHostile, ArchiveInvalid
 from core.ingest.ingest import IngestedBatch
-from core.ingest.inspect import ArchiveDirectory, inspect_archive
+from core.ingest.inspect import ArchiveDirectory, read_archive_directory_and_digest
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
-from core.ingest.readers.zip import scan_zip
-from core.ingest.rules.entries import ReadingOptions
-from core.ingest.zip_names import choose_likely_encoding
+from core.ingest.readers.zip import list_regular_zip_files
+from core.ingest.rules.entries import BatchReadingOptions
+from core.ingest.zip_names import choose_likely_zip_name_encoding
 
 Look = Callable[..., ArchiveDirectory]
 CHINESE = ["猫/照片 1.jpg", "狗/2.jpg", "苹果/1.jpg", "向日葵/1.jpg", "图片/膜/1.jpg"]
@@ -50,7 +50,7 @@ FRENCH = ["été/1.jpg", "garçon/1.jpg", "Noël/1.jpg", "forêt/chêne.jpg"]
     ],
 )
 def test_an_encoding_is_found_by_the_letters_that_it_gives(names: list[str], encoding: str) -> None:
-    assert choose_likely_encoding(name.encode(encoding) for name in names) == encoding
+    assert choose_likely_zip_name_encoding(name.encode(encoding) for name in names) == encoding
 
 
 def zip_of(names: list[bytes], flags: int = 0, extra: bytes = b"") -> bytes:
@@ -126,7 +126,7 @@ def named(tmp_path: Path, data: bytes, encoding: str) -> tuple[list[str], list[s
     (tmp_path / "a.zip").write_bytes(data)
     fd = os.open(tmp_path / "a.zip", os.O_RDONLY)
     try:
-        members = scan_zip(fd, ArchiveLimits(), names=encoding)
+        members = list_regular_zip_files(fd, ArchiveLimits(), names=encoding)
     finally:
         os.close(fd)
     return members.names, members.notes
@@ -171,10 +171,10 @@ def test_the_sender_s_encoding_holds_at_check_and_at_ingest(
     take: Callable[..., IngestedBatch], tmp_path: Path
 ) -> None:
     (tmp_path / "a.zip").write_bytes(zip_of([f"жук/{n}.png".encode("cp866") for n in range(3)]))
-    reading = BatchReadingSettings(ReadingOptions(names="cp866"))
-    assert inspect_archive(tmp_path / "a.zip", "zip", ArchiveLimits(), reading).classes == {
-        "жук": 3
-    }
+    reading = BatchReadingSettings(BatchReadingOptions(names="cp866"))
+    assert read_archive_directory_and_digest(
+        tmp_path / "a.zip", "zip", ArchiveLimits(), reading
+    ).classes == {"жук": 3}
     taken = take((tmp_path / "a.zip").read_bytes(), reading=reading, held_out_share=0)
     assert taken.classes == {"жук": 3}
     assert taken.report["notes"] == [

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from core.database.polling import JobRow
+from core.database.polling import PolledJobRow
 from core.jobs.job_response import (
     EncodedJobCache,
     JobResponseFacts,
@@ -10,7 +10,7 @@ from core.jobs.job_response import (
     encode_job_response,
 )
 
-ROW = JobRow(
+ROW = PolledJobRow(
     id="job_1", owner_id="own_1", model_id="mdl_1", task_id="tsk_1", task_number=1, state="running", revision=1,
     attempt=1, progress={"phase": "train"}, error=None, version=None, recipe={}, retry_of=None, warnings=[],
     created_at=1.0, started_at=2.0, finished_at=None, kind="learn", report=None, outcome=None, stop_task=None,

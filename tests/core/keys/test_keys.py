@@ -47,11 +47,14 @@ def test_processes_that_start_together_make_one_admin_key(database, tmp_path):
 
 
 def test_only_the_right_secret_matches(database):
-    secret, prefix = keys.generate_key_secret()
-    assert keys.parse_key_prefix(secret) == prefix and keys.parse_key_prefix("Bearer x") is None
-    assert keys.does_key_match_digest(secret, keys.digest_key_secret(secret))
-    assert not keys.does_key_match_digest(
-        secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest_key_secret(secret)
+    secret, prefix = keys.generate_access_key()
+    assert (
+        keys.parse_access_key_prefix(secret) == prefix
+        and keys.parse_access_key_prefix("Bearer x") is None
+    )
+    assert keys.does_access_key_match_digest(secret, keys.digest_access_key(secret))
+    assert not keys.does_access_key_match_digest(
+        secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest_access_key(secret)
     )
 
 

@@ -56,7 +56,7 @@ def taken_at_once(database: Database, key: str, threads: int, images: int) -> in
     def take() -> None:
         together.wait()
         try:
-            predict_keys.charge_daily_images(database, key, images, is_request=True)
+            predict_keys.charge_predict_key_daily_images(database, key, images, is_request=True)
             results.append(True)
         except TooManyRequests as error:
             assert error.retry_after_s is not None and error.retry_after_s >= 1
@@ -109,4 +109,4 @@ def test_a_lookup_tells_what_the_key_is_bound_to(database: Database, make_key: A
 
 def test_a_key_that_is_gone_takes_nothing(database: Database) -> None:
     with pytest.raises(TooManyRequests):
-        predict_keys.charge_daily_images(database, "key_none", 1, is_request=True)
+        predict_keys.charge_predict_key_daily_images(database, "key_none", 1, is_request=True)

@@ -6,7 +6,7 @@ from sqlalchemy import func, select, update
 from core.database.tables import AuditEntry, UserSession
 from core.errors import NotAuthenticated
 from core.keys import keys, sessions
-from core.keys.sessions import MOST, combine_session_token_and_host, digest_token
+from core.keys.sessions import MOST, combine_session_token_and_host, digest_session_token
 
 PLACE = "127.0.0.1:8000"
 
@@ -22,24 +22,24 @@ def count(database):
 
 
 def test_a_token_is_kept_as_its_digest_alone(database, secret):
-    token = sessions.begin_session(database, secret, PLACE)
+    token = sessions.begin_browser_session(database, secret, PLACE)
     assert len(token) == 43
     with database.read() as session:
         assert session.scalars(select(UserSession.hash)).all() == [
-            digest_token(combine_session_token_and_host(token, PLACE))
+            digest_session_token(combine_session_token_and_host(token, PLACE))
         ]
 
 
 def test_one_session_more_than_a_key_may_have_ends_its_oldest(database, secret):
     tokens = []
     for second in range(MOST + 2):
-        tokens.append(sessions.begin_session(database, secret, PLACE))
+        tokens.append(sessions.begin_browser_session(database, secret, PLACE))
         with database.write() as session:
             session.execute(
                 update(UserSession)
                 .where(
                     UserSession.hash
-                    == digest_token(combine_session_token_and_host(tokens[-1], PLACE))
+                    == digest_session_token(combine_session_token_and_host(tokens[-1], PLACE))
                 )
                 .values(created_at=float(second))
             )
@@ -47,29 +47,29 @@ def test_one_session_more_than_a_key_may_have_ends_its_oldest(database, secret):
         kept = set(session.scalars(select(UserSession.hash)))
     assert len(kept) == MOST
     assert {
-        digest_token(combine_session_token_and_host(token, PLACE)) for token in tokens[:2]
+        digest_session_token(combine_session_token_and_host(token, PLACE)) for token in tokens[:2]
     }.isdisjoint(kept)
 
 
 def test_a_login_removes_sessions_that_are_over(database, secret):
-    sessions.begin_session(database, secret, PLACE)
+    sessions.begin_browser_session(database, secret, PLACE)
     with database.write() as session:
         session.execute(update(UserSession).values(expires_at=1.0))
-    sessions.begin_session(database, secret, PLACE)
+    sessions.begin_browser_session(database, secret, PLACE)
     assert count(database) == 1
 
 
 def test_a_wrong_key_begins_nothing(database, secret):
     for wrong in ("", "pk_x", secret[:-1] + ("a" if secret[-1] != "a" else "b")):
         with pytest.raises(NotAuthenticated):
-            sessions.begin_session(database, wrong, PLACE)
+            sessions.begin_browser_session(database, wrong, PLACE)
     assert count(database) == 0
 
 
 def test_login_and_logout_are_in_the_audit_trail(database, secret):
-    token = sessions.begin_session(database, secret, PLACE)
-    sessions.end_session(database, combine_session_token_and_host(token, PLACE))
-    sessions.end_session(database, combine_session_token_and_host(token, PLACE))
+    token = sessions.begin_browser_session(database, secret, PLACE)
+    sessions.end_browser_session(database, combine_session_token_and_host(token, PLACE))
+    sessions.end_browser_session(database, combine_session_token_and_host(token, PLACE))
     with database.read() as session:
         actions = session.scalars(select(AuditEntry.action).order_by(AuditEntry.id)).all()
     assert [one for one in actions if one.startswith("session")] == ["session.begin", "session.end"]

@@ -277,7 +277,7 @@ def test_after_a_rollback_versions_are_published_and_production_stays_until_it_f
         assert work(desk)[1] == JobVersionStatus(number, "published")
         assert desk.aliases(model) == {"production": 1, "latest": number}
     assert taught(desk, model, 4) == [1, 3, 4]
-    moved, _ = aliases.follow_lineage(desk.db, actor(desk), model, "production")
+    moved, _ = aliases.let_production_follow_lineage(desk.db, actor(desk), model, "production")
     assert (moved["version"], moved["follows"]) == (4, True)
 
 

@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = '''
 import json, socket, struct, sys, threading
 sys.path.insert(0, sys.argv[1])
-from core.network.public_address import parse_networks, parse_url_target, resolve_host_name
-from core.network.guarded_http import RequestNotSentError, GuardedRequestSettings, post_guarded_request
+from core.network.public_address import parse_ip_networks, parse_url_target, resolve_host_name
+from core.network.guarded_http import GuardedRequestSettings, NoHttpResponseError
+from core.network.guarded_http import post_guarded_request
 
 asked = 0
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -52,12 +53,12 @@ allowed, inside = [], []
 for target, *given in ((serve,), (receive, "127.0.0.1", allowed), (receive, "127.0.0.2", inside)):
     threading.Thread(target=target, args=given, daemon=True).start()
 # 127.0.0.1 stands for the public Internet, 127.0.0.2 for the inside
-way = GuardedRequestSettings(parse_networks("127.0.0.1/32"), 5.0)
+way = GuardedRequestSettings(parse_ip_networks("127.0.0.1/32"), 5.0)
 sent, refused = 0, []
 for name in ["receiver"] * 40 + ["both"] * 5:
     try:
         sent += post_guarded_request(parse_url_target(f"http://{name}.test:{PORT}/"), {}, b"{}", way).status == 204
-    except RequestNotSentError as error:
+    except NoHttpResponseError as error:
         refused.append(str(error))
 found = sorted({tuple(resolve_host_name("receiver.test", PORT)) for _ in range(20)})
 print(json.dumps({"sent": sent, "refused": refused, "allowed": len(allowed), "inside": len(inside), "seen": found}))

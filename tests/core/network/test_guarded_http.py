@@ -14,13 +14,13 @@ import receiver as receivers
 from core.network import guarded_http
 from core.network.guarded_http import (
     GuardedRequestSettings,
-    RequestNotSentError,
+    NoHttpResponseError,
     post_guarded_request,
 )
-from core.network.public_address import parse_networks, parse_url_target
+from core.network.public_address import parse_ip_networks, parse_url_target
 from tests.security import addresses
 
-LOOPBACK = parse_networks("127.0.0.0/8")
+LOOPBACK = parse_ip_networks("127.0.0.0/8")
 WAY = GuardedRequestSettings(LOOPBACK, 5.0)
 SHORT = GuardedRequestSettings(LOOPBACK, 0.6)
 
@@ -102,7 +102,7 @@ def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
         assert asked == ["receiver.test"]
         assert receiver.seen[0].headers["host"] == f"receiver.test:{port}"
         with pytest.raises(
-            RequestNotSentError, match=r"169\.254\.169\.254 is a link-local address"
+            NoHttpResponseError, match=r"169\.254\.169\.254 is a link-local address"
         ):
             post_guarded_request(
                 target, {}, b"{}", GuardedRequestSettings(LOOPBACK, 5.0, rebinding)
@@ -114,7 +114,7 @@ def test_a_name_that_was_public_and_is_not_any_more_is_not_dialled() -> None:
         port = receiver.url.rpartition(":")[2]
         for named in addresses.NAMES:
             target = parse_url_target(f"https://receiver.test:{port}/")
-            with pytest.raises(RequestNotSentError):
+            with pytest.raises(NoHttpResponseError):
                 post_guarded_request(
                     target,
                     {},
@@ -137,7 +137,7 @@ def test_tls_asks_for_the_name_though_the_address_is_dialled(
     way = GuardedRequestSettings(LOOPBACK, 5.0, lambda host, port: ["127.0.0.1"])
     with receivers.running(context) as receiver:
         port = receiver.url.rpartition(":")[2]
-        with pytest.raises(RequestNotSentError, match="certificate is not trusted"):
+        with pytest.raises(NoHttpResponseError, match="certificate is not trusted"):
             post_guarded_request(parse_url_target(f"https://receiver.test:{port}/"), {}, b"{}", way)
         monkeypatch.setattr(guarded_http, "_load_tls_context", lambda: trust)
         assert (
@@ -146,7 +146,7 @@ def test_tls_asks_for_the_name_though_the_address_is_dialled(
             ).status
             == 204
         )
-        with pytest.raises(RequestNotSentError, match="certificate is not trusted"):
+        with pytest.raises(NoHttpResponseError, match="certificate is not trusted"):
             post_guarded_request(parse_url_target(f"https://other.test:{port}/"), {}, b"{}", way)
     assert asked == ["receiver.test", "receiver.test", "other.test"]
 
@@ -169,7 +169,7 @@ def _forever(first: bytes) -> Iterator[bytes]:
 def test_an_answer_that_drips_ends_at_the_deadline(first: bytes) -> None:
     with (
         receivers.dripping(lambda: _forever(first)) as url,
-        pytest.raises(RequestNotSentError, match="within 1 s"),
+        pytest.raises(NoHttpResponseError, match="within 1 s"),
     ):
         post_guarded_request(parse_url_target(url), {}, b"{}", SHORT)
 
@@ -187,12 +187,12 @@ def test_an_answer_that_drips_ends_at_the_deadline(first: bytes) -> None:
 def test_what_speaks_no_http_is_told_in_a_sentence(answer: bytes) -> None:
     with (
         receivers.dripping(lambda: iter([answer])) as url,
-        pytest.raises(RequestNotSentError) as told,
+        pytest.raises(NoHttpResponseError) as told,
     ):
         post_guarded_request(parse_url_target(url), {}, b"{}", WAY)
     assert str(told.value).startswith("The receiver") and str(told.value).isprintable()
 
 
 def test_nobody_there_is_told_in_a_sentence() -> None:
-    with pytest.raises(RequestNotSentError, match="cannot be reached: Connection refused"):
+    with pytest.raises(NoHttpResponseError, match="cannot be reached: Connection refused"):
         post_guarded_request(parse_url_target("http://127.0.0.1:1/"), {}, b"{}", WAY)

@@ -9,7 +9,7 @@ from core.network.public_address import (
     AddressRefused,
     describe_non_public_address,
     find_embedded_ipv4,
-    parse_networks,
+    parse_ip_networks,
     parse_url_target,
     resolve_allowed_addresses,
 )
@@ -62,7 +62,7 @@ def test_a_public_address_is_public(address: str) -> None:
 
 
 def test_what_is_allowed_may_be_reached_by_http_and_nothing_else() -> None:
-    allow = parse_networks("10.1.0.0/16, fd00::/8")
+    allow = parse_ip_networks("10.1.0.0/16, fd00::/8")
     assert resolve_allowed_addresses(parse_url_target("http://10.1.2.3/"), allow) == [
         ipaddress.ip_address("10.1.2.3")
     ]

@@ -38,9 +38,9 @@ def test_few_descriptors_are_told_with_how_to_have_more(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = settings.reserved_descriptors + 2 * start.LEAST_CONNECTIONS
-    monkeypatch.setattr(descriptors, "raise_descriptor_limit", lambda wanted: needed)
+    monkeypatch.setattr(descriptors, "increase_file_descriptor_limit", lambda wanted: needed)
     check_startup_conditions(settings)
-    monkeypatch.setattr(descriptors, "raise_descriptor_limit", lambda wanted: 64)
+    monkeypatch.setattr(descriptors, "increase_file_descriptor_limit", lambda wanted: 64)
     with pytest.raises(CannotStart, match=r"may open 64 files, and needs 96 .*ulimit -n 4096"):
         check_startup_conditions(settings)
 
@@ -63,7 +63,7 @@ def test_a_full_disk_is_started_on_once_its_reserve_is_released(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (settings.data_dir / "reserve").write_bytes(b"x")
-    monkeypatch.setattr("core.files.reserve._count_free_bytes", lambda _folder: 0)
+    monkeypatch.setattr("core.files.reserve._count_free_disk_bytes", lambda _folder: 0)
 
     def full(*_given: object, **_named: object) -> int:
         raise OSError(28, "No space left on device")

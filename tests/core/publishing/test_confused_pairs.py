@@ -16,7 +16,7 @@ from core.learning.problems.class_answers import (
     choose_row_number_dtype,
     find_running_maximum_columns,
 )
-from core.publishing.confused_pairs import count_confused_pairs, find_confused_pairs
+from core.publishing.confused_pairs import find_confused_pairs, find_confused_pairs_of_new_version
 from tests.core.publishing.test_biased_head import result
 
 CLASSES = ["cat", "dog", "owl"]
@@ -69,7 +69,7 @@ def test_answers_of_all_tasks_are_counted_together_and_the_worst_pair_comes_firs
             2: answers({(1, 0): 3, (1, 2): 9, (2, 2): 10, (2, 1): 11}),
         },
     )
-    pairs = count_confused_pairs(found)
+    pairs = find_confused_pairs_of_new_version(found)
     assert [pair.labels for pair in pairs] == [("dog", "owl"), ("cat", "dog")]
     assert (pairs[1].confused, pairs[1].images) == ((8, 7), (20, 26))
 
@@ -78,7 +78,7 @@ def test_heads_of_their_own_are_counted_apart(tmp_path: Path) -> None:
     heads = [{"task": 1, "classes": ["cat", "dog"]}, {"task": 2, "classes": ["owl", "elk"]}]
     confused = answers({(0, 1): 6, (0, 0): 2, (1, 0): 6, (1, 1): 2}, 2)
     found = folder(tmp_path, {1: answers({(0, 0): 9, (1, 1): 9}, 2), 2: confused}, heads=heads)
-    assert [(pair.labels, pair.task) for pair in count_confused_pairs(found)] == [
+    assert [(pair.labels, pair.task) for pair in find_confused_pairs_of_new_version(found)] == [
         (("owl", "elk"), 2)
     ]
 
@@ -86,7 +86,7 @@ def test_heads_of_their_own_are_counted_apart(tmp_path: Path) -> None:
 def test_answers_from_before_the_true_classes_were_kept_say_nothing(tmp_path: Path) -> None:
     rows = torch.zeros(20, dtype=torch.int32)
     found = folder(tmp_path, {1: ClassPredictions(rows, torch.ones(20).half())})
-    assert count_confused_pairs(found) == []
+    assert find_confused_pairs_of_new_version(found) == []
 
 
 def test_pairs_of_all_tasks_are_those_that_counting_one_by_one_gives(tmp_path: Path) -> None:
@@ -96,6 +96,6 @@ def test_pairs_of_all_tasks_are_those_that_counting_one_by_one_gives(tmp_path: P
         drawn = torch.randint(0, 3, (40, 2), generator=generator).tolist()
         by_task[task] = answers(Counter(map(tuple, drawn)))
         counts.update(map(tuple, drawn))
-    told = count_confused_pairs(folder(tmp_path, by_task))
+    told = find_confused_pairs_of_new_version(folder(tmp_path, by_task))
     assert len(told) == 3
     assert sorted(told, key=str) == sorted(find_confused_pairs(counts, CLASSES), key=str)

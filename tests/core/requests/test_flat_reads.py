@@ -19,8 +19,8 @@ from bench.service.series import PINNED, STOPPED, GeneratedRowCounts, make_id
 from core.bases import bases
 from core.database import polling
 from core.database.kinds import JobKind
-from core.database.polling import SqliteReader
-from core.database.polling_postgresql import PostgresqlReader
+from core.database.polling import SqlitePollingReader
+from core.database.polling_postgresql import PostgresqlPollingReader
 from core.database.session import Database
 from core.jobs import job_story, jobs, queue
 from core.keys import keys
@@ -157,7 +157,7 @@ READS: Reads = {
     "a window of versions": lambda db: history.read_version_history(
         db, OWNER, MODEL, last=3, size=3
     ),
-    "what an update did to classes": lambda db: class_changes.count_class_changes(
+    "what an update did to classes": lambda db: class_changes.compare_class_accuracies_with_parent(
         db, OWNER, MODEL, 3
     ),
     "what a job said": lambda db: job_story.read_job_page_data(db, OWNER, make_id("job", 0)),
@@ -181,12 +181,12 @@ READS: Reads = {
     "ring": lambda db: sweep.find_long_waiting_claimable_jobs(db),
     "uploads to sweep": lambda db: upload_removal.delete_uploads_of_finished_jobs(db, EMPTY),
     "archives in use": lambda db: archives_in_use(db),
-    "states to sweep": lambda db: sweep._delete_unneeded_job_states(
+    "states to sweep": lambda db: sweep._delete_unneeded_job_snapshots(
         db, EMPTY, Settings(), "snapshot", "snapshots/"
     ),
     "memories to sweep": lambda db: sweep._delete_replay_data_of_deleted_tasks(db, EMPTY),
     "deleted models to sweep": lambda db: sweep._delete_deleted_models_data(db, EMPTY),
-    "files to sweep": lambda db: task_files.select_tasks_with_files(db),
+    "files to sweep": lambda db: task_files.select_tasks_with_expirable_files(db),
 }
 
 
@@ -206,7 +206,7 @@ def listed_by_kind(db: Database, actor: Actor, state: str | None = None) -> obje
 def models_read(db: Database, actor: Actor) -> object:
     with db.read() as session:
         row = find_model(session, actor, "model-0")
-        return models.read_aliases(session, [row.id])
+        return models.read_alias_targets(session, [row.id])
 
 
 def archives_in_use(db: Database) -> object:
@@ -334,7 +334,7 @@ def test_the_figures_of_monitoring_count_the_past_once(filled: list[Database]) -
 @pytest.mark.parametrize("name", HOT)
 def test_a_hot_read_walks_through_no_large_table(filled: list[Database], name: str) -> None:
     _, many = filled
-    reader: Any = SqliteReader if many.dialect == "sqlite" else PostgresqlReader
+    reader: Any = SqlitePollingReader if many.dialect == "sqlite" else PostgresqlPollingReader
     statement, values = HOT[name]
     filled_in = statement.format(
         reader.mark, reader.mark, "", reader.mark, mark=reader.mark, stops=reader.stops
@@ -349,7 +349,7 @@ def test_events_of_an_owner_are_read_in_the_order_of_an_index(
     filled: list[Database], whose: str, types: tuple[str, ...] | None
 ) -> None:
     _, many = filled
-    mark = (SqliteReader if many.dialect == "sqlite" else PostgresqlReader).mark
+    mark = (SqlitePollingReader if many.dialect == "sqlite" else PostgresqlPollingReader).mark
     for statement, values in (
         polling.build_owner_events_query(mark, ABOUT[whose], 0, 10, types),
         polling.build_newest_owner_event_query(mark, ABOUT[whose]),

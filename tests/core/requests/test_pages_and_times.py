@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import Invalid
-from core.requests.pages import cut_list_page_from_mapping, decode_cursor, encode_cursor
+from core.requests.pages import cut_list_page_from_mapping, decode_page_cursor, encode_page_cursor
 from core.requests.times import format_rfc3339, parse_rfc3339
 
 
 @given(st.integers(-(2**63) + 1, 2**63 - 1))
 def test_a_cursor_of_a_number_comes_back(value: int) -> None:
-    assert decode_cursor(encode_cursor(value), int) == value
+    assert decode_page_cursor(encode_page_cursor(value), int) == value
 
 
 @pytest.mark.parametrize(
@@ -19,12 +19,12 @@ def test_a_cursor_of_a_number_comes_back(value: int) -> None:
 )
 def test_what_is_no_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(Invalid):
-        decode_cursor(cursor, str)
+        decode_page_cursor(cursor, str)
 
 
 def test_a_cursor_beyond_64_bits_is_refused() -> None:
     with pytest.raises(Invalid):
-        decode_cursor(encode_cursor(2**64), int)
+        decode_page_cursor(encode_page_cursor(2**64), int)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 200])
@@ -42,7 +42,7 @@ def test_a_list_in_memory_comes_in_pages(limit: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "cursor"), [(0, None), (201, None), (1, encode_cursor("z")), (1, "x")]
+    ("limit", "cursor"), [(0, None), (201, None), (1, encode_page_cursor("z")), (1, "x")]
 )
 def test_a_page_in_memory_refuses_what_it_does_not_know(limit: int, cursor: str | None) -> None:
     with pytest.raises(Invalid):

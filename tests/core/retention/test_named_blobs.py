@@ -84,9 +84,9 @@ class House:
         )
 
     def base(self, kind: type[Blobs]) -> None:
-        network = bases.BaseNetwork(MLP, ModelImageSettings(IMAGE, None), "mlp", EXPECTED)
+        network = bases.UploadedBaseNetwork(MLP, ModelImageSettings(IMAGE, None), "mlp", EXPECTED)
         resources = UseCaseResources(self.db, self.blobs(kind), CATALOGUE)
-        bases.create_base(resources, self.settings, self.actor, network, self.file())
+        bases.create_base_from_upload(resources, self.settings, self.actor, network, self.file())
 
     def submit(self, session: Session, state: str) -> None:
         """The rows of a task and its job."""

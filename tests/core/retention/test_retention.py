@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.database.tables import Job, Model, Task
-from core.retention.retention import DAY_S, DeletableTaskFiles, find_deletable_files
+from core.retention.retention import DAY_S, DeletableTaskFiles, find_deletable_task_files
 
 NOW = 100 * DAY_S
 RECENT, OLD = NOW - DAY_S, NOW - 8 * DAY_S
@@ -23,7 +23,7 @@ def decide(
     jobs = [Job(state=state, finished_at=ended, created_at=0.0) for state in states]
     values = {"keep_training_data": False, "held_out": "keep", "deleted_at": None, **model}
     task = Task(train_sha256="x", created_at=0.0, train_until=until, stops=stops)
-    return find_deletable_files(Model(**values), task, jobs, published, NOW, 7.0)
+    return find_deletable_task_files(Model(**values), task, jobs, published, NOW, 7.0)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,9 @@ def test_an_archive_that_is_not_decoded_stays_while_its_job_may_run() -> None:
     jobs = [Job(state="paused", finished_at=None, created_at=0.0)]
     model = Model(keep_training_data=False, held_out="keep", deleted_at=None)
     assert (
-        find_deletable_files(model, Task(train_sha256=None, created_at=0.0), jobs, False, NOW, 7.0)
+        find_deletable_task_files(
+            model, Task(train_sha256=None, created_at=0.0), jobs, False, NOW, 7.0
+        )
         == DeletableTaskFiles()
     )
 
@@ -104,4 +106,4 @@ def test_an_archive_that_is_not_decoded_waits_for_a_retry(state: str) -> None:
         jobs = [Job(state=state, finished_at=ended, created_at=0.0)]
         model = Model(keep_training_data=False, held_out="keep", deleted_at=None)
         task = Task(train_sha256=None, created_at=0.0, stops=False)
-        assert find_deletable_files(model, task, jobs, False, NOW, 7.0).archive is gone
+        assert find_deletable_task_files(model, task, jobs, False, NOW, 7.0).archive is gone

@@ -181,7 +181,9 @@ class Line(RuleBasedStateMachine):
     @rule()
     def follow(self) -> None:
         self.move(
-            lambda: aliases.follow_lineage(self.desk.db, self.actor, self.model, "production")
+            lambda: aliases.let_production_follow_lineage(
+                self.desk.db, self.actor, self.model, "production"
+            )
         )
 
     @rule(pick=st.integers(0, 9))

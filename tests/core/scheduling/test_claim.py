@@ -106,12 +106,12 @@ def test_a_heartbeat_extends_the_lease_and_shows_the_state_and_with_an_old_fence
     desk.submit(desk.model())
     claim = desk.claim(lease_s=5)
     before = desk.job(claim.job_id)
-    assert claims.renew_lease(desk.db, claim.job_id, claim.fence, 60) is JobState.RUNNING
+    assert claims.renew_job_lease(desk.db, claim.job_id, claim.fence, 60) is JobState.RUNNING
     assert desk.job(claim.job_id).lease_until > before.lease_until + 50
     assert desk.job(claim.job_id).revision == before.revision
     desk.act(claim.job_id, JobAction.CANCEL)
-    assert claims.renew_lease(desk.db, claim.job_id, claim.fence, 60) is JobState.CANCELLING
-    assert claims.renew_lease(desk.db, claim.job_id, claim.fence - 1, 60) is None
+    assert claims.renew_job_lease(desk.db, claim.job_id, claim.fence, 60) is JobState.CANCELLING
+    assert claims.renew_job_lease(desk.db, claim.job_id, claim.fence - 1, 60) is None
 
 
 @pytest.mark.both_databases
@@ -214,7 +214,7 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
         (claims.requeue_or_fail_job, ("x",)),
         (claims.fail_job, ("code", "x")),
         (claims.reject_job, (Rejected("x"),)),
-        (claims.finish_job, (JobOutcome({"valid": True}),)),
+        (claims.finish_job_without_version, (JobOutcome({"valid": True}),)),
     ],
 )
 def test_a_worker_that_lost_its_lease_cannot_end_the_job(

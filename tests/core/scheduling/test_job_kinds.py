@@ -119,7 +119,7 @@ def test_a_kind_that_this_code_does_not_know_is_left_to_others(desk: Any) -> Non
 def test_a_finished_check_keeps_its_report_and_its_lines_come_before_its_end(desk: Any) -> None:
     check = desk.check(desk.model())
     done = JobOutcome({"valid": True}, [("info", "All is well.")])
-    assert claims.finish_job(desk.db, desk.claim(), done) is JobState.SUCCEEDED
+    assert claims.finish_job_without_version(desk.db, desk.claim(), done) is JobState.SUCCEEDED
     assert desk.job(check).report == {"valid": True}
     assert desk.job(check).fence is None
     told = [event.data for event in desk.all(Event, job_id=check)]
@@ -131,7 +131,7 @@ def test_a_check_that_is_being_cancelled_is_not_finished(desk: Any) -> None:
     claim = desk.claim()
     desk.act(check, JobAction.CANCEL)
     with pytest.raises(WrongState):
-        claims.finish_job(desk.db, claim, JobOutcome({"valid": True}))
+        claims.finish_job_without_version(desk.db, claim, JobOutcome({"valid": True}))
     assert claims.complete_pause_or_cancellation(desk.db, claim) is JobState.CANCELLED
 
 
@@ -216,7 +216,7 @@ def test_the_scrub_reads_the_uploads_of_checks_and_says_which_is_damaged(desk: A
     with desk.db.read() as session:
         assert [row.key for row in damage.list_damage_marks(session, 9)] == [f"archives/{check}"]
         error = StoreCorrupt("x", extra={"object": f"archives/{check}"})
-        assert "Send it again" in damage.explain_damaged_object(session, model, error).detail
+        assert "Send it again" in damage.reword_damaged_object_error(session, model, error).detail
 
 
 def test_the_upload_of_a_check_counts_among_the_bytes_of_its_model(desk: Any) -> None:

@@ -152,7 +152,12 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 lambda: retries.retry_job(desk.db, CATALOGUE, actor, job, None),  # noqa: B023
                 lambda: jobs.apply_job_action(desk.db, actor, job, JobAction.CANCEL),  # noqa: B023
                 lambda: aliases.roll_alias_back(desk.db, actor, model, "production", given),  # noqa: B023
-                lambda: aliases.follow_lineage(desk.db, actor, model, "production"),  # noqa: B023
+                lambda: aliases.let_production_follow_lineage(
+                    desk.db,
+                    actor,
+                    model,  # noqa: B023
+                    "production",
+                ),
                 lambda: aliases.set_alias(
                     desk.db,
                     actor,

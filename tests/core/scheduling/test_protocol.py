@@ -162,7 +162,7 @@ class Protocol(RuleBasedStateMachine):
         if claim is None:
             return
         now = self.expected[claim.job_id]
-        answer = claims.renew_lease(self.desk.db, claim.job_id, claim.fence, LONG)
+        answer = claims.renew_job_lease(self.desk.db, claim.job_id, claim.fence, LONG)
         assert answer == (now.state if now.owner == claim else None)
 
     @rule(claim=held)

@@ -14,7 +14,7 @@ from core.ingest.findings.batch_data import (
     EXAMPLES,
     EarlierTaskFingerprints,
     add_near_duplicates_of_earlier_tasks,
-    find_near_duplicates,
+    find_near_duplicates_in_batch,
     measure_class_balance,
 )
 from core.ingest.findings.traces import (
@@ -173,7 +173,7 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
         [f"a{i}" for i in range(8)],
     )
     repeat = np.zeros(8, np.bool_)
-    found = find_near_duplicates(own, repeat)
+    found = find_near_duplicates_in_batch(own, repeat)
     assert found["within"] == {"count": 1, "examples": [{"path": "a6", "like": "a2"}]}
     assert found["held_out"] == found["within"]
     theirs = ImageFingerprints(
@@ -198,7 +198,7 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
 def test_equal_bytes_are_duplicates_and_no_near_ones() -> None:
     same = hash_images_perceptually(scenes(1)[[0, 0]])
     traces = ImageFingerprints(same, np.zeros((0, 2), np.uint64), ["a", "b"])
-    assert find_near_duplicates(traces, np.array([False, True]))["within"]["count"] == 0
+    assert find_near_duplicates_in_batch(traces, np.array([False, True]))["within"]["count"] == 0
 
 
 def test_examples_are_few_and_counts_whole() -> None:
@@ -207,7 +207,7 @@ def test_examples_are_few_and_counts_whole() -> None:
         np.zeros((0, 2), np.uint64),
         [str(i) for i in range(50)],
     )
-    found = find_near_duplicates(many, np.zeros(50, np.bool_))["within"]
+    found = find_near_duplicates_in_batch(many, np.zeros(50, np.bool_))["within"]
     assert (found["count"], len(found["examples"])) == (49, EXAMPLES)
 
 
@@ -221,7 +221,10 @@ def test_traces_come_back_as_they_were_written(tmp_path) -> None:
     write_image_fingerprints(tmp_path / "two", traces)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     back = read_image_fingerprints(tmp_path / "one")
-    assert np.array_equal(back.all_hashes, traces.all_hashes) and back.names == traces.names
+    assert (
+        np.array_equal(back.all_perceptual_hashes, traces.all_perceptual_hashes)
+        and back.names == traces.names
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100])

@@ -165,7 +165,9 @@ def test_a_check_says_what_a_new_class_with_few_images_is_answered_like(
     counts: dict[str, int], known: list[str], named: str | None
 ) -> None:
     found = replace(directory(), classes=counts)
-    warnings = batch_report.warn_of_few_images(found, compare_class_names(counts, known))
+    warnings = batch_report.warn_of_new_classes_with_few_images(
+        found, compare_class_names(counts, known)
+    )
     assert [
         f"fewer than 10 images: {named}." in text and "39% with 6" in text for text in warnings
     ] == [True] * bool(named)

@@ -19,7 +19,7 @@ from core.tasks.class_names import (
     collapse_double_letters,
     compare_class_names,
     list_possible_singular_names,
-    normalise_spelling,
+    normalise_class_name_spelling,
     strip_plural,
 )
 
@@ -128,7 +128,7 @@ def one_edit(a: str, b: str) -> bool:
 
 
 def alike(a: str, b: str) -> bool:
-    fold_a, fold_b = normalise_spelling(a), normalise_spelling(b)
+    fold_a, fold_b = normalise_class_name_spelling(a), normalise_class_name_spelling(b)
     if set(list_possible_singular_names(fold_a)) & set(list_possible_singular_names(fold_b)):
         return True
     one, other = strip_plural(fold_a), strip_plural(fold_b)
@@ -169,8 +169,8 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
         assert (name in like) == bool(candidates), (name, candidates)
         assert name not in like or like[name] in candidates
         if any(other in known for other in candidates) and any(
-            set(list_possible_singular_names(normalise_spelling(name)))
-            & set(list_possible_singular_names(normalise_spelling(other)))
+            set(list_possible_singular_names(normalise_class_name_spelling(name)))
+            & set(list_possible_singular_names(normalise_class_name_spelling(other)))
             for other in known
         ):
             assert like[name] in known
@@ -178,7 +178,7 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
 
 @given(NAMES, NAMES)
 def test_names_that_differ_in_digits_are_never_alike(a: str, b: str) -> None:
-    digits = [[c for c in normalise_spelling(name) if c.isdigit()] for name in (a, b)]
+    digits = [[c for c in normalise_class_name_spelling(name) if c.isdigit()] for name in (a, b)]
     if a != b and digits[0] != digits[1]:
         assert compare_class_names([a], [b]).look_alike == []
 

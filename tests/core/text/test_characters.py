@@ -5,8 +5,8 @@ import unicodedata
 import pytest
 
 from core.errors import LabelsInvalid
-from core.ingest.names import normalise_label
-from core.tasks.class_names import normalise_spelling
+from core.ingest.names import normalise_class_label
+from core.tasks.class_names import normalise_class_name_spelling
 from core.text import characters
 
 FAIR = [
@@ -39,7 +39,7 @@ FOUL = {
 @pytest.mark.parametrize("text", FAIR)
 def test_a_name_in_any_living_script_is_kept(text: str) -> None:
     assert characters.normalise_name(text) == unicodedata.normalize("NFC", text)
-    assert normalise_label(text, "here") == unicodedata.normalize("NFC", text)
+    assert normalise_class_label(text, "here") == unicodedata.normalize("NFC", text)
 
 
 @pytest.mark.parametrize("text", FOUL, ids=ascii)
@@ -53,7 +53,7 @@ def test_a_character_that_cannot_be_seen_is_named_with_its_place(text: str) -> N
 @pytest.mark.parametrize("text", FOUL, ids=ascii)
 def test_a_label_is_as_strict_as_any_name(text: str) -> None:
     with pytest.raises(LabelsInvalid) as refused:
-        normalise_label(text, "the folder")
+        normalise_class_label(text, "the folder")
     assert FOUL[text][0] in refused.value.detail
 
 
@@ -97,4 +97,6 @@ def test_every_code_point_that_unicode_calls_ignorable_is_refused_alone() -> Non
 
 
 def test_a_joiner_makes_no_other_class() -> None:
-    assert normalise_spelling("می\u200cخواهم") == normalise_spelling("میخواهم")
+    assert normalise_class_name_spelling("می\u200cخواهم") == normalise_class_name_spelling(
+        "میخواهم"
+    )

@@ -39,7 +39,7 @@ def upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 100) ->
         session.add(row)
         session.flush()
         for fence, data in enumerate(pieces):
-            key = chunks.make_piece_key(upload_id, row.offset, fence)
+            key = chunks.make_upload_piece_key(upload_id, row.offset, fence)
             desk.store.put_bytes(key, data)
             sha256 = hashlib.sha256(data).hexdigest()
             session.add(
@@ -53,7 +53,7 @@ def upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 100) ->
 
 def left_by_a_crash(desk: Any, upload_id: str, days: float) -> str:
     """A piece that nothing names, so many days old."""
-    key = chunks.make_piece_key(upload_id, 9, 99)
+    key = chunks.make_upload_piece_key(upload_id, 9, 99)
     desk.store.put_bytes(key, b"orphan")
     path = desk.store.root / key
     os.utime(path, (path.stat().st_mtime - days * DAY_S,) * 2)
@@ -80,7 +80,7 @@ def test_an_upload_goes_when_its_time_is_over_and_pieces_that_nothing_names_afte
     }
     assert told == {
         **dict.fromkeys(
-            (chunks.make_piece_key(over, 0, 0), chunks.make_piece_key(over, 2, 1)),
+            (chunks.make_upload_piece_key(over, 0, 0), chunks.make_upload_piece_key(over, 2, 1)),
             "upload whose time is over",
         ),
         "1 rows of uploads": "upload whose time is over",
@@ -89,7 +89,7 @@ def test_an_upload_goes_when_its_time_is_over_and_pieces_that_nothing_names_afte
     desk.remove_unwanted_runs()
     assert [row.id for row in desk.all(Upload)] == [kept] and len(desk.all(StoredUploadPiece)) == 2
     assert sorted(desk.keys("uploads/")) == sorted(
-        [chunks.make_piece_key(kept, 0, 0), chunks.make_piece_key(kept, 2, 1), young]
+        [chunks.make_upload_piece_key(kept, 0, 0), chunks.make_upload_piece_key(kept, 2, 1), young]
     )
     assert list_sweep_removals(desk.db, desk.store, desk.settings) == []
 
@@ -112,7 +112,7 @@ def test_a_check_names_pieces_that_are_missing_short_or_damaged(desk: Any) -> No
     one = upload(desk, b"ab", b"cd", b"ef", b"gh")
     assert checked(desk, verify=True) == []
     missing, short, damaged = (
-        chunks.make_piece_key(one, at, fence) for at, fence in ((0, 0), (2, 1), (4, 2))
+        chunks.make_upload_piece_key(one, at, fence) for at, fence in ((0, 0), (2, 1), (4, 2))
     )
     desk.store.delete(missing)
     desk.store.put_bytes(short, b"c")
@@ -170,7 +170,7 @@ def test_a_backup_holds_uploads_and_a_restore_brings_them_back(
     found.close()
     there = sorted(path.name for path in (empty.data_dir / "store" / "uploads" / one).iterdir())
     assert there == [
-        chunks.make_piece_key(one, at, n).rpartition("/")[2] for n, at in enumerate((0, 2))
+        chunks.make_upload_piece_key(one, at, n).rpartition("/")[2] for n, at in enumerate((0, 2))
     ]
 
 

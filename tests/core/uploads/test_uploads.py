@@ -290,7 +290,7 @@ def test_an_upload_has_so_many_pieces_as_its_length_allows(
 
 def test_a_damaged_piece_is_told_and_not_learned(office: Office, upload: str) -> None:
     send(office, upload, 0, b"abcdefghij")
-    office.store.put_bytes(chunks.make_piece_key(upload, 0, 1), b"abcdefghiX")
+    office.store.put_bytes(chunks.make_upload_piece_key(upload, 0, 1), b"abcdefghiX")
     with pytest.raises(StoreCorrupt, match=f"DELETE /v1/uploads/{upload}"):
         whole_of(office, upload)
 

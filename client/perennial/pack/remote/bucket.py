@@ -21,7 +21,7 @@ from perennial.pack.remote.fetching import (
 )
 from perennial.pack.remote.names import is_safe_file_name
 from perennial.pack.remote.stores import ListedObject, StoreOptions, open_remote_bucket
-from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
+from perennial.pack.rules.entries import BatchReadingOptions, UnreadableBatchError
 from perennial.pack.rules.plan import IGNORED, BatchReadingPlan
 from perennial.pack.rules.tables import MAX_TABLE_BYTES
 from perennial.pack.sources.csv_file import parse_reading_options_of_caller
@@ -115,7 +115,7 @@ class BucketImages(FetchedImages):
         self,
         names: list[str],
         object_by_name: dict[str, ListedObject],
-        options: ReadingOptions,
+        options: BatchReadingOptions,
         known_classes: Collection[str],
     ) -> BatchReadingPlan:
         def read_object_by_number(number: int) -> bytes:

@@ -19,8 +19,8 @@ import httpcore2
 
 from perennial.public_address import (
     AddressRefused,
+    HttpRequestTarget,
     IPAddress,
-    RequestTarget,
     Resolver,
     describe_non_public_address,
     find_embedded_ipv4,
@@ -142,7 +142,7 @@ class ImageFetcher:
             url = _resolve_redirect(target, location)
         raise UnusableUrl(f"redirects more than {MAX_REDIRECTS} times")
 
-    def _create_pool(self, target: RequestTarget, deadline: float) -> httpcore2.ConnectionPool:
+    def _create_pool(self, target: HttpRequestTarget, deadline: float) -> httpcore2.ConnectionPool:
         return httpcore2.ConnectionPool(
             ssl_context=self._tls_context,
             # Connects to the addresses checked here: a second look-up could give others.
@@ -158,7 +158,7 @@ class ImageFetcher:
         """TLS context with the system's certificates, or those in SSL_CERT_FILE."""
         return httpcore2.default_ssl_context()
 
-    def _resolve_allowed_addresses(self, target: RequestTarget) -> list[IPAddress]:
+    def _resolve_allowed_addresses(self, target: HttpRequestTarget) -> list[IPAddress]:
         """Resolve a URL's host to addresses that may be connected to. Raises UnusableUrl."""
         # By name as well, because such a service may have an address that --allow-private admits.
         if is_cloud_metadata_name(target.host):
@@ -172,7 +172,7 @@ class ImageFetcher:
                 raise UnusableUrl(f"leads to a place that is not public: {named}{why}{hint}")
         return addresses
 
-    def _resolve_host(self, target: RequestTarget) -> list[IPAddress]:
+    def _resolve_host(self, target: HttpRequestTarget) -> list[IPAddress]:
         try:
             return [ipaddress.ip_address(target.host)]
         except ValueError:
@@ -191,7 +191,7 @@ class ImageFetcher:
         return addresses
 
 
-def parse_https_url(url: str) -> RequestTarget:
+def parse_https_url(url: str) -> HttpRequestTarget:
     """Parse an https URL of the form `https://host[:port][/path][?query]`. Raises UnusableUrl."""
     if not url.lower().startswith("https://"):
         scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]{0,20}:", url)
@@ -214,13 +214,13 @@ _HEADERS = (
 )
 
 
-def _build_url(target: RequestTarget) -> httpcore2.URL:
+def _build_url(target: HttpRequestTarget) -> httpcore2.URL:
     return httpcore2.URL(
         scheme=b"https", host=target.host.encode(), port=target.port, target=target.path.encode()
     )
 
 
-def _resolve_redirect(target: RequestTarget, location: str) -> str:
+def _resolve_redirect(target: HttpRequestTarget, location: str) -> str:
     """Return the absolute URL that a redirect leads to. Raises UnusableUrl for unsupported forms."""
     # “//host/path” would name another host.
     if location.startswith("/") and not location.startswith("//"):
@@ -276,7 +276,9 @@ def _is_private_address(address: IPAddress) -> bool:
 class _CheckedAddressBackend(httpcore2.NetworkBackend):
     """Network backend that connects only to addresses checked before, whatever name is requested."""
 
-    def __init__(self, target: RequestTarget, addresses: list[IPAddress], deadline: float) -> None:
+    def __init__(
+        self, target: HttpRequestTarget, addresses: list[IPAddress], deadline: float
+    ) -> None:
         self._target, self._addresses, self._deadline = target, addresses, deadline
 
     def connect_tcp(

@@ -195,7 +195,7 @@ def find_unsupported_file_kind(name: str = "", first: bytes = b"") -> Unsupporte
     return _TFRECORD if _TFRECORD_NAME in lower else None
 
 
-def group_files_by_kind(names: Sequence[str]) -> dict[UnsupportedFileKind, list[int]]:
+def group_unsupported_files_by_kind(names: Sequence[str]) -> dict[UnsupportedFileKind, list[int]]:
     """Group the numbers of unsupported files by their kind."""
     files_by_kind: dict[UnsupportedFileKind, list[int]] = {}
     for index, name in enumerate(names):

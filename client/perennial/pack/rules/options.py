@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from perennial.pack.rules.entries import ReadingOptions
+from perennial.pack.rules.entries import BatchReadingOptions
 from perennial.pack.rules.names import quote_name
 
 OPTIONS = (
@@ -24,7 +24,7 @@ MAX_LEVEL = 9
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
-def parse_reading_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
+def parse_reading_option_texts(texts: Mapping[str, str]) -> BatchReadingOptions:
     """Parse the options for reading a batch from their texts by name; other names are ignored.
 
     Raises ValueError with a sentence that names the option and the allowed values.
@@ -35,7 +35,7 @@ def parse_reading_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
     layout = texts.get("layout") or "auto"
     if layout not in ("auto", "folders"):
         raise ValueError(f"layout is {quote_name(layout)}; possible are auto and folders.")
-    return ReadingOptions(
+    return BatchReadingOptions(
         layout="folders" if layout == "folders" else "auto",
         one_class=_parse_boolean("one_class", texts.get("one_class") or "false"),
         class_level=_parse_folder_level(texts.get("classes") or ""),
@@ -49,9 +49,9 @@ def parse_reading_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
     )
 
 
-def build_reading_option_texts(options: ReadingOptions) -> dict[str, str]:
+def build_reading_option_texts(options: BatchReadingOptions) -> dict[str, str]:
     """Convert reading options to texts by name, which `parse_reading_option_texts` parses."""
-    defaults = ReadingOptions()
+    defaults = BatchReadingOptions()
     texts = {
         "layout": options.layout if options.layout != defaults.layout else "",
         "one_class": "true" if options.one_class else "",
@@ -67,7 +67,7 @@ def build_reading_option_texts(options: ReadingOptions) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def convert_option_values(values: Mapping[str, object]) -> dict[str, str]:
+def convert_reading_option_values_to_texts(values: Mapping[str, object]) -> dict[str, str]:
     """Convert values of reading options (true, 0.1) from JSON to texts; ignore other names."""
     texts = {name: values[name] for name in OPTIONS if values.get(name) not in (None, "")}
     return {
@@ -96,7 +96,7 @@ def _parse_folder_level(text: str) -> int | None:
 
 def _parse_max_bad_share(text: str) -> float:
     if not text:
-        return ReadingOptions().max_bad
+        return BatchReadingOptions().max_bad
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:

@@ -17,7 +17,7 @@ from perennial.pack.rules.words import (
     TEST,
     TRAINING,
     VALIDATION,
-    find_similar_part_folders,
+    find_part_folders_with_common_word,
     get_dataset_part_of_folder,
 )
 
@@ -68,7 +68,7 @@ def find_dataset_parts_of_top_folders(
     if held_out_alone and parts and not other_folders and len(classes_in) == len(parts):
         return parts
     # Only folders with class folders in them: `seg_train` with images alone is a class.
-    parts_by_word = find_similar_part_folders(other_folders & folders_with_folders)
+    parts_by_word = find_part_folders_with_common_word(other_folders & folders_with_folders)
     if parts_by_word and not parts:
         return parts_by_word
     for top, part in sorted(parts.items()):

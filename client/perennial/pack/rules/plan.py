@@ -10,11 +10,11 @@ from perennial.pack.rules.builder import (
     LEFT_BEHIND,
     BatchPlanBuilder,
     BatchReadingPlan,
-    require_training_images,
+    require_training_images_of_every_class,
 )
 from perennial.pack.rules.by_folders import assign_folder_classes
 from perennial.pack.rules.by_table import assign_table_labels, choose_label_table
-from perennial.pack.rules.entries import ReadingOptions
+from perennial.pack.rules.entries import BatchReadingOptions
 from perennial.pack.rules.levels import Known
 from perennial.pack.rules.tables import MOST_ENTRIES, FoundLabelTable, find_label_table
 
@@ -25,7 +25,7 @@ __all__ = [
     "list_no_known_classes",
     "plan_batch_reading",
     "plan_batch_reading_by_table",
-    "require_training_images",
+    "require_training_images_of_every_class",
 ]
 
 Read = Callable[[int], bytes]
@@ -39,7 +39,7 @@ def list_no_known_classes() -> Collection[str]:
 
 def plan_batch_reading(
     names: Sequence[str],
-    options: ReadingOptions,
+    options: BatchReadingOptions,
     read: Read,
     known_classes: Known = list_no_known_classes,
     *,
@@ -76,7 +76,7 @@ def plan_batch_reading(
 
 
 def plan_batch_reading_by_table(
-    names: Sequence[str], options: ReadingOptions, table: FoundLabelTable
+    names: Sequence[str], options: BatchReadingOptions, table: FoundLabelTable
 ) -> BatchReadingPlan:
     """Decide the class and part of each file in a batch from a given label table.
 

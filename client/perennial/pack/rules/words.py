@@ -77,7 +77,7 @@ def get_dataset_part_of_folder(folder: str) -> str | None:
     return part_and_rest[0] if part_and_rest is not None and not part_and_rest[1] else None
 
 
-def find_similar_part_folders(folders: Iterable[str]) -> dict[str, str]:
+def find_part_folders_with_common_word(folders: Iterable[str]) -> dict[str, str]:
     """Return dataset parts by folder, for names that share a further word: `seg_train` and
     `seg_test`.
 
@@ -96,7 +96,7 @@ def find_similar_part_folders(folders: Iterable[str]) -> dict[str, str]:
     return complete[0] if len(complete) == 1 and len(by_rest) == 1 else {}
 
 
-def find_class_part_folders(folders: Iterable[str]) -> list[str]:
+def find_folders_combining_class_and_part(folders: Iterable[str]) -> list[str]:
     """Return folders whose names combine a class and a dataset part: `cat_train` and `cat_test`."""
     by_rest: dict[tuple[str, ...], dict[str, str]] = {}
     for folder in folders:
@@ -108,7 +108,7 @@ def find_class_part_folders(folders: Iterable[str]) -> list[str]:
     )
 
 
-def is_container_folder(folder: str) -> bool:
+def is_container_folder_name(folder: str) -> bool:
     """Return True if a folder's name is a word for files or dataset parts, not for a class."""
     if get_dataset_part_of_folder(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
         return True
@@ -120,7 +120,7 @@ def is_container_folder(folder: str) -> bool:
     )
 
 
-def is_date_folder(folder: str) -> bool:
+def is_date_folder_name(folder: str) -> bool:
     """Return True if a folder is named by a date.
 
     Examples are `2024`, `2024-05`, `20240517`, `17.05.2024`, `May 2024` and `2024-W05`.
@@ -128,16 +128,16 @@ def is_date_folder(folder: str) -> bool:
     return bool(_DATE.fullmatch(folder.strip()))
 
 
-def are_batch_folders(folders: Collection[str]) -> bool:
+def are_batch_folder_names(folders: Collection[str]) -> bool:
     """Return True if folders are named like batches: by dates, or by a word and numbers (`week-01`
     …).
     """
     return bool(folders) and (
-        all(is_date_folder(folder) for folder in folders) or are_numbered_folders(folders)
+        all(is_date_folder_name(folder) for folder in folders) or are_numbered_folder_names(folders)
     )
 
 
-def are_numbered_folders(folders: Collection[str]) -> bool:
+def are_numbered_folder_names(folders: Collection[str]) -> bool:
     """Return True if several folders differ only in a number after a word that names no class."""
     stems = set()
     for folder in folders:

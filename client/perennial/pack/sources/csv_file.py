@@ -22,14 +22,22 @@ from perennial.pack.names import (
     is_junk_path,
     normalise_to_nfc,
 )
-from perennial.pack.rules.entries import BadTableEntry, Part, ReadingOptions, UnreadableBatchError
+from perennial.pack.rules.entries import (
+    BadLabelTableEntry,
+    BatchReadingOptions,
+    Part,
+    UnreadableBatchError,
+)
 from perennial.pack.rules.names import is_clearly_no_image
-from perennial.pack.rules.options import convert_option_values, parse_reading_option_texts
+from perennial.pack.rules.options import (
+    convert_reading_option_values_to_texts,
+    parse_reading_option_texts,
+)
 from perennial.pack.rules.tables import (
     MAX_TABLE_BYTES,
     find_label_table,
-    may_be_table_name,
-    resolve_entry_images,
+    may_be_label_table_name,
+    resolve_label_table_images,
 )
 from perennial.pack.rules.tables.images import MISSING, ImageNameIndex
 from perennial.pack.text import format_count, quote_name
@@ -79,7 +87,7 @@ class TableImages(FileImages):
             )
             # An explicitly named table is either found or raises an error.
             assert table is not None
-            resolved = resolve_entry_images(table, images.names, (), options, images=images)
+            resolved = resolve_label_table_images(table, images.names, (), options, images=images)
         except UnreadableBatchError as error:
             raise PackError(str(error)) from error
         as_taken = parts.map_dataset_parts_to_splits(
@@ -162,13 +170,13 @@ class _DiskImageNames(ImageNameIndex):
 
 
 def _may_be_image(path: str) -> bool:
-    return not (is_junk_path(path) or is_clearly_no_image(path) or may_be_table_name(path))
+    return not (is_junk_path(path) or is_clearly_no_image(path) or may_be_label_table_name(path))
 
 
-def parse_reading_options_of_caller(options: Mapping[str, object]) -> ReadingOptions:
+def parse_reading_options_of_caller(options: Mapping[str, object]) -> BatchReadingOptions:
     """Convert a caller's keyword options for reading a batch. Raises PackError for invalid ones."""
     try:
-        return parse_reading_option_texts(convert_option_values(options))
+        return parse_reading_option_texts(convert_reading_option_values_to_texts(options))
     except ValueError as error:
         raise PackError(str(error)) from error
 
@@ -192,7 +200,7 @@ def read_table_file(file: Path) -> bytes:
     return data
 
 
-def describe_left_out_entries(entries: Sequence[BadTableEntry]) -> list[str]:
+def describe_left_out_entries(entries: Sequence[BadLabelTableEntry]) -> list[str]:
     """Describe the table's entries that were left out: how many, and the first ones."""
     if not entries:
         return []

@@ -14,7 +14,7 @@ from perennial.pack.files import FileImages, SourceFolder
 from perennial.pack.images import SourceImage
 from perennial.pack.name_patterns import build_table_by_pattern
 from perennial.pack.names import explain_invalid_path, normalise_to_nfc
-from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
+from perennial.pack.rules.entries import BatchReadingOptions, UnreadableBatchError
 from perennial.pack.rules.plan import (
     IGNORED,
     LEFT_BEHIND,
@@ -125,7 +125,7 @@ class FolderImages(FileImages):
 
 def plan_folder_reading(
     names: Sequence[str],
-    options: ReadingOptions,
+    options: BatchReadingOptions,
     read: Read,
     known_classes: Collection[str],
     where: str,
@@ -175,7 +175,7 @@ def are_classes_derivable_from_names(plan: BatchReadingPlan, rows: Sequence[Sour
     try:
         names, options = (
             [normalise_to_nfc(row.name) for row in rows],
-            ReadingOptions(held_out_alone=True),
+            BatchReadingOptions(held_out_alone=True),
         )
         derived = plan_batch_reading(names, options, _refuse_reading_file)
     except UnreadableBatchError:

@@ -71,7 +71,7 @@ class MetadataImages(FileImages):
         """Yield path, label and place of each row of a metadata file. Raises PackError."""
         folder = f"{file.rpartition('/')[0]}/" if "/" in file else ""
         path = Path(root.resolve_named_path(file))
-        rows = _read_jsonl_lines(path) if file.endswith(".jsonl") else _read_csv_lines(path)
+        rows = _read_vertex_jsonl_lines(path) if file.endswith(".jsonl") else _read_csv_lines(path)
         problem, is_any_whole = None, False
         for line_number, row in rows:
             where = f"Line {line_number} of {quote_name(file)}"
@@ -142,7 +142,7 @@ def _read_csv_lines(path: Path) -> Iterator[_Line]:
         raise PackError(f"{quote_name(path)} is no CSV in UTF-8: {error}.") from error
 
 
-def _read_jsonl_lines(path: Path) -> Iterator[_Line]:
+def _read_vertex_jsonl_lines(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig") as text:
             for number, text_line in enumerate(text, start=1):

@@ -139,7 +139,7 @@ class ParquetImages(ImageSource):
             rows_with_images = array("l")
             with self._open_parquet_file(number) as file:
                 for row, content in zip(
-                    labelled_rows, self._read_labelled_rows(file, number, 0), strict=True
+                    labelled_rows, self._read_plain_table_rows(file, number, 0), strict=True
                 ):
                     if content:
                         rows_with_images.append(row)
@@ -165,10 +165,10 @@ class ParquetImages(ImageSource):
         for number, usable_rows in enumerate(self._rows_of):
             if first < len(usable_rows):
                 with self._open_parquet_file(number) as file:
-                    yield from self._read_labelled_rows(file, number, first)
+                    yield from self._read_plain_table_rows(file, number, first)
             first = max(0, first - len(usable_rows))
 
-    def _read_labelled_rows(self, file: Any, number: int, first: int) -> Iterator[bytes | None]:
+    def _read_plain_table_rows(self, file: Any, number: int, first: int) -> Iterator[bytes | None]:
         """Yield the image bytes of a parquet file's labelled rows from the `first` one on."""
         labelled_rows, columns, at, begin = self._rows_of[number], self._columns[number], first, 0
         for group in range(file.num_row_groups):

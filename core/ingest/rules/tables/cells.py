@@ -42,11 +42,11 @@ def open_bytes_as_text(data: bytes) -> io.TextIOWrapper:
     """
     # Line breaks stay as they are, since the CSV reader must see those within quoted cells.
     return io.TextIOWrapper(
-        io.BytesIO(data), detect_encoding(data), errors="surrogateescape", newline=""
+        io.BytesIO(data), detect_text_file_encoding(data), errors="surrogateescape", newline=""
     )
 
 
-def detect_encoding(data: bytes) -> str:
+def detect_text_file_encoding(data: bytes) -> str:
     """Detect the character encoding of a text file's bytes.
 
     That is UTF-8 with or without a byte order mark, or UTF-16 by its mark or by the zero bytes of
@@ -109,7 +109,10 @@ def read_table_rows(data: bytes, separator: str) -> Iterator[TableCellRow]:
 def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[TableCellRow]:
     # Strict, so that a broken quote is a problem of its row instead of wrong cells.
     reader = csv.reader(
-        _replace_nulls(text), delimiter=separator, strict=True, skipinitialspace=separator == " "
+        _remove_null_characters(text),
+        delimiter=separator,
+        strict=True,
+        skipinitialspace=separator == " ",
     )
     previous_line_number = 0
     while True:
@@ -127,7 +130,7 @@ def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[TableCe
         previous_line_number = line_number
 
 
-def _replace_nulls(text: io.TextIOWrapper) -> Iterator[str]:
+def _remove_null_characters(text: io.TextIOWrapper) -> Iterator[str]:
     """Yield the lines of a table with NUL characters removed.
 
     A NUL, which stops older CSV readers, is replaced by a character that no label may have.

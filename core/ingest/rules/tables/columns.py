@@ -4,7 +4,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from core.ingest.rules.entries import ReadingOptions, ReadingRemedy, UnreadableBatchError
+from core.ingest.rules.entries import (
+    BatchReadingOptions,
+    BatchReadingRemedy,
+    UnreadableBatchError,
+)
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.images import ImageNameIndex
 from core.ingest.rules.tables.records import SAMPLE, TableRecords
@@ -66,7 +70,7 @@ class NotALabelTable(Exception):
 
 def choose_table_columns(
     records: TableRecords,
-    options: ReadingOptions,
+    options: BatchReadingOptions,
     find: Find,
     images: ImageNameIndex,
     *,
@@ -100,7 +104,7 @@ def choose_table_columns(
     return LabelTableColumns(image, label, part)
 
 
-def find_named_column(records: TableRecords, name: str) -> int:
+def find_column_named_by_option(records: TableRecords, name: str) -> int:
     """Return the position of the table column that an option names, or -1.
 
     Case matters only if two names differ by case.
@@ -112,25 +116,27 @@ def find_named_column(records: TableRecords, name: str) -> int:
 
 
 def _find_image_column(
-    records: TableRecords, options: ReadingOptions, sample: list[Sequence[object]], find: Find
+    records: TableRecords, options: BatchReadingOptions, sample: list[Sequence[object]], find: Find
 ) -> tuple[int, list[int]]:
     """Return the table column that names the most images, and each sampled row's image; -1 without
     any.
 
     Each image counts once.
     """
-    chosen = find_named_column(records, options.image_column) if options.image_column else -1
+    chosen = (
+        find_column_named_by_option(records, options.image_column) if options.image_column else -1
+    )
     # Another table may have the column; the search reports an option that none of them fits.
     if options.image_column and chosen < 0:
         raise NotALabelTable
     best, best_found, best_key = -1, list[int](), (0, 0)
     candidates: list[tuple[int, list[int]]] = []
     for at in _find_possible_image_columns(records, sample) if chosen < 0 else [chosen]:
-        row_images = [_find_number_of_named_image(row[at], find) for row in sample]
+        row_images = [_find_image_named_by_cell(row[at], find) for row in sample]
         different = len({i for i in row_images if i >= 0})
         if not different:
             continue
-        key = (different, -_rank_image_column_name(records.columns[at]))
+        key = (different, -_get_rank_of_image_column_name(records.columns[at]))
         if 2 * different >= len(sample) or is_image_column_name(records.columns[at]) or chosen >= 0:
             candidates.append((at, row_images))
             if key > best_key:
@@ -145,7 +151,7 @@ def _find_image_column(
     ]
     if rivals:
         names = [records.columns[at] for at in sorted([best, *rivals])]
-        raise _build_error(records, names, "of images", "image")
+        raise _build_ambiguous_columns_error(records, names, "of images", "image")
     return best, best_found
 
 
@@ -156,7 +162,7 @@ def _find_named_image_column(records: TableRecords) -> int:
     ]
     has_labels = any(_is_label_column_name(column) for column in records.columns)
     return (
-        min(image_columns, key=lambda at: _rank_image_column_name(records.columns[at]))
+        min(image_columns, key=lambda at: _get_rank_of_image_column_name(records.columns[at]))
         if image_columns and has_labels
         else -1
     )
@@ -184,7 +190,7 @@ def _has_image_ending(value: object) -> bool:
     return isinstance(value, str) and value.partition("?")[0].strip().lower().endswith(_ENDINGS)
 
 
-def _find_number_of_named_image(value: object, find: Find) -> int:
+def _find_image_named_by_cell(value: object, find: Find) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return -1
     text = str(value).strip()
@@ -195,7 +201,7 @@ def _do_columns_name_different_images(first: list[int], second: list[int]) -> bo
     return any(a >= 0 and b >= 0 and a != b for a, b in zip(first, second, strict=True))
 
 
-def _rank_image_column_name(column: str) -> int:
+def _get_rank_of_image_column_name(column: str) -> int:
     word = _normalise_column_name(column)
     return _IMAGE_WORDS.index(word) if word in _IMAGE_WORDS else len(_IMAGE_WORDS)
 
@@ -241,7 +247,7 @@ def _find_part_column(
 
 def _find_label_column(
     records: TableRecords,
-    options: ReadingOptions,
+    options: BatchReadingOptions,
     sample: list[Sequence[object]],
     excluded: set[int],
     folders: list[str],
@@ -253,7 +259,7 @@ def _find_label_column(
     images, by numbers or other words that may mean something else.
     """
     if options.label_column:
-        chosen = find_named_column(records, options.label_column)
+        chosen = find_column_named_by_option(records, options.label_column)
         if chosen < 0:
             raise NotALabelTable
         return chosen
@@ -265,13 +271,15 @@ def _find_label_column(
     if are_few and not named:
         raise NotALabelTable
     if len(named) > 1:
-        fitting = _prefer_text_column(fitting, sample)
+        fitting = _prefer_label_column_with_words(fitting, sample)
     if len(fitting) > 1 or not named:
         folder_columns = [at for at in fitting if _is_image_folder_column(at, sample, folders)]
         # Columns that all repeat the folder are equal, so any of them will do.
         fitting = folder_columns[:1] or fitting
     if len(fitting) > 1:
-        raise _build_error(records, [records.columns[at] for at in fitting], "of labels", "label")
+        raise _build_ambiguous_columns_error(
+            records, [records.columns[at] for at in fitting], "of labels", "label"
+        )
     (label,) = fitting
     _refuse_decimal_labels(records, label, sample)
     if not named and not _is_image_folder_column(label, sample, folders):
@@ -279,7 +287,9 @@ def _find_label_column(
     return label
 
 
-def _prefer_text_column(columns: list[int], sample: list[Sequence[object]]) -> list[int]:
+def _prefer_label_column_with_words(
+    columns: list[int], sample: list[Sequence[object]]
+) -> list[int]:
     """Return only the first column with words, if all label columns are equivalent.
 
     Examples are `class_id` and `class_name`. If the columns are not equivalent, all are returned.
@@ -365,7 +375,7 @@ def _is_decimal(text: str) -> bool:
     return bool(dot) and whole.isdecimal() and decimals.isdecimal() and bool(decimals.strip("0"))
 
 
-def _build_error(
+def _build_ambiguous_columns_error(
     records: TableRecords, names: list[str], kind: str, option: str
 ) -> UnreadableBatchError:
     example = quote_option_value(names[0])
@@ -374,7 +384,7 @@ def _build_error(
         f"{format_column_names(names)}. Say which with -o {option}={example} (?{option}={example}).",
         "labels",
         [
-            ReadingRemedy(option, name, f"Take {quote_name(name)} as the column {kind}")
+            BatchReadingRemedy(option, name, f"Take {quote_name(name)} as the column {kind}")
             for name in names[:_MOST_REMEDIES]
         ],
     )

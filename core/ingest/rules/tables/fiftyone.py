@@ -3,7 +3,7 @@
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.documents import JsonTextReader, NotJson
 from core.ingest.rules.tables.found import LabelTableEntryCollector
-from core.ingest.rules.tables.records import read_whole_text
+from core.ingest.rules.tables.records import read_whole_text_file
 from core.ingest.rules.tables.source import LabelTableSource
 
 TITLE = "FiftyOne export"
@@ -21,7 +21,7 @@ def read_fiftyone_export(source: LabelTableSource) -> bool:
         return False
     rows = source.begin_entry_collector(TITLE)
     # A second pass, because the classes may follow the labels.
-    text = JsonTextReader(read_whole_text(source.file))
+    text = JsonTextReader(read_whole_text_file(source.file))
     try:
         for key in text.iterate_object_keys():
             if key == "labels":
@@ -38,7 +38,7 @@ def _read_class_names(source: LabelTableSource) -> tuple[list[object] | None, bo
 
     The class names are None if labels are names themselves.
     """
-    text = JsonTextReader(read_whole_text(source.file))
+    text = JsonTextReader(read_whole_text_file(source.file))
     classes: list[object] | None = None
     has_labels = has_classes = False
     for key in text.iterate_object_keys():

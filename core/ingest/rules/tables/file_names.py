@@ -13,7 +13,7 @@ from typing import NamedTuple
 from core.ingest.rules.entries import UnreadableBatchError
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.found import LabelTableEntryCollector
-from core.ingest.rules.tables.values import find_part_in_folders
+from core.ingest.rules.tables.values import find_dataset_part_in_folders
 
 TITLE = "labels in the names of files"
 TEACHABLE_MACHINE = "Teachable Machine"
@@ -64,7 +64,7 @@ class FileNamePattern(NamedTuple):
         return stem[start:end].strip()
 
 
-def parse_name_pattern(text: str) -> FileNamePattern:
+def parse_file_name_pattern(text: str) -> FileNamePattern:
     """Parse a file name pattern that the sender gave as an option. Raises UnreadableBatchError."""
     example = "such as {label}_{number}"
     if len(text) > MAX_PATTERN_CHARS:
@@ -103,7 +103,7 @@ def parse_name_pattern(text: str) -> FileNamePattern:
     return FileNamePattern(before, after)
 
 
-def label_images_by_name(
+def label_images_by_file_name_pattern(
     pattern: FileNamePattern,
     names: Sequence[str],
     images: Iterable[int],
@@ -119,7 +119,7 @@ def label_images_by_name(
                 names[i],
                 label,
                 f"the name {quote_name(names[i])}",
-                find_part_in_folders(names[i], folders.count("/") + 1),
+                find_dataset_part_in_folders(names[i], folders.count("/") + 1),
             )
         else:
             rows.add_bad_entry(names[i], "does not fit the pattern of names")
@@ -130,10 +130,12 @@ def find_teachable_machine_pattern(
 ) -> FileNamePattern | None:
     """Return Teachable Machine's file name pattern if nearly all images have such names."""
     with_mark = sum("-!-" in names[i] for i in images)
-    return parse_name_pattern(_TEACHABLE) if images and with_mark >= _FITS * len(images) else None
+    return (
+        parse_file_name_pattern(_TEACHABLE) if images and with_mark >= _FITS * len(images) else None
+    )
 
 
-def suggest_name_pattern(names: Sequence[str], images: Sequence[int]) -> str:
+def suggest_file_name_pattern(names: Sequence[str], images: Sequence[int]) -> str:
     """Return a usual file name pattern that at least 95 % of the images fit, or "".
 
     Labels that differ for each image, or that cameras write, are not accepted.
@@ -141,7 +143,7 @@ def suggest_name_pattern(names: Sequence[str], images: Sequence[int]) -> str:
     stems = [names[i].rpartition("/")[2].rpartition(".")[0] for i in images]
     # The first that fits: the last one, without a separator, fits most numbered names.
     for text in _USUAL:
-        pattern = parse_name_pattern(text)
+        pattern = parse_file_name_pattern(text)
         labels = [pattern.extract_label(stem) for stem in stems if len(stem) <= MAX_NAME_CHARS]
         fitting = [label for label in labels if label]
         distinct = set(fitting)

@@ -22,7 +22,7 @@ def read_label_studio_export(source: LabelTableSource) -> bool:
         if isinstance(first.get("data"), dict) and (
             "annotations" in first or "completions" in first
         ):
-            _read_export_tasks(source)
+            _read_label_studio_tasks(source)
             return True
     records = source.records
     # One such column alone may be in anybody's table.
@@ -31,7 +31,7 @@ def read_label_studio_export(source: LabelTableSource) -> bool:
     return _read_flat_label_studio_export(source, records)
 
 
-def _read_export_tasks(source: LabelTableSource) -> None:
+def _read_label_studio_tasks(source: LabelTableSource) -> None:
     rows = source.begin_entry_collector(TITLE)
     for where, task in iterate_json_entries(source.file, LIST):
         if isinstance(task, NotJson):
@@ -43,10 +43,10 @@ def _read_export_tasks(source: LabelTableSource) -> None:
             if choices is None:
                 rows.add_bad_entry(where, "has annotations that are no list of results")
             else:
-                rows.add_label_entry(_find_image_name(source, task), choices, where)
+                rows.add_label_entry(_find_label_studio_image_name(source, task), choices, where)
 
 
-def _find_image_name(source: LabelTableSource, task: dict[str, object]) -> object:
+def _find_label_studio_image_name(source: LabelTableSource, task: dict[str, object]) -> object:
     """Return the image name in the data of a Label Studio task, else its uploaded file."""
     data = task["data"]
     assert isinstance(data, dict)
@@ -93,7 +93,7 @@ def _read_flat_label_studio_export(source: LabelTableSource, records: TableRecor
 
     The columns that are not about the annotation are the task's data and its choice.
     """
-    image = _choose_image_column(source, records)
+    image = _choose_label_studio_image_column(source, records)
     data_columns = [
         at
         for at, name in enumerate(records.columns)
@@ -122,7 +122,7 @@ def _read_flat_label_studio_export(source: LabelTableSource, records: TableRecor
     return True
 
 
-def _choose_image_column(source: LabelTableSource, records: TableRecords) -> int:
+def _choose_label_studio_image_column(source: LabelTableSource, records: TableRecords) -> int:
     best, most_matches, sample = -1, 0, records.sample_entry_values()
     for at, name in enumerate(records.columns):
         if name in _ABOUT:

@@ -5,7 +5,7 @@ from core.ingest.rules.tables.columns import (
     LabelTableColumns,
     NotALabelTable,
     choose_table_columns,
-    find_named_column,
+    find_column_named_by_option,
     is_image_column_name,
 )
 from core.ingest.rules.tables.documents import JsonTextReader, NotJson
@@ -15,7 +15,7 @@ from core.ingest.rules.tables.records import (
     LIST,
     TableRecords,
     read_header_as_entry,
-    read_whole_text,
+    read_whole_text_file,
 )
 from core.ingest.rules.tables.source import LabelTableSource
 from core.ingest.rules.tables.values import has_invalid_utf8, parse_dataset_part_word
@@ -45,7 +45,7 @@ def read_labels_from_plain_table(source: LabelTableSource) -> bool:
         )
     except NotALabelTable:
         return False
-    _read_labelled_rows(source, records, columns)
+    _read_plain_table_rows(source, records, columns)
     return True
 
 
@@ -61,7 +61,7 @@ def _treat_image_header_as_entry(source: LabelTableSource, records: TableRecords
     """
     options = source.options
     if any(
-        name and find_named_column(records, name) >= 0
+        name and find_column_named_by_option(records, name) >= 0
         for name in (options.image_column, options.label_column)
     ):
         return records
@@ -74,7 +74,7 @@ def _treat_image_header_as_entry(source: LabelTableSource, records: TableRecords
     return read_header_as_entry(records) if records.form == CELLS and names_image else records
 
 
-def _read_labelled_rows(
+def _read_plain_table_rows(
     source: LabelTableSource, records: TableRecords, columns: LabelTableColumns
 ) -> None:
     image, label, part = columns
@@ -115,7 +115,7 @@ def _read_image_label_object(source: LabelTableSource) -> bool:
     except NotJson:
         return False
     rows = source.begin_entry_collector(_PAIRS)
-    text = JsonTextReader(read_whole_text(source.file))
+    text = JsonTextReader(read_whole_text_file(source.file))
     try:
         for name in text.iterate_object_keys():
             rows.add_label_entry(
@@ -127,7 +127,7 @@ def _read_image_label_object(source: LabelTableSource) -> bool:
 
 
 def _are_object_keys_images(source: LabelTableSource) -> bool:
-    text = JsonTextReader(read_whole_text(source.file))
+    text = JsonTextReader(read_whole_text_file(source.file))
     checked = matches = 0
     for name in text.iterate_object_keys():
         if isinstance(text.read_value(), dict | list):

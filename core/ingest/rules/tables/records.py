@@ -113,7 +113,7 @@ def iterate_json_entries(file: LabelTableCandidate, form: str) -> Iterator[tuple
                     yield where, error
         return
     try:
-        document = JsonTextReader(read_whole_text(file))
+        document = JsonTextReader(read_whole_text_file(file))
         for number in document.iterate_array_positions():
             yield f"entry {number} of {file.name}", document.read_value()
     # The place is lost after an error, so that no further entry can be read.
@@ -121,11 +121,11 @@ def iterate_json_entries(file: LabelTableCandidate, form: str) -> Iterator[tuple
         yield f"the rest of {file.name}", error
 
 
-def read_whole_text(file: LabelTableCandidate) -> str:
+def read_whole_text_file(file: LabelTableCandidate) -> str:
     """Read the whole text of a file. Raises NotJson if it is not text."""
     try:
         # A few wrong bytes spoil their own entries, but not the whole table.
-        return file.data.decode(cells.detect_encoding(file.data), "surrogateescape")
+        return file.data.decode(cells.detect_text_file_encoding(file.data), "surrogateescape")
     except UnicodeDecodeError as error:
         raise NotJson("is not the UTF-16 that it begins as") from error
 
@@ -134,7 +134,9 @@ def detect_table_file_form(file: LabelTableCandidate) -> str:
     """Detect by its first characters if a table file has cells, a JSON list, JSON lines or an
     object.
     """
-    first = file.data[:1024].decode(cells.detect_encoding(file.data), "replace").lstrip()[:1]
+    first = (
+        file.data[:1024].decode(cells.detect_text_file_encoding(file.data), "replace").lstrip()[:1]
+    )
     if first == "[":
         return LIST
     if first == "{":

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core.ingest.rules.entries import (
-    BadTableEntry,
+    BadLabelTableEntry,
+    BatchReadingOptions,
+    BatchReadingRemedy,
     LabelTableRow,
     Part,
-    ReadingOptions,
-    ReadingRemedy,
     UnreadableBatchError,
 )
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.found import FoundLabelTable
 from core.ingest.rules.tables.images import ImageNameIndex
-from core.ingest.rules.tables.values import find_part_in_path
+from core.ingest.rules.tables.values import find_dataset_part_in_path
 from core.ingest.rules.tables.words import format_share_as_percent
 
 
@@ -28,7 +28,7 @@ class LabelledImage(NamedTuple):
 
 
 @dataclass
-class ResolvedEntries:
+class ResolvedLabelTableEntries:
     """Entries of a label table after their names were looked up among the batch's images.
 
     Attributes:
@@ -38,18 +38,18 @@ class ResolvedEntries:
     """
 
     placed: list[LabelledImage] = field(default_factory=list)
-    bad: list[BadTableEntry] = field(default_factory=list)
-    unlabelled: list[BadTableEntry] = field(default_factory=list)
+    bad: list[BadLabelTableEntry] = field(default_factory=list)
+    unlabelled: list[BadLabelTableEntry] = field(default_factory=list)
 
 
-def resolve_entry_images(
+def resolve_label_table_images(
     table: FoundLabelTable,
     names: Sequence[str],
     remaining: Sequence[int],
-    options: ReadingOptions,
+    options: BatchReadingOptions,
     *,
     images: ImageNameIndex | None = None,
-) -> ResolvedEntries:
+) -> ResolvedLabelTableEntries:
     """Look up the image of each entry of a label table.
 
     An image that is named twice with one label counts once. With two labels it is left out, since
@@ -61,18 +61,18 @@ def resolve_entry_images(
     files = set(table.files)
     if images is None:
         images = ImageNameIndex(names, [i for i in remaining if i not in files])
-    resolved = ResolvedEntries(bad=list(table.bad), unlabelled=list(table.unlabelled))
+    resolved = ResolvedLabelTableEntries(bad=list(table.bad), unlabelled=list(table.unlabelled))
     by_image: dict[int, LabelTableRow | None] = {}
     for row, of in zip(table.rows, table.of, strict=True):
         folder = table.folders[of] if table.folders else ""
         number = images.find_image(
             row.image,
             folder,
-            row.part or (find_part_in_path(table.names[of]) if table.names else ""),
+            row.part or (find_dataset_part_in_path(table.names[of]) if table.names else ""),
         )
         if number < 0:
             resolved.bad.append(
-                BadTableEntry(row.where, images.describe_lookup_failure(row.image, number))
+                BadLabelTableEntry(row.where, images.describe_lookup_failure(row.image, number))
             )
             continue
         # None stands for an image that two rows have contradicted: further rows are bad as well.
@@ -81,13 +81,15 @@ def resolve_entry_images(
             continue
         if first is not None and (first.label, first.part) == (row.label, row.part):
             resolved.unlabelled.append(
-                BadTableEntry(row.where, f"names {quote_name(row.image)} again")
+                BadLabelTableEntry(row.where, f"names {quote_name(row.image)} again")
             )
             continue
-        resolved.bad.append(BadTableEntry(row.where, _describe_label_contradiction(row, first)))
+        resolved.bad.append(
+            BadLabelTableEntry(row.where, _describe_label_contradiction(row, first))
+        )
         if first is not None:
             resolved.bad.append(
-                BadTableEntry(first.where, _describe_label_contradiction(first, row))
+                BadLabelTableEntry(first.where, _describe_label_contradiction(first, row))
             )
             by_image[number] = None
     resolved.placed = [
@@ -118,12 +120,12 @@ def _describe_label_contradiction(row: LabelTableRow, rival: LabelTableRow | Non
 
 
 def _require_few_unreadable_entries(
-    table: FoundLabelTable, resolved: ResolvedEntries, options: ReadingOptions
+    table: FoundLabelTable, resolved: ResolvedLabelTableEntries, options: BatchReadingOptions
 ) -> None:
     bad, good = len(resolved.bad), len(resolved.placed)
-    first = (resolved.bad or resolved.unlabelled or [BadTableEntry(table.title, "has no entries")])[
-        0
-    ]
+    first = (
+        resolved.bad or resolved.unlabelled or [BadLabelTableEntry(table.title, "has no entries")]
+    )[0]
     example = f"the first is {first.where}: {first.reason}"
     if not good:
         raise UnreadableBatchError(
@@ -140,7 +142,7 @@ def _require_few_unreadable_entries(
             f"max_bad={share:g} (?max_bad={share:g}).",
             "labels",
             [
-                ReadingRemedy(
+                BatchReadingRemedy(
                     "max_bad", f"{share:g}", f"Leave out {bad:,} entries that cannot be read"
                 )
             ],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables import cells
 from core.ingest.rules.tables.found import LabelTableCandidate, LabelTableEntryCollector
-from core.ingest.rules.tables.values import find_part_in_folders
+from core.ingest.rules.tables.values import find_dataset_part_in_folders
 
 TITLE = "ImageNet folders"
 FILES = ("loc_synset_mapping.txt", "words.txt", "synset_words.txt")
@@ -50,7 +50,7 @@ def label_images_by_synset_table(
                     names[i],
                     labels[wnid],
                     f"the folder of {quote_name(names[i])}",
-                    find_part_in_folders(names[i], at),
+                    find_dataset_part_in_folders(names[i], at),
                 )
             else:
                 rows.add_bad_entry(

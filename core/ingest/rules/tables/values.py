@@ -106,7 +106,7 @@ def parse_dataset_part_word(word: str) -> Part | None:
     return _PARTS.get(word.strip().lower())
 
 
-def find_part_in_path(path: str) -> Part:
+def find_dataset_part_in_path(path: str) -> Part:
     """Return the last dataset part that a path mentions, as `train.csv` and `valid/_classes.csv`
     do.
     """
@@ -116,7 +116,7 @@ def find_part_in_path(path: str) -> Part:
     return part
 
 
-def find_part_in_folders(path: str, folders: int) -> Part:
+def find_dataset_part_in_folders(path: str, folders: int) -> Part:
     """Return the dataset part that one of the first `folders` folders of a path is named after, or
     "".
     """

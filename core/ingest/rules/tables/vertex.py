@@ -18,15 +18,15 @@ def read_vertex_import(source: LabelTableSource) -> bool:
         return False
     # The file has no header, so that its first row was taken as the names of columns.
     if records.form == CELLS and any(cell.startswith("gs://") for cell in records.columns[:2]):
-        _read_cell_rows(source, read_header_as_entry(records))
+        _read_vertex_cell_rows(source, read_header_as_entry(records))
         return True
     if isinstance(source.first_entry, dict) and _URI in source.first_entry:
-        _read_jsonl_lines(source, records.form)
+        _read_vertex_jsonl_lines(source, records.form)
         return True
     return False
 
 
-def _read_cell_rows(source: LabelTableSource, records: TableRecords) -> None:
+def _read_vertex_cell_rows(source: LabelTableSource, records: TableRecords) -> None:
     rows = source.begin_entry_collector(TITLE)
     # Rows with several labels are longer than others, so rows are read regardless of their length.
     for entry in TableRecords(
@@ -54,7 +54,7 @@ def _parse_vertex_row(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
     return cells[1], cells[2:], cells[0]
 
 
-def _read_jsonl_lines(source: LabelTableSource, form: str = LINES) -> None:
+def _read_vertex_jsonl_lines(source: LabelTableSource, form: str = LINES) -> None:
     rows = source.begin_entry_collector(TITLE)
     for where, value in source.iterate_object_entries(rows, form):
         use = _get_value_of_json_object(value.get("dataItemResourceLabels"), _USE)

@@ -115,7 +115,7 @@ def _create_timm_network(known: PretrainedWeights, image: ImageSpec) -> nn.Modul
         raise ValueError(f"timm/{known.name} reads {known.channels} channels, not {image.channels}")
     if not known.accepts_image_size(image.size):
         raise ValueError(
-            f"timm/{known.name} takes images of {known.describe_sizes()}, not {image.size}"
+            f"timm/{known.name} takes images of {known.describe_image_sizes()}, not {image.size}"
         )
     create: Callable[..., nn.Module] = import_timm_models().create_model
     return create(

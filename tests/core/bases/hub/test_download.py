@@ -64,7 +64,9 @@ def test_a_file_comes_whole_with_its_commit_and_the_token_goes_to_the_hub_alone(
 def test_what_an_earlier_attempt_left_is_gone_on_with_and_a_cut_connection_too(
     hub: Hub, tmp_path: Path
 ) -> None:
-    path = unfinished.get_download_folder(tmp_path, REPOSITORY) / COMMIT / "model.safetensors.part"
+    path = (
+        unfinished.get_hub_download_folder(tmp_path, REPOSITORY) / COMMIT / "model.safetensors.part"
+    )
     path.parent.mkdir(parents=True)
     path.write_bytes(DATA[:300_000])
     hub.cut_at = 700_000

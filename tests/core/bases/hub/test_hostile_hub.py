@@ -119,7 +119,7 @@ def fetched(folder: Path, repository: str = "timm/net") -> HubDownloadedFile:
     asked = HubDownloadRequest(
         repository=repository, file="w.safetensors", folder=folder, max_bytes=1 << 20
     )
-    return process.download_file(asked)
+    return process.download_hub_file(asked)
 
 
 def _info(**fields: Any) -> Callable[[Hub], None]:
@@ -256,4 +256,4 @@ def test_a_hub_of_https_leads_to_https_alone(hub: Hub) -> None:
         before = guarded_hub.httpx2.URL("https://hub.test/x")
         answer = guarded_hub.httpx2.Response(302, headers={"Location": "http://example.org/x"})
         with pytest.raises(HubResponseRefused, match="not followed"):
-            guarded._find_redirect(answer, before)
+            guarded._find_redirect_target(answer, before)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.bases.hub.imagenet import convert_checkpoint
+from core.bases.hub.imagenet import convert_imagenet_checkpoint_to_timm
 from core.bases.pretrained import PretrainedWeightsPolicy
 from core.database.states import JobState
 from core.database.tables import Version
@@ -42,7 +42,7 @@ def checkpoint() -> dict[str, Tensor]:
 @pytest.fixture(scope="module")
 def backbone(checkpoint: dict[str, Tensor]) -> TimmBackbone:
     made = TimmBackbone(find_timm_weights_properties(imagenet_base.MODEL), ImageSpec(224, 3))
-    made.load_state_dict(convert_checkpoint(checkpoint))
+    made.load_state_dict(convert_imagenet_checkpoint_to_timm(checkpoint))
     return made.eval()
 
 
@@ -96,7 +96,7 @@ def test_a_tensor_of_another_shape_is_refused(checkpoint: dict[str, Tensor]) -> 
     with pytest.raises(
         ValueError, match=r"_bn0\.weight has the shape \[31\], and bn1\.weight \[32\]"
     ):
-        convert_checkpoint(wrong)
+        convert_imagenet_checkpoint_to_timm(wrong)
 
 
 def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_equal_pixels_under_two_labels_are_found_in_a_batch(members: list[tuple[
         is_first_of_label = members.index((number, label)) == row
         if label != labels[first] and is_first_of_label:
             expected.add(((f"{first}.png", f"{row}.png"), (labels[first], label)))
-    found = contradictions.find_batch_contradictions(
+    found = contradictions.find_label_contradictions_in_batch(
         make_traces(images, labels), lambda row: images[row]
     ).to_report()
     assert set(pairs_of(found["conflicts"])) == expected  # type: ignore[arg-type]
@@ -85,7 +85,9 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
         for number, part in enumerate(parts, 3)
         if part
     ]
-    contradictions.add_contradictions_with_earlier_tasks(made, own, tasks, lambda row: images[row])
+    contradictions.add_label_contradictions_with_earlier_tasks(
+        made, own, tasks, lambda row: images[row]
+    )
     found = made.to_report()
     expected = {
         row
@@ -227,7 +229,7 @@ def test_a_near_contradiction_is_listed_and_no_equal_one_is_listed_twice() -> No
     image = np.zeros((3, 16, 16, 3), np.uint8)
     image[:] = np.arange(16, dtype=np.uint8)[None, None, :, None] * 16
     image[2, 0, 0] += 1  # hardly another picture
-    found = contradictions.find_batch_contradictions(
+    found = contradictions.find_label_contradictions_in_batch(
         make_traces(image, ["good", "bad", "bad"]), lambda row: image[row]
     )
     report = found.to_report()
@@ -242,7 +244,7 @@ def test_a_near_contradiction_is_listed_and_no_equal_one_is_listed_twice() -> No
 def test_the_first_ten_have_a_picture(channels: int) -> None:
     image = np.concatenate([draw(list(range(24)))] * 2)[..., :channels]
     labels = ["a"] * 24 + ["b"] * 24
-    report = contradictions.find_batch_contradictions(
+    report = contradictions.find_label_contradictions_in_batch(
         make_traces(image, labels), lambda row: image[row]
     ).to_report()
     assert report["conflicts_count"] == 24
@@ -302,14 +304,14 @@ CONFLICT: BatchReport = {
     ids=["none", "kept", "older"],
 )
 def test_a_batch_that_may_be_learned_is(report: BatchReport) -> None:
-    contradictions.require_no_contradictions(report)
+    contradictions.require_no_label_contradictions(report)
 
 
 def test_a_rejection_names_both_images_and_what_to_do() -> None:
     report: BatchReport = {**CONFLICT, "conflicts_policy": "reject"}
     report["conflicts"] = [{**report["conflicts"][0], "task": 2}]
     with pytest.raises(Rejected) as raised:
-        contradictions.require_no_contradictions(report)
+        contradictions.require_no_label_contradictions(report)
     assert raised.value.detail == (
         "The same image has two classes: “cat/1.png” is “cat” in task 2 and “dog/2.png” is “dog”. "
         "What contradicts itself cannot be learned. Correct the batch and send it again; to learn "

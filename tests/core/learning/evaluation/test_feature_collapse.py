@@ -11,7 +11,7 @@ from streams import Bench, Learned
 from core.contract.features import AncestorFeatureAccuracy
 from core.contract.jobs.job_result import JobResult
 from core.lineage.features import compute_feature_accuracy_loss, has_feature_collapse
-from core.publishing.features import MeasuredAncestor, compare_feature_accuracy
+from core.publishing.features import MeasuredAncestor, compare_feature_accuracy_on_common_tasks
 
 TEN = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"), ("gnu", "hen"), ("ibex", "jay"))
 SMALL = {"name": "mlp", "hidden": [64]}
@@ -34,7 +34,7 @@ def beside(version: Learned, ancestor: Learned) -> AncestorFeatureAccuracy:
     assert older.baseline_lda is not None
     number = ancestor.spec["task"]["number"]
     known = MeasuredAncestor(number, older.classes, older.baseline_lda.tasks, is_good=True)
-    found = compare_feature_accuracy("class", result_of(version), known)
+    found = compare_feature_accuracy_on_common_tasks("class", result_of(version), known)
     assert found is not None
     return found
 

@@ -4,7 +4,12 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from perennial.pack.rules.entries import BadTableEntry, LabelTableRow, Part, UnreadableBatchError
+from perennial.pack.rules.entries import (
+    BadLabelTableEntry,
+    LabelTableRow,
+    Part,
+    UnreadableBatchError,
+)
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.values import LabelParser
 
@@ -51,8 +56,8 @@ class FoundLabelTable:
     files: list[int] = field(default_factory=list)
     rows: list[LabelTableRow] = field(default_factory=list)
     of: "array[int]" = field(default_factory=lambda: array("l"))
-    bad: list[BadTableEntry] = field(default_factory=list)
-    unlabelled: list[BadTableEntry] = field(default_factory=list)
+    bad: list[BadLabelTableEntry] = field(default_factory=list)
+    unlabelled: list[BadLabelTableEntry] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
@@ -101,7 +106,9 @@ class LabelTableEntryCollector:
             return self.add_bad_entry(where, read.problem)
         self._count_table_entry()
         if not read.label:
-            self.table.unlabelled.append(BadTableEntry(where, f"{quote_name(name)} has no label"))
+            self.table.unlabelled.append(
+                BadLabelTableEntry(where, f"{quote_name(name)} has no label")
+            )
             return None
         self.table.rows.append(LabelTableRow(name, read.label, part, where))
         # Labels in the names of files belong to no file.
@@ -112,7 +119,7 @@ class LabelTableEntryCollector:
         """Add an unreadable entry of a label table, with its place and the reason."""
         # Bad entries are stored as well, so they count for the limit.
         self._count_table_entry()
-        self.table.bad.append(BadTableEntry(where, reason))
+        self.table.bad.append(BadLabelTableEntry(where, reason))
 
     def _count_table_entry(self) -> None:
         self._entries += 1

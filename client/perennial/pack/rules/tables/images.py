@@ -73,7 +73,7 @@ class ImageNameIndex:
         if number >= 0:
             return number
         if "/" not in path:
-            return self._find_by_name(path, part)
+            return self._find_image_by_name(path, part)
         # A relative path names its folder for certain, so a file name alone must not decide.
         return (
             self._find_image_by_path_suffix(path, folder, part)
@@ -125,7 +125,7 @@ class ImageNameIndex:
                 number = self._find_image_by_folder_and_name(end)
             if number >= 0:
                 return number
-        return self._find_by_name(segments[-1], part) if segments else MISSING
+        return self._find_image_by_name(segments[-1], part) if segments else MISSING
 
     def _find_image_by_folder_and_name(self, path: str) -> int:
         """Find an image by its name and the folder that contains it."""
@@ -135,7 +135,7 @@ class ImageNameIndex:
             )
         return self._tails.get("/".join(path.split("/")[-2:]), MISSING)
 
-    def _find_by_name(self, base: str, part: Part) -> int:
+    def _find_image_by_name(self, base: str, part: Part) -> int:
         """Find an image by its file name alone, with or without its ending."""
         if not self._bases:
             self._bases = _index_names_that_occur_once(
@@ -153,7 +153,7 @@ class ImageNameIndex:
         if number == AMBIGUOUS and part:
             number = self._find_image_in_part(base, part)
         if number == MISSING and _UPLOAD_START.match(base):
-            number = self._find_by_name(base[9:], part)
+            number = self._find_image_by_name(base[9:], part)
         return number
 
     def _find_image_in_part(self, base: str, part: Part) -> int:

@@ -19,7 +19,7 @@ from perennial.pack.rules.tables.records import (
     TableRecords,
     iterate_json_entries,
     read_header_as_entry,
-    read_whole_text,
+    read_whole_text_file,
 )
 from perennial.pack.rules.tables.source import LabelTableSource
 from perennial.pack.rules.tables.values import parse_dataset_part_word
@@ -42,7 +42,7 @@ def read_roboflow_table(source: LabelTableSource) -> bool:
     # A table of other contents may have this name.
     if not all(_are_label_cells_zero_or_one(row) for row in records.sample_entry_values()):
         return False
-    _read_one_hot_rows(source, records)
+    _read_roboflow_one_hot_rows(source, records)
     return True
 
 
@@ -50,7 +50,7 @@ def _are_label_cells_zero_or_one(row: Sequence[object]) -> bool:
     return all(str(cell).strip() in _ONE | _ZERO for cell in row[1:])
 
 
-def _read_one_hot_rows(source: LabelTableSource, records: TableRecords) -> None:
+def _read_roboflow_one_hot_rows(source: LabelTableSource, records: TableRecords) -> None:
     rows = source.begin_entry_collector(ROBOFLOW_TITLE)
     for entry in records:
         if entry.problem:
@@ -76,13 +76,13 @@ def read_edge_impulse_export(source: LabelTableSource) -> bool:
     if source.file.ending != ".labels" or source.form not in ("object", "lines"):
         return False
     rows: LabelTableEntryCollector | None = None
-    text = JsonTextReader(read_whole_text(source.file))
+    text = JsonTextReader(read_whole_text_file(source.file))
     try:
         for key in text.iterate_object_keys():
             if key == "files" and text.peek_character() == "[":
                 rows = source.begin_entry_collector(EDGE_IMPULSE_TITLE)
                 for number in text.iterate_array_positions():
-                    _read_labelled_file_entry(
+                    _read_edge_impulse_entry(
                         text.read_value(), f"entry {number} of {source.file.name}", rows
                     )
             else:
@@ -95,17 +95,17 @@ def read_edge_impulse_export(source: LabelTableSource) -> bool:
     return rows is not None
 
 
-def _read_labelled_file_entry(value: object, where: str, rows: LabelTableEntryCollector) -> None:
+def _read_edge_impulse_entry(value: object, where: str, rows: LabelTableEntryCollector) -> None:
     label = value.get("label") if isinstance(value, dict) else None
     if not isinstance(value, dict):
         rows.add_bad_entry(where, "is no JSON object")
     elif not isinstance(label, dict):
-        rows.add_label_entry(value.get("path"), label, where, _parse_category_as_part(value))
+        rows.add_label_entry(value.get("path"), label, where, _parse_edge_impulse_category(value))
     elif label.get("type") == "unlabeled":
         rows.add_label_entry(value.get("path"), None, where)
     elif label.get("type", "label") == "label":
         rows.add_label_entry(
-            value.get("path"), label.get("label"), where, _parse_category_as_part(value)
+            value.get("path"), label.get("label"), where, _parse_edge_impulse_category(value)
         )
     else:
         rows.add_bad_entry(
@@ -115,7 +115,7 @@ def _read_labelled_file_entry(value: object, where: str, rows: LabelTableEntryCo
         )
 
 
-def _parse_category_as_part(value: dict[object, object]) -> Part:
+def _parse_edge_impulse_category(value: dict[object, object]) -> Part:
     return parse_dataset_part_word(str(value.get("category", ""))) or ""
 
 
@@ -136,11 +136,15 @@ def read_make_sense_export(source: LabelTableSource) -> bool:
             rows.add_label_entry(value.get("image"), value.get("annotations"), where)
         return True
     # The file has no header, so that its first row was taken as the names of columns.
-    if records.form != CELLS or len(records.columns) != 2 or not _is_list_cell(records.columns[1]):
+    if (
+        records.form != CELLS
+        or len(records.columns) != 2
+        or not _is_bracketed_list_cell(records.columns[1])
+    ):
         return False
     rows = source.begin_entry_collector(MAKE_SENSE_TITLE)
     for entry in read_header_as_entry(records):
-        if entry.problem or not _is_list_cell(str(entry.values[1])):
+        if entry.problem or not _is_bracketed_list_cell(str(entry.values[1])):
             rows.add_bad_entry(entry.where, entry.problem or "has labels without brackets")
         else:
             names = [name.strip() for name in str(entry.values[1]).strip()[1:-1].split(",")]
@@ -148,7 +152,7 @@ def read_make_sense_export(source: LabelTableSource) -> bool:
     return True
 
 
-def _is_list_cell(cell: str) -> bool:
+def _is_bracketed_list_cell(cell: str) -> bool:
     return cell.strip().startswith("[") and cell.strip().endswith("]")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
+from perennial.pack.rules.entries import BatchReadingOptions, UnreadableBatchError
 from perennial.pack.rules.names import CSV_NAME, is_clearly_no_image, is_junk_path, quote_name
 from perennial.pack.rules.sentences import format_first_names
 from perennial.pack.rules.tables import (
@@ -24,7 +24,7 @@ from perennial.pack.rules.tables.found import (
 )
 from perennial.pack.rules.tables.images import ImageNameIndex
 from perennial.pack.rules.tables.source import LabelTableSource
-from perennial.pack.rules.tables.values import find_part_in_path
+from perennial.pack.rules.tables.values import find_dataset_part_in_path
 from perennial.pack.rules.tables.words import format_column_names, quote_option_value
 
 MOST_ENTRIES = 500_000
@@ -60,7 +60,7 @@ _EXPECTED = (
 )
 
 
-def may_be_table_name(name: str) -> bool:
+def may_be_label_table_name(name: str) -> bool:
     """Return True if a file may be a label table by its name; no other files are read."""
     base = name.rpartition("/")[2].lower()
     # Kaggle's sample_submission.csv has placeholders for labels.
@@ -73,7 +73,7 @@ def may_be_table_name(name: str) -> bool:
 def find_label_table(
     names: Sequence[str],
     read: Read,
-    options: ReadingOptions,
+    options: BatchReadingOptions,
     *,
     remaining: Sequence[int] | None = None,
     images: ImageNameIndex | None = None,
@@ -100,11 +100,11 @@ def find_label_table(
     pictures = [
         i
         for i in remaining
-        if not is_clearly_no_image(names[i]) and not may_be_table_name(names[i])
+        if not is_clearly_no_image(names[i]) and not may_be_label_table_name(names[i])
     ]
     if options.names_pattern:
         return _label_images_by_file_names(
-            file_names.parse_name_pattern(options.names_pattern),
+            file_names.parse_file_name_pattern(options.names_pattern),
             file_names.TITLE,
             names,
             pictures,
@@ -136,12 +136,12 @@ def _label_images_by_file_names(
     max_entries: int,
 ) -> FoundLabelTable:
     rows = LabelTableEntryCollector(title, max_entries)
-    file_names.label_images_by_name(pattern, names, pictures, rows)
+    file_names.label_images_by_file_name_pattern(pattern, names, pictures, rows)
     return rows.table
 
 
 def _find_table_candidates(
-    names: Sequence[str], remaining: Sequence[int], options: ReadingOptions
+    names: Sequence[str], remaining: Sequence[int], options: BatchReadingOptions
 ) -> list[int]:
     """Return the files of a batch that may be label tables, upper folders first.
 
@@ -157,7 +157,7 @@ def _find_table_candidates(
         return fitting[:_MOST_FILES]
     files_by_ending: dict[tuple[str, str], list[int]] = {}
     for i in remaining:
-        if may_be_table_name(names[i]) and names[i].count("/") <= _MOST_DEPTH:
+        if may_be_label_table_name(names[i]) and names[i].count("/") <= _MOST_DEPTH:
             folder, _, base = names[i].rpartition("/")
             files_by_ending.setdefault((folder, base[base.rfind(".") :].lower()), []).append(i)
     candidates = [i for few in files_by_ending.values() if len(few) <= _MOST_ALIKE for i in few]
@@ -174,7 +174,7 @@ class _LabelTableSearch:
         self,
         names: Sequence[str],
         read: Read,
-        options: ReadingOptions,
+        options: BatchReadingOptions,
         images: ImageNameIndex,
         max_entries: int,
     ) -> None:
@@ -191,7 +191,7 @@ class _LabelTableSearch:
         is_table_named = bool(self._options.table)
         files = []
         for i in candidates:
-            is_own = is_table_named or self._is_service_table(i)
+            is_own = is_table_named or self._is_labels_csv_of_service(i)
             file = self._open_table_candidate(i, is_own)
             if file is None:
                 continue
@@ -199,7 +199,11 @@ class _LabelTableSearch:
                 synset_table = self._read_synset_tables([file], pictures)
                 if synset_table is not None:
                     return synset_table
-                raise self._label_errors[0] if self._label_errors else self._build_error(file)
+                raise (
+                    self._label_errors[0]
+                    if self._label_errors
+                    else self._build_unread_table_error(file)
+                )
             if is_own and not is_table_named:
                 return self._choose_found_table()
             files.append(file)
@@ -211,7 +215,7 @@ class _LabelTableSearch:
                 self._try_read_table(file)
         return self._choose_found_table()
 
-    def _is_service_table(self, number: int) -> bool:
+    def _is_labels_csv_of_service(self, number: int) -> bool:
         folder, _, base = self._names[number].rpartition("/")
         # Named as a label table: it must be readable, or the batch ends.
         return base == CSV_NAME and "/" not in folder
@@ -300,7 +304,7 @@ class _LabelTableSearch:
         table = (specific_tables or tables)[0]
         # Only of several files: a lone `test.csv` would leave nothing to learn.
         if len(table.files) > 1:
-            parts = [find_part_in_path(name) for name in table.names]
+            parts = [find_dataset_part_in_path(name) for name in table.names]
             table.rows = [
                 row if row.part else row._replace(part=parts[of])
                 for row, of in zip(table.rows, table.of, strict=True)
@@ -326,7 +330,7 @@ class _LabelTableSearch:
                     "labels",
                 )
 
-    def _build_error(self, file: LabelTableCandidate) -> UnreadableBatchError:
+    def _build_unread_table_error(self, file: LabelTableCandidate) -> UnreadableBatchError:
         records = self._sources[-1].records
         self._refuse_unknown_columns()
         if records is None:

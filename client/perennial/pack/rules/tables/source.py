@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from perennial.pack.rules.entries import ReadingOptions
+from perennial.pack.rules.entries import BatchReadingOptions
 from perennial.pack.rules.tables.documents import NotJson
 from perennial.pack.rules.tables.found import LabelTableCandidate, LabelTableEntryCollector
 from perennial.pack.rules.tables.images import ImageNameIndex
@@ -14,7 +14,7 @@ from perennial.pack.rules.tables.records import (
     iterate_json_entries,
     open_table_records,
 )
-from perennial.pack.rules.tables.values import find_part_in_path
+from perennial.pack.rules.tables.values import find_dataset_part_in_path
 
 
 @dataclass
@@ -31,7 +31,7 @@ class LabelTableSource:
 
     file: LabelTableCandidate
     images: ImageNameIndex
-    options: ReadingOptions
+    options: BatchReadingOptions
     rows_of: Callable[[str], LabelTableEntryCollector]
     is_own: bool = False
 
@@ -74,4 +74,6 @@ class LabelTableSource:
 
     def find_image(self, name: str) -> int:
         """Return the number of the image that a name in this table means; negative for none."""
-        return self.images.find_image(name, self.file.folder, find_part_in_path(self.file.name))
+        return self.images.find_image(
+            name, self.file.folder, find_dataset_part_in_path(self.file.name)
+        )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables import cells
 from perennial.pack.rules.tables.found import LabelTableCandidate, LabelTableEntryCollector
-from perennial.pack.rules.tables.values import find_part_in_folders
+from perennial.pack.rules.tables.values import find_dataset_part_in_folders
 
 TITLE = "ImageNet folders"
 FILES = ("loc_synset_mapping.txt", "words.txt", "synset_words.txt")
@@ -50,7 +50,7 @@ def label_images_by_synset_table(
                     names[i],
                     labels[wnid],
                     f"the folder of {quote_name(names[i])}",
-                    find_part_in_folders(names[i], at),
+                    find_dataset_part_in_folders(names[i], at),
                 )
             else:
                 rows.add_bad_entry(
