@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 PERIOD_S = 60.0
 
 
-class CachedCopySweeper(PeriodicTask):
+class CachedBlobCopySweeper(PeriodicTask):
     """A background task that regularly deletes cached copies of blobs that nothing refers to."""
 
     def __init__(self, db: Database, blobs: Blobs) -> None:

@@ -71,7 +71,7 @@ class TableImages(FileImages):
         try:
             table = find_label_table(
                 [source.name],
-                lambda _: read_table_file(source),
+                lambda _: read_label_table_bytes(source),
                 options,
                 remaining=[0],
                 images=images,
@@ -90,7 +90,7 @@ class TableImages(FileImages):
             for n, row in resolved.placed
         )
         add_table_images(self, rows, root)
-        self.warnings += describe_left_out_entries([*resolved.bad, *resolved.unlabelled])
+        self.warnings += describe_left_out_table_entries([*resolved.bad, *resolved.unlabelled])
 
 
 class _DiskImageNames(ImageNameIndex):
@@ -173,7 +173,7 @@ def parse_reading_options_of_caller(options: Mapping[str, object]) -> ReadingOpt
         raise PackError(str(error)) from error
 
 
-def read_table_file(file: Path) -> bytes:
+def read_label_table_bytes(file: Path) -> bytes:
     """Read the bytes of a label table. Raises UnreadableBatchError if it is too large or
     unreadable.
     """
@@ -192,7 +192,7 @@ def read_table_file(file: Path) -> bytes:
     return data
 
 
-def describe_left_out_entries(entries: Sequence[BadTableEntry]) -> list[str]:
+def describe_left_out_table_entries(entries: Sequence[BadTableEntry]) -> list[str]:
     """Describe the table's entries that were left out: how many, and the first ones."""
     if not entries:
         return []
