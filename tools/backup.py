@@ -1,7 +1,7 @@
 """Backup of a running service with an SQLite database, and its restoration.
 
-`copy_missing_store_objects` and `find_objects_missing_in_store` also serve a PostgreSQL database, whose dump comes
-from `pg_dump`.
+`copy_missing_store_objects` and `find_objects_missing_in_store` also serve a PostgreSQL database,
+whose dump comes from `pg_dump`.
 
 The order is objects, database, objects again. Objects never change once they are stored, so two
 passes cannot mix states. But they are deleted: an archive once it is decoded, training images once
@@ -259,8 +259,8 @@ def _copy_object(source: ObjectStorage, target: ObjectStorage, info: ObjectInfo)
         try:
             for chunk in source.read(info.key):
                 file.write(chunk)
-        # Deleted since it was listed; `find_objects_missing_in_store` reports it if the database still names
-        # it.
+        # Deleted since it was listed; `find_objects_missing_in_store` reports it if the database
+        # still names it.
         except StoreCorrupt:
             return 0
         file.flush()

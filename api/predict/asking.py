@@ -50,8 +50,8 @@ async def predict_requested_images(
         Invalid: more labels per image are requested than allowed.
         PerennialError: see `VersionCache.find_version`, `read_predict_body_kind`,
             `PredictQueue.take_request_place`, `read_predict_request_images`,
-            `PredictLimits.count_further_predict_images`, `PredictionRequest.fetch_parts_and_build` and
-            `Predictor.predict_and_encode_response`.
+            `PredictLimits.count_further_predict_images`, `PredictionRequest.fetch_parts_and_build`
+            and `Predictor.predict_and_encode_response`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
     key = None if actor.bound is None else actor.key_id
