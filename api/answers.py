@@ -26,7 +26,7 @@ def build_queued_job_response(job: Mapping[str, Any]) -> Response:
     return build_json_response(job, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"})
 
 
-def matches_etag(if_none_match: str, tag: str) -> bool:
+def is_etag_in_if_none_match(if_none_match: str, tag: str) -> bool:
     """Return True if `If-None-Match` names the tag (weak comparison, RFC 9110 §13.1.2)."""
     if not if_none_match:
         return False

@@ -53,7 +53,7 @@ from api.pages import submit as submit_page
 from api.pages import task as task_page
 from api.pages import webhooks as webhooks_page
 from api.pages.parts import checks as checks_page
-from api.periodic_tasks import CachedCopySweeper, KeyUseRecorder
+from api.periodic_tasks import CachedBlobCopySweeper, KeyUseRecorder
 from api.predict.line import PredictQueue
 from api.predict.predictor import Predictor
 from api.routes import (
@@ -80,7 +80,7 @@ from api.server.cors import CorsMiddleware
 from api.server.loopback import is_loopback_host
 from api.server.observe import LatencyMiddleware
 from api.server.stopping import StopFlag
-from api.static_files import add_static_files
+from api.static_files import add_static_file_route
 from api.uploads.tus import TusVersionMiddleware
 from core.database.migrate import require_current_schema
 from core.database.polling import PollingDatabaseReads
@@ -181,7 +181,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         )
     app = FastAPI(
         title="Perennial",
-        version=read_installed_version(),
+        version=read_installed_service_version(),
         docs_url=None,  # `add_openapi_routes` serves these
         redoc_url=None,
         openapi_url=None,
@@ -204,7 +204,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     _add_routes(app, FairRequestSlots(settings))
     add_openapi_routes(app)
     add_guide_routes(app)
-    add_static_files(app)
+    add_static_file_route(app)
     app.add_exception_handler(HTTPException, _handle_http_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
     app.add_middleware(RequestBoundaryMiddleware)
@@ -278,7 +278,11 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     # A process that was killed could not remove the files of its uploads.
     await to_thread.run_sync(spool.remove_abandoned_spool_files, settings.make_folder("spool"))
     await app.state.polling.prepare_reads()
-    anyone = await to_thread.run_sync(_find_administrator, db) if settings.auth == "off" else None
+    anyone = (
+        await to_thread.run_sync(_find_caller_without_authentication, db)
+        if settings.auth == "off"
+        else None
+    )
     app.state.access = Authenticator(app.state.polling, anyone)
     app.state.rate = (
         OwnerRateLimiter(settings.max_requests_per_s, settings.resolved_broker_url)
@@ -296,7 +300,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
         # A daemon, so that a slow catalogue does not keep the process from ending.
         daemon=True,
     ).start()
-    copies = CachedCopySweeper(db, app.state.blobs)
+    copies = CachedBlobCopySweeper(db, app.state.blobs)
     async with KeyUseRecorder(db, app.state.access), copies:
         yield
     # An app embedded in another thread gets no signal; its streams end by this.
@@ -325,7 +329,7 @@ def _load_catalogue_at_startup(catalogue: LazyRecipeCatalogue) -> None:
         log.warning("catalogue not made yet", error=str(error)[:500])
 
 
-def read_installed_version() -> str:
+def read_installed_service_version() -> str:
     """Return the installed version of this service; `0` in a checkout that is not installed."""
     try:
         return metadata.version("perennial-service")
@@ -333,7 +337,7 @@ def read_installed_version() -> str:
         return "0"
 
 
-def _find_administrator(db: Database) -> Actor:
+def _find_caller_without_authentication(db: Database) -> Actor:
     """Return the caller to assume while authentication is off: the first administrator."""
     with db.read() as session:
         owner = session.scalars(select(Owner.id).where(Owner.name == ADMIN_OWNER)).one()
@@ -348,7 +352,7 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
         detail = f"There is nothing at {request.url.path[:200]}."
     if error.status_code == 405:
         # Starlette names the methods of one route alone, and each method here has its own route.
-        allowed = _list_allowed_methods(request)
+        allowed = _list_allowed_http_methods(request)
         extra["Allow"] = ", ".join(allowed)
         detail = f"{request.method} is not possible here; use {' or '.join(allowed)}."
     status, headers, body = problems.convert_status_to_response(error.status_code, detail)
@@ -365,7 +369,7 @@ def _build_problem_response(
     return Response(body, status, headers)
 
 
-def _list_allowed_methods(request: Request) -> list[str]:
+def _list_allowed_http_methods(request: Request) -> list[str]:
     methods: set[str] = set()
     for route in request.app.router.routes:
         if route.matches(request.scope)[0] is not Match.NONE:

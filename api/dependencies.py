@@ -147,18 +147,20 @@ LIMIT: int = DEFAULT_LIMIT
 
 
 @dataclass(frozen=True)
-class PageQuery:
+class ListPageQuery:
     """Page size and cursor of a list request."""
 
     limit: int
     cursor: str | None
 
 
-async def _parse_page_query(limit: Limit = LIMIT, cursor: Cursor = None) -> PageQuery:
-    return PageQuery(limit, cursor)
+async def _gather_list_page_query_parameters(
+    limit: Limit = LIMIT, cursor: Cursor = None
+) -> ListPageQuery:
+    return ListPageQuery(limit, cursor)
 
 
-Page = Annotated[PageQuery, Depends(_parse_page_query)]
+Page = Annotated[ListPageQuery, Depends(_gather_list_page_query_parameters)]
 IdempotencyKey = Annotated[
     str | None,
     Header(

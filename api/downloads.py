@@ -41,7 +41,7 @@ class DownloadSource(Protocol):
         ...
 
 
-def describe_download_responses(
+def build_openapi_download_responses(
     *media_types: str, redirect: bool = False
 ) -> dict[int | str, dict[str, JsonValue]]:
     """Return the success responses of a download, for a route's `responses=`."""
@@ -51,7 +51,7 @@ def describe_download_responses(
         200: {"description": "The file", "content": content},
         206: {"description": "The asked range of the file", "content": content},
         304: {"description": "The client has this file"},
-        **problems.describe_problem_responses(416),
+        **problems.build_openapi_problem_responses(416),
     }
     if redirect:
         responses[307] = {"description": "At a presigned URL of the object store"}
@@ -74,12 +74,14 @@ def build_file_response(
         "Content-Type": media_type,
     }
     # If-None-Match is evaluated before Range (RFC 9110 §13.2.2).
-    if _matches_digest(request.headers.get("if-none-match"), sha256):
+    if _is_digest_in_if_none_match(request.headers.get("if-none-match"), sha256):
         return Response(status_code=304, headers={k: headers[k] for k in ("ETag", "Repr-Digest")})
     # A server ignores Range with any method but GET (RFC 9110 §14.2).
     range_header = request.headers.get("range") if request.method == "GET" else None
     # A client that has part of another file gets the whole one instead.
-    if range_header is not None and _matches_if_range(request.headers.get("if-range"), sha256):
+    if range_header is not None and _does_if_range_allow_range(
+        request.headers.get("if-range"), sha256
+    ):
         byte_range = _parse_byte_range(range_header, size)
         if byte_range == "unsatisfiable":
             status, problem_headers, body = problems.convert_status_to_response(
@@ -97,7 +99,7 @@ def build_file_response(
     return StreamingResponse(source.read(sha256), headers=headers)
 
 
-def redirect_to_store(
+def redirect_to_presigned_store_url(
     request: Request,
     store: ObjectStorage,
     blobs: Blobs,
@@ -116,7 +118,9 @@ def redirect_to_store(
     Raises:
         StoreCorrupt: the blob is damaged.
     """
-    if request.method != "GET" or _matches_digest(request.headers.get("if-none-match"), sha256):
+    if request.method != "GET" or _is_digest_in_if_none_match(
+        request.headers.get("if-none-match"), sha256
+    ):
         return None
     url = store.make_download_url(
         Blobs.make_blob_key(sha256),
@@ -140,7 +144,7 @@ def _build_digest_headers(sha256: str) -> dict[str, str]:
     return {"ETag": f'"{sha256}"', "Repr-Digest": f"sha-256=:{digest}:"}
 
 
-def _matches_digest(if_none_match: str | None, sha256: str) -> bool:
+def _is_digest_in_if_none_match(if_none_match: str | None, sha256: str) -> bool:
     """Return True if `If-None-Match` names the digest (weak comparison)."""
     if if_none_match is None:
         return False
@@ -148,7 +152,7 @@ def _matches_digest(if_none_match: str | None, sha256: str) -> bool:
     return if_none_match.strip() == "*" or f'"{sha256}"' in tags
 
 
-def _matches_if_range(header: str | None, sha256: str) -> bool:
+def _does_if_range_allow_range(header: str | None, sha256: str) -> bool:
     """Return True if `If-Range` allows a range: strong comparison.
 
     A date never matches, since there is no Last-Modified.

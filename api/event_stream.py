@@ -38,7 +38,7 @@ class StreamEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class NewEvents:
+class FoundStreamEvents:
     """The events found after an id, and if more may follow at once or never.
 
     Attributes:
@@ -55,7 +55,7 @@ class NewEvents:
 
 
 def build_event_stream_response(
-    request: Request, look: Callable[[int], Awaitable[NewEvents]], after: int
+    request: Request, look: Callable[[int], Awaitable[FoundStreamEvents]], after: int
 ) -> StreamingResponse:
     """Return a server-sent event stream of the events with ids above `after`, found by calling
     `look`.
@@ -73,7 +73,7 @@ def build_event_stream_response(
     )
 
 
-def parse_last_event_id(text: str | None) -> int:
+def parse_last_event_id_header(text: str | None) -> int:
     """Return the id in a `Last-Event-ID` header; 0 without one.
 
     Raises:
@@ -90,7 +90,7 @@ def parse_last_event_id(text: str | None) -> int:
 
 
 async def _iterate_stream_events(
-    request: Request, look: Callable[[int], Awaitable[NewEvents]], after: int
+    request: Request, look: Callable[[int], Awaitable[FoundStreamEvents]], after: int
 ) -> AsyncIterator[bytes]:
     stopping: StopFlag = request.app.state.stopping
     access: Authenticator = request.app.state.access
@@ -99,7 +99,7 @@ async def _iterate_stream_events(
     yield b"retry: 1000\n\n" if not after else f"retry: 1000\nid: {after}\n\n".encode()
     while lived < LIFE_S and not stopping.is_stopping:
         # In an outage this empty result keeps the stream open: the client would only reconnect.
-        batch = NewEvents((), after, False, False)
+        batch = FoundStreamEvents((), after, False, False)
         try:
             await access.authenticate_request(
                 request.scope

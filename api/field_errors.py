@@ -139,7 +139,7 @@ def _describe_field_error(error: Mapping[str, Any], path: str, field_paths: Sequ
         return describe_unknown_field(name, field_paths, inside)
     if named in ("literal_error", "enum"):
         return describe_allowed_and_invalid_value(
-            error["input"], _parse_allowed_names(str(context["expected"]))
+            error["input"], _split_pydantic_allowed_values(str(context["expected"]))
         )
     if named in _LIMITS:
         keyword, limit = _LIMITS[named]
@@ -157,7 +157,7 @@ def _describe_field_error(error: Mapping[str, Any], path: str, field_paths: Sequ
     return message[:1].lower() + message[1:]
 
 
-def _parse_allowed_names(expected: str) -> list[str]:
+def _split_pydantic_allowed_values(expected: str) -> list[str]:
     """Split pydantic's list of allowed values, such as `'data', 'task' or 'class'`, into names."""
     return [one.strip(" '") for one in expected.replace(" or ", ", ").split(",")]
 

@@ -105,7 +105,7 @@ def _store_key_use_times(db: Database, used: dict[str, float], seen: dict[str, f
             )
 
 
-class CachedCopySweeper(PeriodicTask):
+class CachedBlobCopySweeper(PeriodicTask):
     """A background task that regularly deletes cached copies of blobs that nothing refers to.
 
     Workers sweep their own. An API on another machine has copies too, of images that its pages

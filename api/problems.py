@@ -92,7 +92,7 @@ def convert_status_to_response(
     return status, headers, encode_problem_json(code, phrase, status, detail or phrase)
 
 
-def describe_problem_responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:
+def build_openapi_problem_responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:
     """Return these statuses as problems, for a route's `responses=`.
 
     `api.description.openapi` adds the statuses that every route can return: 401, 403, 422, 500, 503, 507, and

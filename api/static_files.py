@@ -25,7 +25,7 @@ TYPES = {
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
-def add_static_files(app: FastAPI) -> None:
+def add_static_file_route(app: FastAPI) -> None:
     """Serve the static files without a key; they contain no private data."""
     app.add_route("/static/{digest}/{name:path}", _serve_static_file, include_in_schema=False)
 

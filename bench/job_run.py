@@ -11,7 +11,7 @@ from core.learning.training.control import ControlRequestSource
 Json = dict[str, Any]
 
 
-def run_completed_spec(
+def run_completed_job_spec(
     spec: Mapping[str, Any],
     emit: Callable[[Json], None] = lambda event: None,
     control: ControlRequestSource | None = None,

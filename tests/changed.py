@@ -126,7 +126,9 @@ def find_importers(modules: dict[str, house.ParsedModule]) -> dict[str, set[str]
         paths_of.setdefault(module.name, set()).add(module.path)
     path_of = {module.name: module.path for module in modules.values()}
     edges = {
-        (edge.source, edge.target) for edge in house.find_imports(named) if edge.source in path_of
+        (edge.source, edge.target)
+        for edge in house.find_module_imports(named)
+        if edge.source in path_of
     }
     edges |= {
         (module.name, name)

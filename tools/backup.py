@@ -1,7 +1,7 @@
 """Backup of a running service with an SQLite database, and its restoration.
 
-`copy_missing_objects` and `find_missing_objects` also serve a PostgreSQL database, whose dump comes
-from `pg_dump`.
+`copy_missing_store_objects` and `find_objects_missing_in_store` also serve a PostgreSQL database,
+whose dump comes from `pg_dump`.
 
 The order is objects, database, objects again. Objects never change once they are stored, so two
 passes cannot mix states. But they are deleted: an archive once it is decoded, training images once
@@ -70,12 +70,12 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
     source, copy = open_object_store(settings), FolderStore(target.absolute() / STORE)
     copy.create_folder_or_bucket()
     # First pass, with most of the objects: the rounds below then take seconds.
-    copy_missing_objects(source, copy)
+    copy_missing_store_objects(source, copy)
     for _ in range(ROUNDS):
         made_at = time.time()
         # Before the second pass over the objects: a later copy could name some that it has missed.
         copy_sqlite_database(file, target / DATABASE)
-        copy_missing_objects(source, copy)
+        copy_missing_store_objects(source, copy)
         database = _open_sqlite_database(target / DATABASE)
         try:
             named_objects, schema = (
@@ -84,7 +84,7 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
             )
         finally:
             database.close()
-        if not find_missing_objects(named_objects, copy):
+        if not find_objects_missing_in_store(named_objects, copy):
             break
     else:
         raise BackupNotPossible(
@@ -138,7 +138,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
                 f"{source} names the object {item.key[:80]!r}, which is outside of a store: "
                 f"nothing was restored."
             )
-    missing = find_missing_objects(named_objects, copy)
+    missing = find_objects_missing_in_store(named_objects, copy)
     if missing:
         raise BackupNotPossible(
             f"{source} lacks {len(missing)} objects, such as the {missing[0].by}."
@@ -153,7 +153,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
         raise BackupNotPossible(
             f"There are objects in {settings.resolved_store_url}: a restore wants an empty place."
         )
-    copy_missing_objects(copy, store)
+    copy_missing_store_objects(copy, store)
     file.parent.mkdir(parents=True, exist_ok=True)
     for name in KEYS:
         key = settings.data_dir / name
@@ -229,7 +229,7 @@ def _is_store_object_key(key: str) -> bool:
     return True
 
 
-def copy_missing_objects(source: ObjectStorage, target: ObjectStorage) -> int:
+def copy_missing_store_objects(source: ObjectStorage, target: ObjectStorage) -> int:
     """Copy the stored objects that `target` lacks; return their number.
 
     Objects that are deleted meanwhile are left out.
@@ -243,7 +243,7 @@ def copy_missing_objects(source: ObjectStorage, target: ObjectStorage) -> int:
     return copied
 
 
-def find_missing_objects(
+def find_objects_missing_in_store(
     named_objects: Iterable[ReferencedObject], store: ObjectStorage
 ) -> list[ReferencedObject]:
     """Return the objects that the database names and the store lacks or has in another size."""
@@ -262,8 +262,8 @@ def _copy_object(source: ObjectStorage, target: ObjectStorage, info: ObjectInfo)
         try:
             for chunk in source.read(info.key):
                 file.write(chunk)
-        # Deleted since it was listed; `find_missing_objects` reports it if the database still names
-        # it.
+        # Deleted since it was listed; `find_objects_missing_in_store` reports it if the database
+        # still names it.
         except StoreCorrupt:
             return 0
         file.flush()

@@ -81,7 +81,9 @@ def _serve_demo(
     own_port = os.environ.get("PERENNIAL_PORT", "")
     if port is None and own_port.isdecimal() and int(own_port) < 65536:
         port = int(own_port)
-    chosen = serve_demo.ServedDemo(serve_demo.choose_data_directory(data_dir), port, reset, browser)
+    chosen = serve_demo.DemoServingOptions(
+        serve_demo.choose_demo_data_directory(data_dir), port, reset, browser
+    )
     try:
         return serve_demo.serve_demo(chosen)
     except serve_demo.CannotServeDemo as error:

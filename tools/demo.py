@@ -96,7 +96,7 @@ def run_demo(recipe: Json) -> int:
         held = submit_and_follow_batches(client, name, shows_held="method" not in recipe)
         print_accuracy_matrix(client.metrics.retrieve(name))
         with tempfile.TemporaryDirectory() as folder:
-            verify_download_predictions(client, name, Path(folder) / "model.zip")
+            predict_digits_with_downloaded_version(client, name, Path(folder) / "model.zip")
         console.print(
             f"\nThe versions of [b]{name}[/b] are kept; .venv/bin/perennial versions list {name} "
             "lists them."
@@ -177,7 +177,7 @@ def print_accuracy_matrix(metrics: types.Metrics) -> None:
         )
 
 
-def verify_download_predictions(client: Perennial, model: str, file: Path) -> None:
+def predict_digits_with_downloaded_version(client: Perennial, model: str, file: Path) -> None:
     """Download the latest version, verify its digest, and predict ten digits without the service."""
     download = client.download(model, "latest", file)
     console.print(

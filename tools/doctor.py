@@ -15,7 +15,7 @@ from core.packaged import imagenet_base, packaged_base
 from core.settings import Settings
 from core.storage import open_object_store
 from worker.devices.device_check import (
-    check_device,
+    check_device_in_subprocess,
     is_gpu_requested_or_present,
     read_driver_version,
 )
@@ -56,7 +56,7 @@ def _check_device(settings: Settings) -> str:
     if not is_gpu_requested_or_present(settings.device):
         why = f"PERENNIAL_DEVICE={settings.device}" + ("" if driver else ", no NVIDIA driver")
         return f"cpu, threads of a job: {settings.threads} ({why})"
-    report = check_device(settings.device)
+    report = check_device_in_subprocess(settings.device)
     if report["problem"] is not None:
         driver_note = f"the NVIDIA driver ({driver}) is there, but " if driver else ""
         raise OSError(

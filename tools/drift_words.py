@@ -38,7 +38,7 @@ def describe_store_inconsistency(drift: StoreInconsistency) -> str:
     )
 
 
-def describe_comparison_result(
+def summarise_store_comparison(
     drifts: Sequence[StoreInconsistency], objects: int, *, is_verified: bool
 ) -> str:
     """Summarise a comparison of database and object store in a sentence.

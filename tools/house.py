@@ -55,7 +55,7 @@ def parse_module(checkout: Path, path: Path) -> ParsedModule:
     return ParsedModule(name, relative.as_posix(), text.splitlines(), ast.parse(text))
 
 
-def find_untyped_lines(module: ParsedModule) -> list[int]:
+def find_untyped_json_lines(module: ParsedModule) -> list[int]:
     """Return the line numbers that use `dict[str, Any]` or its alias `Json` as a type."""
     line_numbers = set()
     for node in ast.walk(module.tree):
@@ -74,7 +74,7 @@ def find_type_only_imports(module: ParsedModule) -> list[int]:
     )
 
 
-def find_imports(checkout: list[ParsedModule]) -> set[ModuleImport]:
+def find_module_imports(checkout: list[ParsedModule]) -> set[ModuleImport]:
     """Return the imports among modules, including those inside functions.
 
     `from package import name` imports the submodule `package.name` if it exists, else the package.
@@ -213,7 +213,7 @@ def count_house_rule_violations(checkout: Path) -> dict[str, int]:
     """Count the violations of each rule for source code, by name."""
     all_modules = parse_checkout_modules(checkout)
     layered = [module for module in all_modules if module.name.split(".")[0] in LAYERS]
-    edges = find_imports(all_modules)
+    edges = find_module_imports(all_modules)
     every, at_run = (
         find_import_cycles(edges),
         find_import_cycles(edge for edge in edges if not edge.for_types),
@@ -221,7 +221,7 @@ def count_house_rule_violations(checkout: Path) -> dict[str, int]:
     longest = read_maximum_line_length(checkout)
     return {
         f"lines that name dict[str, Any] or Json ({', '.join(LAYERS)})": sum(
-            len(find_untyped_lines(module)) for module in layered
+            len(find_untyped_json_lines(module)) for module in layered
         ),
         "import circles": len(every),
         "modules in them": sum(map(len, every)),

@@ -42,7 +42,7 @@ from core.upkeep import consistency
 from core.upkeep.sweep import SweepExtent, run_sweep
 from core.upkeep.sweep_dry_run import SweepRemoval, list_sweep_removals
 from tools import backup
-from tools.drift_words import describe_comparison_result, describe_store_inconsistency
+from tools.drift_words import describe_store_inconsistency, summarise_store_comparison
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -127,7 +127,7 @@ def _run_store_check_command(
         print(describe_store_inconsistency(drift))
     # As a set, because several rows may name one object.
     objects = len({named.key for named in consistency.iterate_referenced_objects(db)})
-    print(describe_comparison_result(drifts, objects, is_verified=options.verify))
+    print(summarise_store_comparison(drifts, objects, is_verified=options.verify))
     return 1 if drifts else 0
 
 

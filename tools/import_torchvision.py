@@ -39,7 +39,7 @@ from core.learning.networks import ImageSpec, describe_tensors_expected_of_base,
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
 
-def convert_state_dict(
+def convert_torchvision_state_dict(
     architecture: Mapping[str, Any], state: object, image_size: int
 ) -> dict[str, Tensor]:
     """Convert a torchvision classifier's state dict to the tensors of a Perennial base.
@@ -156,7 +156,7 @@ def main(arguments: list[str]) -> None:
     options = {"name": chosen.arch, "stem": chosen.stem, "patch": chosen.patch}
     architecture = {key: value for key, value in options.items() if value is not None}
     try:
-        tensors = convert_state_dict(
+        tensors = convert_torchvision_state_dict(
             architecture, _load_pth_state_dict(chosen.file), chosen.image_size
         )
     except Exception as error:

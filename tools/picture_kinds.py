@@ -34,7 +34,7 @@ Pixels = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class PictureKind:
+class DecoderTestPicture:
     """A test image file with the pixels that a decoder must give, or the reason it must refuse it.
 
     Attributes:
@@ -54,7 +54,7 @@ class PictureKind:
     refused: str = ""
 
 
-def make_noise_samples(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels:
+def make_noise_pixel_samples(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels:
     """Generate random pixel samples [16, 24, channels] over the whole range of an unsigned type."""
     largest = np.iinfo(dtype).max
     samples = np.random.default_rng(seed).integers(
@@ -65,7 +65,7 @@ def make_noise_samples(channels: int = 3, dtype: str = "uint8", seed: int = 0) -
     return samples
 
 
-def make_smooth_samples(channels: int = 3) -> Pixels:
+def make_smooth_pixel_samples(channels: int = 3) -> Pixels:
     """Generate smooth pixel samples that a lossy format preserves nearly unchanged."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     planes = [40 + 7 * x + 2 * y, 230 - 5 * x - 4 * y, 30 + 3 * x + 8 * y, 250 - 4 * x - 3 * y]
@@ -202,7 +202,9 @@ def _encode_as_srgb(values: Pixels) -> Pixels:
     return encoded
 
 
-def convert_profile_to_srgb(colours: Pixels, columns: Pixels, gamma: float | None) -> Pixels:
+def convert_colours_of_profile_to_srgb(
+    colours: Pixels, columns: Pixels, gamma: float | None
+) -> Pixels:
     """Convert colours uint8 [.., 3] from a matrix ICC profile to sRGB."""
     xyz = _convert_to_linear_light(colours / 255, gamma) @ columns.T
     converted: Pixels = np.rint(255 * _encode_as_srgb(xyz @ np.linalg.inv(SRGB).T)).astype(np.uint8)
@@ -264,7 +266,7 @@ def orient_pixels_as_stored(upright: Pixels, orientation: int) -> Pixels:
 # Oracles.
 
 
-def read_with_vips(data: bytes, *, turn: bool = True) -> Pixels:
+def decode_with_libvips(data: bytes, *, turn: bool = True) -> Pixels:
     """Decode an image file with libvips: upright, over white, in 8 bits."""
     import pyvips
 
@@ -278,17 +280,17 @@ def read_with_vips(data: bytes, *, turn: bool = True) -> Pixels:
     return convert_to_three_channels(pixels.reshape(*pixels.shape[:2], -1)).astype(np.uint8)
 
 
-def read_heif(data: bytes) -> Pixels:
+def decode_heif(data: bytes) -> Pixels:
     """Decode a HEIF file with pillow-heif."""
     import pillow_heif
 
-    image = pillow_heif.read_heif(data).to_pillow()
+    image = pillow_heif.decode_heif(data).to_pillow()
     if image.mode == "RGBA":
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return np.asarray(image.convert("RGB"))
 
 
-def read_avif(data: bytes) -> Pixels:
+def decode_avif(data: bytes) -> Pixels:
     """Decode an AVIF file with imagecodecs."""
     import imagecodecs
 
@@ -379,13 +381,13 @@ def build_tiff_tags(
     }
 
 
-def generate_tiff_kinds() -> Iterator[PictureKind]:
+def generate_tiff_test_pictures() -> Iterator[DecoderTestPicture]:
     """Generate test TIFFs of many kinds, with their expected pixels."""
     eight, wide, grey, wide_grey = (
-        make_noise_samples(),
-        make_noise_samples(3, "uint16"),
-        make_noise_samples(1),
-        make_noise_samples(1, "uint16"),
+        make_noise_pixel_samples(),
+        make_noise_pixel_samples(3, "uint16"),
+        make_noise_pixel_samples(1),
+        make_noise_pixel_samples(1, "uint16"),
     )
     for packing, name in (
         (None, "stored"),
@@ -395,44 +397,48 @@ def generate_tiff_kinds() -> Iterator[PictureKind]:
         ("zstd", "Zstandard"),
         ("lzma", "LZMA"),
     ):
-        yield PictureKind(
+        yield DecoderTestPicture(
             f"tiff {name}", encode_tiff(eight, photometric="rgb", compression=packing), eight
         )
     for packing in ("lzw", "adobe_deflate"):
         data = encode_tiff(
             eight, photometric="rgb", compression=packing, predictor=2, rowsperstrip=5
         )
-        yield PictureKind(f"tiff {packing} predictor 2 in strips", data, eight)
+        yield DecoderTestPicture(f"tiff {packing} predictor 2 in strips", data, eight)
         data = encode_tiff(wide, photometric="rgb", compression=packing, predictor=2, byteorder=">")
-        yield PictureKind(
+        yield DecoderTestPicture(
             f"tiff 16-bit {packing} predictor 2 big-endian", data, convert_to_8_bits(wide)
         )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff big-endian", encode_tiff(eight, photometric="rgb", byteorder=">"), eight
     )
-    yield PictureKind("tiff big-tiff", encode_tiff(eight, photometric="rgb", bigtiff=True), eight)
-    yield PictureKind("tiff 16-bit", encode_tiff(wide, photometric="rgb"), convert_to_8_bits(wide))
-    yield PictureKind(
+    yield DecoderTestPicture(
+        "tiff big-tiff", encode_tiff(eight, photometric="rgb", bigtiff=True), eight
+    )
+    yield DecoderTestPicture(
+        "tiff 16-bit", encode_tiff(wide, photometric="rgb"), convert_to_8_bits(wide)
+    )
+    yield DecoderTestPicture(
         "tiff 16-bit grey",
         encode_tiff(wide_grey[..., 0], photometric="minisblack"),
         convert_to_three_channels(convert_to_8_bits(wide_grey)),
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff 16-bit white is zero",
         encode_tiff(wide_grey[..., 0], photometric="miniswhite"),
         convert_to_three_channels(convert_to_8_bits(65535 - wide_grey)),
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff 16-bit white is zero big-endian LZW",
         encode_tiff(wide_grey[..., 0], photometric="miniswhite", byteorder=">", compression="lzw"),
         convert_to_three_channels(convert_to_8_bits(65535 - wide_grey)),
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff grey",
         encode_tiff(grey[..., 0], photometric="minisblack"),
         convert_to_three_channels(grey),
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff white is zero",
         encode_tiff(grey[..., 0], photometric="miniswhite"),
         convert_to_three_channels(255 - grey),
@@ -440,78 +446,80 @@ def generate_tiff_kinds() -> Iterator[PictureKind]:
     planes = np.ascontiguousarray(eight.transpose(2, 0, 1))
     wide_planes = np.ascontiguousarray(wide.transpose(2, 0, 1))
     apart: dict[str, Any] = {"photometric": "rgb", "planarconfig": "separate"}
-    yield PictureKind("tiff planes apart", encode_tiff(planes, **apart), eight)
-    yield PictureKind(
+    yield DecoderTestPicture("tiff planes apart", encode_tiff(planes, **apart), eight)
+    yield DecoderTestPicture(
         "tiff planes apart in strips",
         encode_tiff(planes, rowsperstrip=5, compression="lzw", **apart),
         eight,
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff 16-bit planes apart LZW",
         encode_tiff(wide_planes, compression="lzw", **apart),
         convert_to_8_bits(wide),
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff planes apart in tiles",
         encode_tiff(planes, tile=(16, 16), compression="adobe_deflate", **apart),
         eight,
     )
-    yield PictureKind("tiff in tiles", encode_tiff(eight, photometric="rgb", tile=(16, 16)), eight)
-    yield PictureKind(
+    yield DecoderTestPicture(
+        "tiff in tiles", encode_tiff(eight, photometric="rgb", tile=(16, 16)), eight
+    )
+    yield DecoderTestPicture(
         "tiff 16-bit tiles predictor 2",
         encode_tiff(wide, photometric="rgb", tile=(16, 16), compression="lzw", predictor=2),
         convert_to_8_bits(wide),
     )
     for dtype in ("float16", "float32", "float64"):
-        share = (make_noise_samples(3) / 255).astype(dtype)
+        share = (make_noise_pixel_samples(3) / 255).astype(dtype)
         as_bytes = np.rint(share.astype(np.float64) * 255).astype(np.uint8)
-        yield PictureKind(f"tiff {dtype}", encode_tiff(share, photometric="rgb"), as_bytes)
-        yield PictureKind(
+        yield DecoderTestPicture(f"tiff {dtype}", encode_tiff(share, photometric="rgb"), as_bytes)
+        yield DecoderTestPicture(
             f"tiff {dtype} grey big-endian",
             encode_tiff(share[..., 0], photometric="minisblack", byteorder=">"),
             convert_to_three_channels(as_bytes[..., :1]),
         )
-    share = (make_noise_samples(3) / 255).astype(np.float32)
+    share = (make_noise_pixel_samples(3) / 255).astype(np.float32)
     as_bytes = np.rint(share.astype(np.float64) * 255).astype(np.uint8)
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff float32 predictor 3",
         encode_tiff(share, photometric="rgb", compression="adobe_deflate", predictor=3),
         as_bytes,
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff float32 predictor 3 tiles big-endian",
         encode_tiff(
             share, photometric="rgb", compression="lzw", predictor=3, tile=(16, 16), byteorder=">"
         ),
         as_bytes,
     )
-    inks, wide_inks = make_noise_samples(4), make_noise_samples(4, "uint16")
-    yield PictureKind(
+    inks, wide_inks = make_noise_pixel_samples(4), make_noise_pixel_samples(4, "uint16")
+    yield DecoderTestPicture(
         "tiff CMYK", encode_tiff(inks, photometric="separated"), convert_cmyk_to_rgb(inks), 1
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff 16-bit CMYK LZW",
         encode_tiff(wide_inks, photometric="separated", compression="lzw"),
         convert_cmyk_to_rgb(wide_inks),
         1,
     )
     apart_inks = np.ascontiguousarray(inks.transpose(2, 0, 1))
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff CMYK planes apart",
         encode_tiff(apart_inks, photometric="separated", planarconfig="separate"),
         convert_cmyk_to_rgb(inks),
         1,
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff of three pages",
         encode_tiff(
-            np.stack([eight, make_noise_samples(seed=1), make_noise_samples(seed=2)]),
+            np.stack([eight, make_noise_pixel_samples(seed=1), make_noise_pixel_samples(seed=2)]),
             photometric="rgb",
         ),
         eight,
     )
-    alpha = make_noise_samples(4, seed=3)
-    yield PictureKind(
+    alpha = make_noise_pixel_samples(4, seed=3)
+    yield DecoderTestPicture(
         "tiff alpha",
         encode_tiff(alpha, photometric="rgb", extrasamples=["unassalpha"]),
         blend_over_white(alpha[..., :3], alpha[..., 3:]),
@@ -520,13 +528,13 @@ def generate_tiff_kinds() -> Iterator[PictureKind]:
     multiplied = alpha.copy()
     # Multiplied colours are never above their alpha.
     multiplied[..., :3] = alpha[..., :3].astype(int) * alpha[..., 3:] // 255
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff multiplied alpha",
         encode_tiff(multiplied, photometric="rgb", extrasamples=["assocalpha"]),
         (multiplied[..., :3].astype(int) + 255 - multiplied[..., 3:]).clip(0, 255).astype(np.uint8),
         2,
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff grey with alpha",
         encode_tiff(
             alpha[..., :2],
@@ -537,18 +545,18 @@ def generate_tiff_kinds() -> Iterator[PictureKind]:
         blend_over_white(alpha[..., :1], alpha[..., 1:2]),
         1,
     )
-    five = make_noise_samples(5, seed=4)
-    yield PictureKind(
+    five = make_noise_pixel_samples(5, seed=4)
+    yield DecoderTestPicture(
         "tiff of two more samples",
         encode_tiff(five, photometric="rgb", extrasamples=["unspecified"] * 2),
         five[..., :3],
     )
     for bits in (1, 2, 4, 8):
         largest = (1 << bits) - 1
-        index = make_noise_samples(1, seed=bits) & largest
+        index = make_noise_pixel_samples(1, seed=bits) & largest
         table = np.random.default_rng(bits).integers(0, 65536, (3, 1 << bits), np.uint16)
         more = {"t320": table.ravel().tolist()}
-        yield PictureKind(
+        yield DecoderTestPicture(
             f"tiff palette of {bits} bits",
             build_raw_tiff(build_tiff_tags([bits], 3, **more), pack_into_bits(index, bits)),
             # A TIFF's palette has 16 bits, of which readers take the upper 8.
@@ -556,57 +564,63 @@ def generate_tiff_kinds() -> Iterator[PictureKind]:
         )
         if bits < 8:
             level = (index * (255 // largest)).astype(np.uint8)
-            yield PictureKind(
+            yield DecoderTestPicture(
                 f"tiff grey of {bits} bits",
                 build_raw_tiff(build_tiff_tags([bits], 1), pack_into_bits(index, bits)),
                 convert_to_three_channels(level),
             )
-            yield PictureKind(
+            yield DecoderTestPicture(
                 f"tiff white is zero of {bits} bits",
                 build_raw_tiff(build_tiff_tags([bits], 0), pack_into_bits(index, bits)),
                 convert_to_three_channels(255 - level),
             )
-    index = make_noise_samples(1, seed=9) & 1
+    index = make_noise_pixel_samples(1, seed=9) & 1
     # FillOrder 2: the lowest bit of each byte comes first.
     turned = bytes(int(f"{byte:08b}"[::-1], 2) for byte in pack_into_bits(index, 1))
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff 1 bit lowest first",
         build_raw_tiff(build_tiff_tags([1], 1, t266=[2]), turned),
         convert_to_three_channels(index * 255),
     )
     bilevel = Image.fromarray((index[..., 0] * 255).astype(np.uint8)).convert("1")
     for packing in ("group3", "group4"):
-        yield PictureKind(
+        yield DecoderTestPicture(
             f"tiff fax {packing}",
             encode_image(bilevel, "TIFF", compression=packing),
             convert_to_three_channels(index * 255),
         )
     for orientation in (3, 6, 7):
         stored = orient_pixels_as_stored(eight, orientation)
-        yield PictureKind(
+        yield DecoderTestPicture(
             f"tiff turned {orientation}",
             encode_tiff(stored, photometric="rgb", extratags=[(274, 3, 1, orientation, True)]),
             eight,
         )
     colours = encode_tiff(eight, photometric="rgb", iccprofile=PROFILE_P3)
-    yield PictureKind(
-        "tiff Display P3", colours, convert_profile_to_srgb(eight, P3, None), 2, "formula"
+    yield DecoderTestPicture(
+        "tiff Display P3",
+        colours,
+        convert_colours_of_profile_to_srgb(eight, P3, None),
+        2,
+        "formula",
     )
-    packed = encode_tiff(make_smooth_samples(), photometric="rgb", compression="jpeg")
-    yield PictureKind("tiff JPEG in RGB", packed, read_with_vips(packed), 3, "libvips")
-    packed = encode_image(make_smooth_samples(), "TIFF", compression="jpeg", quality=95)
-    yield PictureKind("tiff JPEG in YCbCr", packed, read_with_vips(packed), 3, "libvips")
+    packed = encode_tiff(make_smooth_pixel_samples(), photometric="rgb", compression="jpeg")
+    yield DecoderTestPicture("tiff JPEG in RGB", packed, decode_with_libvips(packed), 3, "libvips")
+    packed = encode_image(make_smooth_pixel_samples(), "TIFF", compression="jpeg", quality=95)
+    yield DecoderTestPicture(
+        "tiff JPEG in YCbCr", packed, decode_with_libvips(packed), 3, "libvips"
+    )
     plain = Image.fromarray(eight).convert("YCbCr")
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff YCbCr without packing",
         build_raw_tiff(build_tiff_tags([8] * 3, 6, t530=[1, 1]), plain.tobytes()),
         np.asarray(plain.convert("RGB")),
         1,
     )
-    yield from generate_refused_tiffs(grey)
+    yield from generate_refused_tiff_test_pictures(grey)
 
 
-def generate_refused_tiffs(grey: Pixels) -> Iterator[PictureKind]:
+def generate_refused_tiff_test_pictures(grey: Pixels) -> Iterator[DecoderTestPicture]:
     """Generate test TIFFs that must be refused: ambiguous samples, unsupported packings."""
     for dtype, reason in (
         ("uint32", "32-bit integers"),
@@ -616,42 +630,44 @@ def generate_refused_tiffs(grey: Pixels) -> Iterator[PictureKind]:
         ("int8", "signed 8-bit"),
         ("complex64", "complex"),
     ):
-        yield PictureKind(
+        yield DecoderTestPicture(
             f"tiff {dtype}",
             encode_tiff(grey[..., 0].astype(dtype), photometric="minisblack"),
             refused=reason,
         )
     share = grey[..., 0].astype(np.float32)
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff float32 up to 255",
         encode_tiff(share, photometric="minisblack"),
         refused="floats from 0 to 255",
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff 12-bit",
         build_raw_tiff(
-            build_tiff_tags([12], 1), pack_into_bits(make_noise_samples(1, "uint16") >> 4, 12)
+            build_tiff_tags([12], 1), pack_into_bits(make_noise_pixel_samples(1, "uint16") >> 4, 12)
         ),
         refused="12-bit",
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff CIELab",
-        build_raw_tiff(build_tiff_tags([8] * 3, 8), make_smooth_samples().tobytes()),
+        build_raw_tiff(build_tiff_tags([8] * 3, 8), make_smooth_pixel_samples().tobytes()),
         refused="CIELab",
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff of 5, 6 and 5 bits",
-        build_raw_tiff(build_tiff_tags([5, 6, 5], 2), make_smooth_samples().tobytes()),
+        build_raw_tiff(build_tiff_tags([5, 6, 5], 2), make_smooth_pixel_samples().tobytes()),
         refused="of 5, 6, 5 bits",
     )
-    half = build_raw_tiff(build_tiff_tags([8] * 3, 6, t530=[2, 2]), make_smooth_samples().tobytes())
-    yield PictureKind("tiff YCbCr at half the resolution", half, refused="YCbCr")
-    yield PictureKind(
+    half = build_raw_tiff(
+        build_tiff_tags([8] * 3, 6, t530=[2, 2]), make_smooth_pixel_samples().tobytes()
+    )
+    yield DecoderTestPicture("tiff YCbCr at half the resolution", half, refused="YCbCr")
+    yield DecoderTestPicture(
         "tiff LERC",
         encode_tiff(grey[..., 0], photometric="minisblack", compression="lerc"),
         refused="LERC",
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "tiff of a camera's sensor",
         build_raw_tiff(build_tiff_tags([16], 32803), bytes(2 * WIDTH * HEIGHT)),
         refused="RAW",
@@ -706,45 +722,52 @@ def encode_png(
     )
 
 
-def generate_png_kinds() -> Iterator[PictureKind]:
+def generate_png_test_pictures() -> Iterator[DecoderTestPicture]:
     """Generate test PNGs of many kinds, with their expected pixels."""
-    eight, wide, grey = make_noise_samples(), make_noise_samples(3, "uint16"), make_noise_samples(1)
+    eight, wide, grey = (
+        make_noise_pixel_samples(),
+        make_noise_pixel_samples(3, "uint16"),
+        make_noise_pixel_samples(1),
+    )
     for bits in (1, 2, 4, 8):
-        index = make_noise_samples(1, seed=bits) & ((1 << bits) - 1)
+        index = make_noise_pixel_samples(1, seed=bits) & ((1 << bits) - 1)
         level = (index * (255 // ((1 << bits) - 1))).astype(np.uint8)
-        yield PictureKind(
+        yield DecoderTestPicture(
             f"png grey of {bits} bits", encode_png(index, bits, 0), convert_to_three_channels(level)
         )
         table = np.random.default_rng(bits).integers(0, 256, (1 << bits, 3), np.uint8)
         palette = encode_png_chunk(b"PLTE", table.tobytes())
-        yield PictureKind(
+        yield DecoderTestPicture(
             f"png palette of {bits} bits", encode_png(index, bits, 3, palette), table[index[..., 0]]
         )
         clear = np.random.default_rng(bits).integers(0, 256, (1 << bits, 1), np.uint8)
-        yield PictureKind(
+        yield DecoderTestPicture(
             f"png palette of {bits} bits with alpha",
             encode_png(index, bits, 3, palette, encode_png_chunk(b"tRNS", clear.tobytes())),
             blend_over_white(table, clear)[index[..., 0]],
             1,
         )
-    yield PictureKind("png", encode_png(eight, 8, 2), eight)
-    yield PictureKind("png interlaced", encode_png(eight, 8, 2, interlaced=True), eight)
-    yield PictureKind(
+    yield DecoderTestPicture("png", encode_png(eight, 8, 2), eight)
+    yield DecoderTestPicture("png interlaced", encode_png(eight, 8, 2, interlaced=True), eight)
+    yield DecoderTestPicture(
         "png 4 bits interlaced",
         encode_png(grey >> 4, 4, 0, interlaced=True),
         convert_to_three_channels((grey >> 4) * 17),
     )
-    yield PictureKind("png 16-bit", encode_png(wide, 16, 2), convert_to_8_bits(wide), 1)
-    yield PictureKind(
+    yield DecoderTestPicture("png 16-bit", encode_png(wide, 16, 2), convert_to_8_bits(wide), 1)
+    yield DecoderTestPicture(
         "png 16-bit grey",
         encode_png(wide[..., :1], 16, 0),
         convert_to_three_channels(convert_to_8_bits(wide[..., :1])),
     )
-    alpha, wide_alpha = make_noise_samples(4, seed=3), make_noise_samples(4, "uint16", 3)
-    yield PictureKind(
+    alpha, wide_alpha = (
+        make_noise_pixel_samples(4, seed=3),
+        make_noise_pixel_samples(4, "uint16", 3),
+    )
+    yield DecoderTestPicture(
         "png alpha", encode_png(alpha, 8, 6), blend_over_white(alpha[..., :3], alpha[..., 3:]), 1
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png 16-bit alpha",
         encode_png(wide_alpha, 16, 6),
         blend_over_white(
@@ -752,13 +775,13 @@ def generate_png_kinds() -> Iterator[PictureKind]:
         ),
         2,
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png grey with alpha",
         encode_png(alpha[..., :2], 8, 4),
         blend_over_white(alpha[..., :1], alpha[..., 1:2]),
         1,
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png 16-bit grey with alpha",
         encode_png(wide_alpha[..., :2], 16, 4),
         blend_over_white(
@@ -770,19 +793,19 @@ def generate_png_kinds() -> Iterator[PictureKind]:
     few = (eight >> 7) * 255
     absent = encode_png_chunk(b"tRNS", struct.pack(">3H", 255, 0, 255))
     is_clear = np.all(few == [255, 0, 255], -1, keepdims=True)
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png one clear colour",
         encode_png(few, 8, 2, absent),
         np.where(is_clear, 255, few).astype(np.uint8),
     )
     levels = (grey >> 6) * 85
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png one clear grey",
         encode_png(levels, 8, 0, encode_png_chunk(b"tRNS", struct.pack(">H", 85))),
         convert_to_three_channels(np.where(levels == 85, 255, levels).astype(np.uint8)),
     )
     wide_levels = (wide[..., :1] >> 14) * np.uint16(21845)
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png one clear 16-bit grey",
         encode_png(wide_levels, 16, 0, encode_png_chunk(b"tRNS", struct.pack(">H", 21845))),
         convert_to_three_channels(
@@ -793,7 +816,7 @@ def generate_png_kinds() -> Iterator[PictureKind]:
     wide_few = (wide >> 15) * np.uint16(65535)
     absent = encode_png_chunk(b"tRNS", struct.pack(">3H", 65535, 0, 65535))
     is_clear = np.all(wide_few == [65535, 0, 65535], -1, keepdims=True)
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png one clear 16-bit colour",
         encode_png(wide_few, 16, 2, absent),
         convert_to_8_bits(np.where(is_clear, 65535, wide_few)),
@@ -801,17 +824,17 @@ def generate_png_kinds() -> Iterator[PictureKind]:
     )
     # Beyond Pillow's limit for texts, which would refuse a picture that is fine otherwise.
     long_text = zlib.compress(bytes(3 << 20), 9)
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png with 3 MB of text",
         encode_png(eight, 8, 2, encode_png_chunk(b"zTXt", b"Comment\0\0" + long_text)),
         eight,
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png with 3 MB of international text",
         encode_png(eight, 8, 2, encode_png_chunk(b"iTXt", b"Comment\0\1\0\0\0" + long_text)),
         eight,
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png with 3 MB of profile",
         encode_png(eight, 8, 2, encode_png_chunk(b"iCCP", b"p\0\0" + long_text)),
         eight,
@@ -823,36 +846,38 @@ def generate_png_kinds() -> Iterator[PictureKind]:
         ("sRGB", PROFILE_SRGB, SRGB, None),
     ):
         named = encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(profile))
-        yield PictureKind(
+        yield DecoderTestPicture(
             f"png {name}",
             encode_png(eight, 8, 2, named),
-            convert_profile_to_srgb(eight, columns, gamma),
+            convert_colours_of_profile_to_srgb(eight, columns, gamma),
             2,
             "formula",
         )
     p3 = encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(PROFILE_P3))
     table, index = (
         np.random.default_rng(8).integers(0, 256, (256, 3), np.uint8),
-        make_noise_samples(1, seed=8),
+        make_noise_pixel_samples(1, seed=8),
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png palette in Display P3",
         encode_png(index, 8, 3, p3, encode_png_chunk(b"PLTE", table.tobytes())),
-        convert_profile_to_srgb(table, P3, None)[index[..., 0]],
+        convert_colours_of_profile_to_srgb(table, P3, None)[index[..., 0]],
         2,
         "formula",
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png alpha in Display P3",
         encode_png(alpha, 8, 6, p3),
-        blend_over_white(convert_profile_to_srgb(alpha[..., :3], P3, None), alpha[..., 3:]),
+        blend_over_white(
+            convert_colours_of_profile_to_srgb(alpha[..., :3], P3, None), alpha[..., 3:]
+        ),
         3,
         "formula",
     )
     # Near black, gamma curves are too steep for the tolerance.
     bright = np.maximum(grey, 8)
     curve = encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(build_grey_profile(1.8)))
-    yield PictureKind(
+    yield DecoderTestPicture(
         "png grey of gamma 1.8",
         encode_png(bright, 8, 0, curve),
         convert_grey_to_srgb(bright, 1.8),
@@ -860,8 +885,8 @@ def generate_png_kinds() -> Iterator[PictureKind]:
         "formula",
     )
     broken = encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(BROKEN_PROFILE))
-    yield PictureKind("png with a damaged profile", encode_png(eight, 8, 2, broken), eight)
-    yield PictureKind(
+    yield DecoderTestPicture("png with a damaged profile", encode_png(eight, 8, 2, broken), eight)
+    yield DecoderTestPicture(
         "png with a profile for inks",
         encode_png(
             eight,
@@ -877,12 +902,12 @@ def generate_png_kinds() -> Iterator[PictureKind]:
             "PNG",
             exif=build_exif_orientation(orientation),
         )
-        yield PictureKind(f"png turned {orientation}", data, eight)
-    frames = [Image.fromarray(make_noise_samples(seed=i)) for i in range(3)]
-    yield PictureKind(
+        yield DecoderTestPicture(f"png turned {orientation}", data, eight)
+    frames = [Image.fromarray(make_noise_pixel_samples(seed=i)) for i in range(3)]
+    yield DecoderTestPicture(
         "apng", encode_image(frames[0], "PNG", save_all=True, append_images=frames[1:]), eight
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "apng with a still of its own",
         encode_image(
             Image.fromarray(eight),
@@ -895,15 +920,15 @@ def generate_png_kinds() -> Iterator[PictureKind]:
     )
 
 
-def generate_jpeg_kinds() -> Iterator[PictureKind]:
+def generate_jpeg_test_pictures() -> Iterator[DecoderTestPicture]:
     """Generate test JPEGs of many kinds, with their expected pixels."""
-    colours, grey = make_smooth_samples(), make_smooth_samples(1)
+    colours, grey = make_smooth_pixel_samples(), make_smooth_pixel_samples(1)
 
-    def build_picture_kind(name: str, data: bytes, **more: Any) -> PictureKind:
-        return PictureKind(
+    def build_picture_kind(name: str, data: bytes, **more: Any) -> DecoderTestPicture:
+        return DecoderTestPicture(
             f"jpeg {name}",
             data,
-            read_with_vips(data),
+            decode_with_libvips(data),
             **{"tolerance": 2, "oracle": "libvips", **more},
         )
 
@@ -927,36 +952,40 @@ def generate_jpeg_kinds() -> Iterator[PictureKind]:
     plain = encode_image(colours, "JPEG", quality=95, subsampling=0)
     # Many writers leave the mark out, and the picture is whole without it.
     without = plain.removesuffix(b"\xff\xd9")
-    yield PictureKind("jpeg without its end mark", without, read_with_vips(plain), 2, "libvips")
+    yield DecoderTestPicture(
+        "jpeg without its end mark", without, decode_with_libvips(plain), 2, "libvips"
+    )
     several = encode_image(colours, "JPEG", quality=95, progressive=True)
-    yield PictureKind(
+    yield DecoderTestPicture(
         "jpeg progressive without its end mark",
         several.removesuffix(b"\xff\xd9"),
-        read_with_vips(several),
+        decode_with_libvips(several),
         2,
         "libvips",
     )
     restarts = encode_image(colours, "JPEG", quality=95, restart_marker_blocks=1)
-    yield PictureKind("jpeg with restarts", restarts, read_with_vips(restarts), 2, "libvips")
-    yield PictureKind(
+    yield DecoderTestPicture(
+        "jpeg with restarts", restarts, decode_with_libvips(restarts), 2, "libvips"
+    )
+    yield DecoderTestPicture(
         "jpeg with restarts without its end mark",
         restarts.removesuffix(b"\xff\xd9"),
-        read_with_vips(restarts),
+        decode_with_libvips(restarts),
         2,
         "libvips",
     )
-    inks = make_smooth_samples(4)
+    inks = make_smooth_pixel_samples(4)
     data = encode_image(Image.fromarray(inks, "CMYK"), "JPEG", quality=100, subsampling=0)
-    yield PictureKind("jpeg CMYK", data, convert_cmyk_to_rgb(inks), 4)
+    yield DecoderTestPicture("jpeg CMYK", data, convert_cmyk_to_rgb(inks), 4)
     for name, profile, columns, gamma in (
         ("Display P3", PROFILE_P3, P3, None),
         ("Adobe RGB", PROFILE_ADOBE, ADOBE, 2.19921875),
     ):
         data = encode_image(colours, "JPEG", quality=95, subsampling=0, icc_profile=profile)
-        yield PictureKind(
+        yield DecoderTestPicture(
             f"jpeg {name}",
             data,
-            convert_profile_to_srgb(read_with_vips(data), columns, gamma),
+            convert_colours_of_profile_to_srgb(decode_with_libvips(data), columns, gamma),
             3,
             "libvips and formula",
         )
@@ -967,17 +996,21 @@ def generate_jpeg_kinds() -> Iterator[PictureKind]:
         subsampling=0,
         icc_profile=build_cmyk_press_profile(),
     )
-    yield PictureKind("jpeg CMYK with a profile", data, convert_by_vips_profile(data), 3, "libvips")
+    yield DecoderTestPicture(
+        "jpeg CMYK with a profile", data, convert_to_srgb_by_libvips(data), 3, "libvips"
+    )
     data = encode_image(grey, "JPEG", quality=95, icc_profile=build_grey_profile(1.8))
-    yield PictureKind(
+    yield DecoderTestPicture(
         "jpeg grey of gamma 1.8",
         data,
-        convert_grey_to_srgb(read_with_vips(data)[..., :1], 1.8),
+        convert_grey_to_srgb(decode_with_libvips(data)[..., :1], 1.8),
         3,
         "libvips and formula",
     )
     data = encode_image(colours, "JPEG", quality=95, icc_profile=BROKEN_PROFILE)
-    yield PictureKind("jpeg with a damaged profile", data, read_with_vips(data), 2, "libvips")
+    yield DecoderTestPicture(
+        "jpeg with a damaged profile", data, decode_with_libvips(data), 2, "libvips"
+    )
     frames = [Image.fromarray(colours), Image.fromarray(colours[::-1])]
     yield build_picture_kind(
         "of several pictures (MPO)",
@@ -987,13 +1020,13 @@ def generate_jpeg_kinds() -> Iterator[PictureKind]:
         (len(without) - 12, "jpeg cut off"),
         (len(several) - 40, "jpeg progressive cut off"),
     ):
-        yield PictureKind(
+        yield DecoderTestPicture(
             name, (without if keep < len(without) else several)[:keep], refused="damaged or cut off"
         )
-    yield from generate_refused_jpegs()
+    yield from generate_refused_jpeg_test_pictures()
 
 
-def convert_by_vips_profile(data: bytes) -> Pixels:
+def convert_to_srgb_by_libvips(data: bytes) -> Pixels:
     """Convert an image with an embedded colour profile to sRGB by libvips."""
     import pyvips
 
@@ -1004,41 +1037,41 @@ def convert_by_vips_profile(data: bytes) -> Pixels:
     return np.asarray(image.numpy())
 
 
-def generate_refused_jpegs() -> Iterator[PictureKind]:
+def generate_refused_jpeg_test_pictures() -> Iterator[DecoderTestPicture]:
     """Generate test JPEGs that must be refused, and files of formats with similar names."""
     import imagecodecs
 
-    grey = make_smooth_samples(1)[..., 0]
-    yield PictureKind(
+    grey = make_smooth_pixel_samples(1)[..., 0]
+    yield DecoderTestPicture(
         "jpeg lossless", imagecodecs.ljpeg_encode(grey), convert_to_three_channels(grey[..., None])
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "jpeg lossless of 12 bits",
         imagecodecs.ljpeg_encode(grey.astype(np.uint16) * 16, bitspersample=12),
         refused="12 bits",
     )
     twelve = imagecodecs.jpeg_encode(grey.astype(np.uint16) * 16, bitspersample=12)
-    yield PictureKind("jpeg of 12 bits", twelve, refused="12 bits")
-    yield PictureKind("jpeg LS", imagecodecs.jpegls_encode(grey), refused="lossless")
-    yield PictureKind(
+    yield DecoderTestPicture("jpeg of 12 bits", twelve, refused="12 bits")
+    yield DecoderTestPicture("jpeg LS", imagecodecs.jpegls_encode(grey), refused="lossless")
+    yield DecoderTestPicture(
         "jpeg 2000", imagecodecs.jpeg2k_encode(grey), refused="a JPEG 2000 image, not a PNG"
     )
-    yield PictureKind("jpeg XL", imagecodecs.jpegxl_encode(grey), refused="a JPEG XL image")
+    yield DecoderTestPicture("jpeg XL", imagecodecs.jpegxl_encode(grey), refused="a JPEG XL image")
 
 
-def generate_other_kinds() -> Iterator[PictureKind]:
+def generate_other_test_pictures() -> Iterator[DecoderTestPicture]:
     """Generate test images in WebP, GIF, BMP, HEIC and AVIF, and files that are no images."""
     eight, colours, alpha = (
-        make_noise_samples(),
-        make_smooth_samples(),
-        make_noise_samples(4, seed=3),
+        make_noise_pixel_samples(),
+        make_smooth_pixel_samples(),
+        make_noise_pixel_samples(4, seed=3),
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "webp lossless", encode_image(eight, "WEBP", lossless=True, exact=True), eight
     )
     data = encode_image(colours, "WEBP", quality=95)
-    yield PictureKind("webp", data, read_with_vips(data), 3, "libvips")
-    yield PictureKind(
+    yield DecoderTestPicture("webp", data, decode_with_libvips(data), 3, "libvips")
+    yield DecoderTestPicture(
         "webp alpha",
         # exact, because the encoder otherwise changes the colours of clear pixels.
         encode_image(alpha, "WEBP", lossless=True, exact=True),
@@ -1053,13 +1086,13 @@ def generate_other_kinds() -> Iterator[PictureKind]:
             exact=True,
             exif=build_exif_orientation(orientation),
         )
-        yield PictureKind(f"webp turned {orientation}", data, eight)
+        yield DecoderTestPicture(f"webp turned {orientation}", data, eight)
     data = encode_image(eight, "WEBP", lossless=True, exact=True, icc_profile=PROFILE_P3)
-    yield PictureKind(
-        "webp Display P3", data, convert_profile_to_srgb(eight, P3, None), 2, "formula"
+    yield DecoderTestPicture(
+        "webp Display P3", data, convert_colours_of_profile_to_srgb(eight, P3, None), 2, "formula"
     )
-    frames = [Image.fromarray(make_noise_samples(seed=i)) for i in range(3)]
-    yield PictureKind(
+    frames = [Image.fromarray(make_noise_pixel_samples(seed=i)) for i in range(3)]
+    yield DecoderTestPicture(
         "webp of three frames",
         encode_image(
             frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True, exact=True
@@ -1068,53 +1101,59 @@ def generate_other_kinds() -> Iterator[PictureKind]:
     )
     few = Image.fromarray(eight).quantize(32)
     palette_pixels = np.asarray(few.convert("RGB"))
-    yield PictureKind("gif", encode_image(few, "GIF"), palette_pixels)
-    yield PictureKind("gif interlaced", encode_image(few, "GIF", interlace=True), palette_pixels)
+    yield DecoderTestPicture("gif", encode_image(few, "GIF"), palette_pixels)
+    yield DecoderTestPicture(
+        "gif interlaced", encode_image(few, "GIF", interlace=True), palette_pixels
+    )
     clear = np.asarray(few)[..., None] == 5
-    yield PictureKind(
+    yield DecoderTestPicture(
         "gif with a clear colour",
         encode_image(few, "GIF", transparency=5),
         np.where(clear, 255, palette_pixels).astype(np.uint8),
     )
     more = [frame.quantize(32) for frame in frames[1:]]
-    yield PictureKind(
+    yield DecoderTestPicture(
         "gif of three frames",
         encode_image(few, "GIF", save_all=True, append_images=more),
         palette_pixels,
     )
-    yield from generate_bmp_kinds(eight, few, palette_pixels)
-    yield from generate_heic_and_avif(colours)
-    yield PictureKind("no bytes", b"", refused="empty")
-    yield PictureKind(
+    yield from generate_bmp_test_pictures(eight, few, palette_pixels)
+    yield from generate_heic_and_avif_test_pictures(colours)
+    yield DecoderTestPicture("no bytes", b"", refused="empty")
+    yield DecoderTestPicture(
         "a text", b"hello", refused="not a PNG, JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image"
     )
-    yield PictureKind("a PDF", b"%PDF-1.7\n%", refused="a PDF, not a PNG")
-    yield PictureKind(
+    yield DecoderTestPicture("a PDF", b"%PDF-1.7\n%", refused="a PDF, not a PNG")
+    yield DecoderTestPicture(
         "an SVG",
         b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>',
         refused="an SVG drawing",
     )
-    yield PictureKind("a film", b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(90), refused="a film")
-    yield PictureKind(
+    yield DecoderTestPicture(
+        "a film", b"\0\0\0\x18ftypmp42\0\0\0\0isommp42" + bytes(90), refused="a film"
+    )
+    yield DecoderTestPicture(
         "a Canon RAW",
         b"\0\0\0\x18ftypcrx \0\0\0\1crx isom" + bytes(90),
         refused="a camera RAW file",
     )
-    yield PictureKind(
+    yield DecoderTestPicture(
         "a pointer of Git LFS",
         b"version https://git-lfs.github.com/spec/v1\noid",
         refused="git lfs pull",
     )
 
 
-def generate_bmp_kinds(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[PictureKind]:
+def generate_bmp_test_pictures(
+    eight: Pixels, few: Image.Image, shown: Pixels
+) -> Iterator[DecoderTestPicture]:
     """Generate test BMPs of many kinds, with their expected pixels."""
-    yield PictureKind("bmp", encode_image(eight, "BMP"), eight)
-    yield PictureKind("bmp palette", encode_image(few, "BMP"), shown)
-    grey = make_noise_samples(1)
-    yield PictureKind("bmp grey", encode_image(grey, "BMP"), convert_to_three_channels(grey))
+    yield DecoderTestPicture("bmp", encode_image(eight, "BMP"), eight)
+    yield DecoderTestPicture("bmp palette", encode_image(few, "BMP"), shown)
+    grey = make_noise_pixel_samples(1)
+    yield DecoderTestPicture("bmp grey", encode_image(grey, "BMP"), convert_to_three_channels(grey))
     bit = Image.fromarray(((grey[..., 0] >> 7) * 255).astype(np.uint8)).convert("1")
-    yield PictureKind(
+    yield DecoderTestPicture(
         "bmp 1 bit", encode_image(bit, "BMP"), convert_to_three_channels((grey >> 7) * 255)
     )
     # BMP stores blue first.
@@ -1122,7 +1161,7 @@ def generate_bmp_kinds(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterat
     # A negative height means that rows go from top to bottom.
     head = struct.pack("<IiiHHIIiiII", 40, WIDTH, -HEIGHT, 1, 24, 0, len(rows), 0, 0, 0, 0)
     top = b"BM" + struct.pack("<IHHI", 54 + len(rows), 0, 0, 54) + head + rows
-    yield PictureKind("bmp from the top", top, eight)
+    yield DecoderTestPicture("bmp from the top", top, eight)
     runs = b""
     for row in np.asarray(few)[::-1]:
         runs += b"".join(bytes((1, value)) for value in row) + b"\0\0"
@@ -1134,10 +1173,10 @@ def generate_bmp_kinds(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterat
     packed = (
         b"BM" + struct.pack("<IHHI", 1078 + len(runs), 0, 0, 1078) + head + table.tobytes() + runs
     )
-    yield PictureKind("bmp RLE", packed, shown)
+    yield DecoderTestPicture("bmp RLE", packed, shown)
 
 
-def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
+def generate_heic_and_avif_test_pictures(colours: Pixels) -> Iterator[DecoderTestPicture]:
     """Generate test images in HEIC and AVIF, with their expected pixels."""
     import imagecodecs
     import pillow_heif
@@ -1159,11 +1198,13 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
         ("heic alpha", encode_heic(Image.merge("RGBA", (*image.split(), image.getchannel(0))))),
         ("heic of two pictures", encode_heic(image, image.rotate(180), primary_index=0)),
     ):
-        yield PictureKind(name, data, read_heif(data), 2, "pillow-heif")
+        yield DecoderTestPicture(name, data, decode_heif(data), 2, "pillow-heif")
     wide = pillow_heif.from_bytes("RGB;16", (96, 64), (large.astype(np.uint16) * 257).tobytes())
     out = io.BytesIO()
     wide.save(out, quality=95)
-    yield PictureKind("heic 10-bit", out.getvalue(), read_heif(out.getvalue()), 2, "pillow-heif")
+    yield DecoderTestPicture(
+        "heic 10-bit", out.getvalue(), decode_heif(out.getvalue()), 2, "pillow-heif"
+    )
     pillow_heif.register_heif_opener()
     for orientation in (3, 5, 6, 7):
         data = encode_image(
@@ -1174,11 +1215,11 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
         )
         # HEIC is turned by boxes of the file, so the writer must have made one.
         assert b"irot" in data or b"imir" in data
-        yield PictureKind(f"heic turned {orientation} by box and EXIF", data, large, 8)
+        yield DecoderTestPicture(f"heic turned {orientation} by box and EXIF", data, large, 8)
     stored = Image.fromarray(large)
     # HEIF turns a picture by its boxes alone; EXIF only describes it.
     stored.info["exif"] = build_exif_orientation(3)
-    yield PictureKind(
+    yield DecoderTestPicture(
         "heic turned by EXIF alone, which counts for nothing", encode_heic(stored), large, 8
     )
     image = Image.fromarray(large // 2 + 64)  # colours that exist in sRGB, too
@@ -1186,10 +1227,10 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
     data = encode_heic(image)
     # A writer that left the profile out would make another kind.
     assert b"colrprof" in data
-    yield PictureKind(
+    yield DecoderTestPicture(
         "heic Display P3",
         data,
-        convert_profile_to_srgb(read_heif(data), P3, None),
+        convert_colours_of_profile_to_srgb(decode_heif(data), P3, None),
         3,
         "pillow-heif and formula",
     )
@@ -1197,19 +1238,19 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
         Image.fromarray(large // 2 + 64), color_primaries=12, transfer_characteristics=13
     )
     assert b"colrnclx\0\x0c" in data
-    yield PictureKind(
+    yield DecoderTestPicture(
         "heic of the primaries of P3",
         data,
-        convert_profile_to_srgb(read_heif(data), P3, None),
+        convert_colours_of_profile_to_srgb(decode_heif(data), P3, None),
         3,
         "pillow-heif and formula",
     )
     data = imagecodecs.avif_encode(colours // 2 + 64, primaries=12, transfer=13, level=98)
     assert b"colrnclx\0\x0c" in data
-    yield PictureKind(
+    yield DecoderTestPicture(
         "avif of the primaries of P3",
         data,
-        convert_profile_to_srgb(read_avif(data), P3, None),
+        convert_colours_of_profile_to_srgb(decode_avif(data), P3, None),
         4,
         "imagecodecs and formula",
     )
@@ -1219,7 +1260,10 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
         (
             "avif alpha",
             encode_image(
-                make_noise_samples(4, seed=3) // 2 + 64, "AVIF", quality=100, subsampling="4:4:4"
+                make_noise_pixel_samples(4, seed=3) // 2 + 64,
+                "AVIF",
+                quality=100,
+                subsampling="4:4:4",
             ),
         ),
         (
@@ -1227,7 +1271,7 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
             imagecodecs.avif_encode(colours.astype(np.uint16) * 4, bitspersample=10, level=95),
         ),
     ):
-        yield PictureKind(name, data, read_avif(data), 3, "imagecodecs")
+        yield DecoderTestPicture(name, data, decode_avif(data), 3, "imagecodecs")
     for orientation in (3, 6, 7):
         data = encode_image(
             orient_pixels_as_stored(colours, orientation),
@@ -1236,22 +1280,22 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
             subsampling="4:4:4",
             exif=build_exif_orientation(orientation),
         )
-        yield PictureKind(f"avif turned {orientation}", data, colours, 6)
+        yield DecoderTestPicture(f"avif turned {orientation}", data, colours, 6)
     data = encode_image(colours, "AVIF", quality=98, subsampling="4:4:4", icc_profile=PROFILE_P3)
-    yield PictureKind(
+    yield DecoderTestPicture(
         "avif Display P3",
         data,
-        convert_profile_to_srgb(read_avif(data), P3, None),
+        convert_colours_of_profile_to_srgb(decode_avif(data), P3, None),
         4,
         "imagecodecs and formula",
     )
 
 
-def describe_difference_from_picture(kind: PictureKind) -> str:
+def describe_libvips_difference(kind: DecoderTestPicture) -> str:
     """Describe how libvips decodes a test image differently; "" if it does not."""
     assert kind.pixels is not None
     try:
-        pixels = read_with_vips(kind.data)
+        pixels = decode_with_libvips(kind.data)
     except Exception as error:  # noqa: BLE001 - libvips raises its own for files that it does not support
         return f"not read ({str(error).splitlines()[0][:60]})"
     if pixels.shape != kind.pixels.shape:
@@ -1281,10 +1325,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     out = parser.parse_args().out
     kinds = [
-        *generate_tiff_kinds(),
-        *generate_png_kinds(),
-        *generate_jpeg_kinds(),
-        *generate_other_kinds(),
+        *generate_tiff_test_pictures(),
+        *generate_png_test_pictures(),
+        *generate_jpeg_test_pictures(),
+        *generate_other_test_pictures(),
     ]
     # The names are those of the files in the zip.
     assert len({kind.name for kind in kinds}) == len(kinds)
@@ -1312,7 +1356,7 @@ def main() -> None:
         add_picture_kind("kinds.json", json.dumps(entries, indent=1).encode())
     # The other kinds have an oracle already, often libvips itself.
     lossless = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
-    differs = {kind.name: by for kind in lossless if (by := describe_difference_from_picture(kind))}
+    differs = {kind.name: by for kind in lossless if (by := describe_libvips_difference(kind))}
     print(
         f"libvips sees {len(lossless) - len(differs)} of {len(lossless)} lossless kinds alike, and "
         f"otherwise: {differs}"

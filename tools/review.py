@@ -57,7 +57,7 @@ class DownloadedVersion:
 
 
 @dataclass(frozen=True)
-class ReviewedImages:
+class InterpolationTestImages:
     """Labelled images on which interpolated networks are evaluated.
 
     `task` is the head's task in the task scenario, else 0, which is unused.
@@ -228,7 +228,7 @@ def _replace_head_rows_of_known_labels(
 
 def decode_labelled_archive(
     argument: str, network: Network, image: ImageSpec, folder: Path
-) -> ReviewedImages:
+) -> InterpolationTestImages:
     """Decode the labelled images of `ARCHIVE` or `TASK=ARCHIVE` into `folder`.
 
     Raises ValueError, OSError or ingest's errors.
@@ -255,14 +255,14 @@ def decode_labelled_archive(
     data = Dataset.read_dataset_file(
         done.held_out if done.n_held_out else done.train, done.class_list
     )
-    return ReviewedImages(path.name, task, data)
+    return InterpolationTestImages(path.name, task, data)
 
 
 def measure_accuracies_along_interpolation(
     network: Network,
     start: Mapping[str, Tensor],
     end: Mapping[str, Tensor],
-    sets: Sequence[ReviewedImages],
+    sets: Sequence[InterpolationTestImages],
     inputs: InputNormaliser,
 ) -> Iterator[InterpolationPoint]:
     """Interpolate the weights between two versions, and yield the accuracies at each point."""
@@ -314,7 +314,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _print_interpolation_accuracies(
-    sets: Sequence[ReviewedImages], points: Iterator[InterpolationPoint]
+    sets: Sequence[InterpolationTestImages], points: Iterator[InterpolationPoint]
 ) -> None:
     names = [each.name[-20:] for each in sets]
     widths = [max(8, len(name)) for name in names]

@@ -45,7 +45,7 @@ class CannotServeDemo(RuntimeError):
 
 
 @dataclass(frozen=True)
-class ServedDemo:
+class DemoServingOptions:
     """Options of the demo to serve: its data directory and port.
 
     Attributes:
@@ -61,14 +61,14 @@ class ServedDemo:
     opens_browser: bool | None = None
 
 
-def choose_data_directory(chosen: Path | None) -> Path:
+def choose_demo_data_directory(chosen: Path | None) -> Path:
     """Return the demo's data directory: the chosen one, or one beside the service's."""
     if chosen is not None:
         return chosen.absolute()
     return Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute().parent / FOLDER
 
 
-def serve_demo(demo: ServedDemo) -> int:
+def serve_demo(demo: DemoServingOptions) -> int:
     """Build the sample-picture demo if necessary, and serve it until Ctrl-C.
 
     Raises:
@@ -80,7 +80,7 @@ def serve_demo(demo: ServedDemo) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     start = time.monotonic()
     try:
-        is_new = prepare_directory(demo)
+        is_new = prepare_demo_directory(demo)
         if is_new:
             CONSOLE.print(
                 f"Building the demo in {demo.data_dir}, once: the service starts, and a model learns "
@@ -94,7 +94,7 @@ def serve_demo(demo: ServedDemo) -> int:
             # Without keys, which only a service on a loopback address may be.
             {"PERENNIAL_AUTH": "off"},
             inherits_settings=False,
-            port=choose_serving_port(demo.port),
+            port=choose_demo_port(demo.port),
             in_terminal=True,
         ) as running:
             with Perennial(running.key, base_url=running.url) as client:
@@ -102,7 +102,7 @@ def serve_demo(demo: ServedDemo) -> int:
                     build_demo_model(client)
                     _write_demo_marker(demo.data_dir, is_complete=True)
                     CONSOLE.print(f"Complete after {time.monotonic() - start:.0f} s.\n")
-                _announce_running_service(demo, running, client)
+                _announce_running_demo(demo, running, client)
             return _wait_until_service_ends(running)
     except KeyboardInterrupt:
         return 0
@@ -231,7 +231,7 @@ def _describe_batch(name: str) -> str:
     return f"{name}: {', '.join(sample_pictures.BATCHES[name])}"
 
 
-def prepare_directory(demo: ServedDemo) -> bool:
+def prepare_demo_directory(demo: DemoServingOptions) -> bool:
     """Empty the demo's data directory unless its demo is kept; return True if it must be built.
 
     Raises:
@@ -256,7 +256,7 @@ def _write_demo_marker(data_dir: Path, *, is_complete: bool) -> None:
     (data_dir / MARKER).write_text(json.dumps({"complete": is_complete}) + "\n")
 
 
-def choose_serving_port(chosen: int | None) -> int:
+def choose_demo_port(chosen: int | None) -> int:
     """Return the port to serve the demo on; 0 chooses a free one."""
     if chosen is not None:
         return chosen or service.find_free_port()
@@ -264,8 +264,8 @@ def choose_serving_port(chosen: int | None) -> int:
     return service.find_free_port() if launcher.is_port_taken(launcher.DEFAULT_HOST, port) else port
 
 
-def _announce_running_service(
-    demo: ServedDemo, running: service.RunningService, client: Perennial
+def _announce_running_demo(
+    demo: DemoServingOptions, running: service.RunningService, client: Perennial
 ) -> None:
     """Print the demo's URLs, and open the page of its model in a browser."""
     page = f"{running.url}/ui/models/{sample_pictures.MODEL}"

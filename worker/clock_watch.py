@@ -60,7 +60,7 @@ class ClockWatch:
         """Times of the database's clock and of the monotonic clock at the last look."""
         self._calm_until = -1.0
 
-    def compare_clocks(self) -> None:
+    def detect_and_correct_clock_jump(self) -> None:
         """Compare the database's clock with the monotonic clock, and correct stored times after a
         jump.
 
@@ -93,7 +93,7 @@ class ClockWatch:
         hour.
         """
         try:
-            self.compare_clocks()
+            self.detect_and_correct_clock_jump()
         finally:
             with self._lock:
                 calm = time.monotonic() >= self._calm_until

@@ -103,7 +103,7 @@ class Worker:
                 ],
                 "touch the health file": self._touch_health_file,
                 "report the device": self._report_device_if_due,
-                "compare the clocks": self._clock.compare_clocks,
+                "compare the clocks": self._clock.detect_and_correct_clock_jump,
             },
         )
         self._reaping = PeriodicChores(

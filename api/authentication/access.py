@@ -35,7 +35,7 @@ _SESSION = "session\n"
 _KEY = re.compile(r"pk_([a-z0-9]{12})_[A-Za-z0-9_-]{43}")
 
 
-class KeyRow(Protocol):
+class ApiKeyRow(Protocol):
     """Database row of an API key, with the columns that authentication needs."""
 
     @property
@@ -77,7 +77,7 @@ class KeyRow(Protocol):
         """Name of the only model alias that a key of scope predict may use; None for other scopes."""
 
 
-class KeySource(Protocol):
+class ApiKeyAndSessionSource(Protocol):
     """Database interface through which authentication looks up API keys and login sessions."""
 
     async def find_key(self, prefix: str) -> Any:
@@ -95,7 +95,7 @@ class Authenticator:
         anyone: the caller to assume when authentication is off, else None.
     """
 
-    def __init__(self, keys: KeySource, anyone: Actor | None = None) -> None:
+    def __init__(self, keys: ApiKeyAndSessionSource, anyone: Actor | None = None) -> None:
         self._keys = keys
         self._anyone = anyone
         self._known: dict[bytes, tuple[Actor, float]] = {}
@@ -184,7 +184,7 @@ class Authenticator:
         match = _KEY.fullmatch(token.strip()) if kind.lower() == "bearer" else None
         if match is None:
             raise NotAuthenticated("This is no Perennial key: send `Authorization: Bearer pk_…`.")
-        row: KeyRow | None = await self._keys.find_key(match.group(1))
+        row: ApiKeyRow | None = await self._keys.find_key(match.group(1))
         digest_of_key = hashlib.sha256(token.strip().encode()).hexdigest()
         # The same response for unknown, wrong, revoked and expired keys: guessing reveals nothing.
         # An unknown prefix is compared too, so that it takes the same time.
@@ -200,7 +200,7 @@ class Authenticator:
         return Actor(row.owner_id, row.id, row.scope, bound=_build_key_binding(row)), row.expires_at
 
 
-def _build_key_binding(row: KeyRow) -> PredictKeyBinding | None:
+def _build_key_binding(row: ApiKeyRow) -> PredictKeyBinding | None:
     if row.model_id is None or row.model_name is None or row.alias is None:
         return None
     return PredictKeyBinding(row.model_id, row.model_name, row.alias)

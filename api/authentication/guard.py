@@ -153,13 +153,13 @@ class _GuardedApp:
 
         async def release_slot_and_send(message: Message) -> None:
             # From here on the client sets the pace: release the slot.
-            working.release_work_slot()
+            working.release_request_slot()
             await send(message)
 
         watch = KeyValidityWatch(access, scope)
         data_dir: Path = scope["app"].state.settings.data_dir
         try:
-            await working.take_work_slot()
+            await working.take_request_slot()
             # Before the handler, which first writes to the database: a full disk would prevent it.
             if self.makes_room:
                 reserve.remove_disk_reserve_if_disk_full(data_dir)
@@ -179,7 +179,7 @@ class _GuardedApp:
                 retry_after_s=1,
             ) from error
         finally:
-            working.release_work_slot()
+            working.release_request_slot()
 
     async def _check_predict_key(self, actor: Actor, scope: Scope) -> None:
         """Allow a request with a predict-scope key only for the key's own model alias, and count
@@ -199,7 +199,7 @@ class _GuardedApp:
                 "that it was made for, and for nothing else."
             )
         assert actor.key_id is not None
-        await self.services.limits().charge_request(actor.key_id)
+        await self.services.limits().count_predict_request(actor.key_id)
 
     async def _serve_checked_route(
         self, actor: Actor | None, scope: Scope, receive: Receive, send: Send
@@ -274,7 +274,7 @@ class _GuardedApp:
                 raise UnsupportedContentType("Send the body as application/json.")
             # FastAPI parses the body again; this refuses what its lenient parser would accept.
             parse_strict_json(body)
-        return replay_request_body(body, receive)
+        return make_receive_that_replays_body(body, receive)
 
 
 def read_declared_length(header: str | None) -> int | None:
@@ -322,7 +322,7 @@ async def read_small_body(receive: Receive, limit: int, declared: int | None = N
     return b"".join(chunks)
 
 
-def replay_request_body(body: bytes, receive: Receive) -> Receive:
+def make_receive_that_replays_body(body: bytes, receive: Receive) -> Receive:
     """Return an ASGI `receive` that yields the body read before, then further messages of the
     server.
     """

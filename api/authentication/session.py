@@ -33,7 +33,7 @@ def find_session_token(scope: Scope) -> str | None:
     cookies = _parse_cookies(scope)
     # A cookie without TLS counts only on loopback, where nobody else can read it on its way.
     cookie = cookies.get(SECURE) or (
-        cookies.get(get_loopback_cookie_name(scope))
+        cookies.get(get_loopback_session_cookie_name(scope))
         if is_loopback_host(parse_host_name(scope))
         else None
     )
@@ -48,7 +48,7 @@ def read_host_and_port(scope: Scope) -> str:
     return find_request_header(scope, b"host") or ""
 
 
-def get_loopback_cookie_name(scope: Scope) -> str:
+def get_loopback_session_cookie_name(scope: Scope) -> str:
     """Return the session cookie's name under http on a loopback address, which includes the port."""
     port = read_host_and_port(scope).removeprefix(parse_host_name(scope)).removeprefix(":")
     return f"perennial-{port or '80'}"
@@ -116,7 +116,7 @@ def set_session_cookie(request: Request, response: Response, made: str) -> None:
             "Logging in by http would show your key to everybody on the way. Open this page by "
             "https, or on the machine itself by http://127.0.0.1."
         )
-    name = SECURE if is_secure else get_loopback_cookie_name(request.scope)
+    name = SECURE if is_secure else get_loopback_session_cookie_name(request.scope)
     # A link from another site comes without a strict cookie; `api.pages.errors` repeats it.
     response.set_cookie(
         name,
@@ -134,7 +134,7 @@ def delete_session_cookie(request: Request, response: Response) -> None:
     # Both names: the cookie may have been set under the other scheme.
     response.delete_cookie(SECURE, path="/", secure=True, httponly=True, samesite="strict")
     response.delete_cookie(
-        get_loopback_cookie_name(request.scope), path="/", httponly=True, samesite="strict"
+        get_loopback_session_cookie_name(request.scope), path="/", httponly=True, samesite="strict"
     )
 
 

@@ -16,7 +16,7 @@ MODEL = "model"
 """The key in `responses=` for the type of a response."""
 
 
-class DescribedRoute(APIRoute):
+class RouteWithDeferredSchemas(APIRoute):
     """An API route whose OpenAPI response schemas are built later, in `add_response_schemas`."""
 
     def __init__(
@@ -51,6 +51,6 @@ class DescribedRoute(APIRoute):
         }
 
 
-def make_router(*tags: str, **options: Any) -> APIRouter:
-    """Return a router that creates `DescribedRoute`s with these OpenAPI tags."""
-    return APIRouter(tags=[*tags], route_class=DescribedRoute, **options)
+def make_tagged_api_router(*tags: str, **options: Any) -> APIRouter:
+    """Return a router that creates `RouteWithDeferredSchemas`s with these OpenAPI tags."""
+    return APIRouter(tags=[*tags], route_class=RouteWithDeferredSchemas, **options)

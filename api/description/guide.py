@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from api.answers import matches_etag
+from api.answers import is_etag_in_if_none_match
 from api.static_files import TYPES
 
 FOLDER = Path(__file__).parents[1] / "built_guide"
@@ -72,7 +72,7 @@ async def _serve_guide_file(request: Request) -> Response:
         "ETag": tag,
         "Vary": "Accept-Encoding",
     }
-    if matches_etag(request.headers.get("if-none-match", ""), tag):
+    if is_etag_in_if_none_match(request.headers.get("if-none-match", ""), tag):
         return Response(None, 304, headers)
     if packed and accepts_gzip(request.headers.get("accept-encoding", "")):
         body, headers["Content-Encoding"] = packed, "gzip"
@@ -86,12 +86,12 @@ def accepts_gzip(accepted: str) -> bool:
 
 def _read_guide_file(path: Path) -> tuple[str, bytes, bytes | None]:
     """Return ETag, bytes and gzipped bytes of a guide file; pictures are not compressed."""
-    return _read_file_cached(path, path.stat().st_mtime_ns)
+    return _read_guide_file_cached(path, path.stat().st_mtime_ns)
 
 
 # The time of the last change is a part of the key, so that a guide built anew is read again.
 @lru_cache(_MOST_FILES)
-def _read_file_cached(path: Path, _changed_ns: int) -> tuple[str, bytes, bytes | None]:
+def _read_guide_file_cached(path: Path, _changed_ns: int) -> tuple[str, bytes, bytes | None]:
     body = path.read_bytes()
     # Weak: the same tag names the file compressed and not.
     tag = f'W/"{hashlib.sha256(body).hexdigest()[:16]}"'

@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import JsonValue, TypeAdapter
 
 from api.authentication.guard import OPEN_PATHS
-from api.description.described import DescribedRoute
+from api.description.described import RouteWithDeferredSchemas
 from api.description.operations import OPERATIONS
 from api.problems import describe_problem_in_openapi
 from api.schemas.tasks import FromUpload
@@ -32,7 +32,7 @@ def build_openapi_document(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         # The schemas of responses are built only now: see `api.description.described`.
         for route in app.routes:
-            if isinstance(route, DescribedRoute):
+            if isinstance(route, RouteWithDeferredSchemas):
                 route.add_response_schemas()
         document = get_openapi(
             title="Perennial", version=app.version, description=DESCRIPTION, routes=app.routes

@@ -94,13 +94,13 @@ class RequestSlotHolder:
         # Whatever runs in the request's context can then release the slot without being passed it.
         _working.set(self)
 
-    async def take_work_slot(self) -> None:
+    async def take_request_slot(self) -> None:
         """Take a request slot for this request, waiting until one is free."""
         if self._holds is None:
             await self._share.wait_for_owner_slot(self._owner)
-            self._holds = asyncio.get_running_loop().call_later(HOLD_S, self.release_work_slot)
+            self._holds = asyncio.get_running_loop().call_later(HOLD_S, self.release_request_slot)
 
-    def release_work_slot(self) -> None:
+    def release_request_slot(self) -> None:
         """Release this request's slot, for a while or for good. May be called more than once."""
         if self._holds is not None:
             self._holds.cancel()
@@ -112,11 +112,11 @@ def release_request_slot_during_wait() -> None:
     """Release the current request's slot before it waits for something outside this process."""
     working = _working.get()
     if working is not None:
-        working.release_work_slot()
+        working.release_request_slot()
 
 
 async def retake_request_slot_after_wait() -> None:
     """Take a slot again for the current request after a wait."""
     working = _working.get()
     if working is not None:
-        await working.take_work_slot()
+        await working.take_request_slot()

@@ -28,7 +28,7 @@ class PredictLimits:
         that.
         """
 
-    async def charge_request(self, key_id: str) -> None:
+    async def count_predict_request(self, key_id: str) -> None:
         """Count one request and one image against the limits of a predict-scope key.
 
         Raises:
@@ -53,7 +53,7 @@ class PredictLimits:
             self._refused[key_id] = (error.detail, at, min(at, now + REMEMBER_S))
             raise
 
-    async def charge_further_images(self, key_id: str, images: int) -> None:
+    async def count_further_predict_images(self, key_id: str, images: int) -> None:
         """Count a request's images after the first against its key's daily limit. Raises
         TooManyRequests.
         """

@@ -61,7 +61,7 @@ class _NewKeyForm:
 
 
 @dataclass(frozen=True)
-class AuditFilters:
+class AuditPageFilters:
     """Filters of the audit trail as entered on its page; an empty text filters nothing."""
 
     model: str
@@ -69,24 +69,24 @@ class AuditFilters:
     since: str
 
 
-async def _parse_audit_filters(
+async def _gather_audit_page_query_parameters(
     model: Annotated[str, Query(max_length=63, description="Id or name")] = "",
     action: Annotated[str, Query(max_length=40, description="Such as alias.set")] = "",
     since: Annotated[
         str, Query(max_length=40, description="The first day, such as 2026-11-24")
     ] = "",
-) -> AuditFilters:
-    return AuditFilters(model.strip(), action.strip(), since.strip())
+) -> AuditPageFilters:
+    return AuditPageFilters(model.strip(), action.strip(), since.strip())
 
 
 @router.get("/ui/admin/keys")
-def show_keys(request: Request, actor: Admin, db: Db, cursor: Cursor = None) -> Response:
+def show_keys_page(request: Request, actor: Admin, db: Db, cursor: Cursor = None) -> Response:
     """Show all keys, newest first, and a form that creates one."""
     return _render_keys_page(request, db, actor, _NewKeyForm(), cursor)
 
 
 @router.post("/ui/admin/keys")
-async def create_key(request: Request, actor: Admin, db: Db) -> Response:
+async def handle_create_key_form(request: Request, actor: Admin, db: Db) -> Response:
     """Create a key and show its secret, which appears only on this page."""
     inputs = await forms.read_form_values(request)
 
@@ -108,7 +108,7 @@ async def create_key(request: Request, actor: Admin, db: Db) -> Response:
 
 
 @router.post("/ui/admin/keys/{key}/revoke")
-async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Response:
+async def handle_revoke_key_form(request: Request, key: KeyPath, actor: Admin, db: Db) -> Response:
     """Revoke a key."""
     # Its fields do not matter: this checks that a page of this service sent it.
     await forms.read_form_values(request)
@@ -120,11 +120,11 @@ async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Re
 
 
 @router.get("/ui/admin/audit")
-def show_audit(
+def show_audit_page(
     request: Request,
     actor: Admin,
     db: Db,
-    filters: Annotated[AuditFilters, Depends(_parse_audit_filters)],
+    filters: Annotated[AuditPageFilters, Depends(_gather_audit_page_query_parameters)],
     cursor: Cursor = None,
 ) -> Response:
     """Show the audit trail, newest first."""
@@ -139,7 +139,7 @@ def show_audit(
         selection = AuditQuery(
             filters.model or None,
             filters.action or None,
-            _parse_day(filters.since),
+            _parse_audit_filter_time(filters.since),
             newest_first=True,
         )
         entries = audit.list_audit(db, actor, limit=ROWS, cursor=cursor, wanted=selection)
@@ -152,7 +152,7 @@ def show_audit(
 
 
 @router.get("/ui/admin/usage")
-def show_usage(
+def show_usage_page(
     request: Request,
     actor: Admin,
     db: Db,
@@ -236,7 +236,7 @@ def _parse_expiry_days(days: str) -> str | None:
     )
 
 
-def _parse_day(text: str) -> float | None:
+def _parse_audit_filter_time(text: str) -> float | None:
     """Parse a day or a time from a form into seconds since 1970; None for an empty text."""
     return None if not text else parse_rfc3339(f"{text}T00:00:00Z" if len(text) == 10 else text)
 

@@ -9,12 +9,12 @@ from api.dependencies import Service, ServiceParts, ShapeWork, Write
 from api.pages.parts.render import get_root_path, render_page
 from api.routes.bases import MAX_BYTES
 from api.uploads.body import ReceivedUpload, receive_body_into_spool
-from api.uploads.head import UploadRules
+from api.uploads.head import UploadRouteRules
 from api.uploads.upload import UploadReception
 from api.uploads.weights import (
     BaseUploadOptions,
-    load_expected_tensors,
-    parse_requested_classes,
+    load_expected_base_tensor_shapes,
+    parse_base_class_names,
     resolve_requested_base,
 )
 from core.admission.admission import AdmissionLimits
@@ -31,7 +31,7 @@ router = APIRouter(include_in_schema=False)
 
 PATH = "/ui/models/adopt"
 FIELDS = ("name", "architecture", "classes", "image_size", "prepared", "config")
-TERMS = UploadRules(f"POST {PATH}", fields=FIELDS)
+TERMS = UploadRouteRules(f"POST {PATH}", fields=FIELDS)
 
 
 @router.get(PATH)
@@ -42,7 +42,7 @@ def show_adoption_form(request: Request, actor: Write) -> Response:
 
 
 @router.post(PATH)
-async def adopt_classifier(
+async def handle_adopt_classifier_form(
     request: Request, actor: Write, service: Service, work: ShapeWork
 ) -> Response:
     """Create a model from a classifier that a form sends, and show it, or show the form again with
@@ -84,12 +84,12 @@ async def _store_and_adopt_classifier(
         service.settings,
         await to_thread.run_sync(service.load_use_case_resources),
     )
-    asked = _parse_base_inputs(inputs)
+    asked = _parse_uploaded_base_form(inputs)
     wanted = await to_thread.run_sync(
         resolve_requested_base, asked, file.size, service.catalogue, settings
     )
-    expected = await load_expected_tensors(wanted, settings, work, actor.owner_id)
-    classes = parse_requested_classes(asked, file, settings)
+    expected = await load_expected_base_tensor_shapes(wanted, settings, work, actor.owner_id)
+    classes = parse_base_class_names(asked, file, settings)
     network = bases.UploadedBaseNetwork(**vars(wanted), expected=expected, classes=classes)
     limits = NewModelLimits(
         AdmissionLimits.from_settings(settings),
@@ -109,7 +109,7 @@ async def _store_and_adopt_classifier(
     return await to_thread.run_sync(create_adopting_model)
 
 
-def _parse_base_inputs(inputs: dict[str, str]) -> BaseUploadOptions:
+def _parse_uploaded_base_form(inputs: dict[str, str]) -> BaseUploadOptions:
     """Parse the form that uploads a trained classifier into the options of a base.
 
     Raises:

@@ -43,7 +43,7 @@ From = Annotated[str | None, Query(max_length=300, description="Cursor of the pa
 
 
 @dataclass(frozen=True)
-class ComparisonSelection:
+class ComparisonPageSelection:
     """The versions, task, class and kind of image selected on a comparison page, from its URL."""
 
     a: int
@@ -53,7 +53,7 @@ class ComparisonSelection:
     kind: FlipKind
     every: bool
 
-    def build_query(self, **other: object) -> str:
+    def build_comparison_page_query(self, **other: object) -> str:
         """Return the comparison page's query, such as `?a=3&b=5&task=2…`, with some parameters
         replaced.
         """
@@ -80,7 +80,7 @@ class ComparisonWithImages:
 
 
 @dataclass(frozen=True)
-class RequestedVersions:
+class ComparisonQueryParameters:
     """The two versions and the task to compare, as the page's URL names them; empty: not chosen."""
 
     a: str | None
@@ -88,14 +88,14 @@ class RequestedVersions:
     task: str | None
 
 
-async def _gather_comparison_query(
+async def _gather_comparison_query_parameters(
     a: Version = None, b: Version = None, task: OnTask = None
-) -> RequestedVersions:
-    return RequestedVersions(a, b, task)
+) -> ComparisonQueryParameters:
+    return ComparisonQueryParameters(a, b, task)
 
 
 @dataclass(frozen=True)
-class ComparisonView:
+class ComparisonPageFilters:
     """Filters of a comparison page for classes and images, from its URL."""
 
     label: str | None
@@ -104,20 +104,20 @@ class ComparisonView:
     cursor: str | None
 
 
-async def _parse_comparison_view(
+async def _gather_comparison_view_query_parameters(
     label: OfClass = None, flips: Kind = None, every: Every = False, cursor: From = None
-) -> ComparisonView:
-    return ComparisonView(label, flips, every, cursor)
+) -> ComparisonPageFilters:
+    return ComparisonPageFilters(label, flips, every, cursor)
 
 
 @router.get("/ui/models/{model}/compare")
-async def show_comparison(
+async def show_comparison_page(
     request: Request,
     model: ModelPath,
     actor: Read,
     service: Service,
-    compared: Annotated[RequestedVersions, Depends(_gather_comparison_query)],
-    view: Annotated[ComparisonView, Depends(_parse_comparison_view)],
+    compared: Annotated[ComparisonQueryParameters, Depends(_gather_comparison_query_parameters)],
+    view: Annotated[ComparisonPageFilters, Depends(_gather_comparison_view_query_parameters)],
 ) -> Response:
     """Show the page that compares two versions."""
     db, blobs, catalogue = service.db, service.blobs, service.catalogue
@@ -148,7 +148,7 @@ async def show_comparison(
             number,
         )
         kind: FlipKind = view.flips or "negative"
-        look = ComparisonSelection(
+        look = ComparisonPageSelection(
             pair.a.number, pair.b.number, number, view.label or None, kind, view.every
         )
 
@@ -170,7 +170,7 @@ async def show_comparison(
         "compare.html",
         {
             **context,
-            **_build_comparison_values(comparison, look),
+            **_build_comparison_template_variables(comparison, look),
             "cursor": view.cursor,
             "why": None,
         },
@@ -194,7 +194,7 @@ def _parse_task_number(text: str | None) -> int | None:
 
 
 def _load_comparison(
-    blobs: Blobs, pair: ComparedVersionPair, look: ComparisonSelection, cursor: str | None
+    blobs: Blobs, pair: ComparedVersionPair, look: ComparisonPageSelection, cursor: str | None
 ) -> ComparisonWithImages:
     result = compare.compare_versions(blobs, pair)
     images = compare.list_compared_images(
@@ -203,8 +203,8 @@ def _load_comparison(
     return ComparisonWithImages(result, images)
 
 
-def _build_comparison_values(
-    comparison: ComparisonWithImages, look: ComparisonSelection
+def _build_comparison_template_variables(
+    comparison: ComparisonWithImages, look: ComparisonPageSelection
 ) -> dict[str, object]:
     """Build the template variables of the page that compares two versions."""
     result = comparison.result

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Bell, Db, Page, Read, Service, Write
-from api.pages.model import apply_change_and_redirect
+from api.pages.model import apply_model_change_and_redirect
 from api.pages.parts import forms
 from api.pages.parts.render import get_root_path, render_page
 from api.routes.edits import Number as EditNumber
@@ -51,7 +51,7 @@ From = Annotated[str | None, Query(max_length=300, description="Cursor of the pa
 
 
 @dataclass(frozen=True)
-class EditChoice:
+class EditDraft:
     """The edit that a person is putting together on the pages: kind, images or classes, new name.
 
     Attributes:
@@ -87,7 +87,7 @@ class EditChoice:
             values["names"] = json.dumps(self.names, ensure_ascii=False)
         return urlencode(values)
 
-    def build_operations(self) -> list[Operation]:
+    def build_edit_operations(self) -> list[Operation]:
         """Return the edit operations that a person's complete choice stands for.
 
         Raises:
@@ -112,8 +112,8 @@ class EditChoice:
 
 
 @dataclass(frozen=True)
-class EditChoiceQuery:
-    """Query parameters of a link that describe an edit; `parse_edit_choice` reads them."""
+class EditDraftQuery:
+    """Query parameters of a link that describe an edit; `parse_edit_draft` reads them."""
 
     what: Text = None
     task: Text = None
@@ -140,7 +140,7 @@ def explain_refused_edit(error: PerennialError) -> str:
     return error.detail
 
 
-def parse_edit_choice(values: Mapping[str, str]) -> EditChoice:
+def parse_edit_draft(values: Mapping[str, str]) -> EditDraft:
     """Parse the choices of an edit from query values.
 
     Args:
@@ -159,11 +159,13 @@ def parse_edit_choice(values: Mapping[str, str]) -> EditChoice:
     names = _parse_class_names(values)
     if len(images) > IMAGES or len(names) > MERGED:
         raise Invalid(f"Choose at most {IMAGES} images or {MERGED} classes at once.")
-    return EditChoice(
+    return EditDraft(
         what=what or None,  # type: ignore[arg-type]
-        task=forms.read_form_number(dict(values), "task") if values.get("task") else None,
+        task=forms.parse_form_whole_number(dict(values), "task") if values.get("task") else None,
         part=part,  # type: ignore[arg-type]
-        images=sorted({forms.read_form_number({"image": one.strip()}, "image") for one in images}),
+        images=sorted(
+            {forms.parse_form_whole_number({"image": one.strip()}, "image") for one in images}
+        ),
         names=names,
         to=values.get("to", "").strip(),
     )
@@ -183,7 +185,7 @@ def _parse_class_names(values: Mapping[str, str]) -> list[str]:
 
 
 @router.get("/ui/models/{model}/classes")
-def show_model_classes(
+def show_model_classes_page(
     request: Request, model: ModelPath, actor: Read, service: Service
 ) -> Response:
     """Show the classes of a model with forms that rename, merge or drop them, and former names."""
@@ -199,7 +201,9 @@ def show_model_classes(
 
 
 @router.post("/ui/models/{model}/classes/forget")
-async def remove_former_name(request: Request, model: ModelPath, actor: Write, db: Db) -> Response:
+async def handle_remove_former_name_form(
+    request: Request, model: ModelPath, actor: Write, db: Db
+) -> Response:
     """Remove a former class name."""
     name = (await forms.read_form_values(request)).get("name", "")
     await to_thread.run_sync(listing.remove_class_alias, db, actor, model, name)
@@ -207,7 +211,7 @@ async def remove_former_name(request: Request, model: ModelPath, actor: Write, d
 
 
 @router.get("/ui/models/{model}/tasks/{n}/images")
-async def show_task_images(
+async def show_task_images_page(
     request: Request,
     model: ModelPath,
     n: Number,
@@ -253,7 +257,7 @@ async def show_task_images(
 
 
 @router.get("/ui/models/{model}/edits")
-def show_edits(
+def show_edits_page(
     request: Request, model: ModelPath, actor: Read, service: Service, page: Page
 ) -> Response:
     """Show the edits of a model, newest first."""
@@ -264,15 +268,15 @@ def show_edits(
 
 
 @router.get("/ui/models/{model}/edits/plan")
-async def show_edit_plan(
+async def show_edit_plan_page(
     request: Request,
     model: ModelPath,
     actor: Read,
     service: Service,
-    query: Annotated[EditChoiceQuery, Depends()],
+    query: Annotated[EditDraftQuery, Depends()],
 ) -> Response:
     """Show which changes an edit would make, with the button that submits it."""
-    choice = parse_edit_choice(
+    choice = parse_edit_draft(
         {name: value for name, value in asdict(query).items() if value is not None}
     )
     db = service.db
@@ -288,7 +292,7 @@ async def show_edit_plan(
                     service.load_use_case_resources(),
                     actor,
                     model_response["id"],
-                    choice.build_operations(),
+                    choice.build_edit_operations(),
                 )
             )
         except PerennialError as error:
@@ -304,7 +308,7 @@ async def show_edit_plan(
 
 
 @router.post("/ui/models/{model}/edits/plan")
-async def plan_edit_of_ticked_rows(
+async def handle_ticked_rows_form(
     request: Request, model: ModelPath, actor: Write, db: Db
 ) -> Response:
     """Show the plan of an edit of the images or classes whose boxes are ticked."""
@@ -315,25 +319,25 @@ async def plan_edit_of_ticked_rows(
     ticked = [value for name, value in inputs.items() if name.startswith(TICKED)]
     is_image = inputs.get("what") in ("relabel", "remove")
     chosen = {"images": ",".join(ticked)} if is_image else {"names": json.dumps(ticked)}
-    choice = parse_edit_choice({**inputs, **chosen})
+    choice = parse_edit_draft({**inputs, **chosen})
     where = f"{get_root_path(request.scope)}/ui/models/{model}/edits/plan?{choice.url_query}"
     return RedirectResponse(where, 303)
 
 
 @router.post("/ui/models/{model}/edits")
-async def submit_edit(
+async def handle_submit_edit_form(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
     """Submit an edit whose plan was shown, and queue its job."""
     inputs = await forms.read_form_values(request)
-    choice = parse_edit_choice(dict(parse_qsl(inputs.get("choice", ""), keep_blank_values=True)))
+    choice = parse_edit_draft(dict(parse_qsl(inputs.get("choice", ""), keep_blank_values=True)))
     reason = forms.read_form_reason(inputs)
 
     def accept_edit() -> str:
         found: ModelOut = models.read_model(service.db, service.catalogue(), actor, model)
         if not choice.has_all_choices:
             raise Invalid("Nothing is chosen to be changed.")
-        shown = forms.read_form_number(inputs, "head")
+        shown = forms.parse_form_whole_number(inputs, "head")
         # Numbers of images may have changed since the plan was shown.
         if found["line_head"] != shown:
             raise WrongState(
@@ -343,7 +347,7 @@ async def submit_edit(
         limits = NewJobLimits(
             service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
         )
-        asked = accept.EditRequest(found["id"], choice.build_operations(), reason, shown)
+        asked = accept.EditRequest(found["id"], choice.build_edit_operations(), reason, shown)
         edit, _ = accept.accept_edit(service.load_use_case_resources(), actor, asked, limits)
         return edit["job"]
 
@@ -353,18 +357,18 @@ async def submit_edit(
 
 
 @router.post("/ui/models/{model}/edits/{n}/undo")
-async def undo_edit(
+async def handle_undo_edit_form(
     request: Request, model: ModelPath, n: EditNumber, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Undo an edit, and show the model."""
     reason = forms.read_form_reason(await forms.read_form_values(request))
-    return await apply_change_and_redirect(
+    return await apply_model_change_and_redirect(
         request, model, lambda: undo.undo_edit(db, actor, model, n, reason)[1], bell
     )
 
 
 @router.post("/ui/models/{model}/edits/{n}/purge")
-async def purge_edit(
+async def handle_purge_edit_form(
     request: Request, model: ModelPath, n: EditNumber, actor: Write, service: Service
 ) -> Response:
     """Delete from older versions the data of images that an edit removed, and show the edits again."""

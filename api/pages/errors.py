@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from starlette.types import Scope
 
-from api.pages.parts.render import HEADERS, get_root_path, render_html
+from api.pages.parts.render import HEADERS, get_root_path, render_template_as_html
 from api.server.loopback import find_request_header
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -46,7 +46,7 @@ def render_problem_page(scope: Scope, answer: Answer) -> Answer:
         "model": _find_model_of_request(scope, status),
         "remedies": problem.get("remedies", []),
     }
-    text = render_html(scope, "error.html", context)
+    text = render_template_as_html(scope, "error.html", context)
     return (
         status,
         {**kept_headers, **HEADERS, "Content-Type": "text/html; charset=utf-8"},
@@ -98,7 +98,7 @@ def _is_external_link(scope: Scope) -> bool:
 
 
 def _render_send_again_page(scope: Scope) -> Answer:
-    text = render_html(
+    text = render_template_as_html(
         scope, "again.html", {"here": get_safe_page_path(scope, _format_request_path(scope))}
     )
     return 200, {**HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()

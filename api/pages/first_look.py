@@ -32,7 +32,7 @@ HEAD_BYTES = 4096
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-class FileHead(BaseModel):
+class BatchFileHead(BaseModel):
     """Name, size and first bytes of one file of a batch, sent by the page before the upload.
 
     Attributes:
@@ -59,11 +59,11 @@ class BatchFileHeads(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     files: int = Field(ge=0)
-    heads: list[FileHead] = Field(max_length=FILES)
+    heads: list[BatchFileHead] = Field(max_length=FILES)
 
 
 @router.post(f"{PATH}/look")
-async def check_first_images_of_batch(
+async def handle_first_images_check_request(
     request: Request, model: ModelPath, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Check the first images of a batch before its upload; return {"refused", "warning"} as JSON."""

@@ -17,13 +17,13 @@ from starlette.responses import RedirectResponse, Response
 
 from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, ServiceParts, Write
-from api.pages.models import render_models_with_error
+from api.pages.models import render_model_list_with_error
 from api.pages.parts import forms
 from api.pages.parts.render import get_root_path, render_page
-from api.pages.submit import detect_file_kind
+from api.pages.submit import detect_batch_archive_kind
 from api.schemas.common import ModelPath
-from api.uploads.body import ReceivedUpload, open_spool_file, receive_body_into_spool
-from api.uploads.head import UploadRules
+from api.uploads.body import ReceivedUpload, create_spool_file, receive_body_into_spool
+from api.uploads.head import UploadRouteRules
 from api.uploads.order import BatchRequestOptions, BatchSubmissionRequest
 from api.uploads.upload import UploadReception
 from core.admission.admission import AdmissionLimits
@@ -45,14 +45,14 @@ from core.tasks import tasks
 router = APIRouter(include_in_schema=False)
 
 PATH = "/ui/first"
-TERMS = UploadRules(f"POST {PATH}", fields=("name",))
+TERMS = UploadRouteRules(f"POST {PATH}", fields=("name",))
 SHOWN = 20
 """Batches that the page of the first result shows."""
 DEFAULT_NAME = "photos"
 
 
 @router.post(f"{PATH}/samples")
-async def create_model_from_samples(request: Request, actor: Write, service: Service) -> Response:
+async def handle_sample_model_form(request: Request, actor: Write, service: Service) -> Response:
     """Create a model that learns the sample pictures, and show its progress."""
     await forms.read_form_values(request)
     new_model: NewModel = {
@@ -72,13 +72,15 @@ async def create_model_from_samples(request: Request, actor: Write, service: Ser
                 path = sample_pictures.locate_packaged_sample_archive(name)
                 async with _copy_file_to_spool(path, service.settings) as file:
                     await _submit_uploaded_batch(
-                        _build_batch_order(service, upload, model["id"], name), file
+                        _build_batch_submission_request(service, upload, model["id"], name), file
                     )
     return RedirectResponse(_build_first_model_path(request, model["id"]), 303)
 
 
 @router.post(PATH)
-async def create_model_from_archive(request: Request, actor: Write, service: Service) -> Response:
+async def handle_first_model_archive_form(
+    request: Request, actor: Write, service: Service
+) -> Response:
     """Create a model that learns an archive sent by a form, and show its progress."""
     session.require_own_request_origin(request.scope)
     settings = service.settings
@@ -90,20 +92,22 @@ async def create_model_from_archive(request: Request, actor: Write, service: Ser
         with upload.take_place_for_upload_in_progress():
             async with receive_body_into_spool(request, head, TERMS, settings) as file:
                 name = derive_model_name(file.fields.get("name", ""))
-                kind = await to_thread.run_sync(detect_file_kind, file)
+                kind = await to_thread.run_sync(detect_batch_archive_kind, file)
                 new_model: NewModel = {"name": name, "scenario": "class"}
                 model = await to_thread.run_sync(_create_first_model, service, actor, new_model)
                 async with _delete_model_on_error(service, actor, model["id"]):
-                    order = _build_batch_order(service, upload, model["id"], None)
+                    order = _build_batch_submission_request(service, upload, model["id"], None)
                     await to_thread.run_sync(order.refuse_batch_by_length, file.size)
                     await _submit_uploaded_batch(order, replace(file, kind=kind, fields={}))
     except PerennialError as error:
-        return await to_thread.run_sync(render_models_with_error, request, actor, service, error)
+        return await to_thread.run_sync(
+            render_model_list_with_error, request, actor, service, error
+        )
     return RedirectResponse(_build_first_model_path(request, model["id"]), 303)
 
 
 @router.get("/ui/models/{model}/first")
-def show_first_model(
+def show_first_model_page(
     request: Request, model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show the progress of a newcomer's first model, and what to do next."""
@@ -171,13 +175,13 @@ async def _delete_model_on_error(
 @asynccontextmanager
 async def _copy_file_to_spool(path: Path, settings: Settings) -> AsyncIterator[ReceivedUpload]:
     """Copy a packaged sample file to the spool, from where a submission moves it into the store."""
-    with open_spool_file(settings, path.stat().st_size) as file:
+    with create_spool_file(settings, path.stat().st_size) as file:
         await to_thread.run_sync(lambda: file.append_piece(memoryview(path.read_bytes())))
         received = ReceivedUpload(file.path, file.size, file.sha256, file.sha256, "", {})
-        yield replace(received, kind=await to_thread.run_sync(detect_file_kind, received))
+        yield replace(received, kind=await to_thread.run_sync(detect_batch_archive_kind, received))
 
 
-def _build_batch_order(
+def _build_batch_submission_request(
     service: ServiceParts, upload: UploadReception, model: str, name: str | None
 ) -> BatchSubmissionRequest:
     return BatchSubmissionRequest(

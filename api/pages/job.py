@@ -27,7 +27,7 @@ _ACTIONS = (JobAction.PAUSE, JobAction.RESUME, JobAction.CANCEL)
 
 
 @router.get("/ui/jobs/{job}")
-def show_job(
+def show_job_page(
     request: Request,
     job: JobPath,
     actor: Read,
@@ -41,14 +41,14 @@ def show_job(
         sent_again: the page answers a batch that the model has already.
     """
     story = job_story.read_job_page_data(db, actor, job)
-    possible = _list_allowed_actions(story.job)
+    possible = _list_allowed_job_actions(story.job)
     again = "retry" in possible and story.job["kind"] == "learn"
     suggestions = (
         recipe_preview.suggest_retry_recipes(db, catalogue(), actor, story.job["model"])
         if again
         else []
     )
-    file = _find_export_download(story.job)
+    file = _find_export_download_url(story.job)
     return render_page(
         request,
         "job.html",
@@ -67,12 +67,12 @@ def show_job(
 
 
 @router.post("/ui/jobs/{job}/{verb}")
-async def apply_job_action(
+async def handle_job_action_form(
     request: Request, job: JobPath, verb: str, actor: Write, service: Service
 ) -> Response:
     """Cancel, pause or resume a job, choose its trial, or learn its task again."""
     inputs = await forms.read_form_values(request)
-    recipe = forms.read_chosen_recipe(inputs)
+    recipe = forms.read_relearning_recipe(inputs)
     db, settings = service.db, service.settings
 
     def apply_requested_action() -> tuple[JobOut, bool]:
@@ -87,7 +87,7 @@ async def apply_job_action(
             )
         if verb == JobAction.CHOOSE:
             _, fresh = choosing.choose_trial(
-                db, actor, job, forms.read_form_number(inputs, "trial")
+                db, actor, job, forms.parse_form_whole_number(inputs, "trial")
             )
             return jobs.read_job(db, actor, job), fresh
         if verb not in _ACTIONS:
@@ -104,7 +104,7 @@ async def apply_job_action(
     return RedirectResponse(f"{get_root_path(request.scope)}/ui/jobs/{job_response['id']}", 303)
 
 
-def _list_allowed_actions(job: JobOut) -> list[str]:
+def _list_allowed_job_actions(job: JobOut) -> list[str]:
     """Return the actions that the table of transitions allows for a job now."""
     state = JobState(job["state"])
     possible = [str(action) for action in _ACTIONS if (state, action) in TRANSITIONS]
@@ -118,7 +118,7 @@ def _list_allowed_actions(job: JobOut) -> list[str]:
     )
 
 
-def _find_export_download(job: JobOut) -> str | None:
+def _find_export_download_url(job: JobOut) -> str | None:
     """Return the download URL (path and query) of a finished export job, or None for other jobs."""
     report = dict(job["report"] or {})
     if job["kind"] != "export" or job["state"] != JobState.SUCCEEDED or "format" not in report:

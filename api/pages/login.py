@@ -41,7 +41,7 @@ async def show_login_form(
 
 
 @router.post(LOGIN)
-async def log_in(request: Request, db: Db) -> Response:
+async def handle_login_form(request: Request, db: Db) -> Response:
     """Start a session and go on to the requested page."""
     inputs = await read_form_values(request)
     # Anyone can write a link to this page: `get_safe_page_path` keeps it from leading elsewhere.
@@ -67,7 +67,7 @@ async def log_in(request: Request, db: Db) -> Response:
 
 
 @router.post("/ui/logout")
-async def log_out(request: Request, db: Db) -> Response:
+async def handle_logout_form(request: Request, db: Db) -> Response:
     """End the session."""
     await read_form_values(request)
     token = session.find_session_token(request.scope)

@@ -19,9 +19,9 @@ from api.pages.parts.checks import (
 from api.pages.parts.heat import ROWS, build_accuracy_curves, build_heat_map
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import (
-    draw_precision_coverage_curve,
-    draw_reliability_diagram,
-    draw_version_tree,
+    compute_precision_coverage_points,
+    lay_out_reliability_diagram,
+    lay_out_version_tree,
 )
 from api.pages.rebase import find_rebase_shown_on_model_page
 from api.schemas.common import ModelPath
@@ -66,20 +66,20 @@ class HeatMapView:
     first: int | None
 
 
-async def _parse_heat_map_view(
+async def _gather_heat_map_query_parameters(
     v: Shown = None, t: OnTask = None, last: Last = None, first: First = None
 ) -> HeatMapView:
     return HeatMapView(v, t, last, first)
 
 
 @router.get("/ui/models/{model}")
-def show_model(
+def show_model_page(
     request: Request,
     model: ModelPath,
     actor: Read,
     db: Db,
     catalogue: CatalogueOf,
-    view: Annotated[HeatMapView, Depends(_parse_heat_map_view)],
+    view: Annotated[HeatMapView, Depends(_gather_heat_map_query_parameters)],
 ) -> Response:
     """Show the page of a model."""
     model_response = models.read_model(db, catalogue(), actor, model)
@@ -148,10 +148,10 @@ def _load_accuracy_matrix_page_data(
     measured = model_metrics["summary"]["calibration"]
     return {
         "summary": model_metrics["summary"],
-        "reliability": [] if measured is None else draw_reliability_diagram(measured["bins"]),
+        "reliability": [] if measured is None else lay_out_reliability_diagram(measured["bins"]),
         "coverage": ""
         if measured is None
-        else draw_precision_coverage_curve(measured.get("curve", [])),
+        else compute_precision_coverage_points(measured.get("curve", [])),
         "production": current,
         "checked": describe_gate_comparison_with_production(
             None if current is None or current.number == 0 else current.gate
@@ -159,7 +159,7 @@ def _load_accuracy_matrix_page_data(
         "hurt": _find_forgetting_rise(by_number, production),
         "heat": build_heat_map(model_metrics, production=production, left=left, first=first),
         "curves": build_accuracy_curves(model_metrics, history),
-        "tree": draw_version_tree(history.versions, history.moves),
+        "tree": lay_out_version_tree(history.versions, history.moves),
         "changes": class_changes.compare_class_accuracies_with_parent(
             db, actor, model["id"], latest
         )
@@ -180,13 +180,13 @@ def _find_forgetting_rise(shown: Mapping[int, VersionSummaryRow], production: in
 
 
 @router.post("/ui/models/{model}/aliases/production")
-async def promote_version(
+async def handle_promote_version_form(
     request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Move production to a version."""
     inputs = await forms.read_form_values(request)
     # The version on the page: if production has moved since, the change is refused.
-    version = forms.read_form_number(inputs, "version")
+    version = forms.parse_form_whole_number(inputs, "version")
     decision = aliases.RequestedAliasMove(
         forms.read_form_reason(inputs), _parse_shown_production(inputs)
     )
@@ -194,16 +194,16 @@ async def promote_version(
     def move_production() -> str | None:
         return aliases.set_alias(db, actor, model, PRODUCTION, version, decision)[1]
 
-    return await apply_change_and_redirect(request, model, move_production, bell)
+    return await apply_model_change_and_redirect(request, model, move_production, bell)
 
 
 @router.post("/ui/models/{model}/aliases/production/rollback")
-async def roll_production_back(
+async def handle_roll_production_back_form(
     request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Move production back to an earlier version."""
     inputs = await forms.read_form_values(request)
-    version = forms.read_form_number(inputs, "version") if inputs.get("version") else None
+    version = forms.parse_form_whole_number(inputs, "version") if inputs.get("version") else None
     decision = aliases.RequestedAliasMove(
         forms.read_form_reason(inputs), _parse_shown_production(inputs)
     )
@@ -211,21 +211,21 @@ async def roll_production_back(
     def roll_back() -> str | None:
         return aliases.roll_alias_back(db, actor, model, PRODUCTION, decision, version)[1]
 
-    return await apply_change_and_redirect(request, model, roll_back, bell)
+    return await apply_model_change_and_redirect(request, model, roll_back, bell)
 
 
 def _parse_shown_production(inputs: dict[str, str]) -> int | None:
     """Return the production version that the sending page showed, or None if the form has none."""
-    return forms.read_form_number(inputs, "production") if inputs.get("production") else None
+    return forms.parse_form_whole_number(inputs, "production") if inputs.get("production") else None
 
 
 @router.post("/ui/models/{model}/aliases/production/follow")
-async def follow_lineage(
+async def handle_follow_lineage_form(
     request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Let production follow the lineage again."""
     await forms.read_form_values(request)
-    return await apply_change_and_redirect(
+    return await apply_model_change_and_redirect(
         request,
         model,
         lambda: aliases.let_production_follow_lineage(db, actor, model, PRODUCTION)[1],
@@ -234,7 +234,7 @@ async def follow_lineage(
 
 
 @router.post("/ui/models/{model}/delete")
-async def delete_model(
+async def handle_delete_model_form(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
     """Delete a model after its name was typed, and show the remaining models."""
@@ -255,7 +255,7 @@ async def delete_model(
     return RedirectResponse(f"{get_root_path(request.scope)}/ui?deleted={deleted_id}", 303)
 
 
-async def apply_change_and_redirect(
+async def apply_model_change_and_redirect(
     request: Request, model: str, change: Callable[[], str | None], bell: Bell
 ) -> Response:
     """Apply a change, notify the worker of a job that it releases, and show the model again."""

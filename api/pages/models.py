@@ -9,7 +9,7 @@ from starlette.responses import Response
 from api.dependencies import Cursor, Read, Service, ServiceParts
 from api.pages.parts import forms
 from api.pages.parts.render import get_root_path, render_page
-from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
+from api.pages.parts.svg import HEIGHT, WIDTH, compute_sparkline_points
 from core.contract.responses.model import ModelPage
 from core.errors import PerennialError
 from core.models import model_deletion, models
@@ -30,7 +30,7 @@ class ModelListFilters:
     cursor: str | None
 
 
-async def _parse_model_filters(
+async def _gather_model_list_query_parameters(
     q: Annotated[
         str, Query(max_length=63, description="Only models with this text in their name")
     ] = "",
@@ -43,11 +43,11 @@ async def _parse_model_filters(
 
 
 @router.get("/ui")
-def show_models(
+def show_models_page(
     request: Request,
     actor: Read,
     service: Service,
-    filters: Annotated[ModelListFilters, Depends(_parse_model_filters)],
+    filters: Annotated[ModelListFilters, Depends(_gather_model_list_query_parameters)],
     deleted: Annotated[
         str | None, Query(max_length=40, description="A model that was just deleted")
     ] = None,
@@ -66,7 +66,7 @@ def show_models(
     return _render_model_list(request, service, model_page, filters, name)
 
 
-def render_models_with_error(
+def render_model_list_with_error(
     request: Request, actor: Actor, service: ServiceParts, error: PerennialError
 ) -> Response:
     """Show the list of models with the error for which a new model was refused."""
@@ -89,7 +89,7 @@ def _render_model_list(
         "models": model_page["items"],
         "next_cursor": model_page["next_cursor"],
         "lines": {
-            one["id"]: draw_sparkline(one["summary"]["acc_line"])
+            one["id"]: compute_sparkline_points(one["summary"]["acc_line"])
             for one in model_page["items"]
             if one["summary"] is not None
         },

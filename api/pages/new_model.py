@@ -44,7 +44,7 @@ GATES = (
 Filled = Annotated[str, Query(max_length=63, description="What a link has filled in")]
 
 
-async def _parse_prefilled_form_values(
+async def _gather_new_model_query_parameters(
     name: Filled = "",
     scenario: Filled = "",
     base: Filled = "",
@@ -67,7 +67,7 @@ def show_new_model_form(
     actor: Write,
     catalogue: CatalogueOf,
     settings: Config,
-    inputs: Annotated[dict[str, str], Depends(_parse_prefilled_form_values)],
+    inputs: Annotated[dict[str, str], Depends(_gather_new_model_query_parameters)],
 ) -> Response:
     """Show the form that creates a model."""
     del actor
@@ -76,7 +76,7 @@ def show_new_model_form(
 
 
 @router.post(PATH)
-async def create_model(request: Request, actor: Write, service: Service) -> Response:
+async def handle_create_model_form(request: Request, actor: Write, service: Service) -> Response:
     """Create a model and show it, or show the form again with an error beside each invalid
     input.
     """
@@ -156,7 +156,7 @@ def _parse_base_choice(inputs: dict[str, str]) -> dict[str, object]:
         return {
             "base": {
                 "model": inputs.get("model", ""),
-                "version": forms.read_form_number(inputs, "version"),
+                "version": forms.parse_form_whole_number(inputs, "version"),
             }
         }
     if base == "random":

@@ -98,7 +98,7 @@ def show_predict_form(
 
 
 @router.post(PATH)
-async def show_predictions(
+async def handle_predict_form(
     request: Request,
     model: ModelPath,
     version: VersionPath,
@@ -132,7 +132,7 @@ async def show_predictions(
 
 
 @router.post("/ui/models/{model}/versions/{version}/export/{format}")
-async def redirect_to_export(
+async def handle_export_request(
     request: Request,
     model: ModelPath,
     version: VersionPath,

@@ -35,7 +35,7 @@ def find_rebase_shown_on_model_page(
 
 
 @router.get("/ui/models/{model}/rebase")
-async def show_rebase(
+async def show_rebase_page(
     request: Request, model: ModelPath, actor: Read, service: Service
 ) -> Response:
     """Show the page of a rebase, image by image."""
@@ -50,14 +50,17 @@ async def show_rebase(
 
 
 @router.post("/ui/models/{model}/rebase/finish")
-async def finish_rebase(
+async def handle_finish_rebase_form(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
     """Finish a rebase: compare both models image by image, then move the name to the new one."""
     db, blobs = service.db, service.blobs
     inputs = await forms.read_form_values(request)
     # The page's versions, so that nothing is moved on the basis of an outdated comparison.
-    shown_versions = (forms.read_form_number(inputs, "old"), forms.read_form_number(inputs, "new"))
+    shown_versions = (
+        forms.parse_form_whole_number(inputs, "old"),
+        forms.parse_form_whole_number(inputs, "new"),
+    )
     reason, missing = forms.read_form_reason(inputs), _parse_missing_policy(inputs)
 
     def finish_rebase() -> RebaseOut:

@@ -23,10 +23,10 @@ from api.pages.parts.recipe_form import RecipeForm
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.trials_form import NO_TRIALS, TrialsForm, read_trials_form
 from api.schemas.common import ModelPath
-from api.uploads.assembled import receive_joined_upload_pieces
+from api.uploads.assembled import join_upload_pieces_in_spool
 from api.uploads.body import ReceivedUpload
 from api.uploads.body import receive_body_into_spool as receive
-from api.uploads.head import UploadRules
+from api.uploads.head import UploadRouteRules
 from api.uploads.order import BatchRequestOptions, BatchSubmissionRequest, parse_reading_options
 from api.uploads.upload import UploadReception
 from core.contract.reports.report import ConflictsPolicy, Report
@@ -82,7 +82,11 @@ def show_submit_form(
     inputs = {recipe_form.CHOICE: prefill.choice} if prefill.choice else {}
     is_unreadable = False
     try:
-        inputs |= recipe_form.convert_patch_to_values(prefill.recipe) if prefill.recipe else {}
+        inputs |= (
+            recipe_form.convert_recipe_patch_to_form_values(prefill.recipe)
+            if prefill.recipe
+            else {}
+        )
     except ValueError:
         is_unreadable = True
     form = recipe_form.build_recipe_form(db, catalogue, actor, model_response, inputs)
@@ -101,7 +105,7 @@ def show_submit_form(
 
 
 @router.post(f"{PATH}/plan")
-async def show_recipe_plan(
+async def handle_recipe_plan_request(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show the service's warnings about the recipe form's values, and the equivalent commands."""
@@ -117,7 +121,7 @@ async def show_recipe_plan(
 
 
 @router.post(f"{PATH}/check")
-async def check_upload(
+async def handle_check_upload_request(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
     """Show the result of checking an upload without submitting it."""
@@ -132,7 +136,7 @@ async def check_upload(
         )
     )
     # Nothing is received here: the order needs the settings and a place among the owner's uploads.
-    upload = UploadReception(request, actor, UploadRules(f"POST {PATH}"), db, settings, None)
+    upload = UploadReception(request, actor, UploadRouteRules(f"POST {PATH}"), db, settings, None)
     trials = read_trials_form(form, inputs)
     override = None if form.errors else form.patch or None
     batch_request = BatchRequestOptions(
@@ -150,7 +154,7 @@ async def check_upload(
         whole_uploads.find_complete_upload, db, actor, inputs.get("upload", "")
     )
     with upload.take_place_for_upload_in_progress():
-        async with receive_joined_upload_pieces(
+        async with join_upload_pieces_in_spool(
             db, store, actor, whole, detect_upload_format, settings
         ) as file:
             submission = await order.build_submission(file, None, whole)
@@ -163,7 +167,7 @@ async def check_upload(
 
 
 @router.post(PATH)
-async def submit_or_check_plain_form(
+async def handle_plain_submit_form(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
     """Check or submit a batch that was sent by the form without JavaScript."""
@@ -174,8 +178,9 @@ async def submit_or_check_plain_form(
     )
     catalogue_value = await to_thread.run_sync(catalogue)
     # Inputs of all methods: the choice is in the form itself, which has not been read yet.
-    terms = UploadRules(
-        f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.list_input_names(catalogue_value))
+    terms = UploadRouteRules(
+        f"POST {PATH}",
+        fields=(*_PLAIN, *OPTIONS, *recipe_form.list_recipe_form_input_names(catalogue_value)),
     )
     # Browsers send no idempotency key with a form.
     upload = UploadReception(request, actor, terms, db, settings, None)
@@ -233,7 +238,7 @@ async def _check_or_submit_batch_file(
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
     is_check = form.inputs.get("do") == "check"
-    kind = await to_thread.run_sync(detect_file_kind, file)
+    kind = await to_thread.run_sync(detect_batch_archive_kind, file)
     name, options = (
         _parse_batch_name(form.inputs.get("name", "")),
         parse_reading_options(form.inputs),
@@ -267,7 +272,7 @@ def _is_relearning_requested(inputs: Mapping[str, str]) -> bool:
     return inputs.get("again") == "true"
 
 
-def detect_file_kind(file: ReceivedUpload) -> str:
+def detect_batch_archive_kind(file: ReceivedUpload) -> str:
     """Detect the archive type of an uploaded batch.
 
     Call it after all of the form has been received: later fields may follow the file.

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Read, Service, Write
-from api.pages.model import apply_change_and_redirect
+from api.pages.model import apply_model_change_and_redirect
 from api.pages.parts import forms
 from api.pages.parts.render import get_root_path, render_page
-from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
+from api.pages.parts.svg import HEIGHT, WIDTH, compute_sparkline_points
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
 from core.admission.admission import AdmissionLimits, NewJobLimits
@@ -45,7 +45,7 @@ class ClassSampleIndices:
 
 
 @router.get("/ui/models/{model}/tasks/{n}")
-async def show_task(
+async def show_task_page(
     request: Request, model: ModelPath, n: Number, actor: Read, service: Service
 ) -> Response:
     """Show the page of a task."""
@@ -59,7 +59,7 @@ async def show_task(
         _load_sample_images, db, service.blobs, actor, model_response["id"], task
     )
     samples = await service.picture_work.run_work_in_turn(actor.owner_id, read_samples)
-    accuracy_line = draw_sparkline([accuracy for _, accuracy in history])
+    accuracy_line = compute_sparkline_points([accuracy for _, accuracy in history])
     context = {
         "model": model_response,
         "task": task,
@@ -82,7 +82,7 @@ async def show_task(
 
 # Before the route with `{verb}`, which would match `data`, too.
 @router.post("/ui/models/{model}/tasks/{n}/data")
-async def delete_task_data(
+async def handle_delete_task_data_form(
     request: Request, model: ModelPath, n: Number, actor: Write, service: Service
 ) -> Response:
     """Delete the images of a task after the box was ticked."""
@@ -96,7 +96,7 @@ async def delete_task_data(
 
 
 @router.post("/ui/models/{model}/tasks/{n}/{verb}")
-async def settle_task(
+async def handle_settle_task_form(
     request: Request,
     model: ModelPath,
     n: Number,
@@ -106,7 +106,7 @@ async def settle_task(
 ) -> Response:
     """Continue without a task, discard it, or learn it again."""
     inputs = await forms.read_form_values(request)
-    reason, recipe = forms.read_form_reason(inputs), forms.read_chosen_recipe(inputs)
+    reason, recipe = forms.read_form_reason(inputs), forms.read_relearning_recipe(inputs)
     db, settings = service.db, service.settings
 
     def settle_by_requested_action() -> str | None:
@@ -128,7 +128,9 @@ async def settle_task(
         )
         return job_response["id"] if fresh else None
 
-    return await apply_change_and_redirect(request, model, settle_by_requested_action, service.bell)
+    return await apply_model_change_and_redirect(
+        request, model, settle_by_requested_action, service.bell
+    )
 
 
 def _load_accuracy_history(

@@ -40,13 +40,15 @@ _NEW: WebhookFormValues = {"url": "", "format": "standard", "model": "", "events
 
 
 @router.get("/ui/webhooks")
-def show_webhooks(request: Request, actor: Read, db: Db, cursor: Cursor = None) -> Response:
+def show_webhooks_page(request: Request, actor: Read, db: Db, cursor: Cursor = None) -> Response:
     """Show all webhooks, and a form for a new one."""
     return _render_webhook_list(request, db, actor, cursor=cursor)
 
 
 @router.post("/ui/webhooks")
-async def create_webhook(request: Request, actor: Write, db: Db, settings: Config) -> Response:
+async def handle_create_webhook_form(
+    request: Request, actor: Write, db: Db, settings: Config
+) -> Response:
     """Create a webhook and show its secret, or show the form again with the error."""
     inputs = await forms.read_form_values(request)
     chosen_events = [event for event in EVENTS if inputs.get(f"event.{event}")]
@@ -73,7 +75,7 @@ async def create_webhook(request: Request, actor: Write, db: Db, settings: Confi
 
 
 @router.get("/ui/webhooks/{webhook}")
-def show_webhook(
+def show_webhook_page(
     request: Request, webhook: WebhookPath, actor: Read, db: Db, cursor: Cursor = None
 ) -> Response:
     """Show a webhook and its deliveries."""
@@ -81,7 +83,7 @@ def show_webhook(
 
 
 @router.post("/ui/webhooks/{webhook}/{verb}")
-async def apply_webhook_action(
+async def handle_webhook_action_form(
     request: Request, webhook: WebhookPath, verb: Verb, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Test, rotate, disable, enable or delete a webhook."""
@@ -105,7 +107,7 @@ async def apply_webhook_action(
 
 
 @router.post("/ui/webhooks/{webhook}/deliveries/{delivery}/redeliver")
-async def resend_delivery(
+async def handle_resend_delivery_form(
     request: Request, webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db
 ) -> Response:
     """Send a delivery again."""

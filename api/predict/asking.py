@@ -6,7 +6,11 @@ from anyio import to_thread
 from fastapi import Request
 
 from api.limits.predict_limits import PredictLimits
-from api.predict.images import SentImages, read_declared_body_kind, read_request_images
+from api.predict.images import (
+    PredictRequestImages,
+    read_predict_body_kind,
+    read_predict_request_images,
+)
 from api.predict.line import PredictQueue, QueuePlace
 from api.predict.predictor import PredictionRequest, Predictor
 from core.database.session import Database
@@ -38,16 +42,16 @@ async def predict_requested_images(
     db: Database,
     blobs: Blobs,
     settings: Settings,
-) -> tuple[bytes, SentImages, QueuePlace]:
+) -> tuple[bytes, PredictRequestImages, QueuePlace]:
     """Answer a predict request: return its JSON, its images, and its place in the queue, still
     held.
 
     Raises:
         Invalid: more labels per image are requested than allowed.
-        PerennialError: see `VersionCache.find_version`, `read_declared_body_kind`,
-            `PredictQueue.take_request_place`, `read_request_images`,
-            `PredictLimits.charge_further_images`, `PredictionRequest.from_fetched_version` and
-            `Predictor.predict_and_encode_response`.
+        PerennialError: see `VersionCache.find_version`, `read_predict_body_kind`,
+            `PredictQueue.take_request_place`, `read_predict_request_images`,
+            `PredictLimits.count_further_predict_images`, `PredictionRequest.fetch_parts_and_build`
+            and `Predictor.predict_and_encode_response`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
     key = None if actor.bound is None else actor.key_id
@@ -60,22 +64,22 @@ async def predict_requested_images(
         versions.find_version, actor, model, version, task
     )
     _require_top_k_within(asked.top_k, settings.predict_max_top_k)
-    kind = read_declared_body_kind(request)
+    kind = read_predict_body_kind(request)
     predict_line: PredictQueue = request.app.state.predict_line
     helper: Predictor = request.app.state.predictor
     place = predict_line.take_request_place(actor.owner_id, key)
     try:
-        images = await read_request_images(request, place, kind, settings)
+        images = await read_predict_request_images(request, place, kind, settings)
         if key is not None:
             limits: PredictLimits = request.app.state.predict_limits
-            await limits.charge_further_images(
+            await limits.count_further_predict_images(
                 key, len(images.body) - 1
             )  # The first image was counted with the request.
         try:
             # Outside the helper's turn: a store in an outage would delay versions whose parts are
             # here.
             question = await to_thread.run_sync(
-                PredictionRequest.from_fetched_version,
+                PredictionRequest.fetch_parts_and_build,
                 predictable_version,
                 blobs,
                 task,

@@ -24,7 +24,7 @@ BoundOf = Callable[[bytes], int]
 """Function that returns a body's maximum size in bytes, given its first bytes."""
 
 
-async def read_body_within_queue_limits(
+async def read_predict_body_within_limits(
     receive: Receive,
     place: QueuePlace,
     max_bytes: int,
@@ -47,7 +47,7 @@ async def read_body_within_queue_limits(
         TooManyRequests, Unavailable: there is no room for it now.
     """
     # A client that declares too much is refused before it sends it.
-    _require_body_within(declared, max_bytes)
+    _refuse_too_long_predict_body(declared, max_bytes)
     body, more = bytearray(), True
     now = asyncio.get_running_loop().time
     idle, began = settings.upload_idle_s, now()
@@ -71,7 +71,7 @@ async def read_body_within_queue_limits(
                 min(max_bytes, get_body_limit(bytes(body[:HEAD_BYTES]))),
                 None,
             )
-            _require_body_within(max(len(body), declared or 0), max_bytes)
+            _refuse_too_long_predict_body(max(len(body), declared or 0), max_bytes)
         # Within the idle time, the rate of a short body says nothing.
         if more and now() - began > idle and len(body) < settings.upload_min_rate * (now() - began):
             raise BodyTimeout(f"The body comes at less than {settings.upload_min_rate} bytes/s.")
@@ -80,7 +80,7 @@ async def read_body_within_queue_limits(
     return body
 
 
-def _require_body_within(announced: int | None, max_bytes: int) -> None:
+def _refuse_too_long_predict_body(announced: int | None, max_bytes: int) -> None:
     """Raise BodyTooLarge if the declared length of a predict request exceeds the limit."""
     if announced is not None and announced > max_bytes:
         raise BodyTooLarge(f"The body may have {max_bytes} bytes; this one has {announced}.")

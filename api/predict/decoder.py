@@ -162,7 +162,7 @@ class ImageDecoder:
     ) -> None:
         """Read messages of the decoder process until it has finished or must be ended."""
         assert process.stdout is not None
-        if not _wait_until_readable(process.stdout, end):
+        if not _wait_until_pipe_readable(process.stdout, end):
             self._end_decoder_process()
             raise Invalid(
                 f"The images cannot be used: {self.describe_decoding_timeout()}; send fewer or smaller ones."
@@ -171,7 +171,7 @@ class ImageDecoder:
         pixels = 1 + wanted.size * wanted.size * wanted.channels
         while not so_far.is_decoding_turn_done(wanted):
             image_end = time.monotonic() + self._settings.predict_image_s
-            if not _wait_until_readable(process.stdout, min(image_end, end)):
+            if not _wait_until_pipe_readable(process.stdout, min(image_end, end)):
                 self._end_decoder_process()
                 if end > image_end:
                     so_far.images.append(
@@ -258,7 +258,7 @@ def _parse_image_count(wanted: DecodeRequest, message: bytes) -> int:
     return int(message[1:])
 
 
-def _wait_until_readable(pipe: Any, end: float) -> bool:
+def _wait_until_pipe_readable(pipe: Any, end: float) -> bool:
     """Wait until a pipe has data or the clock reaches `end`; return True if it has."""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)

@@ -104,7 +104,9 @@ class _ImageFormParser:
         if len(self.files) >= self.max_images:
             raise Invalid(f"At most {self.max_images} images can be sent at once.")
         # A response repeats the name: one that is not UTF-8 must not fail the request.
-        self.file_name = _clean_file_name(options.get(b"filename", b"").decode("utf-8", "replace"))
+        self.file_name = _clean_uploaded_file_name(
+            options.get(b"filename", b"").decode("utf-8", "replace")
+        )
 
     def add_data(self, data: bytes, start: int, end: int) -> None:
         self.chunks.append(memoryview(data)[start:end])
@@ -118,7 +120,7 @@ class _ImageFormParser:
         self.ended = True
 
 
-def _clean_file_name(name: str) -> str | None:
+def _clean_uploaded_file_name(name: str) -> str | None:
     """Clean an uploaded file's name for the response: limited length, no control characters."""
     name = "".join(c if c.isprintable() else "\ufffd" for c in name)
     return (name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…") or None

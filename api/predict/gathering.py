@@ -108,7 +108,7 @@ class PredictionBatcher:
         """Predict an owner's waiting images, batch after batch, until none are left."""
         self._changed[owner] = asyncio.Event()
         try:
-            while self._has_waiting_images(owner):
+            while self._drop_ended_and_has_waiting(owner):
                 await self._wait_for_more_images(owner)
                 async with self._turns.lend_resource_in_turn(owner) as network:
                     if pieces := self._choose_images_for_batch(owner):
@@ -124,7 +124,7 @@ class PredictionBatcher:
             for per_owner in (self._waiting, self._asking, self._changed):
                 per_owner.pop(owner, None)
 
-    def _has_waiting_images(self, owner: str) -> bool:
+    def _drop_ended_and_has_waiting(self, owner: str) -> bool:
         """Drop requests that are finished or whose client has left; return True if any are waiting."""
         waiting = self._waiting[owner]
         while waiting and waiting[0].result.done():

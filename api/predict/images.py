@@ -12,7 +12,7 @@ from starlette.requests import Request
 from api.authentication.guard import read_declared_length
 from api.limits.fair_share import release_request_slot_during_wait
 from api.predict import form, instances
-from api.predict.body import read_body_within_queue_limits
+from api.predict.body import read_predict_body_within_limits
 from api.predict.line import QueuePlace, compute_held_bytes_limit
 from core.errors import Invalid, UnsupportedContentType
 from core.ingest.limits import PREDICT_IMAGES
@@ -31,7 +31,7 @@ _COMMON = {"image/jpg": "image/jpeg", "image/x-ms-bmp": "image/bmp"}
 
 
 @dataclass(frozen=True)
-class SentImages:
+class PredictRequestImages:
     """Images of a predict request: files with names, or one JSON text of nested arrays."""
 
     kind: str
@@ -47,7 +47,7 @@ class PredictBodyKind:
     boundary: bytes = b""
 
 
-def read_declared_body_kind(request: Request) -> PredictBodyKind:
+def read_predict_body_kind(request: Request) -> PredictBodyKind:
     """Determine the kind of a predict request's body from its Content-Type.
 
     Raises:
@@ -69,14 +69,14 @@ def read_declared_body_kind(request: Request) -> PredictBodyKind:
     )
 
 
-async def read_request_images(
+async def read_predict_request_images(
     request: Request, place: QueuePlace, kind: PredictBodyKind, settings: Settings
-) -> SentImages:
+) -> PredictRequestImages:
     """Read the images in the body of a predict request, counting their bytes.
 
     Raises:
         Invalid: a key of scope predict sends nested arrays.
-        PerennialError: see `read_body_within_queue_limits`, `form.parse_form_files` and
+        PerennialError: see `read_predict_body_within_limits`, `form.parse_form_files` and
             `instances.decode_base64_instances`.
     """
     max_bytes = min(settings.predict_body_bytes, compute_held_bytes_limit(settings, place.key))
@@ -84,7 +84,7 @@ async def read_request_images(
 
     def get_body_limit(head: bytes) -> int:
         nonlocal has_instances
-        has_instances = instances.is_instances_body(head)
+        has_instances = instances.is_base64_instances_body(head)
         if has_instances:
             return max_bytes
         # Arrays take far more work than their size suggests, and web pages have image files.
@@ -98,21 +98,23 @@ async def read_request_images(
     # For the rest of the request, too: `place` limits how many an owner has in progress.
     release_request_slot_during_wait()
     is_json = kind.kind == "json"
-    body = await read_body_within_queue_limits(
+    body = await read_predict_body_within_limits(
         request.receive, place, max_bytes, declared, settings, get_body_limit if is_json else None
     )
     if kind.kind == "file":
-        return SentImages("files", [body], [None])
+        return PredictRequestImages("files", [body], [None])
     if is_json and not has_instances:
-        return SentImages("arrays", [body])
+        return PredictRequestImages("arrays", [body])
     if len(body) <= INLINE_BYTES:
         return _parse_body_images(body, kind)
     return await to_thread.run_sync(_parse_body_images, body, kind)
 
 
-def _parse_body_images(body: bytearray, kind: PredictBodyKind) -> SentImages:
+def _parse_body_images(body: bytearray, kind: PredictBodyKind) -> PredictRequestImages:
     if kind.kind == "json":
         files = instances.decode_base64_instances(body, PREDICT_IMAGES)
-        return SentImages("files", files, [None] * len(files))
+        return PredictRequestImages("files", files, [None] * len(files))
     sent = form.parse_form_files(body, kind.boundary, PREDICT_IMAGES)
-    return SentImages("files", [image.data for image in sent], [image.name for image in sent])
+    return PredictRequestImages(
+        "files", [image.data for image in sent], [image.name for image in sent]
+    )

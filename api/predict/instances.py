@@ -18,7 +18,7 @@ CHUNK = 256 << 10
 """Characters decoded at once; longer pieces would delay the other threads."""
 
 
-def is_instances_body(head: bytes) -> bool:
+def is_base64_instances_body(head: bytes) -> bool:
     """Return True if a JSON body begins with `instances` (base64 files) instead of nested arrays."""
     return head.translate(None, _SPACE).startswith(_BEGIN)
 
@@ -46,7 +46,7 @@ def decode_base64_instances(body: bytearray, max_images: int) -> list[memoryview
         if end < 0:
             raise _build_instances_error(name, "its text does not end")
         # The bytes overwrite their own text, which is longer: no second buffer is needed.
-        images.append(whole[begin : begin + _decode_base64(body, whole, begin, end, name)])
+        images.append(whole[begin : begin + _decode_base64_in_place(body, whole, begin, end, name)])
         at = _expect_json_tokens(body, end + 1, name, b"}")
         at = _skip_white_space(body, at)
         if body[at : at + 1] != b",":
@@ -81,7 +81,9 @@ def _skip_white_space(body: bytearray, at: int) -> int:
         at += _STEP
 
 
-def _decode_base64(body: bytearray, whole: memoryview, begin: int, end: int, name: str) -> int:
+def _decode_base64_in_place(
+    body: bytearray, whole: memoryview, begin: int, end: int, name: str
+) -> int:
     """Decode a base64 text in place and return the number of decoded bytes. Raises Invalid."""
     if body[begin : begin + 5] == b"data:":
         raise _build_instances_error(

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from api.limits.turns import ResourcePool
 from api.predict.decoder import DecodedImages, DecodeRequest, ImageDecoder
 from api.predict.gathering import PredictionBatcher
-from api.predict.images import SentImages
+from api.predict.images import PredictRequestImages
 from api.predict.network import EncodedPredictions, PredictionProcess
 from core.contract.manifest import Manifest
 from core.contract.responses.versions.sure import SureOut
@@ -63,7 +63,7 @@ class PredictionRequest:
     sure: SureOut | None = None
 
     @staticmethod
-    def from_fetched_version(
+    def fetch_parts_and_build(
         version: PredictableVersion, blobs: Blobs, task: int | None, top_k: int
     ) -> "PredictionRequest":
         """Fetch a version's parts and build a prediction request. Raises StoreCorrupt or
@@ -114,7 +114,7 @@ class Predictor:
         self._rest: asyncio.TimerHandle | None = None
 
     async def predict_and_encode_response(
-        self, owner: str, question: PredictionRequest, images: SentImages
+        self, owner: str, question: PredictionRequest, images: PredictRequestImages
     ) -> bytes:
         """Predict images and return the JSON response, with a prediction or an error for each.
 
@@ -135,7 +135,7 @@ class Predictor:
             self._schedule_idle_shutdown()
 
     async def _predict_in_pieces(
-        self, owner: str, question: PredictionRequest, images: SentImages
+        self, owner: str, question: PredictionRequest, images: PredictRequestImages
     ) -> bytes:
         # Start the process now, so that it becomes ready while images are decoded.
         if self._network.pid is None:
@@ -197,7 +197,7 @@ class Predictor:
         self,
         owner: str,
         question: PredictionRequest,
-        images: SentImages,
+        images: PredictRequestImages,
         begin: int,
         count: int | None,
         left_s: float,

@@ -4,20 +4,20 @@ from fastapi import Response
 
 from api.answers import build_json_response
 from api.dependencies import Bell, Db, Page, Read, Write
-from api.description.described import make_router
-from api.problems import describe_problem_responses
+from api.description.described import make_tagged_api_router
+from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import AliasIn, AliasPath, RollbackIn
 from core.contract.responses.versions.alias import AliasHistory, AliasOut
 from core.versions import aliases
 
-router = make_router("aliases")
+router = make_tagged_api_router("aliases")
 
 
 @router.put(
     "/v1/models/{model}/aliases/{alias}",
     response_model=AliasOut,
-    responses=describe_problem_responses(409),
+    responses=build_openapi_problem_responses(409),
 )
 def set_alias(
     model: ModelPath, alias: AliasPath, body: AliasIn, actor: Write, db: Db, bell: Bell
@@ -50,7 +50,7 @@ def list_alias_moves(
     "/v1/models/{model}/aliases/{alias}/rollback",
     summary="Rollback",
     response_model=AliasOut,
-    responses=describe_problem_responses(409),
+    responses=build_openapi_problem_responses(409),
 )
 def roll_back_alias(
     model: ModelPath,

@@ -16,15 +16,15 @@ from api.dependencies import (
     ShapeWork,
     Write,
 )
-from api.description.described import make_router
-from api.problems import describe_problem_responses
+from api.description.described import make_tagged_api_router
+from api.problems import build_openapi_problem_responses
 from api.uploads.body import ReceivedUpload
-from api.uploads.head import UploadRules
+from api.uploads.head import UploadRouteRules
 from api.uploads.upload import UploadReception, make_upload_reception_dependency
 from api.uploads.weights import (
     BaseUploadOptions,
-    load_expected_tensors,
-    parse_requested_classes,
+    load_expected_base_tensor_shapes,
+    parse_base_class_names,
     resolve_requested_base,
 )
 from core.bases import bases
@@ -33,13 +33,13 @@ from core.recipe.base_images import Preset, parse_base_image_config
 from core.requests import idempotency
 from core.usage import quota
 
-router = make_router("bases")
+router = make_tagged_api_router("bases")
 
 MAX_BYTES = 8 << 30
 MAX_CLASSES_CHARS = 16_000
 """Longest list of classes in a query; that of a form may have 64 KiB (`api.uploads.form`)."""
 BasePath = Annotated[str, Path(description="Id of the base", max_length=40)]
-WEIGHTS = UploadRules(
+WEIGHTS = UploadRouteRules(
     "POST /v1/bases",
     fields=("classes",),
     media_types=frozenset(
@@ -71,7 +71,7 @@ _upload: dict[str, JsonValue] = {
 }
 
 
-async def _parse_base_query(
+async def _gather_base_query_parameters(
     architecture: Annotated[
         str,
         Query(
@@ -120,11 +120,11 @@ async def _parse_base_query(
     summary="Create",
     status_code=201,
     response_model=BaseOut,
-    responses=describe_problem_responses(409, 429),
+    responses=build_openapi_problem_responses(409, 429),
     openapi_extra=_upload,
 )
 async def create_base(
-    asked: Annotated[BaseUploadOptions, Depends(_parse_base_query)],
+    asked: Annotated[BaseUploadOptions, Depends(_gather_base_query_parameters)],
     actor: Write,
     upload: Annotated[UploadReception, Depends(make_upload_reception_dependency(WEIGHTS))],
     service: Service,
@@ -147,12 +147,12 @@ async def create_base(
         weights = await to_thread.run_sync(
             resolve_requested_base, asked, head.length, catalogue, settings
         )
-        expected = await load_expected_tensors(weights, settings, work, actor.owner_id)
+        expected = await load_expected_base_tensor_shapes(weights, settings, work, actor.owner_id)
 
         async def check_and_store_base(
             file: ReceivedUpload, repeat: idempotency.IdempotentRequest | None
         ) -> Response:
-            classes = parse_requested_classes(asked, file, settings)
+            classes = parse_base_class_names(asked, file, settings)
             network = bases.UploadedBaseNetwork(**vars(weights), expected=expected, classes=classes)
             resources = await to_thread.run_sync(service.load_use_case_resources)
             base_response = await to_thread.run_sync(
@@ -186,7 +186,10 @@ def read_base(base: BasePath, actor: Read, db: Db) -> Response:
 
 
 @router.delete(
-    "/v1/bases/{base}", summary="Delete", status_code=204, responses=describe_problem_responses(409)
+    "/v1/bases/{base}",
+    summary="Delete",
+    status_code=204,
+    responses=build_openapi_problem_responses(409),
 )
 def delete_base(base: BasePath, actor: Write, db: Db, blobs: BlobStore) -> Response:
     """Delete a base that no model started from."""

@@ -6,7 +6,7 @@ from fastapi import Path, Response
 
 from api.answers import build_json_response
 from api.dependencies import CatalogueOf, Page, Read
-from api.description.described import make_router
+from api.description.described import make_tagged_api_router
 from core.contract.responses.catalogue import (
     ArchitectureList,
     ArchitectureOut,
@@ -16,7 +16,7 @@ from core.contract.responses.catalogue import (
 from core.errors import NotFound
 from core.requests.pages import cut_list_page_from_mapping
 
-router = make_router("catalogue")
+router = make_tagged_api_router("catalogue")
 
 
 @router.get("/v1/methods", response_model=MethodList)

@@ -8,14 +8,14 @@ from fastapi import Depends, Query, Response
 
 from api.answers import build_json_response
 from api.dependencies import Page, Read, Service
-from api.description.described import make_router
-from api.problems import describe_problem_responses
+from api.description.described import make_tagged_api_router
+from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from core.comparisons import compare, compared_tasks
 from core.comparisons.compared_tasks import ComparedVersionPair
 from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
 
-router = make_router("versions")
+router = make_tagged_api_router("versions")
 
 A = Annotated[
     str, Query(description="Number or alias of the version to compare with", max_length=63)
@@ -34,7 +34,7 @@ Kind = Annotated[
         "(both_wrong)"
     ),
 ]
-_responses = describe_problem_responses(409, 410)
+_responses = build_openapi_problem_responses(409, 410)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class FlippedImagesQuery:
     label: str | None
 
 
-async def _parse_flips_query(
+async def _gather_flips_query_parameters(
     a: A, b: B, kind: Kind = "negative", task: OnTask = None, class_: OfClass = None
 ) -> FlippedImagesQuery:
     return FlippedImagesQuery(a, b, kind, task, class_)
@@ -83,7 +83,7 @@ async def compare_images(
     model: ModelPath,
     actor: Read,
     service: Service,
-    flips: Annotated[FlippedImagesQuery, Depends(_parse_flips_query)],
+    flips: Annotated[FlippedImagesQuery, Depends(_gather_flips_query_parameters)],
     page: Page,
 ) -> Response:
     """List the images whose prediction flipped between two versions, with both predictions."""

@@ -6,8 +6,8 @@ from fastapi import Path, Query, Response
 
 from api.answers import build_json_response
 from api.dependencies import Bell, BlobStore, Db, IdempotencyKey, Page, Read, Service, Write
-from api.description.described import make_router
-from api.problems import describe_problem_responses
+from api.description.described import make_tagged_api_router
+from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.edits import EditIn, UndoIn
 from core.admission.admission import AdmissionLimits, NewJobLimits
@@ -16,7 +16,7 @@ from core.edits import accept, listing, purge, undo
 from core.edits.accept import EditRequest
 from core.requests import idempotency
 
-router = make_router("edits")
+router = make_tagged_api_router("edits")
 
 Number = Annotated[int, Path(ge=1, lt=2**31, description="Number of the edit")]
 
@@ -27,7 +27,7 @@ Number = Annotated[int, Path(ge=1, lt=2**31, description="Number of the edit")]
     response_model=EditOut,
     responses={
         200: {"model": EditPlanOut, "description": "`?validate=only`: what the edit would do"},
-        **describe_problem_responses(409, 429),
+        **build_openapi_problem_responses(409, 429),
     },
     name="Edit a model",
 )
@@ -75,7 +75,7 @@ def read_edit(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
 @router.post(
     "/v1/models/{model}/edits/{n}/undo",
     response_model=EditOut,
-    responses=describe_problem_responses(409, 410),
+    responses=build_openapi_problem_responses(409, 410),
     name="Undo an edit",
 )
 def undo_edit(
@@ -91,7 +91,7 @@ def undo_edit(
 @router.post(
     "/v1/models/{model}/edits/{n}/purge",
     response_model=EditOut,
-    responses=describe_problem_responses(409),
+    responses=build_openapi_problem_responses(409),
     name="Purge what an edit removed",
 )
 def purge_edit(model: ModelPath, n: Number, actor: Write, db: Db, blobs: BlobStore) -> Response:

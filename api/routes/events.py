@@ -9,17 +9,17 @@ from fastapi import Depends, Query, Request, Response
 
 from api.answers import build_json_response
 from api.dependencies import Db, Page, Read
-from api.description.described import make_router
+from api.description.described import make_tagged_api_router
 from api.event_stream import (
     EVENT_STREAM,
     PAGE,
+    FoundStreamEvents,
     LastEventId,
-    NewEvents,
     StreamEvent,
     build_event_stream_response,
-    parse_last_event_id,
+    parse_last_event_id_header,
 )
-from api.problems import describe_problem_responses
+from api.problems import build_openapi_problem_responses
 from core.contract.responses.owner_event import OWNER_EVENT_TYPES, OwnerEventOut, OwnerEventPage
 from core.database.polling import OwnerEventFilter, PolledOwnerEventRow, PollingDatabaseReads
 from core.database.session import Database
@@ -27,7 +27,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.pages import decode_page_cursor, encode_page_cursor
 from core.requests.times import format_rfc3339
 
-router = make_router("events")
+router = make_tagged_api_router("events")
 
 _ANY = "|".join(OWNER_EVENT_TYPES)
 Types = Annotated[
@@ -44,7 +44,7 @@ class EventStreamFilters:
     types: tuple[str, ...] | None
 
 
-async def _parse_event_filters(
+async def _gather_event_query_parameters(
     model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
     type: Types = None,
 ) -> EventStreamFilters:
@@ -61,14 +61,14 @@ async def _parse_event_filters(
             "description": "A page, or a stream of what happens from now on with `Accept: "
             "text/event-stream`",
         },
-        **describe_problem_responses(404),
+        **build_openapi_problem_responses(404),
     },
 )
 async def stream_owner_events(
     request: Request,
     actor: Read,
     db: Db,
-    filters: Annotated[EventStreamFilters, Depends(_parse_event_filters)],
+    filters: Annotated[EventStreamFilters, Depends(_gather_event_query_parameters)],
     page: Page,
     last_event_id: LastEventId = None,
 ) -> Response:
@@ -79,7 +79,7 @@ async def stream_owner_events(
     # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
     after = max(
         0 if cursor is None else int(decode_page_cursor(cursor, int)),
-        parse_last_event_id(last_event_id),
+        parse_last_event_id_header(last_event_id),
     )
     if EVENT_STREAM in request.headers.get("accept", ""):
         # A stream begins now, unless the client says where an earlier one ended.
@@ -107,11 +107,13 @@ def _select_visible_events(db: Database, actor: Actor, model: str | None) -> Own
 
 async def _poll_owner_events(
     reads: PollingDatabaseReads, about: OwnerEventFilter, types: tuple[str, ...] | None, after: int
-) -> NewEvents:
+) -> FoundStreamEvents:
     rows = await reads.read_owner_events(about, after, PAGE, types)
     stream_events = [StreamEvent(row.id, row.type, _event_to_json(row)) for row in rows]
     # An owner's events have no last one, so the stream ends by its time alone.
-    return NewEvents(stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False)
+    return FoundStreamEvents(
+        stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False
+    )
 
 
 def _event_to_json(row: PolledOwnerEventRow) -> OwnerEventOut:

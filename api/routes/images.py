@@ -9,16 +9,16 @@ from anyio import to_thread
 from fastapi import Depends, Path, Query, Request, Response
 from pydantic import JsonValue
 
-from api.answers import build_json_response, matches_etag
+from api.answers import build_json_response, is_etag_in_if_none_match
 from api.dependencies import Page, Read, Service
-from api.description.described import make_router
-from api.problems import describe_problem_responses
+from api.description.described import make_tagged_api_router
+from api.problems import build_openapi_problem_responses
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
 from core.contract.responses.task_image import Split, TaskImagePage
 from core.tasks import task_images
 
-router = make_router("tasks")
+router = make_tagged_api_router("tasks")
 
 MOST = 2
 """Maximum number of pictures that an API process makes at once, one per owner."""
@@ -40,7 +40,7 @@ _picture: dict[int | str, dict[str, JsonValue]] = {
         "headers": {"ETag": {"schema": {"type": "string"}}},
     },
     304: {"description": "The client has this picture"},
-    **describe_problem_responses(409, 410),
+    **build_openapi_problem_responses(409, 410),
 }
 _if_none_match: dict[str, JsonValue] = {
     "parameters": [
@@ -57,7 +57,7 @@ class TaskImagesQuery:
     label: str | None
 
 
-async def _parse_task_images_query(
+async def _gather_task_images_query_parameters(
     split: SplitQuery = "held_out",
     class_: Annotated[
         str | None, Query(alias="class", max_length=100, description="Only those of this class")
@@ -74,7 +74,7 @@ class TaskImagePlace:
     index: int
 
 
-async def _parse_task_image_place(
+async def _gather_task_image_path_parameters(
     split: Annotated[Split, Path(description="Of which part")],
     i: Annotated[int, Path(ge=0, lt=2**31, description="Number of the image")],
 ) -> TaskImagePlace:
@@ -89,7 +89,7 @@ class ContactSheetQuery:
     rows: str
 
 
-async def _parse_contact_sheet_query(
+async def _gather_contact_sheet_query_parameters(
     rows: Rows, split: SplitQuery = "held_out"
 ) -> ContactSheetQuery:
     return ContactSheetQuery(split, rows)
@@ -98,14 +98,14 @@ async def _parse_contact_sheet_query(
 @router.get(
     "/v1/models/{model}/tasks/{n}/images",
     response_model=TaskImagePage,
-    responses=describe_problem_responses(409, 410),
+    responses=build_openapi_problem_responses(409, 410),
 )
 async def list_images(
     model: ModelPath,
     n: Number,
     actor: Read,
     service: Service,
-    images: Annotated[TaskImagesQuery, Depends(_parse_task_images_query)],
+    images: Annotated[TaskImagesQuery, Depends(_gather_task_images_query_parameters)],
     page: Page,
 ) -> Response:
     """List the images of a part of a task's data, by number, with their labels."""
@@ -136,7 +136,7 @@ async def read_task_image(
     request: Request,
     model: ModelPath,
     n: Number,
-    image: Annotated[TaskImagePlace, Depends(_parse_task_image_place)],
+    image: Annotated[TaskImagePlace, Depends(_gather_task_image_path_parameters)],
     actor: Read,
     service: Service,
 ) -> Response:
@@ -147,7 +147,7 @@ async def read_task_image(
     )
     # Known without drawing: a client that has the picture costs no turn.
     tag = part.build_picture_etag([image.index])
-    if matches_etag(request.headers.get("if-none-match", ""), tag):
+    if is_etag_in_if_none_match(request.headers.get("if-none-match", ""), tag):
         return _build_unchanged_response(tag)
 
     def render_picture() -> bytes:
@@ -171,7 +171,7 @@ async def read_contact_sheet(
     n: Number,
     actor: Read,
     service: Service,
-    tiles: Annotated[ContactSheetQuery, Depends(_parse_contact_sheet_query)],
+    tiles: Annotated[ContactSheetQuery, Depends(_gather_contact_sheet_query_parameters)],
 ) -> Response:
     """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
     db, blobs = service.db, service.blobs
@@ -181,7 +181,7 @@ async def read_contact_sheet(
     )
     # With the count, so that a sheet of one image has another tag than the image itself.
     tag = part.build_picture_etag([len(row_numbers), *row_numbers])
-    if matches_etag(request.headers.get("if-none-match", ""), tag):
+    if is_etag_in_if_none_match(request.headers.get("if-none-match", ""), tag):
         return _build_unchanged_response(tag)
 
     def render_contact_sheet_png() -> bytes:

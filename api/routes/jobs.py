@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast, get_args
 from fastapi import Header, Query, Request, Response
 from pydantic import JsonValue
 
-from api.answers import build_json_response, build_queued_job_response, matches_etag
+from api.answers import build_json_response, build_queued_job_response, is_etag_in_if_none_match
 from api.authentication.guard import mark_route_to_skip_dependencies
 from api.dependencies import (
     LIMIT,
@@ -15,24 +15,24 @@ from api.dependencies import (
     Cursor,
     Db,
     Limit,
+    ListPageQuery,
     Page,
-    PageQuery,
     Read,
     Service,
     Write,
 )
-from api.description.described import make_router
-from api.downloads import DOWNLOAD_HEADERS, build_file_response, describe_download_responses
+from api.description.described import make_tagged_api_router
+from api.downloads import DOWNLOAD_HEADERS, build_file_response, build_openapi_download_responses
 from api.event_stream import (
     EVENT_STREAM,
     PAGE,
+    FoundStreamEvents,
     LastEventId,
-    NewEvents,
     StreamEvent,
     build_event_stream_response,
-    parse_last_event_id,
+    parse_last_event_id_header,
 )
-from api.problems import describe_problem_responses
+from api.problems import build_openapi_problem_responses
 from api.schemas.common import JobPath
 from api.schemas.jobs import Choice, Retry
 from core.admission.admission import AdmissionLimits, NewJobLimits
@@ -61,7 +61,7 @@ from core.requests.times import format_rfc3339
 from core.tasks import retries
 from core.trials import choosing, listing
 
-router = make_router("jobs")
+router = make_tagged_api_router("jobs")
 
 ZIP = "application/zip"
 EVENT_TYPES = get_args(EventType)
@@ -89,11 +89,11 @@ async def read_job(
 ) -> Response:
     """Return one job; poll it with `If-None-Match`."""
     row = await _find_visible_job(request, actor, job)
-    facts = await _load_job_response_facts(request, row)
+    facts = await _find_job_delays(request, row)
     tag = job_response.build_job_etag(row, facts)
     # Clients poll this most of all, so it avoids building an object for its headers.
     for name, value in request.scope["headers"]:
-        if name == b"if-none-match" and matches_etag(value.decode("latin-1"), tag):
+        if name == b"if-none-match" and is_etag_in_if_none_match(value.decode("latin-1"), tag):
             return Response(status_code=304, headers={"ETag": tag})
     # Retry-After asks a client to poll again, which a finished job does not need.
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
@@ -103,7 +103,7 @@ async def read_job(
     )
 
 
-@router.get("/v1/jobs", response_model=JobPage, responses=describe_problem_responses(404))
+@router.get("/v1/jobs", response_model=JobPage, responses=build_openapi_problem_responses(404))
 def list_jobs(
     actor: Read,
     db: Db,
@@ -148,7 +148,7 @@ for _action in _DOCS:
         _build_action_handler(_action),
         methods=["POST"],
         response_model=JobOut,
-        responses=describe_problem_responses(409),
+        responses=build_openapi_problem_responses(409),
         name=str(_action),
     )
 
@@ -158,7 +158,7 @@ for _action in _DOCS:
     summary="Retry",
     status_code=202,
     response_model=JobOut,
-    responses=describe_problem_responses(409, 429),
+    responses=build_openapi_problem_responses(409, 429),
 )
 def retry_job(job: JobPath, actor: Write, service: Service, body: Retry | None = None) -> Response:
     """Learn the task again in its place: a failed or cancelled job again, a held version by a new
@@ -189,7 +189,7 @@ def read_job_trials(job: JobPath, actor: Read, db: Db) -> Response:
     "/v1/jobs/{job}/choose",
     summary="Choose",
     response_model=TrialsOut,
-    responses=describe_problem_responses(409),
+    responses=build_openapi_problem_responses(409),
 )
 def choose_trial(job: JobPath, body: Choice, actor: Write, db: Db, bell: Bell) -> Response:
     """Choose the trial of a waiting job whose result becomes the version."""
@@ -235,7 +235,7 @@ async def stream_job_events(
     if EVENT_STREAM in accepted_types:
         row = await _find_visible_job(request, actor, job)
         # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
-        after = max(after, parse_last_event_id(request.headers.get("last-event-id")))
+        after = max(after, parse_last_event_id_header(request.headers.get("last-event-id")))
         if row.finished_at is not None and not await _get_polling_reads(request).list_events(
             row.id, after, 1, None
         ):
@@ -255,7 +255,7 @@ async def stream_job_events(
     last = rows[-1].id if rows else after
     # Events never change, so the last id and the count identify the page.
     tag = f'"{row.id[4:]}-{last}-{len(rows)}"'
-    if matches_etag(request.headers.get("if-none-match", ""), tag):
+    if is_etag_in_if_none_match(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers={"ETag": tag})
     return build_json_response(page, 200, {"ETag": tag})
 
@@ -316,14 +316,14 @@ async def download_anytime(
 router.get(
     "/v1/jobs/{job}/anytime/download",
     response_class=Response,
-    responses={**describe_download_responses(ZIP), **describe_problem_responses(409)},
+    responses={**build_openapi_download_responses(ZIP), **build_openapi_problem_responses(409)},
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
 )(download_anytime)
 # Unlike Starlette, FastAPI answers HEAD only at routes that declare it.
 router.head(
     "/v1/jobs/{job}/anytime/download",
     response_class=Response,
-    responses={**describe_download_responses(ZIP), **describe_problem_responses(409)},
+    responses={**build_openapi_download_responses(ZIP), **build_openapi_problem_responses(409)},
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
     operation_id="head_download_anytime",
 )(download_anytime)
@@ -359,7 +359,7 @@ def event_to_json(event: PolledJobEventRow) -> EventOut:
 
 async def _poll_job_events(
     reads: PollingDatabaseReads, job_id: str, types: tuple[str, ...] | None, after: int
-) -> NewEvents:
+) -> FoundStreamEvents:
     """Read the events of a job after an id; the stream ends once the job has finished."""
     # Read the job first: if it finished after the page was read, its last events could be missed.
     job = await reads.find_job(job_id)
@@ -372,14 +372,12 @@ async def _poll_job_events(
         for row in rows
         if types is None or row.type in types
     ]
-    return NewEvents(
+    return FoundStreamEvents(
         new_events, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None
     )
 
 
-async def _load_job_response_facts(
-    request: Request, row: PolledJobRow
-) -> job_response.JobResponseFacts:
+async def _find_job_delays(request: Request, row: PolledJobRow) -> job_response.JobResponseFacts:
     """Find what delays a job, such as a missing GPU, base or task, for the job's response."""
     device = None
     if row.wants_gpus is not None:
@@ -414,7 +412,7 @@ def _get_polling_reads(request: Request) -> PollingDatabaseReads:
 
 
 async def _read_event_page(
-    request: Request, actor: Actor, job: str, page: PageQuery, types: tuple[str, ...]
+    request: Request, actor: Actor, job: str, page: ListPageQuery, types: tuple[str, ...]
 ) -> tuple[list[PolledJobEventRow], str | None]:
     row = await _find_visible_job(request, actor, job)
     limit, after = page.limit, _decode_event_cursor(page.cursor)

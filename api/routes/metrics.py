@@ -6,15 +6,15 @@ from typing import Annotated
 from fastapi import Depends, Header, Query, Response
 from pydantic import JsonValue
 
-from api.answers import matches_etag
+from api.answers import is_etag_in_if_none_match
 from api.dependencies import Read, Service
-from api.description.described import make_router
+from api.description.described import make_tagged_api_router
 from api.schemas.common import ModelPath
 from core.contract.responses.versions.metrics import MetricsOut
 from core.versions import metrics
 from core.versions.metrics import MatrixWindow
 
-router = make_router("metrics")
+router = make_tagged_api_router("metrics")
 
 # The largest value of PostgreSQL's type integer, which these numbers have.
 _MOST = 2**31 - 1
@@ -50,7 +50,7 @@ class MatrixQuery:
     window: MatrixWindow
 
 
-async def _parse_matrix_query(
+async def _gather_matrix_query_parameters(
     version: Version = "latest", from_: From = 0, to: To = _MOST, tasks: Tasks = None
 ) -> MatrixQuery:
     columns = (0, _MOST)
@@ -70,7 +70,7 @@ def read_model_metrics(
     model: ModelPath,
     actor: Read,
     service: Service,
-    query: Annotated[MatrixQuery, Depends(_parse_matrix_query)],
+    query: Annotated[MatrixQuery, Depends(_gather_matrix_query_parameters)],
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Return the accuracy of every version on every task, and its summary.
@@ -86,6 +86,6 @@ def read_model_metrics(
         window=query.window,
     )
     headers = {"ETag": cached_response.tag}
-    if if_none_match is not None and matches_etag(if_none_match, cached_response.tag):
+    if if_none_match is not None and is_etag_in_if_none_match(if_none_match, cached_response.tag):
         return Response(status_code=304, headers=headers)
     return Response(cached_response.body, 200, headers, "application/json")

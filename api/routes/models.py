@@ -17,8 +17,8 @@ from api.dependencies import (
     Service,
     Write,
 )
-from api.description.described import make_router
-from api.problems import describe_problem_responses
+from api.description.described import make_tagged_api_router
+from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import ModelIn, ModelPatch
 from core.admission.admission import AdmissionLimits
@@ -30,7 +30,7 @@ from core.models import memory, model_deletion, models
 from core.models.new_model import NewModelLimits
 from core.requests import idempotency
 
-router = make_router("models")
+router = make_tagged_api_router("models")
 
 
 @router.post(
@@ -38,7 +38,7 @@ router = make_router("models")
     summary="Create",
     status_code=201,
     response_model=ModelOut,
-    responses=describe_problem_responses(404, 409, 429),
+    responses=build_openapi_problem_responses(404, 409, 429),
 )
 def create_model(
     body: ModelIn, actor: Write, service: Service, idempotency_key: IdempotencyKey = None

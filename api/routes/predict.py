@@ -6,18 +6,18 @@ from fastapi import Depends, Query, Request, Response
 from pydantic import JsonValue
 
 from api.dependencies import Predict, Service
-from api.description.described import make_router
+from api.description.described import make_tagged_api_router
 from api.predict.asking import PredictRequestTarget, predict_requested_images
 from api.predict.body import QueuePlaceHoldingResponse
 from api.predict.form import FIELDS
 from api.predict.images import FILES
-from api.problems import describe_problem_responses
+from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
 from core.contract.responses.versions.predict import PredictOut
 from core.ingest.limits import PREDICT_IMAGES
 
-router = make_router("predict")
+router = make_tagged_api_router("predict")
 
 TOP_K = 10
 TaskNumber = Annotated[
@@ -87,7 +87,7 @@ _body: dict[str, JsonValue] = {
 }
 
 
-async def _parse_prediction_target(
+async def _gather_predict_request_target(
     request: Request,
     model: ModelPath,
     version: VersionPath,
@@ -101,14 +101,14 @@ async def _parse_prediction_target(
     "/v1/models/{model}/versions/{version}/predict",
     summary="Predict",
     response_model=PredictOut,
-    responses=describe_problem_responses(409),
+    responses=build_openapi_problem_responses(409),
     openapi_extra=_body,
 )
 async def predict_labels(
     request: Request,
     actor: Predict,
     service: Service,
-    question: Annotated[PredictRequestTarget, Depends(_parse_prediction_target)],
+    question: Annotated[PredictRequestTarget, Depends(_gather_predict_request_target)],
 ) -> Response:
     """Return labels and probabilities for images, in the order sent; decoded as for training.
 

@@ -14,8 +14,8 @@ from api.dependencies import (
     Service,
     Write,
 )
-from api.description.described import make_router
-from api.problems import describe_problem_responses
+from api.description.described import make_tagged_api_router
+from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import RebaseFinish, RebaseIn
 from core.admission.admission import AdmissionLimits
@@ -26,7 +26,7 @@ from core.models.new_model import NewModelLimits
 from core.rebase import rebase, rebase_comparison, rebase_finish
 from core.requests import idempotency
 
-router = make_router("models")
+router = make_tagged_api_router("models")
 
 
 @router.post(
@@ -34,7 +34,7 @@ router = make_router("models")
     summary="Begin",
     status_code=201,
     response_model=RebaseOut,
-    responses=describe_problem_responses(409, 429),
+    responses=build_openapi_problem_responses(409, 429),
 )
 def begin_rebase(
     model: ModelPath,
@@ -86,7 +86,7 @@ async def read_rebase(
     "/v1/models/{model}/rebase/finish",
     summary="Finish",
     response_model=RebaseOut,
-    responses=describe_problem_responses(409),
+    responses=build_openapi_problem_responses(409),
 )
 async def finish_rebase(
     model: ModelPath,

@@ -24,23 +24,23 @@ from api.dependencies import (
     Service,
     Write,
 )
-from api.description.described import make_router
+from api.description.described import make_tagged_api_router
 from api.limits.fair_share import release_request_slot_during_wait, retake_request_slot_after_wait
-from api.problems import describe_problem_responses
+from api.problems import build_openapi_problem_responses
 from api.schemas.common import FreeName, ModelPath
 from api.schemas.jobs import Retry
 from api.schemas.tasks import MAX_SECONDS_MEANING, MAX_TRIAL_S, FromUpload, Settle
 from api.strict_json import parse_strict_json
-from api.uploads.assembled import receive_joined_upload_pieces
+from api.uploads.assembled import join_upload_pieces_in_spool
 from api.uploads.body import ReceivedUpload, require_announced_digest
-from api.uploads.head import UploadRequestHead, UploadRules
+from api.uploads.head import UploadRequestHead, UploadRouteRules
 from api.uploads.order import (
     BatchRequestOptions,
     BatchSubmissionRequest,
     build_requested_trials,
     parse_reading_options,
     parse_recipe_override,
-    parse_trials,
+    parse_trials_query,
 )
 from api.uploads.repeat import UploadIdempotency
 from api.uploads.upload import UploadReception, make_upload_reception_dependency
@@ -62,10 +62,10 @@ from core.trials.plan import TrialsRequest
 from core.uploads import whole_uploads
 from core.uploads.whole_uploads import CompleteUpload
 
-router = make_router("tasks")
+router = make_tagged_api_router("tasks")
 log = structlog.get_logger(__name__)
 
-ARCHIVE = UploadRules(
+ARCHIVE = UploadRouteRules(
     "POST /v1/models/{model}/tasks",
     headers=("perennial-recipe",),
     fields=("recipe",),
@@ -101,7 +101,7 @@ _upload: dict[str, JsonValue] = {
 }
 
 
-async def _parse_batch_query(
+async def _gather_batch_query_parameters(
     model: ModelPath,
     name: TaskName | None = None,
     validate: Annotated[
@@ -206,12 +206,12 @@ async def _parse_batch_query(
             "`repeats` says which",
         },
         202: {"description": "The task and its job; with `?validate=full` the job alone"},
-        **describe_problem_responses(409, 429),
+        **build_openapi_problem_responses(409, 429),
     },
     openapi_extra=_upload,
 )
 async def submit_batch(
-    batch_request: Annotated[BatchRequestOptions, Depends(_parse_batch_query)],
+    batch_request: Annotated[BatchRequestOptions, Depends(_gather_batch_query_parameters)],
     actor: Write,
     upload: Annotated[UploadReception, Depends(make_upload_reception_dependency(ARCHIVE))],
     store: ObjectStore,
@@ -232,7 +232,7 @@ async def submit_batch(
         upload = replace(
             upload, key=None
         )  # It changes nothing, so a repetition is processed again.
-    trials = parse_trials(batch_request)
+    trials = parse_trials_query(batch_request)
     order = BatchSubmissionRequest(
         batch_request, override, actor, upload, store, bell, catalogue, trials
     )
@@ -294,7 +294,7 @@ async def _process_resumable_upload(
         whole = await to_thread.run_sync(
             whole_uploads.find_complete_upload, db, actor, fields.upload
         )
-        async with receive_joined_upload_pieces(
+        async with join_upload_pieces_in_spool(
             db, order.store, actor, whole, detect_upload_format, settings
         ) as file:
             response = await _validate_or_submit_file(order, file, request, whole)
@@ -360,7 +360,7 @@ def read_task(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
     "/v1/models/{model}/tasks/{n}/continue",
     summary="Go On",
     response_model=TaskOut,
-    responses=describe_problem_responses(409),
+    responses=build_openapi_problem_responses(409),
 )
 def continue_without_task(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
@@ -378,7 +378,7 @@ def continue_without_task(
     "/v1/models/{model}/tasks/{n}/discard",
     summary="Discard",
     response_model=TaskOut,
-    responses=describe_problem_responses(409),
+    responses=build_openapi_problem_responses(409),
 )
 def discard_task(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
@@ -394,7 +394,7 @@ def discard_task(
     summary="Relearn",
     status_code=202,
     response_model=JobOut,
-    responses=describe_problem_responses(409, 429),
+    responses=build_openapi_problem_responses(409, 429),
 )
 def relearn_task(
     model: ModelPath,
@@ -428,7 +428,9 @@ def _build_settled_task_response(settled: tuple[TaskOut, str | None], bell: Bell
 
 
 @router.delete(
-    "/v1/models/{model}/tasks/{n}/data", status_code=204, responses=describe_problem_responses(409)
+    "/v1/models/{model}/tasks/{n}/data",
+    status_code=204,
+    responses=build_openapi_problem_responses(409),
 )
 def delete_data(
     model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore

@@ -11,11 +11,15 @@ from pydantic import JsonValue
 
 from api.answers import build_json_response
 from api.dependencies import Config, Db, IdempotencyKey, ObjectStore, Page, Read, Write
-from api.description.described import make_router
-from api.problems import describe_problem_responses
+from api.description.described import make_tagged_api_router
+from api.problems import build_openapi_problem_responses
 from api.uploads import tus
-from api.uploads.head import UploadRules, parse_sha256_field
-from api.uploads.piece import check_piece_size, hold_upload_lease, receive_upload_piece
+from api.uploads.head import UploadRouteRules, parse_sha256_digest_header
+from api.uploads.piece import (
+    hold_upload_lease,
+    receive_upload_piece,
+    refuse_piece_by_declared_length,
+)
 from api.uploads.upload import UploadReception, make_upload_reception_dependency
 from core.contract.responses.upload import UploadOut, UploadPage
 from core.errors import BodyTooLarge, UnsupportedContentType
@@ -32,13 +36,13 @@ async def _require_tus_header(
     del tus_resumable  # declared for the documentation
     if request.method != "OPTIONS":  # A client that asks for the versions need not know one.
         tus.require_tus_version(request.headers)
-        tus.require_known_extension(request.headers)
+        tus.require_supported_tus_extension(request.headers)
 
 
-router = make_router("uploads", dependencies=[Depends(_require_tus_header)])
+router = make_tagged_api_router("uploads", dependencies=[Depends(_require_tus_header)])
 
 UploadPath = Annotated[str, Path(description="Id of the upload", max_length=40)]
-PIECE = UploadRules(
+PIECE = UploadRouteRules(
     "PATCH /v1/uploads/{upload}",
     media_types=frozenset({tus.PIECE, tus.PARTIAL}),
     not_taken=f"Send a piece as {tus.PIECE}.",
@@ -106,7 +110,7 @@ def describe_upload_protocol(actor: Read, settings: Config) -> Response:
     summary="Create",
     status_code=201,
     response_model=UploadOut,
-    responses=describe_problem_responses(409, 412, 413, 415),
+    responses=build_openapi_problem_responses(409, 412, 413, 415),
     dependencies=[Depends(_declare_upload_headers)],
 )
 def create_upload(
@@ -130,8 +134,10 @@ def create_upload(
             f"An upload may have {settings.max_body_bytes} bytes; this one has {length}."
         )
     details, sha256 = (
-        tus.get_upload_metadata(headers),
-        parse_sha256_field(tus.get_unrepeated_header(headers, "Repr-Digest"), "Repr-Digest"),
+        tus.get_upload_metadata_header(headers),
+        parse_sha256_digest_header(
+            tus.get_unrepeated_header(headers, "Repr-Digest"), "Repr-Digest"
+        ),
     )
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
@@ -148,7 +154,9 @@ def create_upload(
     return build_json_response(upload_response, 201, location, replay=replay)
 
 
-@router.get("/v1/uploads", response_model=UploadPage, responses=describe_problem_responses(412))
+@router.get(
+    "/v1/uploads", response_model=UploadPage, responses=build_openapi_problem_responses(412)
+)
 def list_uploads(actor: Read, db: Db, page: Page) -> Response:
     """List your uploads that are neither submitted nor removed, newest first.
 
@@ -163,7 +171,7 @@ def list_uploads(actor: Read, db: Db, page: Page) -> Response:
     "/v1/uploads/{upload}",
     summary="Read",
     response_class=Response,
-    responses=describe_problem_responses(412),
+    responses=build_openapi_problem_responses(412),
 )
 def read_upload_offset(upload: UploadPath, actor: Read, db: Db) -> Response:
     """Return the number of received bytes in `Upload-Offset`."""
@@ -182,7 +190,7 @@ def read_upload_offset(upload: UploadPath, actor: Read, db: Db) -> Response:
     "/v1/uploads/{upload}",
     summary="Append",
     status_code=204,
-    responses=describe_problem_responses(409, 412, 423, 429, 460),
+    responses=build_openapi_problem_responses(409, 412, 423, 429, 460),
     openapi_extra=_piece,
     dependencies=[Depends(_declare_upload_piece_headers)],
 )
@@ -201,14 +209,14 @@ async def append_to_upload(
     head = sent.check_request_head(settings.max_body_bytes)
     offset, checksum = (
         tus.parse_byte_count_header(request.headers, "Upload-Offset"),
-        tus.get_upload_checksum(request.headers),
+        tus.parse_upload_checksum_header(request.headers),
     )
     # For its check alone: an invalid value is refused before a byte is read.
-    tus.is_last_piece(request.headers)
+    tus.is_last_upload_piece(request.headers)
     terms = uploads.UploadLimits.from_settings(settings)
     with sent.take_place_for_upload_in_progress():
         async with hold_upload_lease(db, actor, upload, offset) as writing:
-            check_piece_size(request, head, writing)
+            refuse_piece_by_declared_length(request, head, writing)
             await to_thread.run_sync(
                 uploads.require_storage_room_for_piece, db, writing, head.length, terms
             )
@@ -235,7 +243,7 @@ async def append_to_upload(
     "/v1/uploads/{upload}",
     summary="Delete",
     status_code=204,
-    responses=describe_problem_responses(412),
+    responses=build_openapi_problem_responses(412),
 )
 def delete_upload(upload: UploadPath, actor: Write, db: Db, store: ObjectStore) -> Response:
     """Remove an upload and its received bytes."""

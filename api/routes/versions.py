@@ -16,14 +16,14 @@ from api.dependencies import (
     ServiceParts,
     Write,
 )
-from api.description.described import make_router
+from api.description.described import make_tagged_api_router
 from api.downloads import (
     DOWNLOAD_HEADERS,
     build_file_response,
-    describe_download_responses,
-    redirect_to_store,
+    build_openapi_download_responses,
+    redirect_to_presigned_store_url,
 )
-from api.problems import describe_problem_responses
+from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPatch, VersionPath
 from core.contract.responses.versions.version import FileList, ResultPage, VersionOut, VersionPage
@@ -31,21 +31,21 @@ from core.export.registry import FORMATS
 from core.requests.actor import translate_deleted_file_errors
 from core.versions import export_jobs, exports, versions
 
-router = make_router("versions")
+router = make_tagged_api_router("versions")
 
 SAFETENSORS = "application/safetensors"
 Format = Annotated[
     str, Query(description=" or ".join(f"`{name}`" for name in FORMATS), max_length=40)
 ]
 _downloads: dict[int | str, dict[str, JsonValue]] = {
-    **describe_download_responses(
+    **build_openapi_download_responses(
         *dict.fromkeys(format.media_type for format in FORMATS.values()), redirect=True
     ),
     202: {
         "description": "A job makes it: ask again once it has succeeded",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobOut"}}},
     },
-    **describe_problem_responses(429),
+    **build_openapi_problem_responses(429),
 }
 PartPath = Annotated[str, Path(description="Name of the part", max_length=100)]
 
@@ -100,7 +100,7 @@ class DownloadQuery:
     redirect: bool
 
 
-async def _parse_download_query(
+async def _gather_download_query_parameters(
     format: Format = "safetensors",
     redirect: Annotated[
         bool, Query(description="307 to the object store, where it has URLs")
@@ -115,7 +115,7 @@ async def download_version(
     version: VersionPath,
     actor: Read,
     service: Service,
-    download: Annotated[DownloadQuery, Depends(_parse_download_query)],
+    download: Annotated[DownloadQuery, Depends(_gather_download_query_parameters)],
 ) -> Response:
     """Download a version as one zip: weights, configuration, and a model card with loading code.
 
@@ -145,7 +145,7 @@ async def download_version(
         with translate_deleted_file_errors(db, actor, model):
             redirection = None
             if download.redirect:
-                redirection = redirect_to_store(
+                redirection = redirect_to_presigned_store_url(
                     request, service.store, blobs, file.sha256, file.media_type, file.filename
                 )
             return redirection or build_file_response(
@@ -210,7 +210,7 @@ def list_files(
 @router.get(
     "/v1/models/{model}/versions/{version}/files/{part}",
     response_class=Response,
-    responses=describe_download_responses(SAFETENSORS),
+    responses=build_openapi_download_responses(SAFETENSORS),
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
 )
 def get_file(

@@ -6,8 +6,8 @@ from fastapi import Path, Query, Response
 
 from api.answers import build_json_response
 from api.dependencies import Config, Db, Page, Read, Write
-from api.description.described import make_router
-from api.problems import describe_problem_responses
+from api.description.described import make_tagged_api_router
+from api.problems import build_openapi_problem_responses
 from api.routes.service.keys import NO_STORE
 from api.schemas.owners import WebhookIn, WebhookPatch
 from core.contract.responses.webhook import (
@@ -20,7 +20,7 @@ from core.contract.responses.webhook import (
 )
 from core.webhooks import webhook_deliveries, webhooks
 
-router = make_router("webhooks")
+router = make_tagged_api_router("webhooks")
 
 WebhookPath = Annotated[str, Path(description="Id of the webhook", max_length=40)]
 DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=40)]
@@ -31,7 +31,7 @@ DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=
     summary="Create",
     status_code=201,
     response_model=NewWebhook,
-    responses=describe_problem_responses(404, 429),
+    responses=build_openapi_problem_responses(404, 429),
 )
 def create_webhook(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
     """Register a URL to be notified of events; the signing secret is only in this response."""
@@ -75,7 +75,7 @@ def delete_webhook(webhook: WebhookPath, actor: Write, db: Db) -> Response:
     summary="Test",
     status_code=202,
     response_model=DeliveryDetail,
-    responses=describe_problem_responses(409, 429),
+    responses=build_openapi_problem_responses(409, 429),
 )
 def send_test_event(webhook: WebhookPath, actor: Write, db: Db) -> Response:
     """Send a webhook.test event; GET the delivery to see its result."""
@@ -118,7 +118,7 @@ def read_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Read, db:
     summary="Redeliver",
     status_code=202,
     response_model=DeliveryDetail,
-    responses=describe_problem_responses(409, 429),
+    responses=build_openapi_problem_responses(409, 429),
 )
 def resend_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db) -> Response:
     """Send a delivery again at once, under the same id."""

@@ -44,7 +44,7 @@ once, the operating system would discard the response that the client has not re
 
 # uvicorn makes a protocol for each connection, and the state of the server is all that they share.
 @functools.lru_cache(4)
-def get_connection_limiter_of_server(server: ServerState) -> ConnectionLimiter:
+def create_connection_limiter_for_server(server: ServerState) -> ConnectionLimiter:
     """Return a new limiter for a server's connections, with the limits from the environment."""
     return ConnectionLimiter(Settings(), asyncio.get_running_loop())
 
@@ -61,7 +61,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
     ) -> None:
         """Set up the limits of a new connection."""
         super().__init__(config, server_state, app_state, _loop)
-        self._all = get_connection_limiter_of_server(server_state)
+        self._all = create_connection_limiter_for_server(server_state)
         self._limits = self._all.settings
         self._most = self._limits.max_head_bytes
         self._delivery: SlowReaderDetector = None  # type: ignore[assignment]

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from api.limits.fair_share import release_request_slot_during_wait
 from api.uploads.form import UploadFormParser
-from api.uploads.head import Look, UploadRequestHead, UploadRules
+from api.uploads.head import Look, UploadRequestHead, UploadRouteRules
 from api.uploads.spool_file import SpoolFile
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, DigestMismatch
 from core.files import spool
@@ -36,7 +36,7 @@ class ReceivedUpload:
     Attributes:
         sha256: digest of the file.
         body_sha256: digest of the body as sent; the same unless multipart.
-        kind: type of the file as `UploadRules.look` returned it; "" without `look`.
+        kind: type of the file as `UploadRouteRules.look` returned it; "" without `look`.
         fields: other fields of a multipart body.
     """
 
@@ -50,7 +50,7 @@ class ReceivedUpload:
 
 @asynccontextmanager
 async def receive_body_into_spool(
-    request: Request, head: UploadRequestHead, terms: UploadRules, settings: Settings
+    request: Request, head: UploadRequestHead, terms: UploadRouteRules, settings: Settings
 ) -> AsyncIterator[ReceivedUpload]:
     """Read the body into a spool file, which is removed at the end of the block.
 
@@ -61,7 +61,7 @@ async def receive_body_into_spool(
         DigestMismatch: it has another digest than announced.
         Invalid: the form cannot be read.
     """
-    with open_spool_file(settings, head.limit, head.media_type, terms.look) as file:
+    with create_spool_file(settings, head.limit, head.media_type, terms.look) as file:
         form = (
             None
             if head.boundary is None
@@ -79,7 +79,7 @@ async def receive_body_into_spool(
 
 
 @contextmanager
-def open_spool_file(
+def create_spool_file(
     settings: Settings, limit: int, media_type: str | None = None, look: Look | None = None
 ) -> Iterator[SpoolFile]:
     """Create a spool file, which is removed at the end of the block; arguments as of

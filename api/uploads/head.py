@@ -25,7 +25,7 @@ Look = Callable[[bytes, str | None], str]
 
 
 @dataclass(frozen=True)
-class UploadRules:
+class UploadRouteRules:
     """Form fields, media types and size limits that an upload route accepts.
 
     Attributes:
@@ -66,7 +66,7 @@ class UploadRequestHead:
 
 
 def check_upload_head(
-    request: Request, terms: UploadRules, limit: int, settings: Settings
+    request: Request, terms: UploadRouteRules, limit: int, settings: Settings
 ) -> UploadRequestHead:
     """Check the headers of an upload request and return what they declare.
 
@@ -100,13 +100,13 @@ def check_upload_head(
         free = shutil.disk_usage(settings.make_folder("spool")).free
         if length + RESERVED_DISK_BYTES > free:
             raise ServiceDiskFull("There is no room on the service's disk for this upload.")
-    digest = parse_sha256_field(headers.get("content-digest"), "Content-Digest")
+    digest = parse_sha256_digest_header(headers.get("content-digest"), "Content-Digest")
     if terms.media_types and media_type not in terms.media_types:
         raise UnsupportedContentType(terms.not_taken)
     return UploadRequestHead(limit, body_limit, length, digest, media_type, boundary)
 
 
-def parse_sha256_field(header: str | None, name: str) -> str | None:
+def parse_sha256_digest_header(header: str | None, name: str) -> str | None:
     """Return the SHA-256 in hex from a digest field `sha-256=:…:` (RFC 9530); None without one.
 
     Args:

@@ -203,7 +203,7 @@ def parse_reading_options(texts: Mapping[str, str]) -> BatchReadingOptions:
         raise Invalid(str(error)) from None
 
 
-def parse_trials(batch_request: BatchRequestOptions) -> TrialsRequest | None:
+def parse_trials_query(batch_request: BatchRequestOptions) -> TrialsRequest | None:
     """Parse the recipes to compare (trials) from a batch request's query. Raises Invalid."""
     text = batch_request.trials
     recipes = None if text is None else parse_trial_recipes(text)

@@ -15,13 +15,13 @@ from starlette.requests import Request
 from api.limits.fair_share import release_request_slot_during_wait
 from api.uploads.body import (
     DoubleBufferedWriter,
-    open_spool_file,
+    create_spool_file,
     require_announced_digest,
     stream_body_to_writer,
 )
 from api.uploads.head import UploadRequestHead
 from api.uploads.outage import suppress_database_outage
-from api.uploads.tus import PieceChecksum, is_last_piece
+from api.uploads.tus import PieceChecksum, is_last_upload_piece
 from core.database.session import Database
 from core.errors import (
     BodyTimeout,
@@ -59,7 +59,9 @@ async def hold_upload_lease(
             await renewing
 
 
-def check_piece_size(request: Request, head: UploadRequestHead, writing: LeasedUpload) -> None:
+def refuse_piece_by_declared_length(
+    request: Request, head: UploadRequestHead, writing: LeasedUpload
+) -> None:
     """Refuse a piece of an upload by its declared length, before a byte of it is read.
 
     Raises:
@@ -79,7 +81,7 @@ def check_piece_size(request: Request, head: UploadRequestHead, writing: LeasedU
             f"This piece has {head.length} bytes: send {LEAST_BYTES} or more, or the last ones "
             f"({left} from {writing.offset} on)."
         )
-    if is_last_piece(request.headers) and head.length != left:
+    if is_last_upload_piece(request.headers) and head.length != left:
         raise Invalid(
             f"Upload-Complete says that this is the last piece; it has {head.length} bytes, and "
             f"{left} are lacking."
@@ -107,7 +109,7 @@ async def receive_upload_piece(
         ChecksumMismatch: it has another checksum than announced.
     """
     left = writing.length - writing.offset
-    with open_spool_file(settings, left) as file:
+    with create_spool_file(settings, left) as file:
         writer = DoubleBufferedWriter(file)
         cut: PerennialError | None = None
         # For the rest of the request, too: `take_place_for_upload_in_progress` limits an owner's uploads in progress.

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from api.answers import build_json_response
 from api.uploads.body import ReceivedUpload
-from api.uploads.head import UploadRequestHead, UploadRules
+from api.uploads.head import UploadRequestHead, UploadRouteRules
 from api.uploads.outage import suppress_database_outage
 from core.database.session import Database
 from core.requests import idempotency
@@ -32,7 +32,7 @@ class UploadIdempotency:
     """
 
     def __init__(
-        self, db: Database, actor: Actor, terms: UploadRules, request: Request, key: str | None
+        self, db: Database, actor: Actor, terms: UploadRouteRules, request: Request, key: str | None
     ) -> None:
         self._db, self._actor, self._terms = db, actor, terms
         self._request: idempotency.IdempotentRequest | None = None

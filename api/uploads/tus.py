@@ -84,7 +84,7 @@ def require_tus_version(headers: Headers) -> None:
         raise UnsupportedTusVersion(f"Tus-Resumable is {version[:40]!r}; {VERSION} is spoken here.")
 
 
-def require_known_extension(headers: Headers) -> None:
+def require_supported_tus_extension(headers: Headers) -> None:
     """Raise Invalid if a request uses an unsupported tus extension."""
     for name, instead in _UNSPOKEN.items():
         if name in headers:
@@ -123,7 +123,7 @@ def parse_byte_count_header(headers: Headers, name: str) -> int:
     return int(value)
 
 
-def get_upload_metadata(headers: Headers) -> str | None:
+def get_upload_metadata_header(headers: Headers) -> str | None:
     """Return Upload-Metadata as it was sent: `name base64, …`. Raises Invalid if malformed or too
     long.
     """
@@ -148,7 +148,7 @@ def get_upload_metadata(headers: Headers) -> str | None:
     return value
 
 
-def get_upload_checksum(headers: Headers) -> PieceChecksum | None:
+def parse_upload_checksum_header(headers: Headers) -> PieceChecksum | None:
     """Return the checksum in Upload-Checksum, or None. Raises Invalid if it cannot be used."""
     value = get_unrepeated_header(headers, "Upload-Checksum")
     if value is None:
@@ -171,7 +171,7 @@ def get_upload_checksum(headers: Headers) -> PieceChecksum | None:
     return PieceChecksum(algorithm, raw.hex())
 
 
-def is_last_piece(headers: Headers) -> bool | None:
+def is_last_upload_piece(headers: Headers) -> bool | None:
     """Return True if the draft's Upload-Complete marks the last piece; None without it. Raises
     Invalid.
     """

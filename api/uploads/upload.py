@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from api.dependencies import Config, Db, IdempotencyKey
 from api.uploads.body import ReceivedUpload, receive_body_into_spool
-from api.uploads.head import UploadRequestHead, UploadRules, check_upload_head
+from api.uploads.head import UploadRequestHead, UploadRouteRules, check_upload_head
 from api.uploads.repeat import UploadIdempotency
 from core.database.session import Database
 from core.errors import TooManyRequests
@@ -42,7 +42,7 @@ class UploadReception:
 
     request: Request
     actor: Actor
-    terms: UploadRules
+    terms: UploadRouteRules
     db: Database
     settings: Settings
     key: str | None
@@ -106,7 +106,7 @@ class UploadReception:
 
 
 def make_upload_reception_dependency(
-    terms: UploadRules,
+    terms: UploadRouteRules,
 ) -> Callable[..., Awaitable[UploadReception]]:
     """Return a FastAPI dependency that creates an `UploadReception` with a route's rules."""
 

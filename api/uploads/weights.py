@@ -39,7 +39,7 @@ class BaseUploadOptions:
     classes: str | None = None
 
 
-def parse_requested_classes(
+def parse_base_class_names(
     asked: BaseUploadOptions, file: ReceivedUpload, settings: Settings
 ) -> list[str] | None:
     """Parse the class names in a request to upload a base; None if it names none.
@@ -92,7 +92,7 @@ def resolve_requested_base(
     )
 
 
-async def load_expected_tensors(
+async def load_expected_base_tensor_shapes(
     want: RequestedBaseNetwork, settings: Settings, work: ShapeWork, owner_id: str
 ) -> ExpectedBaseTensors:
     """Return names and shapes of the tensors that an uploaded base must contain, cached by request."""

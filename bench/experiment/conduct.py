@@ -10,15 +10,15 @@ from pathlib import Path
 
 import torch
 
-from bench.experiment.data import DatasetFileCache
+from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.figures import draw_experiment_figures
 from bench.experiment.grid import BaseTrainingRun, ExperimentRun, expand_plan_to_runs
-from bench.experiment.outcomes import collect_outcomes
+from bench.experiment.outcomes import collect_run_outcomes
 from bench.experiment.plan import ExperimentPlan, PlanError
 from bench.experiment.pool import ChildProcessWork, run_work_in_children
 from bench.experiment.runs import (
     ExperimentResultStore,
-    build_failure_record,
+    build_failed_run_record,
     execute_and_record_run,
     train_and_store_base,
 )
@@ -33,17 +33,21 @@ def run_experiment_plan(plan: ExperimentPlan, data: Path, out: Path, jobs: int, 
     # Counted without touching CUDA, which a process that forks must not.
     if device == "cuda" and not torch.cuda.device_count():
         raise PlanError("--device cuda: there is no CUDA device here")
-    with _wait_for_other_processes(out):
-        bases, runs = expand_plan_to_runs(plan, DatasetFileCache(data, out / "data"), device)
+    with _lock_experiment_folder(out):
+        bases, runs = expand_plan_to_runs(plan, ExperimentDatasetCache(data, out / "data"), device)
         store = ExperimentResultStore(out)
         waiting = {
-            base.result_digest
+            base.result_inputs_digest
             for base in bases
-            if not store.get_base_folder(base.result_digest).exists()
+            if not store.get_base_folder(base.result_inputs_digest).exists()
         }
         store.remove_unwanted_runs(
             waiting
-            | {run.result_digest for run in runs if not store.is_run_finished(run.result_digest)}
+            | {
+                run.result_inputs_digest
+                for run in runs
+                if not store.is_run_finished(run.result_inputs_digest)
+            }
         )
         try:
             run_unfinished_runs(bases, runs, store, jobs)
@@ -64,14 +68,14 @@ def run_unfinished_runs(
         run_work_in_children(
             _build_run_work(runs, store, RunProgressPrinter(runs, store, jobs)), jobs
         )
-        if jobs == 1 or all(store.is_run_finished(run.result_digest) for run in runs):
+        if jobs == 1 or all(store.is_run_finished(run.result_inputs_digest) for run in runs):
             return
         jobs //= 2
         print(f"again, {jobs} at once: what was killed or had too little memory", flush=True)
 
 
 @contextlib.contextmanager
-def _wait_for_other_processes(out: Path) -> Iterator[None]:
+def _lock_experiment_folder(out: Path) -> Iterator[None]:
     """Wait until no other process works on the experiment in folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / "lock").open("w") as lock:
@@ -90,7 +94,7 @@ def write_experiment_report(
     store: ExperimentResultStore,
 ) -> int:
     """Write the experiment's tables, summary and figures; return the number of failed runs."""
-    outcomes, failed = collect_outcomes(runs, store)
+    outcomes, failed = collect_run_outcomes(runs, store)
     (store.out / "results.csv").write_text(render_results_csv(runs, outcomes, failed))
     (store.out / "accuracies.csv").write_text(render_accuracies_csv(runs, store))
     text = render_experiment_summary(plan, runs, bases, store, outcomes, failed)
@@ -106,7 +110,7 @@ def _build_base_work(
     bases: Sequence[BaseTrainingRun], store: ExperimentResultStore
 ) -> Iterator[ChildProcessWork]:
     for base in bases:
-        if store.get_base_folder(base.result_digest).exists():
+        if store.get_base_folder(base.result_inputs_digest).exists():
             continue
 
         def record_base_end(reason: str | None, base: BaseTrainingRun = base) -> None:
@@ -121,13 +125,13 @@ def _build_run_work(
 ) -> Iterator[ChildProcessWork]:
     seen = set()
     for run in runs:
-        if run.result_digest in seen or store.is_run_finished(run.result_digest):
+        if run.result_inputs_digest in seen or store.is_run_finished(run.result_inputs_digest):
             continue
-        seen.add(run.result_digest)  # runs under two names are made once
+        seen.add(run.result_inputs_digest)  # runs under two names are made once
 
         if (
             isinstance(run.base, BaseTrainingRun)
-            and not store.get_base_folder(run.base.result_digest).exists()
+            and not store.get_base_folder(run.base.result_inputs_digest).exists()
         ):
             _record_run_failure(run, store, f"its base {run.base.name} could not be trained")
             progress.print_run_end(run)
@@ -143,8 +147,8 @@ def _build_run_work(
 
 def _record_run_failure(run: ExperimentRun, store: ExperimentResultStore, reason: str) -> None:
     store.write_run_record(
-        run.result_digest,
-        {**build_failure_record("killed", reason), "name": run.log_name, "config": run.config},
+        run.result_inputs_digest,
+        {**build_failed_run_record("killed", reason), "name": run.log_name, "config": run.config},
     )
 
 
@@ -161,11 +165,13 @@ class RunProgressPrinter:
         self._jobs = jobs
         self._seconds: dict[tuple[object, ...], list[float]] = {}
         self._left = {
-            run.result_digest: run for run in runs if not store.is_run_finished(run.result_digest)
+            run.result_inputs_digest: run
+            for run in runs
+            if not store.is_run_finished(run.result_inputs_digest)
         }
-        self._total = len({run.result_digest for run in runs})
+        self._total = len({run.result_inputs_digest for run in runs})
         for run in runs:
-            if run.result_digest not in self._left:
+            if run.result_inputs_digest not in self._left:
                 self._record_run_duration(run)
         print(
             f"{self._total} runs: {self._total - len(self._left)} done, {len(self._left)} to do",
@@ -174,9 +180,9 @@ class RunProgressPrinter:
 
     def print_run_end(self, run: ExperimentRun) -> None:
         """Print how an experiment run ended, and the estimated time that is left."""
-        self._left.pop(run.result_digest, None)
+        self._left.pop(run.result_inputs_digest, None)
         self._record_run_duration(run)
-        record = self._store.read_run_record(run.result_digest)
+        record = self._store.read_run_record(run.result_inputs_digest)
         assert record is not None
         how = (
             f"{record['seconds']:.0f} s"
@@ -190,7 +196,7 @@ class RunProgressPrinter:
         )
 
     def _record_run_duration(self, run: ExperimentRun) -> None:
-        record = self._store.read_run_record(run.result_digest)
+        record = self._store.read_run_record(run.result_inputs_digest)
         if record is not None and record["status"] == "done":
             self._seconds.setdefault(run.table_cells[0], []).append(record["seconds"])
 

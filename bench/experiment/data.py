@@ -37,7 +37,7 @@ _IDX_TYPES: dict[int, np.dtype[Any]] = {8: np.dtype("u1"), 12: np.dtype(">i4")}
 
 
 @dataclass(frozen=True)
-class DecodedDataSet:
+class DecodedExperimentDataSet:
     """A decoded data set of an experiment: class names, and its folder of safetensors files."""
 
     folder: Path
@@ -49,16 +49,16 @@ class DecodedDataSet:
         return self.folder.name
 
 
-class DatasetFileCache:
+class ExperimentDatasetCache:
     """Creates and caches the dataset files that an experiment's runs read."""
 
     def __init__(self, data: Path, cache: Path) -> None:
         """data: what `path` of a plan is relative to."""
         self._data = data
         self._cache = cache
-        self._sources: dict[tuple[str, int, int], DecodedDataSet] = {}
+        self._sources: dict[tuple[str, int, int], DecodedExperimentDataSet] = {}
 
-    def decode_source(self, images: PlannedImages) -> DecodedDataSet:
+    def decode_experiment_data_set(self, images: PlannedImages) -> DecodedExperimentDataSet:
         """Return a data set in decoded form, decoding it on first use. Raises PlanError."""
         key = (images.path, images.size, images.channels)
         if key not in self._sources:
@@ -68,7 +68,7 @@ class DatasetFileCache:
     def get_image_shape(self, images: PlannedImages) -> dict[str, int]:
         """Return size and channels of the images in a data set, after padding."""
         pixels, _ = memory_map_image_dataset(
-            self.decode_source(images).folder / "train.safetensors"
+            self.decode_experiment_data_set(images).folder / "train.safetensors"
         )
         return {"size": pixels.shape[1] + 2 * images.pad, "channels": pixels.shape[3]}
 
@@ -84,7 +84,7 @@ class DatasetFileCache:
         split: (i, n, order): the i-th of n near-equal shares of each class's images, which are
         shuffled by `order`.
         """
-        source = self.decode_source(images)
+        source = self.decode_experiment_data_set(images)
         limit = images.train_per_class if part == "train" else images.test_per_class
         facts: dict[str, Any] = {
             "classes": list(classes),
@@ -120,7 +120,7 @@ class DatasetFileCache:
                 new.rename(folder)
         return folder
 
-    def _decode_or_load_source(self, images: PlannedImages) -> DecodedDataSet:
+    def _decode_or_load_source(self, images: PlannedImages) -> DecodedExperimentDataSet:
         folder = (
             self._write_digits_folder(images.path)
             if images.path in BUNDLED
@@ -144,7 +144,7 @@ class DatasetFileCache:
                 new.mkdir()
                 try:
                     if idx:
-                        names = _read_idx_source(idx, new)
+                        names = _read_idx_data_set(idx, new)
                     else:
                         archives = zips or [
                             _pack_files_as_archive(folder, found, Path(scratch) / "packed.zip")
@@ -154,10 +154,12 @@ class DatasetFileCache:
                     raise PlanError(f"{folder}: {error}") from error
                 (new / "classes.json").write_text(json.dumps(names, ensure_ascii=False))
                 new.rename(target)
-        return DecodedDataSet(target, tuple(json.loads((target / "classes.json").read_text())))
+        return DecodedExperimentDataSet(
+            target, tuple(json.loads((target / "classes.json").read_text()))
+        )
 
 
-def _read_idx_source(files: list[Path], out: Path) -> list[str]:
+def _read_idx_data_set(files: list[Path], out: Path) -> list[str]:
     """Read a data set from four idx files like MNIST's; return its class names."""
     highest = 0
     for part, words in (("train", ("train",)), ("test", ("t10k", "test"))):

@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from bench.experiment.outcomes import RunOutcome
+from bench.experiment.outcomes import ExperimentRunOutcome
 from bench.experiment.statistics import (
     Array,
     Figure,
@@ -30,14 +30,14 @@ FIGURES = ("acc", "forgetting", "update_norm")
 Coefficient = Callable[[Array, Array], Array]
 
 
-class DepthStudy:
+class NetworkDepthStudy:
     """Study of network depths in one data set, scenario and protocol: update norms and forgetting.
 
     `accuracy`, `forgetting`, `moved`: [repetition, depth, method]; what is missing or undefined is
     NaN. Depths are named by their index in `depths`.
     """
 
-    def __init__(self, outcomes: Sequence[RunOutcome]) -> None:
+    def __init__(self, outcomes: Sequence[ExperimentRunOutcome]) -> None:
         judged = [o for o in outcomes if not o.run.reference]
         self.depths = sorted({o.run.depth for o in judged})
         self.methods = list(dict.fromkeys(o.run.method for o in judged))
@@ -151,7 +151,7 @@ def _average_defined(values: Array, axis: int = -1) -> Array:
         return np.asarray(np.where(there, values, 0).sum(axis) / there.sum(axis))
 
 
-def describe_depth_findings(study: DepthStudy) -> list[str]:
+def describe_depth_findings(study: NetworkDepthStudy) -> list[str]:
     """Describe the findings about network depth in three Markdown paragraphs."""
     return [
         _describe_ranking_agreement(study),
@@ -160,7 +160,7 @@ def describe_depth_findings(study: DepthStudy) -> list[str]:
     ]
 
 
-def _describe_ranking_agreement(study: DepthStudy) -> str:
+def _describe_ranking_agreement(study: NetworkDepthStudy) -> str:
     pairs = study.compute_ranking_agreements()
     taus = {pair: tau for pair, (tau, _) in pairs.items() if tau is not None}
     if not taus:
@@ -191,11 +191,11 @@ def _describe_ranking_agreement(study: DepthStudy) -> str:
     )
 
 
-def _format_values_by_depth(study: DepthStudy, depths: Sequence[int]) -> str:
+def _format_values_by_depth(study: NetworkDepthStudy, depths: Sequence[int]) -> str:
     return ", ".join(str(study.depths[depth]) for depth in depths)
 
 
-def _describe_update_growth(study: DepthStudy) -> str:
+def _describe_update_growth(study: NetworkDepthStudy) -> str:
     last = len(study.depths) - 1
     whole = study.compute_update_growth(0, last)
     steps = {
@@ -214,7 +214,7 @@ def _describe_update_growth(study: DepthStudy) -> str:
     )
 
 
-def _describe_correlation(study: DepthStudy) -> str:
+def _describe_correlation(study: NetworkDepthStudy) -> str:
     found = {"Pearson's r": compute_pearson_correlation, "Spearman's": compute_spearman_correlation}
     answers, facts = [], []
     for name, coefficient in found.items():

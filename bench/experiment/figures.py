@@ -13,14 +13,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bench.experiment import statistics
-from bench.experiment.depths import DepthStudy, format_statistic
-from bench.experiment.outcomes import RunOutcome, group_by_cell, list_defined_values
+from bench.experiment.depths import NetworkDepthStudy, format_statistic
+from bench.experiment.outcomes import (
+    ExperimentRunOutcome,
+    group_outcomes_by_table_cell,
+    list_defined_values,
+)
 
 DPI = 150
 PANEL, LEGEND = 2.6, 1.8  # inches
 
 
-def draw_experiment_figures(outcomes: Sequence[RunOutcome], folder: Path) -> list[Path]:
+def draw_experiment_figures(outcomes: Sequence[ExperimentRunOutcome], folder: Path) -> list[Path]:
     """Draw the figures of all data sets, scenarios and protocols as PNG; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
@@ -32,7 +36,7 @@ def draw_experiment_figures(outcomes: Sequence[RunOutcome], folder: Path) -> lis
             "matrices": _draw_accuracy_matrices(found),
             "tasks": _draw_accuracy_over_tasks(found),
         }
-        study = DepthStudy(found)
+        study = NetworkDepthStudy(found)
         if study.methods:
             figures["forgetting"] = _draw_forgetting_by_update(
                 study, list(dict.fromkeys(o.run.method for o in found))
@@ -54,9 +58,9 @@ def _create_panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[Any]]:
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _draw_accuracy_matrices(outcomes: Sequence[RunOutcome]) -> Figure:
+def _draw_accuracy_matrices(outcomes: Sequence[ExperimentRunOutcome]) -> Figure:
     """Draw mean accuracy matrices: a row of panels per network depth, a column per method."""
-    cells = group_by_cell(outcomes)
+    cells = group_outcomes_by_table_cell(outcomes)
     methods, depths = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (3, 4))
     figure, axes = _create_panels(len(depths), len(methods))
     figure.suptitle("accuracy after task i (row) on task j (column)")
@@ -77,11 +81,11 @@ def _draw_accuracy_matrices(outcomes: Sequence[RunOutcome]) -> Figure:
     return figure
 
 
-def _draw_accuracy_over_tasks(outcomes: Sequence[RunOutcome]) -> Figure:
+def _draw_accuracy_over_tasks(outcomes: Sequence[ExperimentRunOutcome]) -> Figure:
     """Draw the mean accuracy after each task with its interval: a panel per depth, a line per
     method.
     """
-    cells = group_by_cell(outcomes)
+    cells = group_outcomes_by_table_cell(outcomes)
     methods = list(dict.fromkeys(cell[3] for cell in cells))
     depths = sorted({cell[4] for cell in cells})
     figure, axes = _create_panels(1, len(depths))
@@ -103,7 +107,7 @@ def _draw_accuracy_over_tasks(outcomes: Sequence[RunOutcome]) -> Figure:
     return figure
 
 
-def _draw_forgetting_by_update(study: DepthStudy, methods: Sequence[str]) -> Figure:
+def _draw_forgetting_by_update(study: NetworkDepthStudy, methods: Sequence[str]) -> Figure:
     """Draw forgetting against the update norm: a point per run, a panel per depth, with
     correlations.
 
@@ -129,7 +133,7 @@ def _draw_forgetting_by_update(study: DepthStudy, methods: Sequence[str]) -> Fig
     return figure
 
 
-def _draw_ranking_agreement(study: DepthStudy) -> Figure:
+def _draw_ranking_agreement(study: NetworkDepthStudy) -> Figure:
     """Draw Kendall's tau-b between the depths' rankings of methods."""
     size = len(study.depths)
     matrix = np.eye(size)
@@ -147,13 +151,13 @@ def _draw_ranking_agreement(study: DepthStudy) -> Figure:
     return figure
 
 
-def _draw_source_accuracy(outcomes: Sequence[RunOutcome]) -> Figure:
+def _draw_source_accuracy(outcomes: Sequence[ExperimentRunOutcome]) -> Figure:
     """Draw accuracy on new classes against the base's retained accuracy: a point per run."""
     figure, axes = _create_panels(1, 1)
     figure.suptitle("new classes against old")
     cells = {
         cell: found
-        for cell, found in group_by_cell(outcomes).items()
+        for cell, found in group_outcomes_by_table_cell(outcomes).items()
         if list_defined_values(found, "source")
     }
     for number, found in enumerate(cells.values()):

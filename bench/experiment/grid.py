@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from bench.experiment import joint
-from bench.experiment.data import DatasetFileCache
+from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.plan import (
     ExperimentPlan,
     Patch,
@@ -68,7 +68,7 @@ class BaseTrainingRun:
     stage: TaskStage
 
     @property
-    def result_digest(self) -> str:
+    def result_inputs_digest(self) -> str:
         """Digest of everything that decides the result of training the base."""
         return digest_configuration(self.config)
 
@@ -81,7 +81,7 @@ class PackagedBaseStart:
     packaged: str
 
     @property
-    def result_digest(self) -> str:
+    def result_inputs_digest(self) -> str:
         """SHA-256 of the packaged weights, in hex."""
         return hashlib.sha256(
             packaged_base.load_packaged_base_weights(3, self.packaged)
@@ -105,7 +105,7 @@ class ExperimentRun:
     stages: list[TaskStage]
 
     @property
-    def result_digest(self) -> str:
+    def result_inputs_digest(self) -> str:
         """Digest of everything that decides the result of the run."""
         return digest_configuration(self.config)
 
@@ -130,7 +130,7 @@ class ExperimentRun:
 
 
 def expand_plan_to_runs(
-    plan: ExperimentPlan, files: DatasetFileCache, device: str
+    plan: ExperimentPlan, files: ExperimentDatasetCache, device: str
 ) -> tuple[list[BaseTrainingRun], list[ExperimentRun]]:
     """Return the bases and runs of an experiment plan; orders and seeds vary last.
 
@@ -149,7 +149,7 @@ def expand_plan_to_runs(
     ]
     for data, scenario, method, depth in cells:
         _check_network_buildable(plan, method, files.get_image_shape(data)["size"])
-        resolve_cell_recipe(plan, method, scenario, depth, 0)
+        resolve_planned_method_recipe(plan, method, scenario, depth, 0)
     bases = {base.name: _resolve_method_base(base, files, device) for base in plan.bases}
     trained = [base for base in bases.values() if isinstance(base, BaseTrainingRun)]
     runs = []
@@ -160,12 +160,12 @@ def expand_plan_to_runs(
                     data.seeds or plan.seeds
                 ):
                     continue
-                names = files.decode_source(data).names
+                names = files.decode_experiment_data_set(data).names
                 tasks = _list_task_classes(data, len(names), scenario, order)
                 labels = [[names[c] for c in task] for task in tasks]
                 if method.joint and scenario == "data":
                     labels = labels[:1]  # the same run, however the images are split
-                recipe = resolve_cell_recipe(plan, method, scenario, depth, seed)
+                recipe = resolve_planned_method_recipe(plan, method, scenario, depth, seed)
                 if method.joint:
                     recipe = recipe.model_copy(
                         update={"method": joint.build_joint_method(recipe, scenario, labels)}
@@ -179,7 +179,7 @@ def expand_plan_to_runs(
                     "joint": method.joint,
                     "tasks": labels,
                     **({"order": order} if scenario == "data" else {}),
-                    "base": base.result_digest if base else None,
+                    "base": base.result_inputs_digest if base else None,
                 }
                 if isinstance(base, PackagedBaseStart):
                     known = packaged_base.load_packaged_base_normalisation(
@@ -240,7 +240,7 @@ def split_classes_into_tasks(
     return [sorted(classes[a:b]) for a, b in pairwise([*starts, len(classes)])]
 
 
-def resolve_cell_recipe(
+def resolve_planned_method_recipe(
     plan: ExperimentPlan, method: PlannedMethod, scenario: str, depth: int, seed: int
 ) -> Recipe:
     """Return the complete recipe for a method in a scenario of the plan. Raises PlanError."""
@@ -290,13 +290,13 @@ def _check_network_buildable(plan: ExperimentPlan, method: PlannedMethod, size: 
 
 
 def _resolve_method_base(
-    base: PlannedBase, files: DatasetFileCache, device: str
+    base: PlannedBase, files: ExperimentDatasetCache, device: str
 ) -> BaseTrainingRun | PackagedBaseStart:
     if base.images is None:
         return PackagedBaseStart(base.name, base.packaged or packaged_base.PACKAGED)
     patch = {"method": "finetune", **base.recipe, "seed": base.seed}
     recipe = _resolve_recipe_or_fail(patch, "class", base.architecture, f"bases: {base.name}")
-    classes = base.images.select_classes(len(files.decode_source(base.images).names))
+    classes = base.images.select_classes(len(files.decode_experiment_data_set(base.images).names))
     config = {
         **_build_run_config(base.images, files, base.architecture, recipe, device),
         "classes": classes,
@@ -308,7 +308,7 @@ def _resolve_method_base(
 
 def _build_run_config(
     images: PlannedImages,
-    files: DatasetFileCache,
+    files: ExperimentDatasetCache,
     architecture: dict[str, Any],
     recipe: Recipe,
     device: str,
@@ -317,7 +317,7 @@ def _build_run_config(
     return {
         "architecture": architecture,
         "recipe": recipe.model_dump(mode="json", by_alias=True),
-        "source": files.decode_source(images).content_digest,
+        "source": files.decode_experiment_data_set(images).content_digest,
         "images": images.model_dump(
             mode="json", include={"train_per_class", "test_per_class", "pad"}
         ),
@@ -331,7 +331,7 @@ def _build_run_config(
 
 
 def _build_run_stages(
-    images: PlannedImages, files: DatasetFileCache, tasks: list[list[int]], *, joint: bool
+    images: PlannedImages, files: ExperimentDatasetCache, tasks: list[list[int]], *, joint: bool
 ) -> list[TaskStage]:
     stages = []
     for number, task in enumerate(tasks, 1):
@@ -342,7 +342,7 @@ def _build_run_stages(
 
 def _build_data_incremental_task_stages(
     data: PlannedDataSet,
-    files: DatasetFileCache,
+    files: ExperimentDatasetCache,
     tasks: list[list[int]],
     order: int,
     *,
@@ -354,7 +354,7 @@ def _build_data_incremental_task_stages(
     training from scratch on all so far at every stage would take longer than everything else.
     """
     classes, count = tasks[0], len(tasks)
-    names = [files.decode_source(data).names[c] for c in classes]
+    names = [files.decode_experiment_data_set(data).names[c] for c in classes]
     test = files.make_dataset_file(data, classes, "test")
     if joint:
         return [
@@ -375,9 +375,13 @@ def _build_data_incremental_task_stages(
 
 
 def _build_task_stage(
-    images: PlannedImages, files: DatasetFileCache, number: int, train: list[int], test: list[int]
+    images: PlannedImages,
+    files: ExperimentDatasetCache,
+    number: int,
+    train: list[int],
+    test: list[int],
 ) -> TaskStage:
-    names = files.decode_source(images).names
+    names = files.decode_experiment_data_set(images).names
     tested = HeldOutTask(
         number, files.make_dataset_file(images, test, "test"), [names[c] for c in test]
     )

@@ -13,7 +13,7 @@ from core.statistics.matrix import AccuracyMatrixRow, LineageAccuracyMatrix, ave
 
 
 @dataclass(frozen=True)
-class RunOutcome:
+class ExperimentRunOutcome:
     """Figures of one finished run under one evaluation protocol.
 
     Accuracies are shares; `matrix` has a row per stage and a column per task, None above the
@@ -42,15 +42,15 @@ class RunOutcome:
         return self.run.order, self.run.seed
 
 
-def collect_outcomes(
+def collect_run_outcomes(
     runs: Sequence[ExperimentRun], store: ExperimentResultStore
-) -> tuple[list[RunOutcome], list[tuple[ExperimentRun, dict[str, Any]]]]:
+) -> tuple[list[ExperimentRunOutcome], list[tuple[ExperimentRun, dict[str, Any]]]]:
     """Compute the outcomes of finished runs, and return (run, record) of each failed one."""
     outcomes, failed = [], []
     joint: dict[tuple[Any, ...], LineageAccuracyMatrix] = {}
     done = []
     for run in runs:
-        record = store.read_run_record(run.result_digest)
+        record = store.read_run_record(run.result_inputs_digest)
         if record is None:
             continue
         if record["status"] == "failed":
@@ -70,15 +70,17 @@ def collect_outcomes(
     return outcomes, failed
 
 
-def group_by_cell(outcomes: Sequence[RunOutcome]) -> dict[Cell, list[RunOutcome]]:
+def group_outcomes_by_table_cell(
+    outcomes: Sequence[ExperimentRunOutcome],
+) -> dict[Cell, list[ExperimentRunOutcome]]:
     """Group outcomes by the table cell that they repeat, in the plan's order."""
-    cells: dict[Cell, list[RunOutcome]] = {}
+    cells: dict[Cell, list[ExperimentRunOutcome]] = {}
     for outcome in outcomes:
         cells.setdefault(outcome.table_cell, []).append(outcome)
     return cells
 
 
-def list_defined_values(outcomes: Sequence[RunOutcome], figure: str) -> list[float]:
+def list_defined_values(outcomes: Sequence[ExperimentRunOutcome], figure: str) -> list[float]:
     """Return the defined values of one figure over outcomes."""
     return [value for outcome in outcomes if (value := outcome.figures[figure]) is not None]
 
@@ -116,7 +118,7 @@ def _build_outcome(
     readout: str,
     stages: LineageAccuracyMatrix,
     joint: LineageAccuracyMatrix | None,
-) -> RunOutcome:
+) -> ExperimentRunOutcome:
     last = stages.last
     gap: list[float | None]
     moved = [
@@ -168,7 +170,7 @@ def _build_outcome(
     matrix = [
         [stages.get_task_accuracy(i, j) for j in range(1, last + 1)] for i in range(1, last + 1)
     ]
-    return RunOutcome(
+    return ExperimentRunOutcome(
         run,
         readout,
         matrix,

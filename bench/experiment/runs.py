@@ -31,7 +31,7 @@ from bench.experiment.unfinished import (
     make_device_clock,
     write_json_atomically,
 )
-from bench.job_run import run_completed_spec
+from bench.job_run import run_completed_job_spec
 from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import STATISTICS
 from core.learning.data import image_packs
@@ -104,7 +104,7 @@ class ExperimentResultStore:
         return self.out / "unfinished" / key
 
 
-def build_failure_record(kind: str, reason: str, details: str = "") -> dict[str, Any]:
+def build_failed_run_record(kind: str, reason: str, details: str = "") -> dict[str, Any]:
     """Return the record of a failed run."""
     return {
         "status": "failed",
@@ -117,19 +117,19 @@ def execute_and_record_run(
     run: ExperimentRun, store: ExperimentResultStore, control_fd: int
 ) -> None:
     """In a child process: execute a run and write its record, also after a failure."""
-    stages = FinishedStageRecords(store.get_unfinished_folder(run.result_digest))
+    stages = FinishedStageRecords(store.get_unfinished_folder(run.result_inputs_digest))
     try:
         record = execute_run_stages(run, store, PipeControlRequests(control_fd), stages)
     except Exception as error:  # noqa: BLE001 - a failed run is a result too
         reason = f"{type(error).__name__}: {error}"
-        record = build_failure_record(
+        record = build_failed_run_record(
             classify_job_error(error), reason, "".join(traceback.format_exception(error))
         )
         record["stages"] = stages.done
     store.write_run_record(
-        run.result_digest, {**record, "name": run.log_name, "config": run.config}
+        run.result_inputs_digest, {**record, "name": run.log_name, "config": run.config}
     )
-    shutil.rmtree(store.get_unfinished_folder(run.result_digest))
+    shutil.rmtree(store.get_unfinished_folder(run.result_inputs_digest))
 
 
 @joint.register_joint_method()
@@ -146,14 +146,14 @@ def execute_run_stages(
             _write_packaged_base_weights(
                 run.base,
                 run.config["form"]["channels"],
-                store.get_unfinished_folder(run.result_digest),
+                store.get_unfinished_folder(run.result_inputs_digest),
             )
         ]
     elif run.base is not None:
-        base = store.get_base_folder(run.base.result_digest)
+        base = store.get_base_folder(run.base.result_inputs_digest)
         first = _build_version_of_base(base)
         old = TrainedBaseReference(base / "parts" / "head.safetensors", run.base.stage.test)
-    folder = store.get_unfinished_folder(run.result_digest)
+    folder = store.get_unfinished_folder(run.result_inputs_digest)
     parent = first
     tests: list[HeldOutTask] = []
     for number, stage in enumerate(run.stages, 1):
@@ -197,7 +197,7 @@ def train_and_store_base(
     base: BaseTrainingRun, store: ExperimentResultStore, control_fd: int
 ) -> None:
     """In a child process: train a base and store its result folder."""
-    folder = store.get_unfinished_folder(base.result_digest)
+    folder = store.get_unfinished_folder(base.result_inputs_digest)
     first = _build_random_version_zero(base.config)
     task = {"number": 1, "classes": base.stage.classes, "train": str(base.stage.train)}
     spec = _build_job_spec({**base.config, "scenario": "class"}, task, first, first, folder)
@@ -207,7 +207,7 @@ def train_and_store_base(
     write_json_atomically(
         folder / "result" / "base.json", {"name": base.name, "config": base.config, **facts}
     )
-    (folder / "result").rename(store.get_base_folder(base.result_digest))
+    (folder / "result").rename(store.get_base_folder(base.result_inputs_digest))
     shutil.rmtree(folder)
 
 
@@ -243,7 +243,7 @@ def run_job_and_evaluate(
 
     out = Path(spec["out"])
     stage = ResumableStageJob(out, clock)
-    run_completed_spec(
+    run_completed_job_spec(
         {**spec, "snapshot": stage.snapshot},
         stage.handle_job_event,
         PeriodicSnapshotControl(control),

@@ -8,9 +8,17 @@ from itertools import pairwise
 from typing import Any
 
 from bench.experiment import statistics
-from bench.experiment.depths import DepthStudy, describe_depth_findings, format_statistic
+from bench.experiment.depths import (
+    NetworkDepthStudy,
+    describe_depth_findings,
+    format_statistic,
+)
 from bench.experiment.grid import BaseTrainingRun, Cell, ExperimentRun
-from bench.experiment.outcomes import RunOutcome, group_by_cell, list_defined_values
+from bench.experiment.outcomes import (
+    ExperimentRunOutcome,
+    group_outcomes_by_table_cell,
+    list_defined_values,
+)
 from bench.experiment.plan import ExperimentPlan, PublishedAccuracy
 from bench.experiment.runs import ExperimentResultStore
 
@@ -72,7 +80,7 @@ def render_experiment_summary(
     runs: Sequence[ExperimentRun],
     bases: Sequence[BaseTrainingRun],
     store: ExperimentResultStore,
-    outcomes: Sequence[RunOutcome],
+    outcomes: Sequence[ExperimentRunOutcome],
     failed: Sequence[tuple[ExperimentRun, dict[str, Any]]],
 ) -> str:
     """Render the Markdown report of an experiment."""
@@ -89,8 +97,10 @@ def render_experiment_summary(
     ]
     lines += _render_bases(bases, store)
     # Cells without a result have a row too.
-    cells: dict[Cell, list[RunOutcome]] = {cell: [] for run in runs for cell in run.table_cells}
-    for cell, found in group_by_cell(outcomes).items():
+    cells: dict[Cell, list[ExperimentRunOutcome]] = {
+        cell: [] for run in runs for cell in run.table_cells
+    }
+    for cell, found in group_outcomes_by_table_cell(outcomes).items():
         cells[cell] = found
     references = [run.method for run in runs if run.reference and not run.joint]
     reference = references[0] if references else None
@@ -99,7 +109,7 @@ def render_experiment_summary(
         lines += [f"## {data}, {scenario} scenario, {READOUTS[readout]}", ""]
         rows = {cell: found for cell, found in cells.items() if cell[:3] == section}
         lines += _render_results_table(rows, failed, reference)
-        study = DepthStudy([o for o in outcomes if o.table_cell[:3] == section])
+        study = NetworkDepthStudy([o for o in outcomes if o.table_cell[:3] == section])
         lines += (
             _render_depth_study(study, rows)
             if study.has_several_depths
@@ -109,14 +119,15 @@ def render_experiment_summary(
         lines += _render_published_comparison(plan, cells, reference)
     if failed:
         lines += ["## Failed runs", "", *_render_markdown_rows(["run", "kind", "reason", "file"], [
-            [run.log_name, record["failure"]["kind"], record["failure"]["reason"], f"runs/{run.result_digest}.json"]
+            [run.log_name, record["failure"]["kind"], record["failure"]["reason"],
+             f"runs/{run.result_inputs_digest}.json"]
             for run, record in failed
         ]), ""]  # fmt: skip
     lines += _render_legend(cells)
     return "\n".join(lines)
 
 
-def _render_environments(outcomes: Sequence[RunOutcome]) -> list[str]:
+def _render_environments(outcomes: Sequence[ExperimentRunOutcome]) -> list[str]:
     found = {
         _describe_environment(stage["environment"])
         for o in outcomes
@@ -136,7 +147,7 @@ def _describe_environment(environment: dict[str, Any]) -> str:
 def _render_bases(bases: Sequence[BaseTrainingRun], store: ExperimentResultStore) -> list[str]:
     lines = []
     for base in bases:
-        facts = store.read_base_record(base.result_digest)
+        facts = store.read_base_record(base.result_inputs_digest)
         if facts is not None:
             row = facts["results"][0]
             lines.append(
@@ -148,7 +159,7 @@ def _render_bases(bases: Sequence[BaseTrainingRun], store: ExperimentResultStore
 
 
 def _render_results_table(
-    cells: dict[Cell, list[RunOutcome]],
+    cells: dict[Cell, list[ExperimentRunOutcome]],
     failed: Sequence[tuple[ExperimentRun, dict[str, Any]]],
     reference: str | None,
 ) -> list[str]:
@@ -177,7 +188,7 @@ def _render_results_table(
     return [*_render_markdown_rows(head, rows), ""]
 
 
-def _list_defined_figures(cells: Mapping[Cell, Sequence[RunOutcome]]) -> list[str]:
+def _list_defined_figures(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]) -> list[str]:
     """Return the figures that some cell of a results table has."""
     return [
         figure
@@ -190,7 +201,7 @@ def _list_defined_figures(cells: Mapping[Cell, Sequence[RunOutcome]]) -> list[st
     ]
 
 
-def _render_legend(cells: Mapping[Cell, Sequence[RunOutcome]]) -> list[str]:
+def _render_legend(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]) -> list[str]:
     meanings = [
         f"{HEADINGS[figure].removesuffix(' %')}: {MEANINGS[figure]}"
         for figure in _list_defined_figures(cells)
@@ -202,7 +213,7 @@ def _render_legend(cells: Mapping[Cell, Sequence[RunOutcome]]) -> list[str]:
     ]
 
 
-def _format_trained_parameters(found: Sequence[RunOutcome]) -> str:
+def _format_trained_parameters(found: Sequence[ExperimentRunOutcome]) -> str:
     """Format the number of trained parameters at the last task, and its share of all parameters."""
     if not found:
         return "–"
@@ -225,7 +236,9 @@ def _format_mean(found: Sequence[float], percent: bool, *, interval: bool) -> st
     return text
 
 
-def format_method_ranking(methods: Mapping[str, Sequence[RunOutcome]], figure: str) -> str:
+def format_method_ranking(
+    methods: Mapping[str, Sequence[ExperimentRunOutcome]], figure: str
+) -> str:
     """Rank methods by mean, with ">" for a significant difference to the next and "≥" otherwise."""
     known = {
         name: {o.order_and_seed: o.figures[figure] for o in found}
@@ -249,9 +262,9 @@ def format_method_ranking(methods: Mapping[str, Sequence[RunOutcome]], figure: s
     return text
 
 
-def _render_method_rankings(cells: Mapping[Cell, Sequence[RunOutcome]]) -> list[str]:
+def _render_method_rankings(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]) -> list[str]:
     """Render the rankings of methods that start from the same base."""
-    groups: dict[str, dict[str, list[RunOutcome]]] = {}
+    groups: dict[str, dict[str, list[ExperimentRunOutcome]]] = {}
     for outcome in (o for found in cells.values() for o in found):
         base = outcome.run.base.name if outcome.run.base else ""
         groups.setdefault(base, {}).setdefault(outcome.run.method, []).append(outcome)
@@ -267,7 +280,9 @@ def _render_method_rankings(cells: Mapping[Cell, Sequence[RunOutcome]]) -> list[
     return [*lines, "", SIGNS, ""] if lines else []
 
 
-def _render_depth_study(study: DepthStudy, cells: Mapping[Cell, Sequence[RunOutcome]]) -> list[str]:
+def _render_depth_study(
+    study: NetworkDepthStudy, cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]
+) -> list[str]:
     lines = ["### Depths", ""]
     for finding in describe_depth_findings(study):
         lines += [finding, ""]
@@ -317,7 +332,9 @@ def _render_depth_study(study: DepthStudy, cells: Mapping[Cell, Sequence[RunOutc
 
 
 def _render_published_comparison(
-    plan: ExperimentPlan, cells: Mapping[Cell, Sequence[RunOutcome]], reference: str | None
+    plan: ExperimentPlan,
+    cells: Mapping[Cell, Sequence[ExperimentRunOutcome]],
+    reference: str | None,
 ) -> list[str]:
     """Render a table of our results beside published ones."""
     assert plan.published is not None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.experiment.grid import ExperimentRun
-from bench.experiment.outcomes import RunOutcome
+from bench.experiment.outcomes import ExperimentRunOutcome
 from bench.experiment.runs import ExperimentResultStore
 
 RUN = (
@@ -32,7 +32,7 @@ TEST = ("test", "task", "correct", "total", "accuracy")
 
 def render_results_csv(
     runs: Sequence[ExperimentRun],
-    outcomes: Sequence[RunOutcome],
+    outcomes: Sequence[ExperimentRunOutcome],
     failed: Sequence[tuple[ExperimentRun, Mapping[str, Any]]],
 ) -> str:
     """Render results as CSV with a row per run and protocol: its figures, or why it failed.
@@ -69,7 +69,7 @@ def render_accuracies_csv(runs: Sequence[ExperimentRun], store: ExperimentResult
     """
     rows = []
     for run in runs:
-        record = store.read_run_record(run.result_digest)
+        record = store.read_run_record(run.result_inputs_digest)
         for stage in record["stages"] if record else []:
             norms = {f"update_{name}": value for name, value in stage["update_norm"].items()}
             facts = {name: stage[name] for name in STAGE if name in stage}
@@ -93,7 +93,7 @@ def render_accuracies_csv(runs: Sequence[ExperimentRun], store: ExperimentResult
 
 def _build_row_fields(run: ExperimentRun, status: str) -> dict[str, Any]:
     return {
-        "key": run.result_digest,
+        "key": run.result_inputs_digest,
         **{name: getattr(run, name) for name in RUN[1:7]},
         "architecture": run.config["architecture"]["name"],
         "base": run.base.name if run.base else "",

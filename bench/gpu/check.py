@@ -12,7 +12,7 @@ for a machine that has PyTorch and no network.
 import argparse
 import sys
 
-from bench.gpu.runner import add_common_options, run_program_steps
+from bench.gpu.runner import add_common_options, run_gpu_check_steps
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_common_options(parser, "check")
-    return run_program_steps("check", parser.parse_args())
+    return run_gpu_check_steps("check", parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ As `bench.gpu.check`, into the same file.
 import argparse
 import sys
 
-from bench.gpu.runner import add_common_options, run_program_steps
+from bench.gpu.runner import add_common_options, run_gpu_check_steps
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_common_options(parser, "figures")
-    return run_program_steps("figures", parser.parse_args())
+    return run_gpu_check_steps("figures", parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -45,12 +45,14 @@ def wait_for_device(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def list_methods_to_run(tiny: bool) -> Sequence[str]:
+def list_methods_for_gpu_check(tiny: bool) -> Sequence[str]:
     """Return the continual-learning methods to test: all, or a few of different kinds in a dry run."""
     return TINY_METHODS if tiny else tuple(registry.METHODS)
 
 
-def create_bench(folder: Path, device: str, architecture: dict[str, Any], **settings: Any) -> Bench:
+def create_job_bench(
+    folder: Path, device: str, architecture: dict[str, Any], **settings: Any
+) -> Bench:
     """Create a bench that runs jobs on RGB images, in a folder and on a device."""
     folder.mkdir(parents=True, exist_ok=True)
     return Bench(folder, architecture=architecture, device=device, channels=3, **settings)

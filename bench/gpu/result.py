@@ -64,7 +64,7 @@ class GpuCheckResult(Document):
         return GpuCheckResult(steps={**self.steps, name: step})
 
 
-def read_result_file(path: Path) -> GpuCheckResult:
+def read_gpu_check_results(path: Path) -> GpuCheckResult:
     """Read the stored outcomes of the GPU check; none if there is no file.
 
     Raises:
@@ -77,7 +77,7 @@ def read_result_file(path: Path) -> GpuCheckResult:
     )
 
 
-def write_result_file(path: Path, result: GpuCheckResult) -> None:
+def write_gpu_check_results(path: Path, result: GpuCheckResult) -> None:
     """Write the outcomes of the GPU check to a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")

@@ -26,8 +26,8 @@ from bench.gpu.result import (
     GpuCheckResult,
     GpuCheckStepResult,
     MachineDescription,
-    read_result_file,
-    write_result_file,
+    read_gpu_check_results,
+    write_gpu_check_results,
 )
 from bench.gpu.steps import (
     BUDGETS_S,
@@ -35,8 +35,8 @@ from bench.gpu.steps import (
     Device,
     GpuCheckStep,
     Program,
-    format_step_plan,
-    list_program_steps,
+    list_gpu_check_program_steps,
+    render_gpu_check_step_table,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +81,7 @@ def get_time_limit_factor(device: Device) -> int:
 
 def add_common_options(parser: argparse.ArgumentParser, program: Program) -> None:
     """Add the command-line options that all GPU checks share."""
-    names = [step.name for step in list_program_steps(program)]
+    names = [step.name for step in list_gpu_check_program_steps(program)]
     parser.add_argument("--device", choices=DEVICES, default="cuda")
     parser.add_argument(
         "--tiny", action="store_true", help="smallest sizes: shows that the code runs"
@@ -107,24 +107,24 @@ def add_common_options(parser: argparse.ArgumentParser, program: Program) -> Non
     )
 
 
-def run_program_steps(program: Program, arguments: argparse.Namespace) -> int:
+def run_gpu_check_steps(program: Program, arguments: argparse.Namespace) -> int:
     """Run the steps of a GPU check, and print a line for each.
 
     Returns:
         The exit status: 1 where a step failed, took too long or had no time.
     """
     if arguments.plan:
-        print(format_step_plan())
+        print(render_gpu_check_step_table())
         return 0
     if arguments.resume is not None and arguments.resume.exists() and not arguments.out.exists():
-        write_result_file(arguments.out, read_result_file(arguments.resume))
+        write_gpu_check_results(arguments.out, read_gpu_check_results(arguments.resume))
     budget_s = arguments.budget or BUDGETS_S[program] * get_time_limit_factor(arguments.device)
     options = GpuCheckOptions(
         arguments.device, arguments.tiny, arguments.out, budget_s, arguments.again
     )
     # Ended by `timeout`, too, a call must leave no step behind that holds the device.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    steps = [step for step in list_program_steps(program) if step.name in arguments.only]
+    steps = [step for step in list_gpu_check_program_steps(program) if step.name in arguments.only]
     result = run_steps_within_budget(steps, options)
     well = ("ok", "not run")
     return int(
@@ -140,7 +140,7 @@ def run_steps_within_budget(
 ) -> GpuCheckResult:
     """Run steps of a GPU check within the time budget; steps without time left are skipped."""
     deadline = time.monotonic() + options.budget_s
-    result = read_result_file(options.out)
+    result = read_gpu_check_results(options.out)
     for step in steps:
         if result.is_step_done(step.name, options.device, options.tiny) and not options.again:
             print(f"{step.name:16} done before", flush=True)
@@ -153,7 +153,7 @@ def run_steps_within_budget(
             step, options, min(step.limit_s * get_time_limit_factor(options.device), left_s)
         )
         result = result.copy_with_step(step.name, outcome)
-        write_result_file(options.out, result)
+        write_gpu_check_results(options.out, result)
         reason = f": {outcome.error.splitlines()[-1]}" if outcome.error else ""
         print(f"{step.name:16} {outcome.status}, {outcome.seconds:.0f} s{reason}", flush=True)
     return result

@@ -277,19 +277,19 @@ _FIGURES = (
 STEPS: dict[str, GpuCheckStep] = {step.name: step for step in (*_CHECK, *_FIGURES)}
 
 
-def list_program_steps(program: Program) -> list[GpuCheckStep]:
+def list_gpu_check_program_steps(program: Program) -> list[GpuCheckStep]:
     """Return the steps of a GPU-check program in order."""
     return [step for step in STEPS.values() if step.program == program]
 
 
-def format_step_plan() -> str:
+def render_gpu_check_step_table() -> str:
     """Render a Markdown table of all steps of the GPU checks with their estimated seconds."""
     lines = [
         "| call | step | expected s | limit s | arithmetic, in seconds |",
         "| --- | --- | ---: | ---: | --- |",
     ]
     for program, budget_s in BUDGETS_S.items():
-        steps = list_program_steps(program)
+        steps = list_gpu_check_program_steps(program)
         lines += [
             f"| `{s.program}` | {s.name} | {s.expected_s} | {s.limit_s:g} | {s.arithmetic} |"
             for s in steps

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from bench.gpu.result import GpuCheckResult, GpuCheckStepResult, read_result_file
-from bench.gpu.steps import STEPS, GpuCheckStep, format_step_plan
+from bench.gpu.result import GpuCheckResult, GpuCheckStepResult, read_gpu_check_results
+from bench.gpu.steps import STEPS, GpuCheckStep, render_gpu_check_step_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "gpu.md"
@@ -38,26 +38,27 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=PAGE)
     options = parser.parse_args()
     options.out.write_text(
-        render_results_page(options.results or list_committed_results()), encoding="utf-8"
+        render_gpu_check_results_page(options.results or list_committed_gpu_check_results()),
+        encoding="utf-8",
     )
     return 0
 
 
-def list_committed_results() -> list[Path]:
+def list_committed_gpu_check_results() -> list[Path]:
     """Return the result files of GPU checks that are committed in the repository."""
     return sorted(RESULTS.glob("*.json"))
 
 
-def render_results_page(files: Sequence[Path]) -> str:
+def render_gpu_check_results_page(files: Sequence[Path]) -> str:
     """Render the page with the results of the GPU checks in Markdown."""
-    result = merge_step_results([read_result_file(file) for file in files])
+    result = merge_gpu_check_step_outcomes([read_gpu_check_results(file) for file in files])
     template = TEMPLATE.read_text(encoding="utf-8")
     return template.replace("{shown}", _render_result_sections(result)).replace(
-        "{plan}", format_step_plan()
+        "{plan}", render_gpu_check_step_table()
     )
 
 
-def merge_step_results(results: Sequence[GpuCheckResult]) -> GpuCheckResult:
+def merge_gpu_check_step_outcomes(results: Sequence[GpuCheckResult]) -> GpuCheckResult:
     """Merge outcomes of GPU-check steps: the last of each step, but a success before failures."""
     merged = GpuCheckResult()
     for result in results:

@@ -60,7 +60,9 @@ def main() -> None:
     )
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name, data in sets.items():
-        clean = find_label_contradictions_in_batch(build_traces(*data), data[0].__getitem__)
+        clean = find_label_contradictions_in_batch(
+            build_stored_fingerprints(*data), data[0].__getitem__
+        )
         exact, close = [
             count_found_contradictions(data, change)
             for change in (return_image_unchanged, recompress_or_resize_image)
@@ -72,9 +74,11 @@ def main() -> None:
         )
     for name, data in {
         "bursts of one scene, one label each": draw_burst_photos(),
-        "good and scratched parts": draw_part_photos(),
+        "good and scratched parts": draw_industrial_part_photos(),
     }.items():
-        found = find_label_contradictions_in_batch(build_traces(*data), data[0].__getitem__)
+        found = find_label_contradictions_in_batch(
+            build_stored_fingerprints(*data), data[0].__getitem__
+        )
         print(f"{name}: {len(data[0])} images, {found.equal.count} equal, {found.near.count} near")
     print_check_costs(sets["CIFAR-100"])
 
@@ -90,8 +94,13 @@ def count_found_contradictions(
     rows = random.permutation(len(images))[:PLANTED]
     copies = np.stack([change(images[row], random) for row in rows])
     wrong = (labels[rows] + 1 + random.integers(0, labels.max(), PLANTED)) % (labels.max() + 1)
-    both = build_traces(np.concatenate([images, copies]), np.concatenate([labels, wrong]))
-    own, theirs = build_traces(copies, wrong), build_traces(images, labels)
+    both = build_stored_fingerprints(
+        np.concatenate([images, copies]), np.concatenate([labels, wrong])
+    )
+    own, theirs = (
+        build_stored_fingerprints(copies, wrong),
+        build_stored_fingerprints(images, labels),
+    )
     is_exact = change is return_image_unchanged
     found = []
     for mine, traces, first in ((both, None, len(images)), (own, theirs, 0)):
@@ -136,12 +145,12 @@ def print_check_costs(data: Data) -> None:
 
     measure_cpu_seconds("hashes", lambda: near.hash_images_perceptually(images))
     measure_cpu_seconds("digests", lambda: digest_image_pixels(images))
-    own = build_traces(images, labels)
+    own = build_stored_fingerprints(images, labels)
     measure_cpu_seconds(
         "within", lambda: find_label_contradictions_in_batch(own, lambda row: images[row])
     )
     with tempfile.TemporaryDirectory() as folder:
-        paths = list(write_noisy_tasks(Path(folder), images))
+        paths = list(write_noisy_image_fingerprints(Path(folder), images))
 
         def find_contradictions_in_tasks() -> None:
             tasks = [(number, read_image_fingerprints(path)) for number, path in enumerate(paths)]
@@ -154,18 +163,20 @@ def print_check_costs(data: Data) -> None:
     print(f"{len(images):,} images of CIFAR-100, CPU s: decoding PNG {decoding:.2f}; {listed}")
 
 
-def write_noisy_tasks(folder: Path, images: Images) -> Iterator[Path]:
+def write_noisy_image_fingerprints(folder: Path, images: Images) -> Iterator[Path]:
     """Write and yield image fingerprints of `TASKS` earlier tasks with noisy images."""
     random = np.random.default_rng(1)
     for number in range(TASKS):
         some = images[random.permutation(len(images))[:OF_TASK]].astype(np.int64)
         noisy = (some + random.integers(-60, 60, some.shape)).clip(0, 255).astype(np.uint8)
         path = folder / str(number)
-        write_image_fingerprints(path, build_traces(noisy, random.integers(0, 100, OF_TASK)))
+        write_image_fingerprints(
+            path, build_stored_fingerprints(noisy, random.integers(0, 100, OF_TASK))
+        )
         yield path
 
 
-def build_traces(images: Images, labels: np.ndarray) -> ImageFingerprints:
+def build_stored_fingerprints(images: Images, labels: np.ndarray) -> ImageFingerprints:
     """Build the stored fingerprints of images, all in the training part."""
     classes = [str(number) for number in range(int(labels.max()) + 1)]
     names = [str(row) for row in range(len(images))]
@@ -213,7 +224,7 @@ def draw_burst_photos() -> Data:
     return np.stack(shots).clip(0, 255).astype(np.uint8), np.repeat(np.arange(40), 10)
 
 
-def draw_part_photos() -> Data:
+def draw_industrial_part_photos() -> Data:
     """Draw photos of industrial parts: 200 good and 200 scratched ones of the same shape."""
     random = np.random.default_rng(3)
     part = draw_smooth_scenes(random, 1)[0]

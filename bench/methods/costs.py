@@ -35,7 +35,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from bench.job_run import run_completed_spec
+from bench.job_run import run_completed_job_spec
 from bench.methods.theory import format_expected_cost
 from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_spec import LocalPartFile
@@ -286,7 +286,7 @@ class MethodCostBench:
             "threads": options.threads,
             "device": options.device,
         }
-        run_completed_spec(spec, control=control)
+        run_completed_job_spec(spec, control=control)
         return out / "result"
 
 
@@ -331,23 +331,23 @@ class StepMemoryControl:
         """Record the end of a training step; True after the second one."""
         self._step += 1
         if self._step == 1:
-            self._begin_watching()
+            self._begin_watching_memory()
         else:
-            self._end_watching()
+            self._end_watching_memory()
         return self._step == 2
 
     def take_request(self) -> JobControlRequest:
         """Request that the training job stops."""
         return JobControlRequest.STOP
 
-    def _begin_watching(self) -> None:
+    def _begin_watching_memory(self) -> None:
         if self._cuda is None:
             self._profile.start()
         else:
             torch.cuda.reset_peak_memory_stats(self._cuda)
             self._start = torch.cuda.memory_allocated(self._cuda)
 
-    def _end_watching(self) -> None:
+    def _end_watching_memory(self) -> None:
         if self._cuda is not None:
             self.bytes = torch.cuda.max_memory_allocated(self._cuda) - self._start
             return

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.methods.optimizer_step import measure_work_seconds
+from bench.methods.optimizer_step import measure_device_work_seconds
 from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.fisher import draw_rademacher_cotangents
@@ -116,15 +116,15 @@ def main() -> None:
             name, torch.device(options.device), options.batch, options.size
         )
         for line in (
-            *render_operations_table(subject),
-            *render_memory_table(subject),
-            *render_size_table(subject),
-            *render_seconds_table(subject, options.rounds),
+            *render_dlcft_operations_table(subject),
+            *render_saved_memory_table(subject),
+            *render_version_size_table(subject),
+            *render_pass_seconds_table(subject, options.rounds),
         ):
             print(f"  {line}", flush=True)
 
 
-def render_operations_table(subject: LinearisationCostSubject) -> list[str]:
+def render_dlcft_operations_table(subject: LinearisationCostSubject) -> list[str]:
     """Render a table of floating-point operations of each pass, relative to the plain network."""
 
     def count_operations(work: Callable[[], object]) -> int:
@@ -154,13 +154,17 @@ def render_operations_table(subject: LinearisationCostSubject) -> list[str]:
     ]
 
 
-def render_memory_table(subject: LinearisationCostSubject) -> list[str]:
+def render_saved_memory_table(subject: LinearisationCostSubject) -> list[str]:
     """Render a table of the memory that a training step keeps for its backward pass."""
     network = subject.network
     found = {
-        "plain": count_saved_bytes(subject, subject.compute_plain_logits, subject.weights),
-        "by jvp": count_saved_bytes(subject, subject.compute_logits_by_jvp, subject.psi),
-        "by dual numbers": count_saved_bytes(subject, network.forward, subject.psi),
+        "plain": count_bytes_saved_by_autograd(
+            subject, subject.compute_plain_logits, subject.weights
+        ),
+        "by jvp": count_bytes_saved_by_autograd(
+            subject, subject.compute_logits_by_jvp, subject.psi
+        ),
+        "by dual numbers": count_bytes_saved_by_autograd(subject, network.forward, subject.psi),
     }
     return [
         "kept for the backward pass, MB: "
@@ -168,7 +172,7 @@ def render_memory_table(subject: LinearisationCostSubject) -> list[str]:
     ]
 
 
-def count_saved_bytes(
+def count_bytes_saved_by_autograd(
     subject: LinearisationCostSubject,
     logits: Callable[[Tensor], Tensor],
     moving: list[torch.nn.Parameter],
@@ -190,7 +194,7 @@ def count_saved_bytes(
     return sum(seen.values())
 
 
-def render_size_table(subject: LinearisationCostSubject) -> list[str]:
+def render_version_size_table(subject: LinearisationCostSubject) -> list[str]:
     """Render a table of the bytes that versions store: frozen backbone once, the rest per version."""
     blocks = {kind: subject.estimate_curvature(kind) for kind in KINDS}
     found = {
@@ -214,7 +218,7 @@ def _sum_tensor_bytes(tensors: Sequence[Tensor]) -> int:
     return sum(t.nbytes for t in tensors)
 
 
-def render_seconds_table(subject: LinearisationCostSubject, rounds: int) -> list[str]:
+def render_pass_seconds_table(subject: LinearisationCostSubject, rounds: int) -> list[str]:
     """Render a table of the median seconds of each pass, relative to the plain network."""
     network = subject.network
     curvature = {
@@ -238,7 +242,7 @@ def render_seconds_table(subject: LinearisationCostSubject, rounds: int) -> list
     for lap in range(rounds + 1):
         for way, work in ways.items():
             with torch.set_grad_enabled("forward" not in way):
-                spent = measure_work_seconds(work, subject.device)
+                spent = measure_device_work_seconds(work, subject.device)
             if lap:  # the first one warms up
                 took[way].append(spent)
     middle = {way: statistics.median(seen) for way, seen in took.items()}

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.methods.optimizer_step import measure_work_seconds
+from bench.methods.optimizer_step import measure_device_work_seconds
 from core.learning.networks import HeadSpec, ImageSpec, build_backbone_on_meta_device, build_network
 from core.learning.networks.dne.network import DneNetwork
 from core.learning.networks.dne.packed import PackedExperts, is_expert_packing_faster
@@ -38,7 +38,7 @@ from core.learning.precision import move_network_to_device, use_training_precisi
 PER_TASK = 10
 
 
-def count_parameters_by_formula(heads: int, sources: int) -> int:
+def count_dne_expert_parameters(heads: int, sources: int) -> int:
     """Compute the number of parameters of a DNE expert by a formula."""
     d, width, gamma, layers = 32 * heads, 32, 4, 6
     if sources == heads:
@@ -65,7 +65,7 @@ def build_random_expert_chain(
     return network.eval(), classifiers
 
 
-def compute_naive_attention(attention: TaskAttention, z: Tensor, x: Tensor) -> Tensor:
+def compute_dne_attention_by_formula(attention: TaskAttention, z: Tensor, x: Tensor) -> Tensor:
     """Compute DNE's task attention directly by its formula."""
     scores = (
         (z @ attention.query.T) @ (x @ attention.key.T).transpose(-1, -2) / math.sqrt(x.shape[-1])
@@ -113,7 +113,7 @@ class DneTrainingStep:
     def run_step_with_separate_passes(self) -> None:
         """Run a DNE training step with separate passes for student and teacher."""
         with (
-            mock.patch.object(TaskAttention, "forward", compute_naive_attention),
+            mock.patch.object(TaskAttention, "forward", compute_dne_attention_by_formula),
             use_training_precision(self.x.device),
         ):
             features = self.network.features(self.x)
@@ -157,7 +157,7 @@ def main() -> None:
             sources += expert.heads
             shard = sum(p.nbytes for p in expert.parameters())
             head = sum(p.nbytes for p in classifiers[version - 1].parameters())
-            wanted = 4 * count_parameters_by_formula(expert.heads, sources)
+            wanted = 4 * count_dne_expert_parameters(expert.heads, sources)
             print(
                 f"  {version}: expert {shard:,} (formula {wanted:,}), classifier {head:,}; "
                 f"a ResNet-18 {rival:,}: {rival / (shard + head):.1f} times"
@@ -203,7 +203,7 @@ def _print_alternating_seconds(title: str, kinds, rounds: int, device: torch.dev
     seconds: list[list[float]] = [[], []]
     for at in range(rounds + 1):
         for kind, found in zip(kinds, seconds, strict=True):
-            took = measure_work_seconds(kind, device)
+            took = measure_device_work_seconds(kind, device)
             if at:
                 found.append(took)
     first, second = (statistics.median(found) for found in seconds)

@@ -40,7 +40,7 @@ IMAGE = {"size": 32, "channels": 3}
 
 
 @dataclass(frozen=True)
-class ComparedTask:
+class FineTuningTask:
     """A task of the fine-tuning comparison: classes, and files of training and test images."""
 
     number: int
@@ -93,7 +93,7 @@ def main() -> None:
             Path(folder), parts, {"name": options.architecture}, options.threads
         )
         start = time.perf_counter()
-        accuracy = bench.learn_source(options.source_epochs)
+        accuracy = bench.learn_source_task(options.source_epochs)
         print(
             f"source: {options.architecture}, {len(parts[0].classes)} classes, "
             f"accuracy {accuracy:.3f}, {time.perf_counter() - start:.0f} s",
@@ -120,7 +120,7 @@ class FineTuningBench:
     def __init__(
         self,
         folder: Path,
-        parts: tuple[ComparedTask, ComparedTask],
+        parts: tuple[FineTuningTask, FineTuningTask],
         architecture: dict[str, Any],
         threads: int,
     ) -> None:
@@ -136,7 +136,7 @@ class FineTuningBench:
         self._source: dict[str, Any] = {}
         self._runs = 0
 
-    def learn_source(self, epochs: int) -> float:
+    def learn_source_task(self, epochs: int) -> float:
         """Learn the source task, and return its test accuracy."""
         recipe = {"method": "finetune", "epochs": epochs, "batch_size": 64, "augment": "shift-flip"}
         result = self._run_learning_job(self._parts[:1], recipe, self._base)
@@ -163,9 +163,9 @@ class FineTuningBench:
         )
 
     def _run_learning_job(
-        self, tasks: Sequence[ComparedTask], recipe: dict[str, Any], parent: dict[str, Any]
+        self, tasks: Sequence[FineTuningTask], recipe: dict[str, Any], parent: dict[str, Any]
     ) -> dict[str, Any]:
-        from bench.job_run import run_completed_spec
+        from bench.job_run import run_completed_job_spec
         from core.learning.catalogue import build_recipe_catalogue
         from core.recipe.resolve import resolve_recipe
 
@@ -187,7 +187,7 @@ class FineTuningBench:
             "threads": self._threads,
             "device": "cpu",
         }
-        run_completed_spec(spec)
+        run_completed_job_spec(spec)
         return {
             **json.loads((out / "result" / "result.json").read_text()),
             "folder": out / "result",
@@ -199,7 +199,7 @@ def _read_task_accuracy(result: dict[str, Any], task: int) -> float:
     return float(row["correct"] / row["total"])
 
 
-def _read_source_and_target(data: Path, folder: Path) -> tuple[ComparedTask, ComparedTask]:
+def _read_source_and_target(data: Path, folder: Path) -> tuple[FineTuningTask, FineTuningTask]:
     """Read the 50 classes of the source task and 10 of the target task from CIFAR-100 archives."""
     source = [_ingest_class_archive(data, folder, first) for first in range(0, 50, 10)]
     return _join_archive_parts(
@@ -224,7 +224,7 @@ def _ingest_class_archive(data: Path, folder: Path, first: int) -> Any:
 
 def _join_archive_parts(
     folder: Path, number: int, ingested: Sequence[Any], tested: int | None
-) -> ComparedTask:
+) -> FineTuningTask:
     """Join archives with different classes into one, with `tested` images per class held out."""
     from core.ingest.dataset import memory_map_image_dataset, write_image_dataset
 
@@ -245,7 +245,7 @@ def _join_archive_parts(
             images, labels = images[rows], labels[rows]
         paths[part] = folder / f"task-{number}-{part}.safetensors"
         write_image_dataset(paths[part], labels, images.shape[1:], [images])
-    return ComparedTask(number, classes, paths["train"], paths["held_out"])
+    return FineTuningTask(number, classes, paths["train"], paths["held_out"])
 
 
 def _print_mean_outcomes(outcomes: dict[str, list[FineTuningOutcome]]) -> None:

@@ -78,7 +78,7 @@ def measure_optimizer_seconds(
     y = torch.arange(batch, device=device) % 10
     parameters = dict(network.named_parameters())
     stock = NamedOptimizer(recipe, parameters, 1)
-    rolled = NamedOptimizer(recipe, parameters, 1, list_backbone_anchors(network))
+    rolled = NamedOptimizer(recipe, parameters, 1, list_olor_anchors_of_backbone(network))
 
     def run_forward_and_backward() -> None:
         for parameter in parameters.values():
@@ -97,14 +97,14 @@ def measure_optimizer_seconds(
         # places.
         steps = (stock.step, rolled.step) if number % 2 else (rolled.step, stock.step)
         for work in (run_forward_and_backward, *steps):
-            seconds = measure_work_seconds(work, device)
+            seconds = measure_device_work_seconds(work, device)
             if number >= WARM:
                 times[work].append(seconds)
     first, second, third = (statistics.median(seen) for seen in times.values())
     return first, second, third
 
 
-def list_backbone_anchors(network: Network) -> list[AnchoredParameter]:
+def list_olor_anchors_of_backbone(network: Network) -> list[AnchoredParameter]:
     """Return OLOR anchors (present weights with rollback shares) for every backbone tensor."""
     parameters = dict(network.named_parameters())
     found = compute_rollback_share_by_parameter(
@@ -116,7 +116,7 @@ def list_backbone_anchors(network: Network) -> list[AnchoredParameter]:
     ]
 
 
-def measure_work_seconds(work: Callable[[], object], device: torch.device) -> float:
+def measure_device_work_seconds(work: Callable[[], object], device: torch.device) -> float:
     """Measure the seconds of a function until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

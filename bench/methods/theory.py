@@ -16,7 +16,7 @@ TOKENS = 65
 """Of the small vision transformer: 8 x 8 patches of a 32-pixel image, and the class token."""
 
 
-def _make_replay_formula(draws: int) -> Number:
+def _make_replay_cost_formula(draws: int) -> Number:
     def compute_replay_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
         size = batch if hyper["replay_batch"] is None else hyper["replay_batch"]
         return 1 + draws * size / batch
@@ -41,7 +41,7 @@ def _compute_icarl_cost(hyper: Mapping[str, Any], batch: int, task: int) -> floa
 
 
 def _compute_der_pp_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
-    return _make_replay_formula(1 if hyper["draws"] == "shared" else 2)(hyper, batch, task)
+    return _make_replay_cost_formula(1 if hyper["draws"] == "shared" else 2)(hyper, batch, task)
 
 
 def _compute_gem_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
@@ -68,8 +68,8 @@ FORMULAS: dict[str, tuple[str, Number]] = {
     "dlcft": ("5/3 + o w (o + w) per layer", _compute_dlcft_cost),
     "icarl": ("at most 2 (1 + teacher)", _compute_icarl_cost),
     "vpt": ("1 + p / tokens", _compute_vpt_cost),
-    "er": ("1 + B_r / B", _make_replay_formula(1)),
-    "der": ("1 + B_r / B", _make_replay_formula(1)),
+    "er": ("1 + B_r / B", _make_replay_cost_formula(1)),
+    "der": ("1 + B_r / B", _make_replay_cost_formula(1)),
     "der++": ("1 + draws · B_r / B", _compute_der_pp_cost),
     "gem": ("1 + (t - 1) m / B", _compute_gem_cost),
     "a-gem": ("1 + m_ref / B", _compute_a_gem_cost),

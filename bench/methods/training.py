@@ -110,11 +110,11 @@ def _measure_image_rate(
 ) -> float:
     """Measure images per second of one kind of training loop."""
     if side == "product":
-        return measure_job_rate(case, file, threads, precision)
-    return measure_plain_loop_rate(case, file, threads, precision, tuned=side == "tuned")
+        return measure_job_image_rate(case, file, threads, precision)
+    return measure_plain_loop_image_rate(case, file, threads, precision, tuned=side == "tuned")
 
 
-def measure_plain_loop_rate(
+def measure_plain_loop_image_rate(
     case: dict[str, Any], file: Path, threads: int, precision: str, *, tuned: bool
 ) -> float:
     """Measure images per second of a plain training loop. tuned: with channels_last convolutions."""
@@ -176,9 +176,9 @@ class _TrainingEndClock:
             self.end = time.perf_counter()
 
 
-def measure_job_rate(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
+def measure_job_image_rate(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
     """Measure images per second of a learning job, as a worker runs it."""
-    from bench.job_run import run_completed_spec
+    from bench.job_run import run_completed_job_spec
     from core.ingest.dataset import memory_map_image_dataset
     from core.learning.catalogue import build_recipe_catalogue
     from core.recipe.resolve import resolve_recipe
@@ -212,7 +212,7 @@ def measure_job_rate(case: dict[str, Any], file: Path, threads: int, precision: 
             "device": "cpu",
         }
         clock = _TrainingEndClock(-(-count // BATCH))
-        run_completed_spec(spec, clock)
+        run_completed_job_spec(spec, clock)
     return float(case["epochs"] * count / (clock.end - clock.warm))
 
 

@@ -62,7 +62,9 @@ def main() -> None:
             new = {name: new[name] for name in sorted(new)[: options.classes]}
             weights = options.cache / f"{stream}-{options.old}-{options.epochs}.safetensors"
             if not weights.exists():
-                save_file(train_classifier(old, options.old, options.epochs), weights)
+                save_file(
+                    train_classifier_on_old_classes(old, options.old, options.epochs), weights
+                )
             print(f"\n| {stream} | old before | old after | new | all classes |")
             print("| --- | ---: | ---: | ---: | ---: |", flush=True)
             recipes = {**ROWS, **options.more}
@@ -114,7 +116,9 @@ def _place_digit_in_colour_image(pixels: np.ndarray) -> np.ndarray:
     return np.repeat(np.pad(pixels, 2)[:, :, None], 3, 2)
 
 
-def train_classifier(old: Images, count: int, epochs: int) -> dict[str, torch.Tensor]:
+def train_classifier_on_old_classes(
+    old: Images, count: int, epochs: int
+) -> dict[str, torch.Tensor]:
     """Train a classifier on the old classes outside the service; return its state dict."""
     torch.manual_seed(0)
     net = PlainResNet(len(old), WIDTH)

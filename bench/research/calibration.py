@@ -87,24 +87,24 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     options.cache.mkdir(parents=True, exist_ok=True)
     streams = [
-        *closed_forms.iterate_streams(options.data),
-        closed_forms.read_photo_stream(options.photos),
+        *closed_forms.iterate_closed_form_data_sets(options.data),
+        closed_forms.read_photo_data_set(options.photos),
     ]
     streams = [
         stream for stream in streams if options.stream is None or stream.name in options.stream
     ]
-    for base, backbone in closed_forms.read_backbones(options.cache).items():
+    for base, backbone in closed_forms.load_packaged_backbones(options.cache).items():
         if options.base is not None and base not in options.base:
             continue
         found = {
-            stream.name: closed_forms.compute_stream_features(stream, base, backbone, options.cache)
+            stream.name: closed_forms.compute_cached_features(stream, base, backbone, options.cache)
             for stream in streams
         }
         print(f"\n{base}", flush=True)
         said = {name: predict_held_out(of_stream) for name, of_stream in found.items()}
         print_calibration_errors(said)
         print_precision_on_unseen_halves(said)
-        print_unknown_detection(found, backbone, options.unknown)
+        print_unknown_class_detection(found, backbone, options.unknown)
         print_effect_of_new_class_images(found)
 
 
@@ -232,7 +232,7 @@ def measure_precision_on_halves(
     return shares, covers
 
 
-def print_unknown_detection(
+def print_unknown_class_detection(
     streams: dict[str, DataSetFeatures], backbone: PreparedBackbone, folders: Sequence[Path]
 ) -> None:
     """Print how well images of unknown classes are separated from known ones."""
@@ -269,20 +269,20 @@ def print_unknown_detection(
         temperature = predict_from_features(
             scores, inside, torch.searchsorted(names, found.expected[known])
         ).fitted_temperature
-        far = make_distance_score(found.train[taught], labels, len(names))
-        sure = make_confidence_score(scores, temperature)
+        far = make_distance_scorer(found.train[taught], labels, len(names))
+        sure = make_confidence_scorer(scores, temperature)
         for kind, unknown in {"classes never taught": found.held_out[~known], **kinds}.items():
             print_markdown_table_row(
                 name, kind, *(f"{compute_auroc(by(inside), by(unknown)):.2f}" for by in (sure, far))
             )
 
 
-def make_confidence_score(scores: Scores, temperature: float) -> Callable[[Tensor], Tensor]:
+def make_confidence_scorer(scores: Scores, temperature: float) -> Callable[[Tensor], Tensor]:
     """Return a function that scores how known features are, by the predicted class's probability."""
     return lambda features: (scores(features).double() / temperature).softmax(1).amax(1)
 
 
-def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
+def make_distance_scorer(h: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
     """Return a function that scores how known features are, by distance to the nearest class mean."""
     sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)

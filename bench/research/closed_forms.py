@@ -85,10 +85,10 @@ def main() -> None:
         del HEADS[WIDE]
     torch.set_num_threads(options.threads)
     options.cache.mkdir(parents=True, exist_ok=True)
-    streams = [*iterate_streams(options.data), read_photo_stream(options.photos)]
-    for base, backbone in read_backbones(options.cache).items():
+    streams = [*iterate_closed_form_data_sets(options.data), read_photo_data_set(options.photos)]
+    for base, backbone in load_packaged_backbones(options.cache).items():
         found = {
-            stream.name: compute_stream_features(stream, base, backbone, options.cache)
+            stream.name: compute_cached_features(stream, base, backbone, options.cache)
             for stream in streams
         }
         print_head_accuracies(base, found)
@@ -96,7 +96,7 @@ def main() -> None:
         print_one_sided_accuracy(base, found)
 
 
-def iterate_streams(data: Path) -> Iterator[EncodedDataSet]:
+def iterate_closed_form_data_sets(data: Path) -> Iterator[EncodedDataSet]:
     """Yield three data sets: digits, MNIST, and twenty CIFAR-100 classes new to the small base."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
@@ -123,7 +123,7 @@ def iterate_streams(data: Path) -> Iterator[EncodedDataSet]:
     yield split_stream_images("CIFAR-100", found, 25)
 
 
-def read_photo_stream(folder: Path) -> EncodedDataSet:
+def read_photo_data_set(folder: Path) -> EncodedDataSet:
     """Read a data set of photos from `<class>/<image>` in a folder."""
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     files = [
@@ -177,7 +177,7 @@ class PreparedBackbone:
     inputs: InputNormaliser
 
 
-def convert_imagenet_checkpoint(cache: Path) -> dict[str, Tensor]:
+def load_converted_imagenet_base(cache: Path) -> dict[str, Tensor]:
     """Return the ImageNet base's weights, converted from the checkpoint on first use."""
     path = cache / "imagenet.safetensors"
     if not path.exists():
@@ -189,7 +189,7 @@ def convert_imagenet_checkpoint(cache: Path) -> dict[str, Tensor]:
     return load_tensors(path)
 
 
-def read_backbones(cache: Path) -> dict[str, PreparedBackbone]:
+def load_packaged_backbones(cache: Path) -> dict[str, PreparedBackbone]:
     """Load the two packaged backbones by name."""
     packaged = packaged_base.load_packaged_base_description()
     cpu = torch.device("cpu")
@@ -198,7 +198,7 @@ def read_backbones(cache: Path) -> dict[str, PreparedBackbone]:
     small.load_state_dict(load(packaged_base.load_packaged_base_weights(3)))
     known = find_timm_weights_properties(imagenet_base.MODEL)
     large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
-    large.load_state_dict(convert_imagenet_checkpoint(cache))
+    large.load_state_dict(load_converted_imagenet_base(cache))
     return {
         packaged_base.PACKAGED: PreparedBackbone(
             small.eval(), 32, SquareResizing(), InputNormaliser(packaged.normalise, 3, cpu)
@@ -212,7 +212,7 @@ def read_backbones(cache: Path) -> dict[str, PreparedBackbone]:
     }
 
 
-def compute_stream_features(
+def compute_cached_features(
     stream: EncodedDataSet, base: str, prepared: PreparedBackbone, cache: Path
 ) -> DataSetFeatures:
     """Return the features of a data set's images, cached on disk."""
@@ -246,7 +246,7 @@ def compute_image_features(images: Labelled, prepared: PreparedBackbone) -> Tens
 Scores = Callable[[Tensor], Tensor]
 
 
-def fit_ridge(
+def fit_ridge_regression_head(
     h: Tensor, labels: Tensor, classes: int, columns: int = 0, balanced: bool = False
 ) -> Scores:
     """Fit a ridge-regression head on features, or on `columns` random features of them."""
@@ -271,7 +271,7 @@ def fit_ridge(
     return lambda features: widen_features(features).double() @ weight
 
 
-def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
+def fit_discriminant_head(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit a discriminant-analysis head: one Gaussian per class with a common covariance."""
     sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
@@ -282,7 +282,7 @@ def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
     return lambda features: linear(features.double())
 
 
-def fit_covariance_per_class(h: Tensor, labels: Tensor, classes: int) -> Scores:
+def fit_class_covariance_head(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit a covariance for each class, half of it the common one (FeCAM, Goswami et al. 2023, arXiv
     2309.14062).
     """
@@ -344,13 +344,15 @@ def fit_first_version_head(h: Tensor, labels: Tensor, classes: int) -> Scores:
 
 WIDE = "ridge, 5,000 columns"
 HEADS: dict[str, Callable[[Tensor, Tensor, int], Scores]] = {
-    "ridge": fit_ridge,
-    "ridge, 1,000 columns": partial(fit_ridge, columns=1000),
-    WIDE: partial(fit_ridge, columns=5000),
-    "balanced ridge": partial(fit_ridge, balanced=True),
-    "balanced ridge, 1,000 columns": partial(fit_ridge, columns=1000, balanced=True),
-    "lda": fit_discriminant,
-    "own covariances": fit_covariance_per_class,
+    "ridge": fit_ridge_regression_head,
+    "ridge, 1,000 columns": partial(fit_ridge_regression_head, columns=1000),
+    WIDE: partial(fit_ridge_regression_head, columns=5000),
+    "balanced ridge": partial(fit_ridge_regression_head, balanced=True),
+    "balanced ridge, 1,000 columns": partial(
+        fit_ridge_regression_head, columns=1000, balanced=True
+    ),
+    "lda": fit_discriminant_head,
+    "own covariances": fit_class_covariance_head,
     "auto": fit_first_version_head,
 }
 COMPARED = ("ridge", "balanced ridge", "lda", "auto")

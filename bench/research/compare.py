@@ -55,7 +55,7 @@ def main() -> None:
     torch.set_num_threads(count_usable_cores())
     documents = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for stream in write_streams(Path(scratch), options.data, options.photos):
+        for stream in write_compared_data_sets(Path(scratch), options.data, options.photos):
             sample = SplitSettings(stream.batches, options.images, options.held_out, options.seed)
             chosen = ComparisonOptions(sample, options.epochs, rows=rows, model=options.model)
             found = compare_methods(stream.folder, chosen, _print_flushed)
@@ -71,7 +71,7 @@ def main() -> None:
                 options.json.write_text(json.dumps(documents, ensure_ascii=False, indent=2) + "\n")
 
 
-def write_streams(
+def write_compared_data_sets(
     scratch: Path, data: Path | None, photos: Path | None
 ) -> Iterator[ComparedDataSet]:
     """Write each available data set as a folder of class folders, and yield it."""

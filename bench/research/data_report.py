@@ -30,7 +30,7 @@ from safetensors.torch import load, save_file
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from bench.job_run import run_completed_spec
+from bench.job_run import run_completed_job_spec
 from core.ingest.dataset import memory_map_image_dataset
 from core.ingest.images import convert_to_square_array
 from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
@@ -252,7 +252,7 @@ def _measure_job_seconds(
     out = folder / "out"
     out.mkdir()
     begin = time.process_time()
-    run_completed_spec(
+    run_completed_job_spec(
         {**common, **more, "snapshot": None, "out": str(out), "threads": 1, "device": "cpu"},
         record_phase_time,
     )

@@ -62,7 +62,7 @@ class DlcftUpdate:
     held_out: tuple[LossForecastTerms, float] | None = None
 
 
-def compute_file_changes(
+def compute_loss_and_accuracy_changes(
     before: list[NetworkPredictions], after: list[NetworkPredictions]
 ) -> tuple[LossForecastTerms, float]:
     """Return the mean change of loss and accuracy between two networks, over files of images."""

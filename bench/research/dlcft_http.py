@@ -136,7 +136,7 @@ def main() -> None:
     ):
         client = Perennial(running.key, base_url=running.url)
         base = upload_network_as_base(client, network, {"name": options.architecture})
-        found = learn_all_streams(client, mnist, base, options)
+        found = learn_stream_with_every_method(client, mnist, base, options)
         print(
             render_accuracy_matrices(found),
             render_loss_forecasts(found),
@@ -178,7 +178,7 @@ def upload_network_as_base(client: Perennial, network: Network, architecture: Js
     return made.id
 
 
-def learn_all_streams(
+def learn_stream_with_every_method(
     client: Perennial, mnist: ReducedMnist, base: str, options: argparse.Namespace
 ) -> list[LearnedStream]:
     """Learn the digit stream with every scenario and method over HTTP, and return the results.
@@ -187,7 +187,7 @@ def learn_all_streams(
         JobEnded: a job did not end with a published version.
     """
     streams = {
-        scenario: list(build_named_batches(mnist, scenario, options.images))
+        scenario: list(iterate_digit_stream_batches(mnist, scenario, options.images))
         for scenario in options.scenarios
     }
     jobs, named = [], []
@@ -223,7 +223,7 @@ def learn_all_streams(
     ]
 
 
-def build_named_batches(
+def iterate_digit_stream_batches(
     mnist: ReducedMnist, scenario: str, count: int
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the three batches of the digit stream as (task name, upload)."""

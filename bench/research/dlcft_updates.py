@@ -37,14 +37,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.experiment.data import DatasetFileCache
+from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.plan import PlannedDataSet, PlannedImages
-from bench.job_run import run_completed_spec
+from bench.job_run import run_completed_job_spec
 from bench.research.dlcft_figures import (
     DlcftUpdate,
     LossForecastTerms,
     NetworkPredictions,
-    compute_file_changes,
+    compute_loss_and_accuracy_changes,
     describe_forecast_quality,
     describe_update_costs,
 )
@@ -93,7 +93,7 @@ def main() -> None:
             os.environ | MALLOC,
         )
     with tempfile.TemporaryDirectory() as folder:
-        updates, trials = run_all_updates(options, Path(folder))
+        updates, trials = train_base_and_run_updates(options, Path(folder))
     print(
         f"\nresnet20, {options.curvature}, {options.threads} threads, {options.device}, torch "
         f"{torch.__version__}"
@@ -101,13 +101,13 @@ def main() -> None:
     print(*describe_update_costs(updates), *describe_forecast_quality(updates, trials), sep="\n")
 
 
-def run_all_updates(
+def train_base_and_run_updates(
     options: argparse.Namespace, folder: Path
 ) -> tuple[list[DlcftUpdate], list[DlcftUpdate]]:
     """Train the base, then run all updates: those of the stream, and trial ones beside them."""
-    files = DatasetFileCache(options.data, folder / "data")
+    files = ExperimentDatasetCache(options.data, folder / "data")
     stream = PlannedDataSet(name="stream", path="cifar100", classes="80-99", splits=options.updates)
-    names = files.decode_source(BASE).names
+    names = files.decode_experiment_data_set(BASE).names
     base_classes, classes = BASE.select_classes(len(names)), stream.select_classes(len(names))
     first: Json = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "parts": []}
     recipe: Json = {
@@ -180,8 +180,8 @@ def run_all_updates(
                 run_update_in_child, spec, out, tasks, test, options.measured
             )
             if before is not None:
-                update.measured = compute_file_changes(before.tasks, update.tasks[:-1])
-                update.held_out = compute_file_changes([before.test], [update.test])
+                update.measured = compute_loss_and_accuracy_changes(before.tasks, update.tasks[:-1])
+                update.held_out = compute_loss_and_accuracy_changes([before.test], [update.test])
             found.append(update)
         trials[-1].tasks, before = [], updates[-1]
         parent = {
@@ -200,7 +200,7 @@ def run_all_updates(
 
 def train_base_in_child(spec: Json, out: Path) -> None:
     """In a child process: train the base network."""
-    run_completed_spec({**spec, "out": str(out)})
+    run_completed_job_spec({**spec, "out": str(out)})
 
 
 def run_update_in_child(
@@ -238,7 +238,9 @@ def run_update_in_child(
             )
         )
 
-    run_completed_spec({**spec, "out": str(out)}, record_job_event, hook=record_sample_predictions)
+    run_completed_job_spec(
+        {**spec, "out": str(out)}, record_job_event, hook=record_sample_predictions
+    )
     ended = time.perf_counter()
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())

@@ -33,9 +33,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.experiment.conduct import run_experiment_plan
-from bench.experiment.data import DatasetFileCache
+from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.grid import ExperimentRun, expand_plan_to_runs
-from bench.experiment.outcomes import RunOutcome, collect_outcomes
+from bench.experiment.outcomes import ExperimentRunOutcome, collect_run_outcomes
 from bench.experiment.plan import ExperimentPlan
 from bench.experiment.program import run_main_and_exit
 from bench.experiment.runs import ExperimentResultStore
@@ -162,7 +162,7 @@ def count_prediction_operations(method: str, architecture: Json, tasks: int, cla
 
 
 def render_results_table(
-    outcomes: list[RunOutcome], architecture: Json, per_task: int, full: bool
+    outcomes: list[ExperimentRunOutcome], architecture: Json, per_task: int, full: bool
 ) -> str:
     """Render a Markdown table of final accuracies with a row per run."""
     paper = ["paper's LA", "AA", "D"] if full else []
@@ -240,9 +240,9 @@ def main() -> int:
     plan = build_experiment_plan(protocol, per_task, options.heads, options.seeds)
     status = run_experiment_plan(plan, options.data, out, options.jobs, options.device)
     _, runs = expand_plan_to_runs(
-        plan, DatasetFileCache(options.data, out / "data"), options.device
+        plan, ExperimentDatasetCache(options.data, out / "data"), options.device
     )
-    outcomes, _ = collect_outcomes(runs, ExperimentResultStore(out))
+    outcomes, _ = collect_run_outcomes(runs, ExperimentResultStore(out))
     found = [outcome for outcome in outcomes if outcome.readout == "class"]
     print(render_results_table(found, protocol.architecture, per_task, options.protocol == "full"))
     return status

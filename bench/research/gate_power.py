@@ -28,7 +28,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from bench.experiment.data import DatasetFileCache
+from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.plan import PlannedImages
 from bench.research import closed_forms
 from core.contract.gate import GateCheck, GateLimits
@@ -154,7 +154,7 @@ def _extract_stream_features(data: Path) -> dict[str, GateStudyFeatures]:
     """Extract the features of all studied data sets with the packaged base."""
     known: dict[str, GateStudyFeatures] = {}
     with tempfile.TemporaryDirectory() as cache:
-        files = DatasetFileCache(data, Path(cache))
+        files = ExperimentDatasetCache(data, Path(cache))
         for stream in STREAMS:
             assert isinstance(stream.images, PlannedImages)
             key = stream.images.model_dump_json()
@@ -170,10 +170,13 @@ def _extract_stream_features(data: Path) -> dict[str, GateStudyFeatures]:
 def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, GateStudyFeatures]:
     """Read cached features of photos, by name of the data set."""
     cache.mkdir(parents=True, exist_ok=True)
-    prepared = closed_forms.read_backbones(cache)[imagenet_base.NAME]
+    prepared = closed_forms.load_packaged_backbones(cache)[imagenet_base.NAME]
     found = {}
-    for stream in (*closed_forms.iterate_streams(data), closed_forms.read_photo_stream(photos)):
-        held = closed_forms.compute_stream_features(stream, imagenet_base.NAME, prepared, cache)
+    for stream in (
+        *closed_forms.iterate_closed_form_data_sets(data),
+        closed_forms.read_photo_data_set(photos),
+    ):
+        held = closed_forms.compute_cached_features(stream, imagenet_base.NAME, prepared, cache)
         parts = ((held.train, held.labels), (held.held_out, held.expected))
         found[stream.name] = GateStudyFeatures(
             *((append_column_of_ones(h).double(), labels) for h, labels in parts)
@@ -192,9 +195,11 @@ def _cut_into_streams(features: dict[str, GateStudyFeatures]) -> tuple[GateStudy
     )
 
 
-def _extract_packaged_features(files: DatasetFileCache, images: PlannedImages) -> GateStudyFeatures:
+def _extract_packaged_features(
+    files: ExperimentDatasetCache, images: PlannedImages
+) -> GateStudyFeatures:
     """Extract features of both parts of a data set with the packaged base."""
-    source = files.decode_source(images)
+    source = files.decode_experiment_data_set(images)
     channels = files.get_image_shape(images)["channels"]
     base = packaged_base.load_packaged_base_description()
     form = ImageSpec(files.get_image_shape(images)["size"], channels)

@@ -40,9 +40,13 @@ from PIL import Image
 
 from bench.experiment.__main__ import PLANS
 from bench.experiment.conduct import run_experiment_plan
-from bench.experiment.data import DatasetFileCache, read_idx_array
+from bench.experiment.data import ExperimentDatasetCache, read_idx_array
 from bench.experiment.grid import expand_plan_to_runs
-from bench.experiment.outcomes import RunOutcome, collect_outcomes, group_by_cell
+from bench.experiment.outcomes import (
+    ExperimentRunOutcome,
+    collect_run_outcomes,
+    group_outcomes_by_table_cell,
+)
 from bench.experiment.plan import ExperimentPlan
 from bench.experiment.program import run_main_and_exit
 from bench.experiment.runs import ExperimentResultStore
@@ -98,19 +102,21 @@ def main() -> int:
     document["seeds"] = [int(seed) for seed in options.seeds]
     plan = ExperimentPlan.model_validate_json(json.dumps(document))
     status = run_experiment_plan(plan, options.data, options.out, options.jobs, "cpu")
-    _, runs = expand_plan_to_runs(plan, DatasetFileCache(options.data, options.out / "data"), "cpu")
+    _, runs = expand_plan_to_runs(
+        plan, ExperimentDatasetCache(options.data, options.out / "data"), "cpu"
+    )
     table = render_transfer_table(
-        summarise_methods(collect_outcomes(runs, ExperimentResultStore(options.out))[0])
+        summarise_methods(collect_run_outcomes(runs, ExperimentResultStore(options.out))[0])
     )
     (options.out / f"olor-{options.target}.md").write_text(table)
     print(table)
     return status
 
 
-def summarise_methods(outcomes: Sequence[RunOutcome]) -> list[OlorTransferRow]:
+def summarise_methods(outcomes: Sequence[ExperimentRunOutcome]) -> list[OlorTransferRow]:
     """Average finished runs over streams and seeds into a row per method."""
-    of_method: dict[str, list[RunOutcome]] = {}
-    for cell, found in group_by_cell(outcomes).items():
+    of_method: dict[str, list[ExperimentRunOutcome]] = {}
+    for cell, found in group_outcomes_by_table_cell(outcomes).items():
         of_method.setdefault(cell[3], []).extend(found)
     made = []
     for method, found in of_method.items():

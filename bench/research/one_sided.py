@@ -127,7 +127,7 @@ def main() -> None:
     names = options.streams and options.streams.split(";")
     streams = [
         each
-        for each in iterate_streams(options.data, options.photos)
+        for each in iterate_one_sided_data_sets(options.data, options.photos)
         if not names or each.name in names
     ]
     for case in options.cases.split(","):
@@ -140,31 +140,35 @@ def main() -> None:
             print(f"| {row} ", end="", flush=True)
             for stream in streams:
                 base = BatchLearner(options.base, patch, stream, options.cache)
-                print(f"| {base.measure_case(CASES[case], options.draws)} ", end="", flush=True)
+                print(
+                    f"| {base.measure_accuracy_of_case(CASES[case], options.draws)} ",
+                    end="",
+                    flush=True,
+                )
             print("|", flush=True)
 
 
-def iterate_streams(data: Path, photos: Path | None) -> Iterator[OneSidedDataSet]:
+def iterate_one_sided_data_sets(data: Path, photos: Path | None) -> Iterator[OneSidedDataSet]:
     """Yield the data sets: digits, MNIST, CIFAR-100 classes new to the base, photos."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
-    yield split_for_cases("digits", _encode_labelled_images(pixels, digits.target))
+    yield split_images_for_cases("digits", _encode_labelled_images(pixels, digits.target))
     found = (
         closed_forms.read_idx_bytes(data / "mnist", f"train-{kind}")[:6000]
         for kind in ("images", "labels")
     )
-    yield split_for_cases("MNIST", _encode_labelled_images(*found))
-    yield split_for_cases("CIFAR-100, 60–69", read_cifar_archives(data, "60-69"))
-    yield split_for_cases("CIFAR-100, 70–79", read_cifar_archives(data, "70-79"))
+    yield split_images_for_cases("MNIST", _encode_labelled_images(*found))
+    yield split_images_for_cases("CIFAR-100, 60–69", read_cifar_archives(data, "60-69"))
+    yield split_images_for_cases("CIFAR-100, 70–79", read_cifar_archives(data, "70-79"))
     enlarged = [
         (encode_photo_as_jpeg(image, PIXELS), c)
         for image, c in read_cifar_archives(data, "80-89", "90-99")
         if c < 12
     ]
-    yield split_for_cases("photos", enlarged)
+    yield split_images_for_cases("photos", enlarged)
     if photos is not None:
-        stream = closed_forms.read_photo_stream(photos)
-        yield split_for_cases(photos.name, stream.train + stream.held_out)
+        stream = closed_forms.read_photo_data_set(photos)
+        yield split_images_for_cases(photos.name, stream.train + stream.held_out)
 
 
 def _encode_labelled_images(pixels: np.ndarray, labels: np.ndarray) -> closed_forms.Labelled:
@@ -188,7 +192,7 @@ def read_cifar_archives(data: Path, *tens: str) -> closed_forms.Labelled:
     return found
 
 
-def split_for_cases(name: str, images: closed_forms.Labelled) -> OneSidedDataSet:
+def split_images_for_cases(name: str, images: closed_forms.Labelled) -> OneSidedDataSet:
     """Split each class into held-out images and those to learn."""
     by_class: dict[int, list[bytes]] = {}
     for row in np.random.default_rng(0).permutation(len(images)):
@@ -207,7 +211,7 @@ class BatchLearner:
         self._stream = stream
         self._cache = cache
         name = imagenet_base.NAME if base == "photos" else packaged_base.PACKAGED
-        self._prepared = prepared = closed_forms.read_backbones(cache)[name]
+        self._prepared = prepared = closed_forms.load_packaged_backbones(cache)[name]
         architecture = (
             imagenet_base.ARCHITECTURE
             if base == "photos"
@@ -235,7 +239,7 @@ class BatchLearner:
             load_tensors(self._features) if self._features.exists() else {}
         )
 
-    def measure_case(self, case: Callable[[int, int], Batches], draws: int) -> str:
+    def measure_accuracy_of_case(self, case: Callable[[int, int], Batches], draws: int) -> str:
         """Measure mean accuracy before and after a case's last batch, over several random draws."""
         found = [self._learn_case(case, seed) for seed in range(draws)]
         before, after = (float(np.mean(part)) for part in zip(*found, strict=True))

@@ -115,7 +115,7 @@ def pack_batch_archive(batch: Batch) -> bytes:
     return file.getvalue()
 
 
-def list_edits(batches: Sequence[Batch]) -> dict[str, list[Json]]:
+def list_measured_edits(batches: Sequence[Batch]) -> dict[str, list[Json]]:
     """Return the edits to measure, made one after the other."""
     first, second, *_, last = (list(batch) for batch in batches)
     return {
@@ -146,14 +146,16 @@ def measure_edits_of_stream(
         for batch in batches:
             client.submit(name.lower(), pack_batch_archive(batch)).wait(3600)
         models[kept] = name.lower()
-    for words, operations in list_edits(batches).items():
-        patched, exact = (apply_edit(client, model, operations) for model in models.values())
+    for words, operations in list_measured_edits(batches).items():
+        patched, exact = (
+            apply_and_measure_edit(client, model, operations) for model in models.values()
+        )
         figures = [patched[0], exact[0], patched[1], exact[1]]
         listed = " | ".join("–" if one is None else f"{one:.3f}" for one in figures)
         yield f"| {row} | {words} | {listed} |"
 
 
-def apply_edit(
+def apply_and_measure_edit(
     client: Perennial, model: str, operations: Sequence[Json]
 ) -> tuple[float | None, float | None]:
     """Apply an edit; return the new version's accuracy overall and on the merged class."""

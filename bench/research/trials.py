@@ -126,11 +126,13 @@ def read_streams(data: Path, per_class: int) -> Iterator[tuple[str, list[bytes]]
     """Yield the name and batches of each stream."""
     for name in CIFAR:
         with zipfile.ZipFile(data / "cifar100" / f"classes_{name}.zip") as archive:
-            yield f"cifar-{name}", pack_batches(_read_archive(archive), per_class)
-    yield "mnist", pack_batches(_read_mnist(data / "mnist"), per_class)
+            yield f"cifar-{name}", pack_two_class_archives(_read_archive(archive), per_class)
+    yield "mnist", pack_two_class_archives(_read_mnist(data / "mnist"), per_class)
 
 
-def pack_batches(images: dict[str, dict[str, list[bytes]]], per_class: int) -> list[bytes]:
+def pack_two_class_archives(
+    images: dict[str, dict[str, list[bytes]]], per_class: int
+) -> list[bytes]:
     """Pack images as archives of two classes each, with train and test parts."""
     classes, batches = sorted(images["train"]), []
     limits = {"train": per_class, "test": HELD_OUT}

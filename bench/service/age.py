@@ -120,7 +120,7 @@ class UpdateCostStream:
 
     def learn_random_batch(self, number: int) -> UpdateCost:
         """Submit a batch of random images and learn it; return the update's cost."""
-        return self.learn_given_batch(make_random_npz(number, self._scenario, self._side))
+        return self.learn_given_batch(make_random_npz_batch(number, self._scenario, self._side))
 
     def learn_given_batch(self, archive: bytes) -> UpdateCost:
         """Submit a batch and learn it; return the update's cost."""
@@ -176,7 +176,7 @@ class UpdateCostStream:
         return sum(info.size for info in self._store.inner.list(""))
 
 
-def make_random_npz(number: int, scenario: str, side: int) -> bytes:
+def make_random_npz_batch(number: int, scenario: str, side: int) -> bytes:
     """Build an npz batch of `PER_CLASS` random images of each of ten classes."""
     first = 0 if scenario == "data" else CLASSES * (number - 1)
     draw = np.random.default_rng(number)

@@ -16,7 +16,7 @@ app = FastAPI()
 
 
 @app.get("/jobs/{job_id}")
-def read_bare_job_row(job_id: str) -> dict[str, Any]:
+def serve_bare_job_row(job_id: str) -> dict[str, Any]:
     """Serve one database row as JSON without key or ETag, as a reference for speed."""
     with Session(engine) as session:
         row = session.get_one(Job, job_id)

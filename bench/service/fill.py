@@ -38,10 +38,10 @@ from bench.service.series import (
     build_digest_sql,
     build_fill_statement,
     build_json_sql,
+    build_number_table_statements,
     build_owner_id_sql,
     build_owner_number_sql,
     build_row_id_sql,
-    build_series_statements,
 )
 from core.database.session import Database
 from core.database.tables import (
@@ -94,7 +94,9 @@ MEASURED = (
 """Name, value and detail of each version's measurements."""
 
 
-def fill_database(db: Database, size: GeneratedRowCounts, *, quiet: bool = False) -> None:
+def fill_database_with_generated_rows(
+    db: Database, size: GeneratedRowCounts, *, quiet: bool = False
+) -> None:
     """Fill a database with generated owners, models, tasks, jobs and versions.
 
     Foreign keys are not checked meanwhile (PostgreSQL: the user must be a superuser).
@@ -144,7 +146,7 @@ def _iterate_insert_statements(
     dialect: str, size: GeneratedRowCounts, now: float
 ) -> Iterator[tuple[str, Any]]:
     """Yield (table, SQL statement) that fill all tables, in order."""
-    yield from build_series_statements(dialect, size, now)
+    yield from build_number_table_statements(dialect, size, now)
     yield from _iterate_owner_statements(size, now)
     yield from _iterate_job_statements(size, now)
     yield from _iterate_version_statements(size, now, dialect)

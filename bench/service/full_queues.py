@@ -69,7 +69,7 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _create_owner(db: Database, name: str) -> Actor:
+def _insert_owner(db: Database, name: str) -> Actor:
     with db.write() as session:
         session.add(Owner(id=(owner := new_id("own")), name=name, created_at=0.0))
     return Actor(owner, None, "write")
@@ -100,11 +100,11 @@ def _print_slow_calls(few: dict[str, float], many: dict[str, float], words: str)
 
 
 def _compare_upload_calls(db: Database, store: FolderStore, count: int, calls: int) -> int:
-    mine = _create_owner(db, "mine")
-    _open_uploads(db, mine.owner_id, OF_OWNER)
+    mine = _insert_owner(db, "mine")
+    _insert_open_uploads(db, mine.owner_id, OF_OWNER)
     few = _measure_upload_calls(db, mine, calls)
     for number in range((count - OF_OWNER) // OF_OWNER):
-        _open_uploads(db, _create_owner(db, f"owner-{number}").owner_id, OF_OWNER)
+        _insert_open_uploads(db, _insert_owner(db, f"owner-{number}").owner_id, OF_OWNER)
     wrong = _print_slow_calls(
         few, _measure_upload_calls(db, mine, calls), f"{count:,} open uploads"
     )
@@ -118,7 +118,7 @@ def _compare_upload_calls(db: Database, store: FolderStore, count: int, calls: i
     return wrong
 
 
-def _open_uploads(db: Database, owner: str, count: int) -> None:
+def _insert_open_uploads(db: Database, owner: str, count: int) -> None:
     rows = [
         {"id": new_id("upl"), "owner_id": owner, "length": 1 << 20, "offset": 0, "fence": 0, "expires_at": 9e9,
          "created_at": 1.0}
@@ -156,8 +156,8 @@ def _measure_upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, f
 
 
 def _compare_job_calls(db: Database, count: int, calls: int) -> int:
-    mine = _create_owner(db, "of-many-jobs")
-    model = _create_model(db, mine.owner_id, "many")
+    mine = _insert_owner(db, "of-many-jobs")
+    model = _insert_model(db, mine.owner_id, "many")
     _queue_tasks(db, mine.owner_id, model, 1, 10)
     few = _measure_job_calls(db, mine, calls)
     for first in range(11, count + 1, ROWS):
@@ -165,8 +165,8 @@ def _compare_job_calls(db: Database, count: int, calls: int) -> int:
     many = _measure_job_calls(db, mine, calls)
     wrong = _print_slow_calls(few, many, f"{count:,} queued jobs of one owner")
     claims.claim_job(db, "w", 60.0)
-    other = _create_owner(db, "of-one-job")
-    _queue_tasks(db, other.owner_id, _create_model(db, other.owner_id, "one"), 1, 1)
+    other = _insert_owner(db, "of-one-job")
+    _queue_tasks(db, other.owner_id, _insert_model(db, other.owner_id, "one"), 1, 1)
     begun = time.perf_counter()
     claim = claims.claim_job(db, "w", 60.0)
     took = 1000 * (time.perf_counter() - begun)
@@ -182,7 +182,7 @@ def _compare_job_calls(db: Database, count: int, calls: int) -> int:
     return wrong + (not is_first)
 
 
-def _create_model(db: Database, owner: str, name: str) -> str:
+def _insert_model(db: Database, owner: str, name: str) -> str:
     with db.write() as session:
         row = Model(
             id=new_id("mdl"), owner_id=owner, name=name, scenario="class", architecture={"name": "mlp"},

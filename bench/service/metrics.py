@@ -68,7 +68,7 @@ def main() -> None:
         migrate.upgrade_schema(db)
         began = time.perf_counter()
         for size in sorted({*sizes, *ends}):
-            fill_with_measured_model(db, size)
+            insert_measured_model(db, size)
         if not url:
             with (
                 db.engine.connect() as connection
@@ -254,9 +254,9 @@ _JSON = {
 }
 
 
-def fill_with_measured_model(db: Database, size: int) -> None:
+def insert_measured_model(db: Database, size: int) -> None:
     """Insert a model with `size` versions and tasks, measured on all tasks."""
-    model, empty = build_model_id(size), "{}"
+    model, empty = build_generated_model_id(size), "{}"
     with db.write() as session:
         if not session.execute(text("SELECT 1 FROM owners WHERE id = 'own_b'")).first():
             _insert_rows("owners", session, [{"id": "own_b", "name": "bench", "created_at": 0.0}])
@@ -288,7 +288,7 @@ def fill_with_measured_model(db: Database, size: int) -> None:
 
 def _insert_version(session: Session, size: int, number: int) -> None:
     """Insert a version with its measurements, as publishing writes it."""
-    model = session.get_one(Model, build_model_id(size))
+    model = session.get_one(Model, build_generated_model_id(size))
     tasks = range(1, number + 1)
     manifest = Manifest.from_json(
         {
@@ -325,7 +325,7 @@ def _insert_version(session: Session, size: int, number: int) -> None:
         )
 
 
-def build_model_id(size: int) -> str:
+def build_generated_model_id(size: int) -> str:
     """Return the id of the generated model with this number of versions."""
     return f"mdl_{size:0>26}"
 
@@ -340,7 +340,8 @@ def _build_measured_cell(which: str, version: int, task: int) -> MeasuredMatrixC
 
 def _build_task_row(size: int, number: int, standing: str | None) -> Json:
     return {
-        "id": f"tsk_{size}_{number}", "model_id": build_model_id(size), "number": number, "name": f"week {number}",
+        "id": f"tsk_{size}_{number}", "model_id": build_generated_model_id(size),
+        "number": number, "name": f"week {number}",
         "sha256": "0" * 64, "bytes": 1, "media_type": "zip", "classes": '{"cat": 500, "dog": 500}',
         "n_train": 850,
         "n_held_out": 150, "report": "{}", "standing": standing, "stops": False, "warnings": "[]",
@@ -352,7 +353,7 @@ def _build_task_row(size: int, number: int, standing: str | None) -> Json:
 def _insert_next_task(db: Database, size: int, number: int) -> None:
     """Insert the next decoded task of a model, and its job."""
     job = {
-        "id": f"job_{size}_{number}", "model_id": build_model_id(size), "owner_id": "own_b",
+        "id": f"job_{size}_{number}", "model_id": build_generated_model_id(size), "owner_id": "own_b",
         "task_id": f"tsk_{size}_{number}",
         "task_number": number, "place": number, "again": False, "state": "queued", "revision": 1,
         "recipe_override": "{}",
@@ -367,7 +368,7 @@ def _insert_next_task(db: Database, size: int, number: int) -> None:
         _insert_rows("jobs", session, [job])
         session.execute(
             text("UPDATE models SET next_task = :n, next_place = :n WHERE id = :m"),
-            {"n": number + 1, "m": build_model_id(size)},
+            {"n": number + 1, "m": build_generated_model_id(size)},
         )
 
 

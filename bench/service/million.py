@@ -191,13 +191,13 @@ def main() -> int:
             f"load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, {given.rounds} rounds of "
             f"{given.seconds} s each"
         )
-        slow = print_slow_reads(
+        slow = measure_and_print_read_requests(
             sides,
             [ask for ask in ASKS if given.only in ask.request_label],
             given.rounds,
             given.seconds,
         )
-        slow += _print_slow_worker_steps(sides, given.only)
+        slow += _measure_and_print_worker_steps(sides, given.only)
         print(f"load average {os.getloadavg()[0]:.1f}; above {GOAL} ×: {len(slow)}")
     return 1 if slow else 0
 
@@ -214,7 +214,7 @@ def list_get_routes() -> set[str]:
     return found - {"/openapi.json", "/docs", "/static/{digest}/{name:path}", "/ui/login"}
 
 
-def print_slow_reads(
+def measure_and_print_read_requests(
     sides: list[DatabaseWithApi], asks: Sequence[MeasuredRequest], rounds: int, seconds: float
 ) -> list[str]:
     """Measure and print the duration of each request; return those slower than the goal."""
@@ -286,7 +286,7 @@ def _send_first_request(side: DatabaseWithApi, ask: MeasuredRequest) -> None:
         raise RuntimeError(f"{ask.path} → {answer.status_code}: {answer.text[:300]}")
 
 
-def _print_slow_worker_steps(sides: list[DatabaseWithApi], only: str) -> list[str]:
+def _measure_and_print_worker_steps(sides: list[DatabaseWithApi], only: str) -> list[str]:
     """Measure and print the duration of each worker step; return those slower than the goal."""
     print(f"{'worker':<54}{'p50 ms':>17}{'':>32}{'ratio':>7}")
     names = [_list_worker_steps(side) for side in sides]
@@ -337,12 +337,12 @@ def _list_worker_steps(side: DatabaseWithApi) -> dict[str, Callable[[], object]]
 
 
 def _find_used_digests(db: Database) -> None:
-    from bench.service.series import make_digest
+    from bench.service.series import make_generated_sha256
     from core.retention import references
 
     with db.read() as session:
         references.find_digests_still_in_use(
-            session, [make_digest(kind, n) for n in range(40) for kind in "bcdef"]
+            session, [make_generated_sha256(kind, n) for n in range(40) for kind in "bcdef"]
         )
 
 

@@ -14,19 +14,19 @@ from safetensors.numpy import save_file
 from sqlalchemy import select, update
 
 from bench.service.fill import MANIFEST
-from bench.service.series import GeneratedRowCounts, make_id
+from bench.service.series import GeneratedRowCounts, make_generated_row_id
 from core.contract.jobs.snapshot import StoredBestState
 from core.database.session import Database
 from core.database.tables import Alias, Base, Job, Part, Version
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage
 
-BASE = make_id("bas", 0)
-ANYTIME_JOB = make_id("job", 0)
+BASE = make_generated_row_id("bas", 0)
+ANYTIME_JOB = make_generated_row_id("job", 0)
 """The first model's first job, made to look as if it were paused with a validated state."""
 
 
-def add_real_files(
+def store_real_files_for_reads(
     db: Database, store: ObjectStorage, settings: Settings, size: GeneratedRowCounts
 ) -> None:
     """Store real files for the first model's newest version, a job's best state and a base."""
@@ -45,7 +45,7 @@ def add_real_files(
     }
     blobs = Blobs(store, settings.make_folder("cache"))
     with tempfile.TemporaryDirectory() as folder, db.write() as session:
-        model = make_id("mdl", 0)
+        model = make_generated_row_id("mdl", 0)
         newest = session.scalars(
             select(Alias.version).where(Alias.model_id == model, Alias.name == "latest")
         ).one()
@@ -71,7 +71,7 @@ def add_real_files(
                 session.execute(everywhere.values(sha256=sha256, bytes=length))
         session.add(
             Base(
-                id=BASE, owner_id=make_id("own", 0), architecture={"name": "small-cnn"},
+                id=BASE, owner_id=make_generated_row_id("own", 0), architecture={"name": "small-cnn"},
                 sha256=described[0]["sha256"], bytes=described[0]["bytes"], created_at=version.created_at,
             )
         )  # fmt: skip

@@ -55,17 +55,19 @@ def main() -> None:
     ):
         client = Perennial(running.key, base_url=running.url)
         for number, (title, recipe) in enumerate(CASES.items()):
-            print(_measure_network_bytes(client, f"bytes-{number}", title, recipe), flush=True)
+            print(
+                _describe_added_version_bytes(client, f"bytes-{number}", title, recipe), flush=True
+            )
         for number, (title, method) in enumerate(MEMORIES.items()):
             print(
-                _describe_memory_bytes(
+                _describe_restored_replay_images(
                     client, running.data_dir / "store", f"memory-{number}", title, method
                 ),
                 flush=True,
             )
 
 
-def _measure_network_bytes(
+def _describe_added_version_bytes(
     client: Perennial, model: str, title: str, recipe: dict[str, Any]
 ) -> str:
     """Describe the mean bytes that versions 2 to 4 of a model add."""
@@ -82,7 +84,7 @@ def _measure_network_bytes(
     )
 
 
-def _describe_memory_bytes(
+def _describe_restored_replay_images(
     client: Perennial, store: Path, model: str, title: str, method: dict[str, Any]
 ) -> str:
     """Describe how many replay images each version stores again."""

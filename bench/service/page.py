@@ -18,9 +18,9 @@ import httpx2
 
 from bench.service.browser import open_logged_in_page
 from bench.service.metrics import (
-    build_model_id,
+    build_generated_model_id,
     count_service_cpu_seconds,
-    fill_with_measured_model,
+    insert_measured_model,
 )
 from core.database import migrate
 from core.database.session import Database
@@ -49,7 +49,7 @@ def main() -> None:
         settings = Settings(data_dir=Path(folder), threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
         migrate.upgrade_schema(db)
-        fill_with_measured_model(db, given.size)
+        insert_measured_model(db, given.size)
         db.close()
         with service.run_temporary_service(Path(folder)) as running:
             _measure_page_requests(running, given.size, given.rounds)
@@ -64,7 +64,7 @@ def _measure_page_requests(running: service.RunningService, size: int, rounds: i
         for _ in range(rounds):
             began = time.perf_counter()
             answer = httpx2.get(
-                f"{running.url}/ui/models/{build_model_id(size)}{query}", headers=key
+                f"{running.url}/ui/models/{build_generated_model_id(size)}{query}", headers=key
             )
             times.append(time.perf_counter() - began)
         answer.raise_for_status()
@@ -82,7 +82,7 @@ def _measure_paint_times(running: service.RunningService, size: int, rounds: int
     first, whole, bytes_of_heap = [], [], 0.0
     with open_logged_in_page(running) as page:
         for _ in range(rounds + 1):
-            page.goto(f"/ui/models/{build_model_id(size)}", wait_until="load")
+            page.goto(f"/ui/models/{build_generated_model_id(size)}", wait_until="load")
             page.evaluate(_PAINTED)
             first.append(
                 page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")

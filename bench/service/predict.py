@@ -149,10 +149,10 @@ def main() -> None:
         service.run_temporary_service(Path(name) / "data", settings) as running,
     ):
         for size in options.sizes:
-            measure_image_size(running, photos, size, Path(name), options)
+            print_prediction_rates_for_size(running, photos, size, Path(name), options)
 
 
-def measure_image_size(
+def print_prediction_rates_for_size(
     running: service.RunningService,
     photos: list[tuple[str, Path]],
     size: int,
@@ -310,11 +310,11 @@ def measure_client_load(
     seconds: float,
 ) -> tuple[float, list[float]]:  # fmt: skip
     """Measure total and single request times of several clients that request predictions."""
-    process = start_client_processes(running, keys, files, folder, clients, count, seconds)
+    process = start_predict_clients(running, keys, files, folder, clients, count, seconds)
     return read_client_measurements(process)
 
 
-def start_client_processes(
+def start_predict_clients(
     running: service.RunningService, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> "subprocess.Popen[str]":  # fmt: skip
@@ -372,8 +372,8 @@ def print_two_owner_rates(
     seconds: float,
 ) -> None:
     """Print the rates of two owners at the same time: one with sixteen clients, one with a single."""
-    greedy = start_client_processes(running, keys[:1], files, folder, 16, 8, seconds)
-    modest = start_client_processes(running, keys[1:], files, folder, 1, 1, seconds)
+    greedy = start_predict_clients(running, keys[:1], files, folder, 16, 8, seconds)
+    modest = start_predict_clients(running, keys[1:], files, folder, 1, 1, seconds)
     many_s, many = read_client_measurements(greedy)
     few_s, few = read_client_measurements(modest)
     print(

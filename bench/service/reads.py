@@ -19,8 +19,19 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import update
 
-from bench.service.million import CLIENTS, GOAL, OF_TASK, MeasuredRequest, print_slow_reads
-from bench.service.series import FIRST_OWNERS_MODELS, SMALL, GeneratedRowCounts, make_id
+from bench.service.million import (
+    CLIENTS,
+    GOAL,
+    OF_TASK,
+    MeasuredRequest,
+    measure_and_print_read_requests,
+)
+from bench.service.series import (
+    FIRST_OWNERS_MODELS,
+    SMALL,
+    GeneratedRowCounts,
+    make_generated_row_id,
+)
 from bench.service.side import DatabaseWithApi, create_filled_database, serve_database_by_api
 from core.database.session import Database
 from core.database.tables import Task
@@ -89,7 +100,7 @@ def main() -> int:
             f"{SMALL.task_count:,} and {large.task_count:,} tasks; load average {os.getloadavg()[0]:.1f}; "
             f"{CLIENTS} clients, {given.rounds} rounds of {given.seconds} s each"
         )
-        slow = print_slow_reads(
+        slow = measure_and_print_read_requests(
             sides,
             [ask for ask in ASKS if given.only in ask.request_label],
             given.rounds,
@@ -109,7 +120,7 @@ def _add_held_out_images(side: DatabaseWithApi) -> None:
     write_image_dataset(path, np.arange(IMAGES, dtype=np.int64) % 2, pixels.shape[1:], [pixels])
     sha256, _ = blobs.put_file(path, move=True)
     with db.write() as session:
-        mine = (Task.model_id == make_id("mdl", 0), Task.number == TASK)
+        mine = (Task.model_id == make_generated_row_id("mdl", 0), Task.number == TASK)
         session.execute(update(Task).where(*mine).values(held_out_sha256=sha256))
     db.close()
 

@@ -91,12 +91,12 @@ _NUMBERS = {
 }
 
 
-def make_id(prefix: str, n: int) -> str:
+def make_generated_row_id(prefix: str, n: int) -> str:
     """Return the id of generated row n, such as `mdl_…` for a model."""
     return f"{prefix}_{n:026d}"
 
 
-def make_digest(kind: str, n: int) -> str:
+def make_generated_sha256(kind: str, n: int) -> str:
     """Return the made-up SHA-256 of row n by kind of file, such as `b` for training data."""
     return kind * 52 + str(_DIGITS + n)
 
@@ -106,7 +106,7 @@ def make_owner_name(number: int) -> str:
     return f"owner-{number}"
 
 
-def build_series_statements(
+def build_number_table_statements(
     dialect: str, size: GeneratedRowCounts, now: float
 ) -> Iterator[tuple[str, Any]]:
     """Yield (description, SQL statement) that fill the helper table of numbers."""
@@ -179,7 +179,7 @@ def build_concatenation_sql(prefix: str, value: Any) -> Any:
 
 
 def build_row_id_sql(prefix: str, number: Any) -> Any:
-    """Return the SQL expression for the id of a row, as `make_id` computes it."""
+    """Return the SQL expression for the id of a row, as `make_generated_row_id` computes it."""
     return literal(f"{prefix}_" + "0" * 15, String()) + func.substr(
         cast(literal(_DIGITS, BigInteger()) + number, String), 2
     )

@@ -14,9 +14,9 @@ import psutil
 import psycopg
 from sqlalchemy.engine import make_url
 
-from bench.service.fill import fill_database
-from bench.service.million_files import add_real_files
-from bench.service.series import GeneratedRowCounts, make_id, make_owner_name
+from bench.service.fill import fill_database_with_generated_rows
+from bench.service.million_files import store_real_files_for_reads
+from bench.service.series import GeneratedRowCounts, make_generated_row_id, make_owner_name
 from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.keys import keys
@@ -53,11 +53,11 @@ class DatabaseWithApi:
 
     def first_model_id(self) -> str:
         """Return the id of the first generated model."""
-        return make_id("mdl", 0)
+        return make_generated_row_id("mdl", 0)
 
     def measured_job_id(self) -> str:
         """Return the id of the job whose reading is measured."""
-        return make_id("job", 49 * self.size.models)
+        return make_generated_row_id("job", 49 * self.size.models)
 
 
 def create_filled_database(
@@ -74,10 +74,10 @@ def create_filled_database(
         there = session.connection().exec_driver_sql("SELECT count(*) FROM bases").scalar_one()
     if not there:
         print(f"filling {name}: {size.task_count:,} tasks")
-        fill_database(db, size)
+        fill_database_with_generated_rows(db, size)
         store = open_object_store(settings)
         store.create_folder_or_bucket()
-        add_real_files(db, store, settings, size)
+        store_real_files_for_reads(db, store, settings, size)
     side = DatabaseWithApi(size, settings)
     nobody = Actor("", None, "admin")
     for who, owner, scope in (

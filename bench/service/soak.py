@@ -68,9 +68,10 @@ class MixedRequestTraffic:
         self._end = threading.Event()
         self._random = random.Random(1)
         kinds: list[tuple[Callable[[httpx2.Client], None], float]] = [
-            (self.learn_model, 0.5), (self.read_lists, 0.2), (self.predict, 0.5), (self.download, 2.0),
-            (self.stream_job_events, 0.5),
-            (self.send_faulty_request, 0.5), (self.break_off_upload, 2.0),
+            (self.create_learn_and_delete_model, 0.5), (self.request_lists_and_details, 0.2),
+            (self.send_predict_requests, 0.5), (self.send_download_requests, 2.0),
+            (self.stream_job_events, 0.5), (self.send_faulty_request, 0.5),
+            (self.begin_and_break_off_upload, 2.0),
         ]  # fmt: skip
         self._threads = [
             threading.Thread(target=self._repeat_until_ended, args=kind, daemon=True)
@@ -87,10 +88,10 @@ class MixedRequestTraffic:
             small = {"name": self.model, "scenario": "class", "base": "perennial/resnet20-cifar100"}
             self._send_request(client, "POST", "/v1/models", {201}, json=small)
             for _ in range(FILLING):
-                self.break_off_upload(client)
+                self.begin_and_break_off_upload(client)
                 self.send_faulty_request(client)
             with ThreadPoolExecutor(CROWD) as crowd:
-                list(crowd.map(lambda _: self.read_lists(client), range(CROWD)))
+                list(crowd.map(lambda _: self.request_lists_and_details(client), range(CROWD)))
 
     def send_all_traffic(self, seconds: float) -> None:
         """Send all kinds of requests for some seconds."""
@@ -101,7 +102,7 @@ class MixedRequestTraffic:
         for thread in self._threads:
             thread.join(120)
 
-    def learn_model(self, client: httpx2.Client) -> None:
+    def create_learn_and_delete_model(self, client: httpx2.Client) -> None:
         """Create a model, learn some batches, and delete it while other clients still read it."""
         name = f"soak-{time.time_ns()}"
         recipe = {"epochs": 2, "method": {"name": "der++", "buffer": 20}}
@@ -137,7 +138,7 @@ class MixedRequestTraffic:
             self._end.wait(0.5)
         self._send_request(client, "DELETE", f"/v1/models/{name}", {204})
 
-    def read_lists(self, client: httpx2.Client) -> None:
+    def request_lists_and_details(self, client: httpx2.Client) -> None:
         """Request lists and details; objects that were just deleted may be missing."""
         model = self.model or "none"
         for path in (
@@ -150,7 +151,7 @@ class MixedRequestTraffic:
             self._send_request(client, "GET", path, {200, 404})
             self._end.wait(0.05)
 
-    def predict(self, client: httpx2.Client) -> None:
+    def send_predict_requests(self, client: httpx2.Client) -> None:
         """Send images to predict, as numbers and as files."""
         path = f"/v1/models/{self.model or 'none'}/versions/latest/predict"
         if self._random.random() < 0.5:
@@ -160,7 +161,7 @@ class MixedRequestTraffic:
             files = [("image", ("a.png", _make_single_colour_png((9, 9, 9)), "image/png"))] * 3
             self._send_request(client, "POST", path, {200, 404, 409}, files=files)
 
-    def download(self, client: httpx2.Client) -> None:
+    def send_download_requests(self, client: httpx2.Client) -> None:
         """Download a whole version, a range of it, and one part."""
         path = f"/v1/models/{self.model or 'none'}/versions/{self._random.randint(1, max(1, self.published))}"
         self._send_request(client, "GET", f"{path}/download", {200, 404})
@@ -213,7 +214,7 @@ class MixedRequestTraffic:
         else:
             self._send_request(client, "PUT", "/v1/models", {405})
 
-    def break_off_upload(self, client: httpx2.Client) -> None:
+    def begin_and_break_off_upload(self, client: httpx2.Client) -> None:
         """Begin an upload and close the connection in the middle."""
         parts = urlsplit(self.url)
         head = (

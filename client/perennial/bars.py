@@ -27,7 +27,7 @@ def open_transfer_bar(title: str, progress: bool | Progress | None) -> Iterator[
     if not isinstance(progress, bool):
         yield progress
         return
-    if progress and _runs_in_notebook():
+    if progress and _is_running_in_notebook():
         yield _make_notebook_transfer_bar(title)
         return
     with _open_terminal_bars(progress, is_bytes=True) as bars:
@@ -58,7 +58,7 @@ def open_job_bar(progress: bool | Callable[[Job], None]) -> Iterator[JobProgress
             progress if isinstance(progress, JobProgressDisplay) else _CallbackJobDisplay(progress)
         )
         return
-    if progress and _runs_in_notebook():
+    if progress and _is_running_in_notebook():
         yield _CallbackJobDisplay(_make_notebook_job_bar())
         return
     with _open_terminal_bars(progress, is_bytes=False) as bars:
@@ -185,13 +185,13 @@ def _format_base_share(job: Job) -> str:
     return f" (base {why.done:.0%})" if why is not None and why.done and not why.failed else ""
 
 
-def _runs_in_notebook() -> bool:
+def _is_running_in_notebook() -> bool:
     # In a notebook, IPython is loaded already; elsewhere it is not worth importing.
     if "IPython" not in sys.modules:
         return False
-    from perennial.notebook import is_notebook
+    from perennial.notebook import is_running_in_notebook
 
-    return is_notebook()
+    return is_running_in_notebook()
 
 
 def _make_notebook_transfer_bar(title: str) -> Progress:

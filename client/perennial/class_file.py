@@ -16,7 +16,7 @@ MOST_BYTES = 64 << 10
 """Most bytes of a list of classes that the service takes."""
 
 
-def read_class_list(classes: str | Path | Sequence[str]) -> str:
+def read_class_list_text(classes: str | Path | Sequence[str]) -> str:
     """Return a list of class names as text, from a file or a sequence of names.
 
     Raises:
@@ -38,13 +38,13 @@ def read_class_list(classes: str | Path | Sequence[str]) -> str:
         ) from None
 
 
-def list_classes(classes: Path) -> list[str]:
+def read_class_names_of_file(classes: Path) -> list[str]:
     """Read the class names in a file, in the order of the classifier's outputs.
 
     Raises:
-        ConfigError: see `read_class_list`.
+        ConfigError: see `read_class_list_text`.
     """
-    text = read_class_list(classes)
+    text = read_class_list_text(classes)
     try:
         read = loads(text)
     # It is not JSON, and therefore has one class a line.

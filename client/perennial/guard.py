@@ -112,7 +112,7 @@ def require_same_origin(location: str, base_url: str, below: str) -> str:
     return below + child
 
 
-def parse_whole_number(value: object, name: str) -> int:
+def require_whole_number_in_response(value: object, name: str) -> int:
     """Check that a value of a response, such as a version's number, is a whole number.
 
     Raises:

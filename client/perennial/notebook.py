@@ -65,7 +65,7 @@ def render_comparison(comparison: Comparison) -> str:
     return f'<div style="{_BOX}">{_render_version_comparison(comparison.compare)}<div>{"".join(figures)}</div></div>'
 
 
-def is_notebook() -> bool:
+def is_running_in_notebook() -> bool:
     """Return True if the code runs in a notebook, which can show HTML."""
     ipython = sys.modules.get("IPython")
     # IPython may be imported without a notebook, as in its own shell; only a kernel shows HTML.

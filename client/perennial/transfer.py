@@ -190,9 +190,9 @@ def _is_webdataset_shard(path: Path) -> bool:
     """Return True for a tar of WebDataset samples, which the service cannot read as an archive."""
     if not path.name.lower().endswith(".tar"):
         return False
-    from perennial.pack.sources.webdataset import looks_like_shard
+    from perennial.pack.sources.webdataset import looks_like_webdataset_shard
 
-    return looks_like_shard(str(path))
+    return looks_like_webdataset_shard(str(path))
 
 
 def _has_known_reading_options_only(options: Mapping[str, Any]) -> bool:
@@ -253,7 +253,7 @@ def format_content_digest(sha256: str) -> str:
     return f"sha-256=:{base64.b64encode(bytes.fromhex(sha256)).decode()}:"
 
 
-def format_tus_checksum(chunk: bytes) -> str:
+def compute_tus_checksum_header(chunk: bytes) -> str:
     """Compute the header Upload-Checksum of one upload piece."""
     return f"sha256 {base64.b64encode(hashlib.sha256(chunk).digest()).decode()}"
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from api import periodic_tasks
-from api.periodic_tasks import CachedCopySweeper
+from api.periodic_tasks import CachedBlobCopySweeper
 from core.database.session import Database
 from core.storage import Blobs
 from core.storage.folder import FolderStore
@@ -35,7 +35,7 @@ def blobs(tmp_path: Path) -> Blobs:
 
 
 async def sweep_until_no_copy_is_left(db: Database, blobs: Blobs) -> None:
-    async with CachedCopySweeper(db, blobs):
+    async with CachedBlobCopySweeper(db, blobs):
         while blobs.list_cached_digests():
             await asyncio.sleep(0.01)
 

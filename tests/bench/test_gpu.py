@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bench.gpu import carry, runner, table
-from bench.gpu.result import GpuCheckStepResult, read_result_file
+from bench.gpu.result import GpuCheckStepResult, read_gpu_check_results
 from bench.gpu.runner import GpuCheckOptions, run_steps_within_budget
-from bench.gpu.steps import BUDGETS_S, LIMIT_S, STEPS, GpuCheckStep, list_program_steps
+from bench.gpu.steps import BUDGETS_S, LIMIT_S, STEPS, GpuCheckStep, list_gpu_check_program_steps
 
 ROOT = Path(__file__).parents[2]
 WORK = """
@@ -47,7 +47,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuCheckOptions:
 
 def test_two_calls_take_at_most_16_minutes() -> None:
     for program, budget_s in BUDGETS_S.items():
-        assert sum(step.expected_s for step in list_program_steps(program)) <= budget_s
+        assert sum(step.expected_s for step in list_gpu_check_program_steps(program)) <= budget_s
     assert sum(BUDGETS_S.values()) <= LIMIT_S
     assert sum(step.limit_s for step in STEPS.values()) <= LIMIT_S
     assert all(step.expected_s < step.limit_s for step in STEPS.values())
@@ -68,7 +68,7 @@ def test_a_failure_and_a_limit_are_recorded_and_only_those_steps_run_again(
         )
     )
     run_steps_within_budget(steps, options)
-    outcomes = read_result_file(options.out).steps
+    outcomes = read_gpu_check_results(options.out).steps
     assert {name: outcome.status for name, outcome in outcomes.items()} == {
         "failure": "failed",
         "limit": "timed out",
@@ -121,7 +121,7 @@ def test_the_page_has_figures_failures_and_missing_steps_of_a_result(tmp_path: P
         [{"machine": good, "methods": failed}, {"machine": {**failed, "figures": {}}}]
     ):
         (tmp_path / f"{number}.json").write_text(json.dumps({"format": 1, "steps": steps}))
-    page = table.render_results_page([tmp_path / "0.json", tmp_path / "1.json"])
+    page = table.render_gpu_check_results_page([tmp_path / "0.json", tmp_path / "1.json"])
     for line in (
         "- cuda: H100; torch 2.11.0, driver 580.1, Python 3.12, 16 cores.",
         "| `check` | machine | cuda | ok | 3 |",
@@ -135,7 +135,9 @@ def test_the_page_has_figures_failures_and_missing_steps_of_a_result(tmp_path: P
 
 
 def test_the_page_is_that_of_the_committed_results() -> None:
-    assert table.PAGE.read_text() == table.render_results_page(table.list_committed_results())
+    assert table.PAGE.read_text() == table.render_gpu_check_results_page(
+        table.list_committed_gpu_check_results()
+    )
 
 
 def test_wheels_that_are_too_large_together_are_refused(tmp_path: Path) -> None:
@@ -164,9 +166,9 @@ def test_a_call_runs_a_cheap_step(program: str, tmp_path: Path) -> None:
     out = tmp_path / "gpu.json"
     output = run_call(program, "--device", "cpu", "--tiny", "--out", str(out), "--only", step)
     assert f"{step:16} ok" in output
-    outcome = read_result_file(out).steps[step]
+    outcome = read_gpu_check_results(out).steps[step]
     assert outcome.figures and outcome.tiny and outcome.device == "cpu"
-    assert "These are dry runs" in table.render_results_page([out])
+    assert "These are dry runs" in table.render_gpu_check_results_page([out])
 
 
 @pytest.mark.campaign
@@ -176,7 +178,7 @@ def test_a_call_runs_a_cheap_step(program: str, tmp_path: Path) -> None:
 def test_all_steps_of_a_call_run_dry(program: str, device: str, tmp_path: Path) -> None:
     out = tmp_path / "gpu.json"
     run_call(program, "--device", device, "--tiny", "--out", str(out))
-    statuses = {name: outcome.status for name, outcome in read_result_file(out).steps.items()}
+    statuses = {name: outcome.status for name, outcome in read_gpu_check_results(out).steps.items()}
     expected: dict[str, Any] = {
         step.name: "ok" if device in step.devices else "not run"
         for step in STEPS.values()

@@ -69,9 +69,9 @@ def test_pieces_are_hashed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch
 
     def checksum(chunk: bytes) -> str:
         threads.add(threading.get_ident())
-        return transfer.format_tus_checksum(chunk)
+        return transfer.compute_tus_checksum_header(chunk)
 
-    monkeypatch.setattr("perennial._async.upload.format_tus_checksum", checksum)
+    monkeypatch.setattr("perennial._async.upload.compute_tus_checksum_header", checksum)
     monkeypatch.setattr("perennial._async.upload.send_batch.__defaults__", (PIECE,))
 
     async def submit(url: str) -> None:

@@ -24,9 +24,9 @@ from perennial.guard import (
     escape_json_text,
     make_safe_filename,
     parse_number_in_response_header,
-    parse_whole_number,
     quote_shell_word,
     require_same_origin,
+    require_whole_number_in_response,
 )
 from perennial.shapes import convert_from_json
 from perennial.text import escape_control_characters, make_text_one_line
@@ -120,7 +120,7 @@ def test_a_place_on_another_service_is_refused(place: str) -> None:
 def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:
     assert build_api_path("models", "a/b?c", "versions", 1) == "/v1/models/a%2Fb%3Fc/versions/1"
     assert (
-        parse_whole_number(3, "version"),
+        require_whole_number_in_response(3, "version"),
         parse_number_in_response_header("10", "Length"),
         drop_unsafe_header_value('"tag"'),
     ) == (
@@ -140,7 +140,7 @@ def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:
             build_api_path("models", part)
     for number in ("1", 1.0, True, -1, 1 << 63, None):
         with pytest.raises(BadAnswer):
-            parse_whole_number(number, "version")
+            require_whole_number_in_response(number, "version")
 
 
 @pytest.mark.parametrize(

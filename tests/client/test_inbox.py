@@ -82,7 +82,7 @@ def test_a_change_is_seen(change: str, tmp_path: Path) -> None:
         image.write_bytes(b"another image")
     else:
         image.unlink()
-    assert inbox.read_batch_in_folder(before.path) != before
+    assert inbox.read_state_of_watched_batch(before.path) != before
 
 
 def test_a_link_in_a_batch_is_found_and_not_followed(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_nothing_is_put_behind_a_link(tmp_path: Path) -> None:
 
 HOLD = (
     "import sys; from pathlib import Path; from perennial.cli.batches import inbox\n"
-    "with inbox.lock_folder(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    "with inbox.lock_watched_folder(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 )
 
 
@@ -165,19 +165,19 @@ def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
 def test_one_process_has_a_folder_and_a_dead_one_has_it_no_more(tmp_path: Path) -> None:
     with holder(tmp_path) as process:
         with (
-            pytest.raises(inbox.FolderInUseError, match=f"process {process.pid} of"),
-            inbox.lock_folder(tmp_path),
+            pytest.raises(inbox.WatchedFolderInUseError, match=f"process {process.pid} of"),
+            inbox.lock_watched_folder(tmp_path),
         ):
             pass
         process.send_signal(signal.SIGKILL)
         process.wait(60)
-        with inbox.lock_folder(tmp_path):
+        with inbox.lock_watched_folder(tmp_path):
             pass
 
 
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     target = lay(tmp_path, "precious")
     (tmp_path / inbox.LOCK).symlink_to(target)
-    with pytest.raises(ConfigError), inbox.lock_folder(tmp_path):
+    with pytest.raises(ConfigError), inbox.lock_watched_folder(tmp_path):
         pass
     assert target.read_bytes() == b"image"

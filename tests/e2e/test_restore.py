@@ -32,7 +32,7 @@ from core.database.tables import Job, Model, Version
 from core.storage import ObjectStorage, open_object_store
 from tests.rest import Rest
 from tools import digits, service
-from tools.backup import copy_missing_objects
+from tools.backup import copy_missing_store_objects
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -221,11 +221,11 @@ def test_a_large_service_comes_back_from_dump_and_mirror(
     ):
         job = at_work(client)
         with stopped_jobs(*(site.processes[name].pid for name in large_size.WORKERS)):
-            copy_missing_objects(live, mirror)
+            copy_missing_store_objects(live, mirror)
             subprocess.run(
                 ["pg_dump", "--format", "custom", "--file", dump, libpq(database)], check=True
             )
-            copy_missing_objects(live, mirror)
+            copy_missing_store_objects(live, mirror)
         before = digests(client, versions(database), tmp_path)
         key = client.http.headers["Authorization"].split()[1]
     postgresql.drop(database)
@@ -235,7 +235,7 @@ def test_a_large_service_comes_back_from_dump_and_mirror(
     restored = postgresql.create()
     try:
         subprocess.run(["pg_restore", "--no-owner", "--dbname", libpq(restored), dump], check=True)
-        copy_missing_objects(mirror, store("again"))
+        copy_missing_store_objects(mirror, store("again"))
         operator = {
             **s3.environment(),
             **url("again"),

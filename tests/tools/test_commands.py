@@ -131,7 +131,7 @@ def test_doctor_names_driver_gpu_and_memory_as_the_check_reports_them(
     monkeypatch.setattr("core.machine.can_open_cuda", lambda: True)
     monkeypatch.setattr(doctor, "read_driver_version", lambda: "580.1")
     report = {**build_cpu_device_report(None), "torch": "2.13.0+cu130", **probe}
-    monkeypatch.setattr(doctor, "check_device", lambda device: report)
+    monkeypatch.setattr(doctor, "check_device_in_subprocess", lambda device: report)
     assert line in run(commands.doctor).output.splitlines()
 
 

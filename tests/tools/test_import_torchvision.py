@@ -137,8 +137,10 @@ def test_patches_that_do_not_fit_are_refused_with_the_options_that_do(
     torch.save(made.state_dict(), tmp_path / "in.pth")
     state = torch.load(tmp_path / "in.pth", weights_only=True)  # noqa: TID251
     with pytest.raises(ValueError, match=r"fits with --image-size 48 --patch 16$"):
-        importer.convert_state_dict({"name": "vit", **shapes}, state, 32)
-    fitting = importer.convert_state_dict({"name": "vit", **shapes, "patch": 16}, state, 48)
+        importer.convert_torchvision_state_dict({"name": "vit", **shapes}, state, 32)
+    fitting = importer.convert_torchvision_state_dict(
+        {"name": "vit", **shapes, "patch": 16}, state, 48
+    )
     assert fitting["conv_proj.weight"].shape == (24, 3, 16, 16)
 
 

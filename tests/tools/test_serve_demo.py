@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tools import commands, serve_demo
-from tools.serve_demo import MARKER, CannotServeDemo, ServedDemo
+from tools.serve_demo import MARKER, CannotServeDemo, DemoServingOptions
 from worker import launcher, one_service
 
 
@@ -34,10 +34,10 @@ def test_its_directory_is_beside_the_normal_one(
 ) -> None:
     monkeypatch.delenv("PERENNIAL_DATA_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert serve_demo.choose_data_directory(None) == tmp_path / "perennial-demo"
+    assert serve_demo.choose_demo_data_directory(None) == tmp_path / "perennial-demo"
     monkeypatch.setenv("PERENNIAL_DATA_DIR", "/srv/perennial")
-    assert serve_demo.choose_data_directory(None) == Path("/srv/perennial-demo")
-    assert serve_demo.choose_data_directory(Path("here")) == tmp_path / "here"
+    assert serve_demo.choose_demo_data_directory(None) == Path("/srv/perennial-demo")
+    assert serve_demo.choose_demo_data_directory(Path("here")) == tmp_path / "here"
 
 
 def test_a_directory_of_another_installation_is_refused_and_not_touched(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_demo_that_was_not_completed_is_built_from_the_beginning(
 ) -> None:
     folder = tmp_path / "demo"
     elsewhere = begin(folder, text)
-    assert serve_demo.prepare_directory(ServedDemo(folder))
+    assert serve_demo.prepare_demo_directory(DemoServingOptions(folder))
     assert {path.name for path in folder.iterdir()} == {MARKER, one_service.NAME}
     assert json.loads((folder / MARKER).read_text()) == {"complete": False}
     assert (elsewhere / "kept").exists(), "a link is removed, not what it names"
@@ -78,9 +78,9 @@ def test_a_demo_that_was_not_completed_is_built_from_the_beginning(
 def test_a_complete_demo_stays_unless_it_is_reset(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     begin(folder)
-    assert not serve_demo.prepare_directory(ServedDemo(folder))
+    assert not serve_demo.prepare_demo_directory(DemoServingOptions(folder))
     assert (folder / "store" / "blob").exists()
-    assert serve_demo.prepare_directory(ServedDemo(folder, is_reset=True))
+    assert serve_demo.prepare_demo_directory(DemoServingOptions(folder, is_reset=True))
     assert not (folder / "store").exists()
 
 
@@ -115,16 +115,16 @@ def test_a_port_that_is_taken_is_replaced_unless_it_was_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(launcher, "is_port_taken", lambda host, port: False)
-    assert serve_demo.choose_serving_port(None) == launcher.DEFAULT_PORT
+    assert serve_demo.choose_demo_port(None) == launcher.DEFAULT_PORT
     monkeypatch.setattr(launcher, "is_port_taken", lambda host, port: True)
-    assert serve_demo.choose_serving_port(None) not in (0, launcher.DEFAULT_PORT)
-    assert serve_demo.choose_serving_port(8123) == 8123
+    assert serve_demo.choose_demo_port(None) not in (0, launcher.DEFAULT_PORT)
+    assert serve_demo.choose_demo_port(8123) == 8123
 
 
 def test_the_port_of_the_environment_is_chosen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    served: list[ServedDemo] = []
+    served: list[DemoServingOptions] = []
     monkeypatch.setattr(serve_demo, "serve_demo", lambda demo: served.append(demo) or 0)
     monkeypatch.setenv("PERENNIAL_PORT", "8123")
     run("--demo", "--data-dir", str(tmp_path))

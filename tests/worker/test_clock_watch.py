@@ -64,7 +64,7 @@ def test_nothing_is_removed_for_an_hour_after_a_jump(
 
 def test_a_clock_that_is_set_by_some_minutes_is_no_jump(desk: Any, clocks: SimpleNamespace) -> None:
     watch = ClockWatch(desk.db, LEASE_S)
-    watch.compare_clocks()
+    watch.detect_and_correct_clock_jump()
     for step in (600.0, -600.0):
         passes(clocks, 5.0, step)
         assert watch.has_clock_been_steady()
@@ -100,9 +100,9 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
         session.add(WorkerReport(worker="w", device="cpu", gpus=0, seen_at=clocks.there))
     watch = ClockWatch(desk.db, LEASE_S)
     if is_begun:
-        watch.compare_clocks()
+        watch.detect_and_correct_clock_jump()
     passes(clocks, 5.0, -JUMP_S)
-    watch.compare_clocks()
+    watch.detect_and_correct_clock_jump()
     now = clocks.there
     with desk.db.read() as session:
         held = {
@@ -129,5 +129,5 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
 def test_what_lies_as_far_ahead_as_it_may_stays(desk: Any, clocks: SimpleNamespace) -> None:
     job, _ = desk.begin()
     before = desk.job(job).lease_until
-    ClockWatch(desk.db, LEASE_S).compare_clocks()
+    ClockWatch(desk.db, LEASE_S).detect_and_correct_clock_jump()
     assert desk.job(job).lease_until == before

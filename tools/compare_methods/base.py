@@ -52,7 +52,7 @@ class ComparisonBase:
         move_network_to_device(network, CPU)
         return network
 
-    def build_inputs(self) -> InputNormaliser:
+    def build_input_conversion(self) -> InputNormaliser:
         """Return the conversion of uint8 images to inputs of the base's network."""
         return InputNormaliser(self.normalise, CHANNELS, CPU)
 

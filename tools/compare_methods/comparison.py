@@ -30,8 +30,8 @@ from tools.compare_methods.outcome import (
     COLUMNS,
     WORDS,
     UpdateOutcome,
-    build_row_document,
-    build_table_rows,
+    build_comparison_table_rows,
+    build_method_result_json,
 )
 from tools.compare_methods.pixels import SplitPixels, decode_split_images
 from tools.compare_methods.split import SplitSettings, draw_batch_split
@@ -124,7 +124,7 @@ def run_comparison(folder: Path, options: ComparisonOptions, json_file: Path | N
     torch.set_num_threads(count_usable_cores())
     with _raise_on_sigterm():
         comparison = compare_methods(folder, options, print_notice)
-    print_table(COLUMNS, build_table_rows(comparison.outcomes), "No row was asked for.")
+    print_table(COLUMNS, build_comparison_table_rows(comparison.outcomes), "No row was asked for.")
     for outcome in comparison.outcomes:
         for note in outcome.notes:
             print_notice(f"{outcome.row}: {note}")
@@ -173,14 +173,14 @@ def compare_methods(
             len(data.learned.labels), len(data.held_out.labels), options.epochs
         )
         rates = _measure_seconds_of_first_passes(data, base, options.rows)
-        say(describe_estimate(rates, work, options.rows, count_usable_cores()))
+        say(describe_estimated_comparison_time(rates, work, options.rows, count_usable_cores()))
         outcomes = _run_compared_methods(data, photos, base, options, say, serve)
     document = {
         **_describe_comparison(data, options),
         "cores": count_usable_cores(),
         "estimated_seconds": estimate_comparison_seconds(rates, work, options.rows),
         "seconds": time.perf_counter() - begun,
-        "rows": [build_row_document(outcome) for outcome in outcomes],
+        "rows": [build_method_result_json(outcome) for outcome in outcomes],
     }
     return MethodComparison(outcomes, document)
 
@@ -252,13 +252,13 @@ def _measure_seconds_of_first_passes(
 ) -> SecondsPerImage:
     """Measure seconds per image of decoding, features and (if needed) training, for an estimate."""
     network, images = base.build_network(0), data.get_batch_images(slice(None))
-    features = measure_feature_seconds(network, base.build_inputs(), images)
+    features = measure_feature_seconds(network, base.build_input_conversion(), images)
     training = 0.0
     # A training step takes longest, and no other row needs its rate.
     if {"finetune", "full"} & set(rows):
         # Any head will do, since only the seconds count.
         network.add_task_classes(1, data.classes, "zero", torch.Generator())
-        training = measure_training_seconds(network, base.build_inputs(), images)
+        training = measure_training_seconds(network, base.build_input_conversion(), images)
     return SecondsPerImage(data.decode_s, features, training)
 
 
@@ -292,7 +292,7 @@ def estimate_comparison_seconds(
     return shared + sum(seconds for row, seconds in each.items() if row in rows)
 
 
-def describe_estimate(
+def describe_estimated_comparison_time(
     rates: SecondsPerImage, work: ComparisonWorkload, rows: Collection[str], cores: int
 ) -> str:
     """Describe in a sentence how long the comparison will take."""

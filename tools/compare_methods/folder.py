@@ -5,7 +5,7 @@ from pathlib import Path
 from perennial.pack import PackError
 from perennial.pack.errors import PathOutsideFolder
 from perennial.pack.images import ImageSource, SourceImage
-from perennial.pack.kinds import ARCHIVE, KINDS, detect_source_kind
+from perennial.pack.kinds import ARCHIVE, KINDS, detect_data_set_kind
 from perennial.pack.labels import require_valid_labels
 from tools.compare_methods.errors import ComparisonImpossible
 
@@ -42,7 +42,7 @@ def list_folder_images(folder: Path) -> LabelledPhotos:
         ComparisonImpossible: the folder has no layout that the client can submit.
     """
     try:
-        kind = detect_source_kind(folder)
+        kind = detect_data_set_kind(folder)
         if kind == ARCHIVE:
             raise ComparisonImpossible(
                 f"{folder} is an archive. A comparison takes a folder with a folder of images for "

@@ -67,7 +67,7 @@ WORDS = {
 COLUMNS = ("method", "accuracy", "worst class", "seconds of last batch", "images kept")
 
 
-def build_table_rows(outcomes: Sequence[UpdateOutcome]) -> list[list[str]]:
+def build_comparison_table_rows(outcomes: Sequence[UpdateOutcome]) -> list[list[str]]:
     """Return the comparison's table as lists of cells, one per method."""
     return [_format_outcome_cells(outcome) for outcome in outcomes]
 
@@ -76,11 +76,14 @@ def render_outcome_table(outcomes: Sequence[UpdateOutcome]) -> str:
     """Render the comparison's table as Markdown."""
     header_lines = [f"| {' | '.join(COLUMNS)} |", "| --- | ---: | --- | ---: | ---: |"]
     return "\n".join(
-        [*header_lines, *(f"| {' | '.join(cells)} |" for cells in build_table_rows(outcomes))]
+        [
+            *header_lines,
+            *(f"| {' | '.join(cells)} |" for cells in build_comparison_table_rows(outcomes)),
+        ]
     )
 
 
-def build_row_document(outcome: UpdateOutcome) -> dict[str, Any]:
+def build_method_result_json(outcome: UpdateOutcome) -> dict[str, Any]:
     """Return one method's results as JSON."""
     name, share = outcome.worst_class
     return {

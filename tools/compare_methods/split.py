@@ -34,11 +34,11 @@ class SplitSettings:
     held_out: int | None = None
     seed: int = 0
 
-    def compute_max_learned(self, classes: int) -> int:
+    def compute_training_images_limit(self, classes: int) -> int:
         """Return the largest number of training images of each class."""
         return self.images or max(LEAST_IMAGES, min(MAX_LEARNED, ALL_LEARNED // classes))
 
-    def compute_max_held_out(self, classes: int) -> int:
+    def compute_held_out_images_limit(self, classes: int) -> int:
         """Return the largest number of held-out images of each class."""
         return self.held_out or max(LEAST_IMAGES, min(MAX_HELD_OUT, ALL_HELD_OUT // classes))
 
@@ -79,7 +79,10 @@ def draw_batch_split(rows: Sequence[SourceImage], sample: SplitSettings) -> Batc
     batches = tuple(
         _divide_classes_into_batches(draw.sample(sorted(pools), len(pools)), sample.batches)
     )
-    limits = sample.compute_max_learned(len(pools)), sample.compute_max_held_out(len(pools))
+    limits = (
+        sample.compute_training_images_limit(len(pools)),
+        sample.compute_held_out_images_limit(len(pools)),
+    )
     # In order, because all classes draw from the same generator.
     drawn = {label: _draw_images_of_class(*pools[label], *limits, draw) for label in sorted(pools)}
     return BatchSplit(

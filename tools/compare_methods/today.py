@@ -69,7 +69,7 @@ class BaselineUpdates:
             self._add_classes_to_network(network, current_batch, number)
             train_all_weights(
                 network,
-                self.base.build_inputs(),
+                self.base.build_input_conversion(),
                 self.data.get_batch_images(current_batch),
                 self.epochs,
                 self.seed + number,
@@ -95,7 +95,7 @@ class BaselineUpdates:
         self._add_classes_to_network(network, ALL, 0)
         train_all_weights(
             network,
-            self.base.build_inputs(),
+            self.base.build_input_conversion(),
             self.data.get_batch_images(ALL),
             self.epochs,
             self.seed,
@@ -129,7 +129,7 @@ class BaselineUpdates:
             images = self.data.get_batch_images(slice(number, number + 1))
             begun = time.perf_counter()
             features[images.rows] = extract_features(
-                network, self.base.build_inputs(), images
+                network, self.base.build_input_conversion(), images
             ).numpy()
             seconds = time.perf_counter() - begun
             self.say(f"features: batch {number + 1} of {len(self.data.batches)} in {seconds:.0f} s")
@@ -139,7 +139,7 @@ class BaselineUpdates:
     def _held_out_features(self) -> Features:
         images = self.data.all_held_out_images
         features: Features = extract_features(
-            self._build_network(), self.base.build_inputs(), images
+            self._build_network(), self.base.build_input_conversion(), images
         ).numpy()
         return features
 
@@ -161,7 +161,7 @@ class BaselineUpdates:
         self, row: str, network: Network, seconds: float, images_kept: int
     ) -> UpdateOutcome:
         predicted_labels = predict_labels(
-            network, self.base.build_inputs(), self.data.all_held_out_images
+            network, self.base.build_input_conversion(), self.data.all_held_out_images
         )
         right = count_correct_by_class(
             self.data.classes, predicted_labels, self.data.held_out.labels

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tools.guide.pages import find_faults_of_guide_pages, rewrite_guide_pages
-from tools.guide.sources import ROOT, copy_documents
+from tools.guide.sources import ROOT, copy_guide_documents
 
 HERE = Path(__file__).parent
 OUT = ROOT / "api" / "built_guide"
@@ -21,7 +21,7 @@ def build_guide(out: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work).resolve()
-        copy_documents(folder / "docs")
+        copy_guide_documents(folder / "docs")
         shutil.copy(HERE / "zensical.toml", folder)
         shutil.copytree(HERE / "theme", folder / "theme")
         shutil.copy(ROOT / "api" / "static" / "icon.svg", folder / "theme")

@@ -22,7 +22,7 @@ _LINKED = {"a": "href", "link": "href", "img": "src", "script": "src"}
 
 
 @dataclass
-class PageLinks(HTMLParser):
+class GuidePageLinkCollector(HTMLParser):
     """Collects the links and anchors of an HTML page, and violations of the content policy.
 
     Attributes:
@@ -135,7 +135,7 @@ def find_faults_of_guide_pages(folder: Path) -> list[str]:
     return faults
 
 
-def _read_page_links(page: Path) -> PageLinks:
-    links = PageLinks()
+def _read_page_links(page: Path) -> GuidePageLinkCollector:
+    links = GuidePageLinkCollector()
     links.feed(page.read_text())
     return links

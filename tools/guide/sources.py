@@ -27,7 +27,7 @@ _ITEM = re.compile(r"(?:- |\d+\. )")
 _FENCE = re.compile(r"^(```.*?^```)$", re.DOTALL | re.MULTILINE)
 
 
-def find_documents() -> dict[str, str]:
+def find_guide_documents() -> dict[str, str]:
     """Return the documents and pictures of the guide: path in the checkout → path in the guide."""
     files = (path for path in (ROOT / DOCUMENTS).rglob("*") if path.suffix in (".md", ".png"))
     names = sorted(path.relative_to(ROOT).as_posix() for path in files)
@@ -35,9 +35,9 @@ def find_documents() -> dict[str, str]:
     return {**places, **ELSEWHERE}
 
 
-def copy_documents(folder: Path) -> None:
+def copy_guide_documents(folder: Path) -> None:
     """Copy all documents into a folder as sources of the user guide."""
-    places = find_documents()
+    places = find_guide_documents()
     for name, place in places.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -81,7 +81,7 @@ def render_third_party_notices() -> str:
     inside = [
         *(
             row
-            for package in find_shipped_packages()
+            for package in find_shipped_npm_packages()
             for row in _iterate_vendored_file_rows(package)
         )
     ]
@@ -97,7 +97,7 @@ def render_third_party_notices() -> str:
     )
 
 
-def find_shipped_packages() -> Iterator[NpmPackage]:
+def find_shipped_npm_packages() -> Iterator[NpmPackage]:
     """Yield the npm packages whose files the wheel contains."""
     return (package for package in read_vendored_packages() if "tests" not in package.folder.parts)
 

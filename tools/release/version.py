@@ -17,7 +17,7 @@ NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 
 
 @dataclass(frozen=True)
-class VersionPlace:
+class ProjectVersionPlace:
     """A file that contains the project's version after words that a pattern matches."""
 
     file: str
@@ -33,27 +33,27 @@ class VersionPlace:
 
 
 PLACES = (
-    VersionPlace("pyproject.toml", r'^version = "'),
-    VersionPlace("pyproject.toml", r'"perennial-client=='),
-    VersionPlace("client/perennial/__init__.py", r'^__version__ = "'),
-    VersionPlace("docker-compose.yml", r"image: perennial:"),
-    VersionPlace("client/README.md", r"perennial_client-"),
-    VersionPlace("docs/howto/install.md", r"perennial_(?:service|client)-"),
-    VersionPlace("docs/howto/train-in-ci.md", r"perennial_client-"),
-    VersionPlace("docs/howto/submit-what-you-have.md", r"perennial_client-"),
-    VersionPlace("docs/howto/compare-methods.md", r"perennial_service-"),
+    ProjectVersionPlace("pyproject.toml", r'^version = "'),
+    ProjectVersionPlace("pyproject.toml", r'"perennial-client=='),
+    ProjectVersionPlace("client/perennial/__init__.py", r'^__version__ = "'),
+    ProjectVersionPlace("docker-compose.yml", r"image: perennial:"),
+    ProjectVersionPlace("client/README.md", r"perennial_client-"),
+    ProjectVersionPlace("docs/howto/install.md", r"perennial_(?:service|client)-"),
+    ProjectVersionPlace("docs/howto/train-in-ci.md", r"perennial_client-"),
+    ProjectVersionPlace("docs/howto/submit-what-you-have.md", r"perennial_client-"),
+    ProjectVersionPlace("docs/howto/compare-methods.md", r"perennial_service-"),
 )
 CHANGELOG = "CHANGELOG.md"
 UNRELEASED = "## Unreleased\n"
 
 
-def read_version() -> str:
+def read_project_version() -> str:
     """Read the project's present version."""
     (version,) = PLACES[0].find_versions_in_text((ROOT / PLACES[0].file).read_text())
     return version
 
 
-def find_released_version() -> str | None:
+def find_newest_changelog_version() -> str | None:
     """Return the newest version that has a section in the changelog, or None."""
     found = re.search(f"^## ({NUMBER})$", (ROOT / CHANGELOG).read_text(), re.MULTILINE)
     return None if found is None else found[1]
@@ -87,7 +87,7 @@ def main() -> None:
     version = parser.parse_args().version
     if version is not None:
         write_version_to_all_files(version)
-    print(read_version())
+    print(read_project_version())
 
 
 if __name__ == "__main__":

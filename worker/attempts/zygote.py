@@ -59,7 +59,7 @@ class ForkRequest(TypedDict):
     data_bytes: int
 
 
-def preload_modules() -> ChildMain:
+def preload_job_modules() -> ChildMain:
     """Import everything that jobs need, and return the function that runs a job."""
     # Imports make many objects and no garbage: collecting takes a fifth of their time.
     gc.disable()
@@ -199,11 +199,11 @@ def main(arguments: list[str]) -> None:
     """Serve fork requests on an inherited socket, or run one job, as the arguments say."""
     if arguments[0] == JOB:
         spec_path, out_fd, control_fd = arguments[1:]
-        sys.exit(preload_modules()(spec_path, int(out_fd), int(control_fd)))
+        sys.exit(preload_job_modules()(spec_path, int(out_fd), int(control_fd)))
     server = socket.socket(fileno=int(arguments[0]))
     # Programs that a job starts must not hold the worker's socket.
     server.set_inheritable(False)
-    child_main = preload_modules() if is_safe_to_fork() else replace_process_by_job_process
+    child_main = preload_job_modules() if is_safe_to_fork() else replace_process_by_job_process
     try:
         require_cuda_not_opened()
     except CudaAlreadyOpenError as error:

@@ -19,7 +19,7 @@ from core.settings import Settings
 from worker.devices.device_check import (
     DeviceReport,
     build_cpu_device_report,
-    check_device,
+    check_device_in_subprocess,
     is_gpu_requested_or_present,
 )
 
@@ -47,7 +47,7 @@ class DeviceWatch:
     """
 
     def __init__(
-        self, settings: Settings, check: Callable[[str], DeviceReport] = check_device
+        self, settings: Settings, check: Callable[[str], DeviceReport] = check_device_in_subprocess
     ) -> None:
         self._asked = settings.device
         self._check = check

@@ -48,7 +48,7 @@ class DeviceReport(TypedDict):
     total_bytes: int | None
 
 
-def check_device(device: str) -> DeviceReport:
+def check_device_in_subprocess(device: str) -> DeviceReport:
     """Check a compute device in a separate process, which may crash.
 
     Args:
@@ -81,7 +81,7 @@ def read_driver_version() -> str | None:
     return found[0] if found else None
 
 
-def inspect_device(device: str) -> DeviceReport:
+def check_device_in_this_process(device: str) -> DeviceReport:
     """Check a compute device in this process."""
     try:
         failpoints.raise_device_error_in_test()
@@ -185,4 +185,4 @@ def is_gpu_requested_or_present(device: str) -> bool:
 
 
 if __name__ == "__main__":
-    print(json.dumps(inspect_device(sys.argv[1])))
+    print(json.dumps(check_device_in_this_process(sys.argv[1])))

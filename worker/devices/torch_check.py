@@ -71,7 +71,7 @@ def has_torch_check_passed(settings: Settings) -> bool:
 
 def _get_torch_check_marker_file(settings: Settings) -> Path:
     """Return the file whose existence says that the installed torch has passed the import check."""
-    return settings.make_folder("catalogue") / f"torch-{_compute_fingerprint()}"
+    return settings.make_folder("catalogue") / f"torch-{_compute_torch_fingerprint()}"
 
 
 def main() -> int:
@@ -105,24 +105,26 @@ def _wait_for_torch_check(process: "subprocess.Popen[bytes]") -> None:
         # Read once more after the kill, or the process would stay a zombie.
         process.kill()
         process.communicate()
-        _raise_unavailable("torch", f"the import takes longer than {CHECK_S:.0f} s")
+        _raise_torch_unusable("torch", f"the import takes longer than {CHECK_S:.0f} s")
     if process.returncode == 0:
         return
     try:
         failure = json.loads(output.splitlines()[-1])
     except (ValueError, IndexError):
-        _raise_unavailable("torch", f"the import ended with status {process.returncode}")
-    _raise_unavailable(failure["name"], failure["error"])
+        _raise_torch_unusable("torch", f"the import ended with status {process.returncode}")
+    _raise_torch_unusable(failure["name"], failure["error"])
 
 
-def _raise_unavailable(name: str, error: str) -> NoReturn:
+def _raise_torch_unusable(name: str, error: str) -> NoReturn:
     python = sys.executable
     install = f"{python} -m pip install"
-    if any(_get_installed_version(one) is None for one in _IMPORTS):
-        missing = " and ".join(one for one in _IMPORTS if _get_installed_version(one) is None)
+    if any(_get_installed_package_version(one) is None for one in _IMPORTS):
+        missing = " and ".join(
+            one for one in _IMPORTS if _get_installed_package_version(one) is None
+        )
         problem = f"{missing} {'are' if ' and ' in missing else 'is'} not installed for {python}"
     else:
-        pair = " and ".join(f"{one} {_get_installed_version(one)}" for one in _IMPORTS)
+        pair = " and ".join(f"{one} {_get_installed_package_version(one)}" for one in _IMPORTS)
         problem = f"{pair} do not work together: importing {name} says “{error.rstrip('.')}”"
         # Both are installed, so pip would do nothing; their dependencies may stay as they are.
         install += " --force-reinstall --no-deps"
@@ -145,14 +147,14 @@ def _list_pinned_packages() -> list[str]:
     return [pins.get(name, name) for name in _IMPORTS]
 
 
-def _get_installed_version(name: str) -> str | None:
+def _get_installed_package_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
 
 
-def _compute_fingerprint() -> str:
+def _compute_torch_fingerprint() -> str:
     """Return a digest of the Python, torch's installed files and our import code.
 
     Nothing is imported for it.

@@ -19,7 +19,7 @@ _CHOICE = re.compile(r"/v1/jobs/([^/]+)/choose")
 
 
 @dataclass(frozen=True)
-class RequestButton:
+class ApiRequestButton:
     """A button that sends a request of the API from a page, or a link to the page that has it.
 
     Attributes:
@@ -47,7 +47,7 @@ class AttentionItem:
     """
 
     about: AttentionOut
-    buttons: list[RequestButton]
+    buttons: list[ApiRequestButton]
 
 
 def list_pending_decisions(model: ModelOut) -> list[AttentionItem]:
@@ -57,18 +57,18 @@ def list_pending_decisions(model: ModelOut) -> list[AttentionItem]:
     ]
 
 
-def _build_attention_item_buttons(model: ModelOut, item: AttentionOut) -> list[RequestButton]:
+def _build_attention_item_buttons(model: ModelOut, item: AttentionOut) -> list[ApiRequestButton]:
     # The table of trials has a button for each of them.
     jobs = (_CHOICE.fullmatch(action["path"]) for action in item["actions"])
     job = next((match[1] for match in jobs if match is not None), None)
     if job is not None:
         return [
-            RequestButton("See the trials and choose", None, None, link=f"/ui/jobs/{job}#trials")
+            ApiRequestButton("See the trials and choose", None, None, link=f"/ui/jobs/{job}#trials")
         ]
     return [_build_action_button(model, action) for action in item["actions"]]
 
 
-def _build_action_button(model: ModelOut, action: ActionOut) -> RequestButton:
+def _build_action_button(model: ModelOut, action: ActionOut) -> ApiRequestButton:
     body = action["body"] or {}
     if action["method"] in ("POST", "PUT") and _FORMS.fullmatch(action["path"]):
         path = action["path"].replace("/v1/", "/ui/", 1)
@@ -77,9 +77,11 @@ def _build_action_button(model: ModelOut, action: ActionOut) -> RequestButton:
         again = (
             path.endswith(("/retry", "/relearn")) and model["state"] == "ready" and recipe is None
         )
-        return RequestButton(
+        return ApiRequestButton(
             action["title"], path, body.get("version"), "reason" in body, again=again, recipe=recipe
         )
     if action["method"] == "DELETE":
-        return RequestButton(action["title"], None, None, link=f"/ui/models/{model['id']}#delete")
-    return RequestButton(action["title"], None, None, link=f"/ui/models/{model['id']}/submit")
+        return ApiRequestButton(
+            action["title"], None, None, link=f"/ui/models/{model['id']}#delete"
+        )
+    return ApiRequestButton(action["title"], None, None, link=f"/ui/models/{model['id']}/submit")

@@ -54,10 +54,10 @@ def describe_gate_comparison_with_production(gate: Verdict | None) -> list[str]:
 
 
 @router.post("/ui/models/{model}/checks")
-async def enable_all_gate_checks(
+async def handle_enable_all_checks_form(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
-    """Return a gate that enables all checks, with the limits of a new model."""
+    """Enable all gate checks of a model with the limits of a new one, and show the model."""
     # Its fields do not matter: this checks that a page of this service sent it.
     await forms.read_form_values(request)
     change: ModelChange = {"gate": {"checks": "on"}}

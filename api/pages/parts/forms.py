@@ -74,7 +74,7 @@ def read_form_reason(inputs: dict[str, str]) -> str | None:
         raise Invalid(f"The reason {error}.") from None
 
 
-def read_chosen_recipe(inputs: dict[str, str]) -> RecipePatch | None:
+def read_relearning_recipe(inputs: dict[str, str]) -> RecipePatch | None:
     """Return the recipe chosen for learning again; None keeps the task's recipe.
 
     Raises:
@@ -84,7 +84,7 @@ def read_chosen_recipe(inputs: dict[str, str]) -> RecipePatch | None:
     return parse_recipe_override(text.encode()) if text else None
 
 
-def read_form_number(inputs: dict[str, str], name: str) -> int:
+def parse_form_whole_number(inputs: dict[str, str], name: str) -> int:
     """Parse the whole number in a form input.
 
     Raises:

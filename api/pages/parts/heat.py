@@ -94,7 +94,9 @@ def build_heat_map(
     # Round down to a tenth; 0.9 at most, so that the colour scale has a width.
     low = min(int(low * 10) / 10, 0.9)
     learned = _read_accuracies_when_learned(matrix)
-    marks = {(one["version"], one["task"]): describe_cell_mark(one) for one in matrix["marks"]}
+    marks = {
+        (one["version"], one["task"]): explain_edited_label_mark(one) for one in matrix["marks"]
+    }
     rows = []
     for version_row, values in zip(matrix["rows"], matrix["accuracy_matrix"], strict=True):
         cells = [
@@ -120,7 +122,7 @@ def build_heat_map(
     return HeatMap(columns, rows[::-1], low, len(matrix["columns"]) - len(columns), earlier, later)
 
 
-def describe_cell_mark(mark: CellMark) -> str:
+def explain_edited_label_mark(mark: CellMark) -> str:
     """Describe how edited labels affect an accuracy of the heat map."""
     if mark["counted_again"]:
         return "labels edited since, and counted again by them"
@@ -174,7 +176,7 @@ def _read_accuracies_when_learned(matrix: MetricsOut) -> dict[int, float]:
 
 
 @dataclass(frozen=True)
-class VersionCurve:
+class AccuracyCurve:
     """A curve of a chart, with one value in percent per version; None: not measured."""
 
     name: str
@@ -182,14 +184,14 @@ class VersionCurve:
 
 
 @dataclass(frozen=True)
-class VersionCurves:
+class AccuracyCurves:
     """Published versions in ascending order, and the accuracy curves over them."""
 
     versions: list[int]
-    curves: list[VersionCurve]
+    curves: list[AccuracyCurve]
 
 
-def build_accuracy_curves(matrix: MetricsOut, history: VersionHistory) -> VersionCurves:
+def build_accuracy_curves(matrix: MetricsOut, history: VersionHistory) -> AccuracyCurves:
     """Build the accuracy curves over a window of published versions."""
     # A held version serves nobody, so its accuracy is no part of a curve.
     published = {one.number: one for one in history.versions if one.status != "held"}
@@ -206,7 +208,7 @@ def build_accuracy_curves(matrix: MetricsOut, history: VersionHistory) -> Versio
         key=lambda index: -forgetting.get(matrix["columns"][index]["task"], 0.0),
     )
     drawn = [
-        VersionCurve(
+        AccuracyCurve(
             "All tasks", [_convert_to_percent(published[number].acc) for number in numbers]
         )
     ]
@@ -214,9 +216,9 @@ def build_accuracy_curves(matrix: MetricsOut, history: VersionHistory) -> Versio
         column = matrix["columns"][index]
         name = f"Task {column['task']}" + (f" {column['name']}" if column["name"] else "")
         drawn.append(
-            VersionCurve(name, [_convert_to_percent(rows[number][index]) for number in numbers])
+            AccuracyCurve(name, [_convert_to_percent(rows[number][index]) for number in numbers])
         )
-    return VersionCurves(numbers, drawn)
+    return AccuracyCurves(numbers, drawn)
 
 
 def _convert_to_percent(share: float | None) -> float | None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from api.pages.parts.schema_form import (
-    FormField,
     InvalidFormValues,
+    SchemaFormField,
     build_form_fields,
-    compute_form_patch,
-    convert_patch_to_inputs,
+    compute_patch_of_form_values,
+    convert_patch_to_form_values,
     iterate_form_input_names,
 )
 from core.admission import recipe_preview
@@ -55,8 +55,8 @@ class RecipeForm:
     methods: list[RecipeChoiceOption]
     presets: list[RecipeChoiceOption]
     method: str
-    method_fields: tuple[FormField, ...]
-    fields: tuple[FormField, ...]
+    method_fields: tuple[SchemaFormField, ...]
+    fields: tuple[SchemaFormField, ...]
     inputs: dict[str, str]
     patch: RecipePatch = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
@@ -151,7 +151,7 @@ def build_recipe_form(
     return form
 
 
-def list_input_names(catalogue: MethodCatalogue) -> tuple[str, ...]:
+def list_recipe_form_input_names(catalogue: MethodCatalogue) -> tuple[str, ...]:
     """Return the names of all inputs that a recipe form may have."""
     input_names = {
         CHOICE,
@@ -166,7 +166,7 @@ def list_input_names(catalogue: MethodCatalogue) -> tuple[str, ...]:
     return tuple(sorted(input_names))
 
 
-def convert_patch_to_values(text: str) -> dict[str, str]:
+def convert_recipe_patch_to_form_values(text: str) -> dict[str, str]:
     """Return the form values that express a recipe patch, given as JSON text.
 
     Raises:
@@ -185,7 +185,11 @@ def convert_patch_to_values(text: str) -> dict[str, str]:
         chosen = {CHOICE: f"method:{hyper.pop('name')}"}
     else:
         chosen = {CHOICE: f"preset:{choice}"} if choice is not None else {}
-    return chosen | convert_patch_to_inputs(hyper, "method.") | convert_patch_to_inputs(patch)
+    return (
+        chosen
+        | convert_patch_to_form_values(hyper, "method.")
+        | convert_patch_to_form_values(patch)
+    )
 
 
 def _compute_patch_and_warnings(
@@ -201,8 +205,8 @@ def _compute_patch_and_warnings(
     """
     try:
         patch, hyper = (
-            compute_form_patch(form.fields, form.inputs),
-            compute_form_patch(form.method_fields, form.inputs),
+            compute_patch_of_form_values(form.fields, form.inputs),
+            compute_patch_of_form_values(form.method_fields, form.inputs),
         )
     except InvalidFormValues as error:
         form.errors.update(error.errors)

@@ -36,10 +36,10 @@ def render_page(
         template: a file in `api/templates`.
         values: values of the template's variables.
     """
-    return HTMLResponse(render_html(request.scope, template, values), status, HEADERS)
+    return HTMLResponse(render_template_as_html(request.scope, template, values), status, HEADERS)
 
 
-def render_html(scope: Scope, template: str, values: Mapping[str, object]) -> str:
+def render_template_as_html(scope: Scope, template: str, values: Mapping[str, object]) -> str:
     """Render a page template as HTML text."""
     root = get_root_path(scope)
     path = scope["path"].removeprefix(root)

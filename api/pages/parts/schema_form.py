@@ -20,7 +20,7 @@ _NULL = {"type": "null"}
 
 
 @dataclass(frozen=True)
-class FormField:
+class SchemaFormField:
     """An input of a form that is generated from a JSON Schema.
 
     Attributes:
@@ -39,7 +39,7 @@ class FormField:
     minimum: float | None = None
     maximum: float | None = None
     nullable: bool = False
-    fields: tuple["FormField", ...] = ()
+    fields: tuple["SchemaFormField", ...] = ()
 
     @property
     def displayed_text(self) -> str:
@@ -62,7 +62,7 @@ def build_form_fields(
     current: Mapping[str, Any],
     prefix: str = "",
     without: Sequence[str] = (),
-) -> tuple[FormField, ...]:
+) -> tuple[SchemaFormField, ...]:
     """Generate form inputs from the properties of a JSON Schema.
 
     Args:
@@ -82,7 +82,9 @@ def build_form_fields(
     return tuple(field for field in fields if field is not None)
 
 
-def compute_form_patch(fields: Sequence[FormField], inputs: Mapping[str, str]) -> JsonObject:
+def compute_patch_of_form_values(
+    fields: Sequence[SchemaFormField], inputs: Mapping[str, str]
+) -> JsonObject:
     """Return a patch of the fields whose form values differ from the current ones.
 
     Raises:
@@ -95,13 +97,13 @@ def compute_form_patch(fields: Sequence[FormField], inputs: Mapping[str, str]) -
     return patch
 
 
-def convert_patch_to_inputs(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the form values from which `compute_form_patch` computes a given patch."""
+def convert_patch_to_form_values(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return the form values from which `compute_patch_of_form_values` computes a given patch."""
     values: dict[str, str] = {}
     for name, value in patch.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            values |= {path: ON, **convert_patch_to_inputs(value, f"{path}.")}
+            values |= {path: ON, **convert_patch_to_form_values(value, f"{path}.")}
         else:
             values[path] = format_form_value(value)
     return values
@@ -116,7 +118,7 @@ def format_form_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def iterate_form_input_names(fields: Sequence[FormField]) -> Iterator[str]:
+def iterate_form_input_names(fields: Sequence[SchemaFormField]) -> Iterator[str]:
     """Yield the names of all inputs of a generated form, including nested ones."""
     for field in fields:
         yield field.path
@@ -125,29 +127,31 @@ def iterate_form_input_names(fields: Sequence[FormField]) -> Iterator[str]:
 
 def _build_form_field(
     definitions: Mapping[str, Any], of: Mapping[str, Any], path: str, name: str, current: object
-) -> FormField | None:
+) -> SchemaFormField | None:
     nullable, of = _split_nullable_schema(definitions, of)
     label = name.replace("_", " ")
     if "const" in of:
         return None  # a constant leaves no choice
     if "enum" in of:
-        return FormField(
+        return SchemaFormField(
             path, label, "choice", current, tuple(map(str, of["enum"])), nullable=nullable
         )
     kind = of.get("type")
     if kind == "boolean":
-        return FormField(path, label, "choice", current, ("yes", "no"), nullable=nullable)
+        return SchemaFormField(path, label, "choice", current, ("yes", "no"), nullable=nullable)
     if kind in ("number", "integer"):
         low, high = (
             of.get("minimum", of.get("exclusiveMinimum")),
             of.get("maximum", of.get("exclusiveMaximum")),
         )
-        return FormField(path, label, kind, current, minimum=low, maximum=high, nullable=nullable)
+        return SchemaFormField(
+            path, label, kind, current, minimum=low, maximum=high, nullable=nullable
+        )
     if kind == "object" and of.get("properties"):
         inner = current if isinstance(current, Mapping) else {}
         fields = build_form_fields({**of, "$defs": definitions}, inner, f"{path}.")
-        return FormField(path, label, "group", current, nullable=nullable, fields=fields)
-    return FormField(path, label, "json", current, nullable=nullable)
+        return SchemaFormField(path, label, "group", current, nullable=nullable, fields=fields)
+    return SchemaFormField(path, label, "json", current, nullable=nullable)
 
 
 def _split_nullable_schema(
@@ -163,14 +167,14 @@ def _split_nullable_schema(
 
 
 def _build_patch_of_changed_inputs(
-    fields: Sequence[FormField], inputs: Mapping[str, str], errors: dict[str, str]
+    fields: Sequence[SchemaFormField], inputs: Mapping[str, str], errors: dict[str, str]
 ) -> JsonObject:
     patch: JsonObject = {}
     for field in fields:
         name, text = field.path.rpartition(".")[2], inputs.get(field.path, "").strip()
         if field.kind == "group":
             inner = _build_patch_of_changed_inputs(field.fields, inputs, errors)
-            # `convert_patch_to_inputs` writes null as `none`, whatever the kind of the input.
+            # `convert_patch_to_form_values` writes null as `none`, whatever the kind of the input.
             text = OFF if text == NONE else text
             if text not in ("", ON, OFF) or (text == OFF and not field.nullable):
                 advice = f"choose {ON} or {OFF}" if field.nullable else "it has settings of its own"
@@ -192,7 +196,7 @@ def _build_patch_of_changed_inputs(
     return patch
 
 
-def _parse_field_value(field: FormField, text: str) -> Any:
+def _parse_field_value(field: SchemaFormField, text: str) -> Any:
     """Parse the text of a form input as its field's type. Raises ValueError with the allowed
     values.
     """

@@ -24,7 +24,7 @@ SQUARE = 200
 """Width and height of a reliability diagram in pixels."""
 
 
-def draw_sparkline(values: Sequence[float]) -> str:
+def compute_sparkline_points(values: Sequence[float]) -> str:
     """Return the points of a small line chart for an SVG polyline."""
     if len(values) < 2:
         return ""
@@ -61,7 +61,7 @@ class VersionTree:
     moves: list[tuple[str, ProductionMove]]
 
 
-def draw_version_tree(
+def lay_out_version_tree(
     versions: Sequence[VersionSummaryRow], moves: Iterable[ProductionMove]
 ) -> VersionTree:
     """Lay out the version tree for SVG, with one version per step on the x axis.
@@ -82,14 +82,14 @@ def draw_version_tree(
     nodes = [VersionTreeNode(one, *place[one.number]) for one in ordered]
     # A long list does not begin with the first version, so some parents are not drawn.
     edges = [
-        _draw_tree_edge(place[one.parent], place[one.number])
+        _build_tree_edge_path(place[one.parent], place[one.number])
         for one in ordered
         if one.parent is not None and one.parent in place
     ]
     track = _MARGIN + (max(lanes.values(), default=0) + 1) * LANE + 6
     # Oldest first, since SVG paints later arcs over earlier ones.
     arcs = [
-        (_draw_production_arc(place[move.previous][0], place[move.version][0], track), move)
+        (_build_production_move_path(place[move.previous][0], place[move.version][0], track), move)
         for move in reversed(list(moves))
         if move.previous in place and move.version in place and move.previous != move.version
     ]
@@ -124,14 +124,14 @@ def _assign_version_tree_columns(ordered: Sequence[VersionSummaryRow]) -> dict[i
     return lanes
 
 
-def _draw_tree_edge(start: tuple[float, float], end: tuple[float, float]) -> str:
+def _build_tree_edge_path(start: tuple[float, float], end: tuple[float, float]) -> str:
     (x, y), (to_x, to_y) = start, end
     if y == to_y:
         return f"M{x:g} {y:g}H{to_x:g}"
     return f"M{x:g} {y:g}C{x + STEP / 2:g} {y:g} {to_x - STEP / 2:g} {to_y:g} {to_x:g} {to_y:g}"
 
 
-def _draw_production_arc(start: float, end: float, y: float) -> str:
+def _build_production_move_path(start: float, end: float, y: float) -> str:
     """Return the SVG path of a move of production: straight if forward, an arc below if back."""
     if end > start:
         return f"M{start:g} {y:g}H{end:g}"
@@ -152,7 +152,7 @@ class ReliabilityBar:
     right: float
 
 
-def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[ReliabilityBar]:
+def lay_out_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[ReliabilityBar]:
     """Return the bins of a reliability diagram as positions in a square of `SQUARE` pixels.
 
     They show the share of correct predictions over the mean probability of each bin.
@@ -167,7 +167,7 @@ def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[Reliability
     return bars
 
 
-def draw_precision_coverage_curve(curve: Iterable[CoveragePoint]) -> str:
+def compute_precision_coverage_points(curve: Iterable[CoveragePoint]) -> str:
     """Return the points of a precision-coverage curve for an SVG polyline.
 
     They show precision, from one half up, over the share of images.

@@ -7,13 +7,13 @@ from fastapi import Depends, Query, Response
 
 from api.answers import build_json_response
 from api.dependencies import Admin, Db, Page
-from api.description.described import make_router
-from api.problems import describe_problem_responses
+from api.description.described import make_tagged_api_router
+from api.problems import build_openapi_problem_responses
 from core.contract.responses.audit import AuditPage
 from core.requests.audit import AuditQuery, list_audit
 from core.requests.times import parse_rfc3339
 
-router = make_router("audit")
+router = make_tagged_api_router("audit")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class AuditTrailFilters:
     order: Literal["asc", "desc"]
 
 
-async def _parse_audit_filters(
+async def _gather_audit_query_parameters(
     model: Annotated[
         str | None, Query(max_length=63, description="Id or name; by id also of a deleted model")
     ] = None,
@@ -47,12 +47,15 @@ async def _parse_audit_filters(
 
 
 @router.get(
-    "/v1/audit", summary="Read", response_model=AuditPage, responses=describe_problem_responses(404)
+    "/v1/audit",
+    summary="Read",
+    response_model=AuditPage,
+    responses=build_openapi_problem_responses(404),
 )
 def list_audit_entries(
     actor: Admin,
     db: Db,
-    filters: Annotated[AuditTrailFilters, Depends(_parse_audit_filters)],
+    filters: Annotated[AuditTrailFilters, Depends(_gather_audit_query_parameters)],
     page: Page,
 ) -> Response:
     """List changes and who made them, oldest or newest first."""

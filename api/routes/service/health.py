@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from api.answers import build_json_response
 from api.damage import DatabaseDamageMonitor
 from api.dependencies import Bell, Db, ObjectStore
-from api.description.described import make_router
+from api.description.described import make_tagged_api_router
 from core.contract.responses.health import Alive, Ready, Start
 from core.database import soundness
 from core.database.session import Database
@@ -23,7 +23,7 @@ from core.errors import PerennialError, ServiceDiskFull
 from core.jobs import workers
 from core.storage import ObjectStorage
 
-router = make_router("health")
+router = make_tagged_api_router("health")
 log = structlog.get_logger(__name__)
 
 _TEXTS = {

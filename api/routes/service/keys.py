@@ -7,8 +7,8 @@ from fastapi import Path, Request, Response
 from api.answers import build_json_response
 from api.authentication.access import Authenticator
 from api.dependencies import Admin, Config, Db, Page, Read
-from api.description.described import make_router
-from api.problems import describe_problem_responses
+from api.description.described import make_tagged_api_router
+from api.problems import build_openapi_problem_responses
 from api.schemas.owners import KeyIn
 from core.contract.responses.key import KeyPage, NewKey
 from core.contract.responses.me import MeOut
@@ -16,7 +16,7 @@ from core.keys import keys
 from core.keys.keys import describe_caller
 from core.keys.predict_keys import RequestedKeyBinding
 
-router = make_router("keys")
+router = make_tagged_api_router("keys")
 
 # A secret in a response must not stay in a cache.
 NO_STORE = {"Cache-Control": "no-store"}
@@ -27,7 +27,7 @@ NO_STORE = {"Cache-Control": "no-store"}
     summary="Create",
     status_code=201,
     response_model=NewKey,
-    responses=describe_problem_responses(409),
+    responses=build_openapi_problem_responses(409),
 )
 def create_key(body: KeyIn, actor: Admin, db: Db) -> Response:
     """Create a key; its secret is only in this response."""
@@ -48,7 +48,10 @@ def list_keys(actor: Admin, db: Db, page: Page) -> Response:
 
 
 @router.delete(
-    "/v1/keys/{key}", summary="Revoke", status_code=204, responses=describe_problem_responses(409)
+    "/v1/keys/{key}",
+    summary="Revoke",
+    status_code=204,
+    responses=build_openapi_problem_responses(409),
 )
 def revoke_key(
     request: Request,

@@ -3,12 +3,12 @@
 from fastapi import Request, Response
 
 from api.dependencies import Db, Scrape
-from api.description.described import make_router
+from api.description.described import make_tagged_api_router
 from api.server.observe import render_metrics_page
 from core.jobs.queue import count_queue_metrics
 from core.telemetry import CONTENT_TYPE
 
-router = make_router("operation")
+router = make_tagged_api_router("operation")
 
 
 @router.get(

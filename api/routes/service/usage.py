@@ -6,11 +6,11 @@ from fastapi import Query, Response
 
 from api.answers import build_json_response
 from api.dependencies import Admin, Db, Page
-from api.description.described import make_router
+from api.description.described import make_tagged_api_router
 from core.contract.responses.usage import UsagePage
 from core.usage import usage_lists
 
-router = make_router("usage")
+router = make_tagged_api_router("usage")
 
 
 @router.get("/v1/usage", summary="Read", response_model=UsagePage)

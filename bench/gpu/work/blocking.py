@@ -17,8 +17,8 @@ from bench.gpu.kit import (
     ROOT,
     Bench,
     choose_small_architecture,
-    create_bench,
-    list_methods_to_run,
+    create_job_bench,
+    list_methods_for_gpu_check,
     open_torch_device,
 )
 from bench.gpu.step_run import GpuCheckStepRun
@@ -83,9 +83,9 @@ def record_blocking_calls(run: GpuCheckStepRun) -> None:
     counts.watch()
     figures: dict[str, Any] = {}
     with calls.count_calls_within():
-        for name in list_methods_to_run(run.tiny):
+        for name in list_methods_for_gpu_check(run.tiny):
             method = registry.get_method(name)
-            bench = create_bench(
+            bench = create_job_bench(
                 run.folder / name, run.device, choose_small_architecture(name, "small-resnet")
             )
             bench.scenario = "class" if "class" in method.scenarios else method.scenarios[0]

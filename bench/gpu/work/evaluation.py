@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from bench.gpu.kit import create_bench, open_torch_device
+from bench.gpu.kit import create_job_bench, open_torch_device
 from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import compute_task_logits
@@ -28,7 +28,7 @@ def record_evaluation_differences(run: GpuCheckStepRun) -> None:
     """
     device = open_torch_device(run.device)
     size, images = (8, 16) if run.tiny else (32, 1000)
-    bench = create_bench(run.folder, "cpu", {"name": "resnet18"}, size=size, n_held_out=images)
+    bench = create_job_bench(run.folder, "cpu", {"name": "resnet18"}, size=size, n_held_out=images)
     names = tuple(str(c) for c in range(CLASSES))
     data = Dataset.read_dataset_file(bench.dataset(1, "held_out"), names)
     architecture = {"name": "resnet20"} if run.tiny else {"name": "resnet18"}

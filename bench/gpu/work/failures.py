@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.kit import SMALL, create_bench, open_torch_device
+from bench.gpu.kit import SMALL, create_job_bench, open_torch_device
 from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.training.failures import classify_job_error
 
@@ -59,7 +59,9 @@ def record_memory_failures(run: GpuCheckStepRun) -> None:
     works.
     """
     device = open_torch_device(run.device)
-    large = create_bench(run.folder / "large", run.device, {"name": "resnet50"}, size=64, n=LARGE)
+    large = create_job_bench(
+        run.folder / "large", run.device, {"name": "resnet50"}, size=64, n=LARGE
+    )
     found = _run_and_describe_failure(
         lambda: large.learn_task(1, method="finetune", batch_size=LARGE)
     )
@@ -69,7 +71,7 @@ def record_memory_failures(run: GpuCheckStepRun) -> None:
             f"batch of {LARGE}: the kind is {found['kind']}, not memory: {found['message']}"
         )
     torch.cuda.empty_cache()
-    small = create_bench(run.folder / "small", run.device, SMALL["small-resnet"])
+    small = create_job_bench(run.folder / "small", run.device, SMALL["small-resnet"])
     free, _ = torch.cuda.mem_get_info(device)
     held = torch.empty(max(0, free - LEFT_BYTES), dtype=torch.uint8, device=device)
     full = _run_and_describe_failure(lambda: small.learn_task(1, method="finetune"))

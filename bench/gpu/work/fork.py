@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.kit import SMALL, create_bench, open_torch_device
+from bench.gpu.kit import SMALL, create_job_bench, open_torch_device
 from bench.gpu.step_run import GpuCheckStepRun
 from bench.job_run import complete_job_spec
 from worker.attempts.child import ForkServer, JobProcess
@@ -73,7 +73,7 @@ def _run_forked_job(
     architecture = SMALL["mlp"] if small else {"name": "resnet18"}
     # A forked child knows no device that was made known here.
     device = "cpu" if run.device == "sim" else run.device
-    bench = create_bench(
+    bench = create_job_bench(
         run.folder / f"child-{number}", device, architecture, size=8 if small else 32, n=64
     )
     # Enough epochs that a child is in the midst of its steps when it is killed.

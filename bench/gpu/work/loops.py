@@ -17,7 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.gpu.kit import Bench, TrainingStepClock, create_bench, open_torch_device, wait_for_device
+from bench.gpu.kit import (
+    Bench,
+    TrainingStepClock,
+    create_job_bench,
+    open_torch_device,
+    wait_for_device,
+)
 from bench.gpu.step_run import GpuCheckStepRun
 from core.ingest.dataset import memory_map_image_dataset
 from core.learning.data import dataset
@@ -70,7 +76,7 @@ def measure_compiled_loop(run: GpuCheckStepRun) -> None:
     """
     device = open_torch_device(run.device)
     load = TrainingLoopLoad("resnet20", 32, 128, 2560, 10, 50)
-    bench = create_bench(
+    bench = create_job_bench(
         run.folder, run.device, {"name": load.architecture}, size=load.size, n=load.images
     )
     rates: dict[str, float] = {}
@@ -85,7 +91,7 @@ def _record_loop_rates(run: GpuCheckStepRun, load: TrainingLoopLoad) -> None:
     device = open_torch_device(run.device)
     load = TINY if run.tiny else load
     run.record_figure("load", vars(load))
-    bench = create_bench(
+    bench = create_job_bench(
         run.folder, run.device, {"name": load.architecture}, size=load.size, n=load.images
     )
     bench.dataset(1, "train")

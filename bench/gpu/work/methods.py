@@ -14,8 +14,8 @@ from typing import Any
 from bench.gpu.kit import (
     Learned,
     choose_small_architecture,
-    create_bench,
-    list_methods_to_run,
+    create_job_bench,
+    list_methods_for_gpu_check,
     list_task_accuracies,
     load_network_tensors,
     open_torch_device,
@@ -49,7 +49,7 @@ def record_method_comparison(run: GpuCheckStepRun) -> None:
     """Record seconds, accuracies and weight distances of each method on GPU and CPU."""
     cases = [
         MethodDeviceCase(name, scenario, run.device)
-        for name in list_methods_to_run(run.tiny)
+        for name in list_methods_for_gpu_check(run.tiny)
         for scenario in registry.get_method(name).scenarios
         if not run.tiny or scenario == "class"
     ]
@@ -88,7 +88,7 @@ def compare_method_on_devices(case: MethodDeviceCase) -> dict[str, Any]:
 
 
 def _learn_two_tasks(case: MethodDeviceCase, device: str, folder: Path, precision: str) -> Learned:
-    bench = create_bench(
+    bench = create_job_bench(
         folder,
         device,
         choose_small_architecture(case.method, "small-resnet"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.gpu.kit import Learned, TrainingStepClock, create_bench, open_torch_device
+from bench.gpu.kit import Learned, TrainingStepClock, create_job_bench, open_torch_device
 from bench.gpu.step_run import GpuCheckStepRun
 from core.learning.methods import registry
 
@@ -86,7 +86,7 @@ def repeat_and_resume_case(case: RepeatabilityCase) -> dict[str, Any]:
         "deterministic": case.deterministic,
     }
     with tempfile.TemporaryDirectory() as folder:
-        bench = create_bench(
+        bench = create_job_bench(
             Path(folder), case.device, {"name": case.network}, size=16, n=IMAGES, n_held_out=16
         )
         first = bench.learn_task(1, **recipe)
@@ -118,7 +118,7 @@ def record_determinism_cost(run: GpuCheckStepRun) -> None:
     figures: dict[str, Any] = {}
     for network in PRICED[1:2] if run.tiny else PRICED:
         folder = run.folder / f"price-{network}"
-        bench = create_bench(
+        bench = create_job_bench(
             folder, run.device, {"name": network}, size=32, n=batch * (warm + steps + 1)
         )
         took = {}

@@ -23,7 +23,11 @@ from perennial.errors import (
     Unavailable,
     WaitTimeout,
 )
-from perennial.guard import build_api_path, drop_unsafe_header_value, parse_whole_number
+from perennial.guard import (
+    build_api_path,
+    drop_unsafe_header_value,
+    require_whole_number_in_response,
+)
 from perennial.retry import is_service_error_temporary
 from perennial.shapes import convert_from_json
 from perennial.text import make_text_one_line
@@ -167,7 +171,10 @@ class AsyncJobHandle:
             model = await self._http.get(types.Model, build_api_path("models", job.model))
             # The version may be missing in the answer, and None would become a part of the path.
             where = build_api_path(
-                "models", job.model, "versions", parse_whole_number(job.version, "version")
+                "models",
+                job.model,
+                "versions",
+                require_whole_number_in_response(job.version, "version"),
             )
             version = await self._http.get(types.Version, where)
             entry = next((one for one in model.attention if one.task == job.task), None)

@@ -31,8 +31,8 @@ from perennial.transfer import (
     TransferSource,
     UploadLocationCache,
     compute_source_identity,
+    compute_tus_checksum_header,
     format_content_digest,
-    format_tus_checksum,
 )
 
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -323,7 +323,7 @@ class _ResumableUpload:
         # `iterate_in_thread` computes the checksums as well, since hashing a piece takes
         # milliseconds.
         for piece, checksum in iterate_in_thread(
-            (piece, format_tus_checksum(piece)) for piece in pieces
+            (piece, compute_tus_checksum_header(piece)) for piece in pieces
         ):
             headers = {
                 **TUS,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perennial.cli import listing
-from perennial.cli.output import Cell, print_document, print_json_line
+from perennial.cli.output import Cell, print_json_document, print_json_line
 
 if TYPE_CHECKING:
     from perennial import Perennial
@@ -52,7 +52,7 @@ class CommandContext:
     def print_result(self, value: Any, show: Callable[[], None]) -> None:
         """Print a result as one JSON document with --json, else by calling `show`."""
         if self.is_json:
-            print_document(value)
+            print_json_document(value)
         else:
             show()
 

@@ -26,7 +26,7 @@ class ModelVersionMarks:
         """Return the production and newest versions that a model's aliases name."""
         return cls(aliases.get("production"), aliases.get("latest"))
 
-    def mark_version(self, version: int | None) -> Cell:
+    def format_marked_version(self, version: int | None) -> Cell:
         """Format a version's number for a table, marked if it is in production."""
         # None is no version, but it would equal a production that is None.
         return f"{version}{MARK}" if version is not None and version == self.production else version
@@ -50,7 +50,7 @@ class ModelVersionMarks:
             return ""
         return f"{MARK} in production: version {self.production}."
 
-    def explain_now_version(self) -> str:
+    def explain_now_column(self) -> str:
         """Return a sentence that says which version the column “now” is about; empty without a
         version.
         """

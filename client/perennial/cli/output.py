@@ -139,7 +139,7 @@ def _wrap_line(text: str, hanging: str, stream: TextIO) -> str:
     ).replace(_UNBROKEN, " ")
 
 
-def print_document(value: Any) -> None:
+def print_json_document(value: Any) -> None:
     """Print one JSON document to standard output."""
     _write_json_to_stdout(value, 2 if is_terminal() else None, None)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from perennial.pack.batch import PackedBatch
 from perennial.pack.errors import ExtraMissing, PackError, SourceChanged, Undecided
-from perennial.pack.kinds import ARCHIVE, FOLDER, KINDS, detect_source_kind
+from perennial.pack.kinds import ARCHIVE, FOLDER, KINDS, detect_data_set_kind
 from perennial.pack.remote.address import is_remote_address
 from perennial.pack.remote.bucket import BucketImages
 from perennial.pack.sources.archive import ArchiveBatch
@@ -61,10 +61,10 @@ def open_batch(
         raise PackError(
             f"There is no kind {quote_name(kind)}; possible are {', '.join(KINDS)} and {ARCHIVE}."
         )
-    # Options of the folder's rules settle the kind: `detect_source_kind` might see a data set
+    # Options of the folder's rules settle the kind: `detect_data_set_kind` might see a data set
     # instead.
     detected_kind = kind or (
-        FOLDER if path.is_dir() and _has_folder_options(options) else detect_source_kind(path)
+        FOLDER if path.is_dir() and _has_folder_options(options) else detect_data_set_kind(path)
     )
     if not path.exists():
         raise PackError(f"There is no file or folder {quote_name(path)}.")

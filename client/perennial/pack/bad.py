@@ -53,7 +53,7 @@ class BadEntryCollector:
         if len(self._first) < _LISTED:
             self._first.append(BadLabelTableEntry(where, reason.strip().rstrip(".")))
 
-    def warn_of_bad_entries(self, good: int) -> list[str]:
+    def build_bad_entry_warning(self, good: int) -> list[str]:
         """Return a warning that lists the unusable entries. Raises PackError if there are too many.
 
         Args:

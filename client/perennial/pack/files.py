@@ -107,7 +107,7 @@ class SourceFolder:
                 yield prefix + name
 
 
-class FileSnapshots:
+class ListedFileStates:
     """Sizes and modification times of files when they were listed, to detect later changes."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class FileImages(ImageSource):
         super().__init__(origin)
         self._folder = folder
         self._paths: list[str] = []  # usually the same strings as the rows' names
-        self._seen = FileSnapshots()
+        self._seen = ListedFileStates()
 
     def add_image_file(self, path: str) -> None:
         """Add the file of the next image, with its size. Raises PackError."""

@@ -25,10 +25,10 @@ from perennial.pack.sources.parquet import ParquetImages, find_parquet_files
 from perennial.pack.sources.webdataset import (
     SHARD_SUFFIXES,
     ShardImages,
-    find_shards,
-    looks_like_shard,
+    find_webdataset_shards,
+    looks_like_webdataset_shard,
 )
-from perennial.pack.sources.yolo import find_yaml_files, looks_like_yolo, open_yolo_boxes
+from perennial.pack.sources.yolo import find_yolo_yaml_files, looks_like_yolo, open_yolo_boxes
 from perennial.pack.text import format_count, format_first_names, quote_name
 
 ARCHIVE, FOLDER = "archive", "folder"
@@ -89,7 +89,7 @@ _WHAT = (
 )
 
 
-def detect_source_kind(source: Path) -> str:
+def detect_data_set_kind(source: Path) -> str:
     """Detect the kind of data set at a path, such as folder, COCO, YOLO or parquet.
 
     Raises:
@@ -122,7 +122,7 @@ def _detect_file_kind(file: Path) -> str:
     if name.endswith(_TABLES):
         return "csv"
     # Before the archives: a shard is a tar, which the service cannot read as a batch.
-    if name.endswith(SHARD_SUFFIXES) and looks_like_shard(str(file)):
+    if name.endswith(SHARD_SUFFIXES) and looks_like_webdataset_shard(str(file)):
         return "webdataset"
     kind = find_unsupported_file_kind(file.name, first)
     if kind is not None:
@@ -150,14 +150,14 @@ def _detect_folder_kind(folder: Path) -> str:
             (
                 "webdataset",
                 any(
-                    looks_like_shard(root.resolve_named_path(shard))
-                    for shard in find_shards(names)[:1]
+                    looks_like_webdataset_shard(root.resolve_named_path(shard))
+                    for shard in find_webdataset_shards(names)[:1]
                 ),
             ),
             ("parquet", bool(find_parquet_files(names))),
             ("imagefolder", bool(find_metadata_files(names))),
             ("coco", bool(find_annotation_files(root, names))),
-            ("yolo", bool(find_yaml_files(folder))),
+            ("yolo", bool(find_yolo_yaml_files(folder))),
         )
         if is_match
     ]

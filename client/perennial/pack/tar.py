@@ -19,7 +19,7 @@ def build_tar_header(name: str, size: int) -> bytes:
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
 
 
-def compute_header_length(name: str, size: int) -> int:
+def compute_tar_header_length(name: str, size: int) -> int:
     """Return the length of the tar header that `build_tar_header(name, size)` builds."""
     # Most headers have this length, and building each one only to measure it takes time.
     if name.isascii() and len(name) <= _PLAIN_NAME_BYTES and size < _PLAIN_SIZE:
@@ -27,7 +27,7 @@ def compute_header_length(name: str, size: int) -> int:
     return len(build_tar_header(name, size))
 
 
-def compute_padding_length(size: int) -> int:
+def compute_tar_padding_length(size: int) -> int:
     """Return the number of zero bytes that pad a file of `size` bytes in a tar."""
     return -size % BLOCK
 

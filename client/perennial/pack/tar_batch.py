@@ -58,7 +58,7 @@ class TarBatch(PackedBatch):
     @property
     def warnings(self) -> list[str]:
         """Warnings about the batch; those about fetched images are complete only after reading."""
-        return self._images.warnings + _warn_of_usual_limits(self._images.rows)
+        return self._images.warnings + _build_usual_limit_warnings(self._images.rows)
 
     def identity(self) -> str:
         """Text that identifies the tar's bytes also in a later run, without reading all images."""
@@ -105,7 +105,11 @@ class TarBatch(PackedBatch):
         sizes, rows = self._image_sizes, self._images.rows
         contents = self._images.iterate_image_contents(0) if rows else iter(())
         for row, size, content in zip(rows, sizes, contents, strict=False):
-            yield row.name, row.label, b"".join(_check_image_size(content, size, row.name))
+            yield (
+                row.name,
+                row.label,
+                b"".join(_iterate_bytes_checking_size(content, size, row.name)),
+            )
 
     @cached_property
     def _image_sizes(self) -> "array[int]":
@@ -143,22 +147,22 @@ class TarBatch(PackedBatch):
         contents = self._images.iterate_image_contents(first) if first < len(rows) else iter(())
         for number, content in enumerate(contents, start=first):
             yield tar.build_tar_header(rows[number].name, sizes[number])
-            yield from _check_image_size(content, sizes[number], rows[number].name)
-            yield bytes(tar.compute_padding_length(sizes[number]))
+            yield from _iterate_bytes_checking_size(content, sizes[number], rows[number].name)
+            yield bytes(tar.compute_tar_padding_length(sizes[number]))
         if self._labels_csv_content is not None:
             yield (
                 tar.build_tar_header(CSV_NAME, len(self._labels_csv_content))
                 + self._labels_csv_content
-                + bytes(tar.compute_padding_length(len(self._labels_csv_content)))
+                + bytes(tar.compute_tar_padding_length(len(self._labels_csv_content)))
             )
         yield tar.END
 
 
 def _compute_tar_entry_length(name: str, size: int) -> int:
-    return tar.compute_header_length(name, size) + size + tar.compute_padding_length(size)
+    return tar.compute_tar_header_length(name, size) + size + tar.compute_tar_padding_length(size)
 
 
-def _check_image_size(content: Iterable[bytes], size: int, name: str) -> Iterator[bytes]:
+def _iterate_bytes_checking_size(content: Iterable[bytes], size: int, name: str) -> Iterator[bytes]:
     """Yield an image's bytes, and raise SourceChanged unless it has the size in its tar header."""
     read = 0
     for piece in content:
@@ -194,7 +198,7 @@ def _build_labels_csv(images: ImageSource) -> bytes:
     return data
 
 
-def _warn_of_usual_limits(rows: list[SourceImage]) -> list[str]:
+def _build_usual_limit_warnings(rows: list[SourceImage]) -> list[str]:
     """Return warnings if the batch exceeds limits that a service has by default."""
     # Warned of and not refused, because an operator may have raised these limits.
     classes = len({row.label for row in rows})

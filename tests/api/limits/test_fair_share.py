@@ -152,7 +152,7 @@ def test_a_request_that_is_given_up_when_its_slot_has_just_come_gives_it_on() ->
 def test_a_request_holds_no_slot_while_it_pauses() -> None:
     async def scene(share: FairRequestSlots) -> None:
         working = RequestSlotHolder(share, "a")
-        await working.take_work_slot()
+        await working.take_request_slot()
         fair_share.release_request_slot_during_wait()
         fair_share.release_request_slot_during_wait()
         (other,) = await entering(share, "a", 1)
@@ -176,7 +176,7 @@ def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
             return call_later(1000, callback)
 
         loop.call_later = keep_timer  # type: ignore[method-assign, assignment]
-        await RequestSlotHolder(share, "a").take_work_slot()
+        await RequestSlotHolder(share, "a").take_request_slot()
         (other,) = await entering(share, "a", 1)
         assert not other.done()
         ((seconds, end),) = timers

@@ -114,7 +114,7 @@ def test_the_page_says_which_answers_are_sure(
 
 
 def test_the_spread_of_a_bin_is_that_of_wilson() -> None:
-    bar, whole = svg.draw_reliability_diagram(CALIBRATION["bins"])  # type: ignore[arg-type]
+    bar, whole = svg.lay_out_reliability_diagram(CALIBRATION["bins"])  # type: ignore[arg-type]
     assert (bar.top / svg.SQUARE, bar.bottom / svg.SQUARE) == pytest.approx(
         (1 - 0.3723, 1 - 0.1578), abs=1e-3
     )
@@ -323,7 +323,7 @@ def version(number: int, parent: int | None, status: str = "published") -> Versi
 def test_a_version_that_was_passed_over_leaves_the_line() -> None:
     rows = [version(0, None), version(1, 0), version(2, 1, "held"), version(3, 1), version(4, 3)]
     back = ProductionMove(1, 3, "rollback", None, "")
-    drawn = svg.draw_version_tree(rows[::-1], [back])
+    drawn = svg.lay_out_version_tree(rows[::-1], [back])
     lanes = {node.version.number: node.y for node in drawn.nodes}
     assert lanes[0] == lanes[1] == lanes[3] == lanes[4] < lanes[2]
     assert [(move.cause, "C" in path) for path, move in drawn.moves] == [("rollback", True)]
@@ -331,11 +331,11 @@ def test_a_version_that_was_passed_over_leaves_the_line() -> None:
 
 def test_a_small_fall_looks_small() -> None:
     def heights(values: list[float]) -> float:
-        ys = [float(point.split(",")[1]) for point in svg.draw_sparkline(values).split()]
+        ys = [float(point.split(",")[1]) for point in svg.compute_sparkline_points(values).split()]
         return max(ys) - min(ys)
 
     assert heights([0.99, 0.98]) < 3 < 15 < heights([0.99, 0.5])
-    assert svg.draw_sparkline([0.5]) == ""
+    assert svg.compute_sparkline_points([0.5]) == ""
 
 
 def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:

@@ -3,10 +3,10 @@
 import pytest
 
 from api.pages.parts.schema_form import (
-    FormField,
     InvalidFormValues,
+    SchemaFormField,
     build_form_fields,
-    compute_form_patch,
+    compute_patch_of_form_values,
     iterate_form_input_names,
 )
 
@@ -37,7 +37,7 @@ OWN = {
 }
 
 
-def fields() -> tuple[FormField, ...]:
+def fields() -> tuple[SchemaFormField, ...]:
     return build_form_fields(SCHEMA, {**OWN, "head": {"init": "zero"}})
 
 
@@ -57,9 +57,12 @@ def test_every_kind_of_value_has_its_input() -> None:
 
 
 def test_an_empty_form_sends_nothing() -> None:
-    assert compute_form_patch(fields(), {}) == {}
+    assert compute_patch_of_form_values(fields(), {}) == {}
     assert (
-        compute_form_patch(fields(), dict.fromkeys(iterate_form_input_names(fields()), " ")) == {}
+        compute_patch_of_form_values(
+            fields(), dict.fromkeys(iterate_form_input_names(fields()), " ")
+        )
+        == {}
     )
 
 
@@ -72,10 +75,10 @@ def test_only_what_differs_is_sent() -> None:
         "head.init": "zero",
         "layers": "[4]",
     }
-    assert compute_form_patch(fields(), same) == {}
+    assert compute_patch_of_form_values(fields(), same) == {}
     other = {"epochs": "3", "lr": "1e-4", "clip": "none", "anytime": "yes", "layers": "[4, 2]"}
     patch = {"epochs": 3, "lr": 0.0001, "clip": None, "anytime": True, "layers": [4, 2]}
-    assert compute_form_patch(fields(), other) == patch
+    assert compute_patch_of_form_values(fields(), other) == patch
 
 
 @pytest.mark.parametrize(
@@ -88,13 +91,13 @@ def test_only_what_differs_is_sent() -> None:
     ],
 )
 def test_an_object_is_switched_on_by_what_is_in_it(given: dict[str, str], patch: object) -> None:
-    assert compute_form_patch(fields(), given) == patch
+    assert compute_patch_of_form_values(fields(), given) == patch
 
 
 def test_what_is_no_value_is_said_beside_its_input() -> None:
     given = {"epochs": "1.5", "clip": "wide", "augment": "<b>", "layers": "[", "lr": "0.1"}
     with pytest.raises(InvalidFormValues) as refused:
-        compute_form_patch(fields(), given)
+        compute_patch_of_form_values(fields(), given)
     assert refused.value.errors == {
         "epochs": "is '1.5'; write a whole number",
         "clip": "is 'wide'; write a number, or none",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from api.predict.body import PIECE_BYTES, QueuePlaceHoldingResponse, read_body_within_queue_limits
+from api.predict.body import PIECE_BYTES, QueuePlaceHoldingResponse, read_predict_body_within_limits
 from api.predict.line import PredictQueue
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, TooManyRequests, Unavailable
 from core.settings import Settings
@@ -45,7 +45,7 @@ def read(
     settings: Settings = SETTINGS,
 ) -> bytearray:
     async def run() -> bytearray:
-        return await read_body_within_queue_limits(
+        return await read_predict_body_within_limits(
             sender, line.take_request_place("a"), most, declared, settings
         )
 

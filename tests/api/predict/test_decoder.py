@@ -72,8 +72,8 @@ def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Imag
                 return False
         return True
 
-    readable = decoders._wait_until_readable
-    monkeypatch.setattr(decoders, "_wait_until_readable", is_readable)
+    readable = decoders._wait_until_pipe_readable
+    monkeypatch.setattr(decoders, "_wait_until_pipe_readable", is_readable)
     monkeypatch.setattr(decoders, "time", SimpleNamespace(monotonic=lambda: now[0]))
     made = ImageDecoder(Settings(predict_turn_s=60, predict_image_s=1))
     yield made
@@ -86,9 +86,9 @@ def test_a_pipe_is_waited_for_until_the_clock_says_so() -> None:
         os.fdopen(reading, "rb", buffering=0) as pipe,
         os.fdopen(writing, "wb", buffering=0) as other,
     ):
-        assert not decoders._wait_until_readable(pipe, time.monotonic() + 0.01)
+        assert not decoders._wait_until_pipe_readable(pipe, time.monotonic() + 0.01)
         other.write(b"x")
-        assert decoders._wait_until_readable(pipe, time.monotonic() - 1)
+        assert decoders._wait_until_pipe_readable(pipe, time.monotonic() - 1)
 
 
 def ask(

@@ -18,7 +18,7 @@ from api.predict import gathering as gatherings
 from api.predict import predictor as predictors
 from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.gathering import GATHER_IMAGES, SHARED_IMAGES
-from api.predict.images import SentImages
+from api.predict.images import PredictRequestImages
 from api.predict.network import EncodedPredictions
 from api.predict.predictor import PredictionRequest, Predictor
 from core.contract.manifest import Manifest
@@ -172,7 +172,7 @@ def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images(
         helper = Predictor(Settings(), network=network, decoders=[Decoder()])  # type: ignore[arg-type, list-item]
 
         def ask(owner: str, version: str, *images: str) -> "asyncio.Task[bytes]":
-            sent = SentImages("files", [image.encode() for image in images])
+            sent = PredictRequestImages("files", [image.encode() for image in images])
             return asyncio.create_task(
                 helper.predict_and_encode_response(owner, question(version), sent)
             )
@@ -208,7 +208,7 @@ def test_helpers_end_after_ten_minutes_without_a_prediction_and_the_next_one_is_
         async def ask() -> list[str]:
             return labels(
                 await helper.predict_and_encode_response(
-                    "a", question(), SentImages("files", [b"x"])
+                    "a", question(), PredictRequestImages("files", [b"x"])
                 )
             )
 

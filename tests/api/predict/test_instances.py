@@ -61,7 +61,7 @@ def test_the_images_are_slices_of_the_body() -> None:
     ],
 )
 def test_another_form_is_refused_and_the_place_named(body: bytes, said: str) -> None:
-    assert instances.is_instances_body(body)
+    assert instances.is_base64_instances_body(body)
     with pytest.raises(Invalid) as refused:
         read(body, 2)
     assert said in refused.value.detail and instances.FORM in refused.value.detail
@@ -79,4 +79,4 @@ def test_padding_within_a_text_is_refused_wherever_it_is_cut(
     "body", [b"[[[1]]]", b'{"images": []}', b"", b'{"instances"}', b'{"x": {"instances": []}}']
 )
 def test_other_json_is_left_to_the_decoder(body: bytes) -> None:
-    assert not instances.is_instances_body(body)
+    assert not instances.is_base64_instances_body(body)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from api.uploads.body import DoubleBufferedWriter, open_spool_file, stream_body_to_writer
+from api.uploads.body import DoubleBufferedWriter, create_spool_file, stream_body_to_writer
 from core.errors import BodyTimeout
 from core.settings import Settings
 from tests.api import virtual_time
@@ -31,7 +31,7 @@ def send(settings: Settings, pieces: list[bytes], pause_s: float, disk_s: float 
 
     async def work() -> int:
         request = Request({"type": "http", "headers": []}, receive)
-        with open_spool_file(settings, 1 << 20) as file:
+        with create_spool_file(settings, 1 << 20) as file:
             await stream_body_to_writer(request, SlowWriter(file), None, 1 << 20, settings)
             return file.size
 

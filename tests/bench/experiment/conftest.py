@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from bench.experiment.data import DatasetFileCache
+from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.grid import ExperimentRun, expand_plan_to_runs
 from bench.experiment.plan import ExperimentPlan, read_plan_file
 
@@ -42,7 +42,7 @@ def runs(
 ) -> Callable[..., list[ExperimentRun]]:
     """The runs of a plan with these lines."""
     return lambda extra, device="cpu": expand_plan_to_runs(
-        plan(extra), DatasetFileCache(data, tmp_path / "cache"), device
+        plan(extra), ExperimentDatasetCache(data, tmp_path / "cache"), device
     )[1]
 
 

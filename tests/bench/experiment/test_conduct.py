@@ -14,7 +14,7 @@ from bench.experiment import pool
 from bench.experiment.__main__ import _parse_positive_integer
 from bench.experiment.conduct import run_experiment_plan, run_unfinished_runs
 from bench.experiment.plan import PlanError
-from bench.experiment.runs import ExperimentResultStore, build_failure_record
+from bench.experiment.runs import ExperimentResultStore, build_failed_run_record
 
 DONE = {"status": "done", "stages": [], "seconds": 1.0}
 
@@ -33,11 +33,14 @@ def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_p
     def learn(run, store, at_once):
         tries.append((run.method, at_once))
         if run.method == "wrong":
-            store.write_run_record(run.result_digest, build_failure_record("code", "wrong"))
+            store.write_run_record(
+                run.result_inputs_digest, build_failed_run_record("code", "wrong")
+            )
         else:
             fits = run.method == "small" or at_once == 1
             store.write_run_record(
-                run.result_digest, DONE if fits else build_failure_record("memory", "too little")
+                run.result_inputs_digest,
+                DONE if fits else build_failed_run_record("memory", "too little"),
             )
 
     monkeypatch.setattr(module, "run_work_in_children", work_off)
@@ -52,12 +55,12 @@ def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
         module,
         "execute_and_record_run",
         lambda run, store, fd: store.write_run_record(
-            run.result_digest, build_failure_record("memory", "no")
+            run.result_inputs_digest, build_failed_run_record("memory", "no")
         ),
     )
     store = ExperimentResultStore(tmp_path)
     run_unfinished_runs([], [made_run("a")], store, 2)
-    assert store.read_run_record(made_run("a").result_digest)["failure"]["kind"] == "memory"
+    assert store.read_run_record(made_run("a").result_inputs_digest)["failure"]["kind"] == "memory"
 
 
 def test_work_is_done_in_children_and_what_ends_one_early_is_told():
@@ -94,7 +97,7 @@ def test_a_folder_of_results_has_one_process_at_a_time(tmp_path, monkeypatch, ca
     other = (tmp_path / "lock").open("w")
     flock(other, fcntl.LOCK_EX)
     monkeypatch.setattr(fcntl, "flock", observed)
-    with module._wait_for_other_processes(tmp_path):
+    with module._lock_experiment_folder(tmp_path):
         done.append("works")
     assert done == ["waits", "works"] and "waiting for it" in capsys.readouterr().out
 

@@ -9,7 +9,7 @@ import pytest
 from experiments import write_idx
 from PIL import Image
 
-from bench.experiment.data import DatasetFileCache, read_idx_array
+from bench.experiment.data import ExperimentDatasetCache, read_idx_array
 from bench.experiment.plan import PlanError, PlannedImages
 from core.ingest.dataset import memory_map_image_dataset
 
@@ -36,12 +36,12 @@ def png(value):
 
 @pytest.fixture
 def files(tmp_path):
-    return DatasetFileCache(tmp_path, tmp_path / "cache")
+    return ExperimentDatasetCache(tmp_path, tmp_path / "cache")
 
 
 def test_labels_index_the_classes_asked_for(files, tmp_path):
     idx(tmp_path / "a", numbered(6), np.array([0, 1, 2, 0, 1, 2], np.uint8))
-    assert files.decode_source(PlannedImages(path="a")).names == ("0", "1", "2")
+    assert files.decode_experiment_data_set(PlannedImages(path="a")).names == ("0", "1", "2")
     pixels, labels = memory_map_image_dataset(
         files.make_dataset_file(PlannedImages(path="a"), [2, 0], "train")
     )
@@ -71,7 +71,7 @@ def test_a_limit_draws_the_same_images_of_each_class_every_time(tmp_path):
     idx(tmp_path / "a", numbered(40), np.arange(40, dtype=np.uint8) % 2)
     drawn = []
     for cache in ("one", "two"):
-        files = DatasetFileCache(tmp_path, tmp_path / cache)
+        files = ExperimentDatasetCache(tmp_path, tmp_path / cache)
         images = PlannedImages(path="a", train_per_class=5, test_per_class=100)
         pixels, labels = memory_map_image_dataset(files.make_dataset_file(images, [0, 1], "train"))
         assert labels.tolist() == [0] * 5 + [1] * 5
@@ -89,7 +89,7 @@ def test_a_file_is_made_once(files, tmp_path):
     first = files.make_dataset_file(PlannedImages(path="a"), [0], "train")
     made = first.stat().st_mtime_ns
     assert (
-        DatasetFileCache(tmp_path, tmp_path / "cache").make_dataset_file(
+        ExperimentDatasetCache(tmp_path, tmp_path / "cache").make_dataset_file(
             PlannedImages(path="a"), [0], "train"
         )
         == first
@@ -99,11 +99,11 @@ def test_a_file_is_made_once(files, tmp_path):
 
 def test_other_content_under_the_same_path_is_another_source(files, tmp_path):
     idx(tmp_path / "a", numbered(4), np.array([0, 1, 0, 1], np.uint8))
-    before = files.decode_source(PlannedImages(path="a")).content_digest
+    before = files.decode_experiment_data_set(PlannedImages(path="a")).content_digest
     idx(tmp_path / "a", numbered(4), np.array([0, 0, 1, 1], np.uint8))
     assert (
-        DatasetFileCache(tmp_path, tmp_path / "cache")
-        .decode_source(PlannedImages(path="a"))
+        ExperimentDatasetCache(tmp_path, tmp_path / "cache")
+        .decode_experiment_data_set(PlannedImages(path="a"))
         .content_digest
         != before
     )
@@ -139,7 +139,7 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
                     path.replace("/a/", f"/{classes[0]}/").replace("/b/", f"/{classes[1]}/"), data
                 )
     zips = PlannedImages(path="zips", size=8)
-    assert files.decode_source(zips).names == ("a", "b", "c", "d")
+    assert files.decode_experiment_data_set(zips).names == ("a", "b", "c", "d")
     pixels, labels = memory_map_image_dataset(files.make_dataset_file(zips, [3, 0], "test"))
     assert labels.tolist() == [0, 0, 1, 1]
     assert sorted(pixels[:2, 0, 0, 0].tolist()) == [10, 20]
@@ -148,7 +148,7 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
     folder = PlannedImages(path="folder", size=8)
-    assert files.decode_source(folder).names == ("a", "b")
+    assert files.decode_experiment_data_set(folder).names == ("a", "b")
     same = (
         memory_map_image_dataset(files.make_dataset_file(folder, [0, 1], "train")),
         memory_map_image_dataset(files.make_dataset_file(zips, [2, 3], "train")),
@@ -156,7 +156,7 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
     assert all((ours == theirs).all() for ours, theirs in zip(*same, strict=True))
     shutil.copy(tmp_path / "zips" / "1.zip", tmp_path / "zips" / "3.zip")
     with pytest.raises(PlanError, match="the class 'a' is in another archive too"):
-        DatasetFileCache(tmp_path, tmp_path / "cache").decode_source(zips)
+        ExperimentDatasetCache(tmp_path, tmp_path / "cache").decode_experiment_data_set(zips)
 
 
 def test_a_cut_idx_file_is_refused(tmp_path):
@@ -174,14 +174,14 @@ def test_a_missing_part_is_named(files, tmp_path):
     idx(tmp_path / "a", numbered(2), np.array([0, 1], np.uint8))
     (tmp_path / "a" / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(PlanError, match="needs one idx file of test labels, found 0"):
-        files.decode_source(PlannedImages(path="a"))
+        files.decode_experiment_data_set(PlannedImages(path="a"))
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_the_bundled_digits_need_no_files(tmp_path):
-    files = DatasetFileCache(tmp_path / "none", tmp_path / "cache")
+    files = ExperimentDatasetCache(tmp_path / "none", tmp_path / "cache")
     images = PlannedImages(path="bundled/digits", size=8, channels=1)
-    assert files.decode_source(images).names == tuple("0123456789")
+    assert files.decode_experiment_data_set(images).names == tuple("0123456789")
     pixels, labels = memory_map_image_dataset(files.make_dataset_file(images, [3, 4], "train"))
     assert (
         pixels.shape[1:] == (8, 8, 1)
@@ -191,7 +191,7 @@ def test_the_bundled_digits_need_no_files(tmp_path):
 
 
 def test_half_of_the_signed_digits_are_negatives(tmp_path):
-    files = DatasetFileCache(tmp_path / "none", tmp_path / "cache")
+    files = ExperimentDatasetCache(tmp_path / "none", tmp_path / "cache")
     shapes = {"size": 8, "channels": 1}
     plain, signed = (
         memory_map_image_dataset(

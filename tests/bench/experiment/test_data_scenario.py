@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from experiments import FINETUNE_AND_JOINT, learn_all
 
-from bench.experiment.outcomes import collect_outcomes
+from bench.experiment.outcomes import collect_run_outcomes
 from bench.experiment.plan import PlanError
 from bench.experiment.runs import ExperimentResultStore
 from core.ingest.dataset import memory_map_image_dataset
@@ -43,7 +43,7 @@ def test_learning_all_at_once_is_one_run_however_the_images_are_split(runs):
     two = SPLITS.replace("}]", f"}}, {second}]")
     joint = [run for run in runs(two + FINETUNE_AND_JOINT) if run.joint]
     assert [run.data for run in joint] == ["digits", "two"]
-    assert joint[0].result_digest == joint[1].result_digest
+    assert joint[0].result_inputs_digest == joint[1].result_inputs_digest
 
 
 def test_a_data_set_may_be_for_some_seeds_only(runs, plan):
@@ -57,7 +57,7 @@ def test_a_data_set_may_be_for_some_seeds_only(runs, plan):
 
 def test_an_order_shares_them_out_again(runs):
     first, second = runs("orders = 2\n" + SPLITS + '[[methods]]\nname = "finetune"\n')
-    assert first.result_digest != second.result_digest
+    assert first.result_inputs_digest != second.result_inputs_digest
     assert images(first.stages[0])[0] != images(second.stages[0])[0]
 
 
@@ -70,7 +70,7 @@ def test_it_is_read_out_on_one_test_set_and_compared_with_learning_all_at_once(r
     found = runs(SPLITS + FINETUNE_AND_JOINT)
     store = ExperimentResultStore(tmp_path / "out")
     learn_all(found, store)
-    (plain, joint), failed = collect_outcomes(found, store)
+    (plain, joint), failed = collect_run_outcomes(found, store)
     assert not failed
     assert plain.readout == "data"
     assert len(plain.by_stage) == 4

@@ -8,21 +8,21 @@ from experiments import made_run
 from scipy import stats
 
 from bench.experiment import statistics
-from bench.experiment.depths import DepthStudy, describe_depth_findings
+from bench.experiment.depths import NetworkDepthStudy, describe_depth_findings
 from bench.experiment.figures import _draw_forgetting_by_update
-from bench.experiment.outcomes import RunOutcome
+from bench.experiment.outcomes import ExperimentRunOutcome
 
 
 def outcome(method, depth, order, acc, forgetting, norm, reference=False):
     run = made_run(method, depth=depth, order=order, reference=reference)
     figures = {"acc": acc, "forgetting": forgetting, "update_norm": norm}
-    return RunOutcome(run, "class", [], figures, [], [], None, {})
+    return ExperimentRunOutcome(run, "class", [], figures, [], [], None, {})
 
 
 def study(value, methods="abc", depths=(1, 5), orders=6):
     """A study whose runs have value(method's index, depth, order) = (acc, forgetting, norm)."""
     cells = itertools.product(enumerate(methods), depths, range(orders))
-    return DepthStudy([outcome(m, d, o, *value(i, d, o)) for (i, m), d, o in cells])
+    return NetworkDepthStudy([outcome(m, d, o, *value(i, d, o)) for (i, m), d, o in cells])
 
 
 def noise(*seed):
@@ -141,14 +141,16 @@ def test_references_take_no_part_and_missing_runs_leave_a_gap():
     rows = [outcome("a", 5, o, 0.5 + o, 0.1 * o, float(o)) for o in range(4)]
     rows += [outcome("b", 5, o, 0.4 + o, 0.1, 1.0) for o in (0, 2)]
     rows += [outcome("finetune", 5, o, 0.0, 9.0, 9.0, reference=True) for o in range(4)]
-    made = DepthStudy(rows)
+    made = NetworkDepthStudy(rows)
     assert made.methods == ["a", "b"]
     assert np.isnan(made.accuracy[:, 0, 1]).tolist() == [False, True, False, True]
     assert made.count_measured_runs(0) == 6
 
 
 def test_an_undefined_figure_is_a_gap():
-    made = DepthStudy([outcome("a", 5, 0, 0.5, None, 1.0), outcome("a", 5, 1, 0.5, 0.2, 1.0)])
+    made = NetworkDepthStudy(
+        [outcome("a", 5, 0, 0.5, None, 1.0), outcome("a", 5, 1, 0.5, 0.2, 1.0)]
+    )
     assert made.count_measured_runs(0) == 1
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench.experiment import grid
-from bench.experiment.grid import resolve_cell_recipe, split_classes_into_tasks
+from bench.experiment.grid import resolve_planned_method_recipe, split_classes_into_tasks
 from bench.experiment.plan import PlanError
 from core.ingest.dataset import memory_map_image_dataset
 
@@ -48,7 +48,7 @@ def test_the_first_task_may_be_larger_than_the_others():
 def test_every_combination_is_a_run_and_repetitions_come_last(runs):
     extra = 'scenarios = ["task", "class"]\norders = 2\nseeds = [3, 4]\ndepths = [1, 5]\n'
     found = runs(extra + ONE + '[[methods]]\nname = "er"\nrecipe.method = "er"\ndepths = [2]\n')
-    assert len({run.result_digest for run in found}) == len(found) == 2 * 2 * 2 * 3
+    assert len({run.result_inputs_digest for run in found}) == len(found) == 2 * 2 * 2 * 3
     assert {(r.order, r.seed) for r in found[:6]} == {(0, 3)}
     assert {(r.method, r.depth) for r in found} == {("finetune", 1), ("finetune", 5), ("er", 2)}
 
@@ -91,14 +91,14 @@ def test_whatever_decides_a_run_changes_its_key(runs, monkeypatch):
     }  # fmt: skip
     monkeypatch.setattr(grid, "compute_learning_code_digest", lambda: "other")
     changed["code"] = runs(ONE)
-    keys = {name: other[0].result_digest for name, other in changed.items()}
-    assert len({run.result_digest, *keys.values()}) == 1 + len(keys), keys
+    keys = {name: other[0].result_inputs_digest for name, other in changed.items()}
+    assert len({run.result_inputs_digest, *keys.values()}) == 1 + len(keys), keys
 
 
 def test_names_in_a_plan_do_not_change_a_key(runs):
     assert (
-        runs(ONE)[0].result_digest
-        == runs('[[methods]]\nname = "renamed"\nreference = true')[0].result_digest
+        runs(ONE)[0].result_inputs_digest
+        == runs('[[methods]]\nname = "renamed"\nreference = true')[0].result_inputs_digest
     )
 
 
@@ -110,7 +110,9 @@ def test_a_recipe_is_the_plans_then_the_methods_then_that_for_the_scenario(plan)
         task.method.lambda = 7
         class = { epochs = 3, method = { lambda = 9 } }
         """)
-    task, class_ = (resolve_cell_recipe(made, made.methods[0], s, 2, 11) for s in ("task", "class"))
+    task, class_ = (
+        resolve_planned_method_recipe(made, made.methods[0], s, 2, 11) for s in ("task", "class")
+    )
     assert (task.method["gamma"], task.method["lambda"], task.batch_size, task.epochs) == (
         0.5,
         7,
@@ -123,7 +125,9 @@ def test_a_recipe_is_the_plans_then_the_methods_then_that_for_the_scenario(plan)
 
 def test_a_method_that_names_none_is_fine_tuning(plan):
     made = plan(ONE)
-    assert resolve_cell_recipe(made, made.methods[0], "class", 5, 0).method == {"name": "finetune"}
+    assert resolve_planned_method_recipe(made, made.methods[0], "class", 5, 0).method == {
+        "name": "finetune"
+    }
 
 
 @pytest.mark.parametrize(

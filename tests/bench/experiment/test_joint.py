@@ -13,7 +13,7 @@ from bench.experiment import runs as runs_module
 from bench.experiment.figures import draw_experiment_figures
 from bench.experiment.grid import split_classes_into_tasks
 from bench.experiment.joint import JointTraining, JointTrainingHyper
-from bench.experiment.outcomes import collect_outcomes
+from bench.experiment.outcomes import collect_run_outcomes
 from bench.experiment.runs import ExperimentResultStore
 from bench.experiment.tables import render_experiment_summary
 from core.learning.state import MethodState
@@ -45,7 +45,7 @@ def learned(runs, tmp_path, monkeypatch):
             kept.clear()
             store = ExperimentResultStore(tmp_path / "out")
             learn(one, store)
-            shutil.rmtree(store.get_unfinished_folder(one.result_digest))
+            shutil.rmtree(store.get_unfinished_folder(one.result_inputs_digest))
             found[one.method, one.order] = list(kept)
         return found
 
@@ -111,7 +111,7 @@ def test_every_image_competes_within_its_task_only():
 def test_the_gap_of_joint_to_itself_is_zero(runs, tmp_path):
     found, store = runs(FINETUNE_AND_JOINT), ExperimentResultStore(tmp_path / "out")
     learn_all(found, store)
-    outcomes, failed = collect_outcomes(found, store)
+    outcomes, failed = collect_run_outcomes(found, store)
     assert not failed
     gaps = {(o.run.method, o.readout): o.figures["gap_to_joint"] for o in outcomes}
     last = {(o.run.method, o.readout): o.figures["last"] for o in outcomes}
@@ -128,7 +128,7 @@ def test_at_the_last_stage_alone_it_is_what_it_is_at_the_last_of_all(plan, runs,
     made, store = runs(methods), ExperimentResultStore(tmp_path / "out")
     for _ in range(2):  # the second time nothing is left to learn
         learn_all(made, store)
-    outcomes, _ = collect_outcomes(made, store)
+    outcomes, _ = collect_run_outcomes(made, store)
     found = {o.run.method: o for o in outcomes if o.readout == "class"}
     assert found["at-once"].figures["last"] == found["joint"].figures["last"]
     assert found["at-once"].by_stage == [None, found["joint"].by_stage[1]]

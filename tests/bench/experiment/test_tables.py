@@ -7,8 +7,8 @@ from experiments import FACTS
 from experiments import made_run as run
 
 from bench.experiment.grid import ExperimentRun
-from bench.experiment.outcomes import collect_outcomes
-from bench.experiment.runs import ExperimentResultStore, build_failure_record
+from bench.experiment.outcomes import collect_run_outcomes
+from bench.experiment.runs import ExperimentResultStore, build_failed_run_record
 from bench.experiment.tables import format_method_ranking, render_experiment_summary
 
 R = {1: [90], 2: [70, 85], 3: [60, 80, 95]}
@@ -42,8 +42,8 @@ def line(text, start):
 
 
 def test_figures_of_a_worked_example(store):
-    store.write_run_record(run().result_digest, record(source=20))
-    outcomes, _ = collect_outcomes([run()], store)
+    store.write_run_record(run().result_inputs_digest, record(source=20))
+    outcomes, _ = collect_run_outcomes([run()], store)
     assert [o.readout for o in outcomes] == ["class", "task"]
     figures = outcomes[1].figures
     assert figures["acc"] == pytest.approx(0.783333, abs=1e-6)
@@ -62,8 +62,8 @@ def test_gap_and_intransigence_come_from_the_joint_run_of_the_same_order_seed_an
     joint = {1: [92], 2: [90, 91], 3: [89, 90, 94]}
     ours, twin, other = run(), run("joint", joint=True), run("joint", seed=1, joint=True)
     for one, matrix in ((ours, R), (twin, joint), (other, R)):
-        store.write_run_record(one.result_digest, record(matrix))
-    outcomes, _ = collect_outcomes([ours, twin, other], store)
+        store.write_run_record(one.result_inputs_digest, record(matrix))
+    outcomes, _ = collect_run_outcomes([ours, twin, other], store)
     figures = next(o.figures for o in outcomes if o.run is ours and o.readout == "task")
     assert figures["gap_to_joint"] == pytest.approx((0.89 + 0.90 + 0.94) / 3 - 0.783333, abs=1e-6)
     assert figures["intransigence"] == pytest.approx((0.02 + 0.06 - 0.01) / 3)
@@ -75,9 +75,9 @@ def test_a_row_has_mean_deviation_and_interval_and_the_paired_gain(plan, store):
     runs = []
     for seed, last in enumerate((60, 70, 74)):
         runs += [run("plain", seed, reference=True), run("a", seed)]
-        store.write_run_record(runs[-2].result_digest, record({**R, 3: [last - 3, 80, 95]}))
-        store.write_run_record(runs[-1].result_digest, record({**R, 3: [last, 80, 95]}))
-    text = render_experiment_summary(shown, runs, [], store, *collect_outcomes(runs, store))
+        store.write_run_record(runs[-2].result_inputs_digest, record({**R, 3: [last - 3, 80, 95]}))
+        store.write_run_record(runs[-1].result_inputs_digest, record({**R, 3: [last, 80, 95]}))
+    text = render_experiment_summary(shown, runs, [], store, *collect_run_outcomes(runs, store))
     mean, sd = 81.0, 100 * math.sqrt(((60 - 68) ** 2 + 2**2 + 6**2) / 2) / 300
     half = 4.302652729911275 * sd / math.sqrt(3)
     cells = line(text, "a")
@@ -90,11 +90,11 @@ def test_a_row_has_mean_deviation_and_interval_and_the_paired_gain(plan, store):
 def test_cells_without_a_result_and_runs_not_yet_made_are_visible(plan, store):
     shown = plan('[[methods]]\nname = "a"')
     runs = [run("a"), run("b"), run("c")]
-    store.write_run_record(runs[0].result_digest, record())
+    store.write_run_record(runs[0].result_inputs_digest, record())
     store.write_run_record(
-        runs[1].result_digest, build_failure_record("memory", "out | of\nmemory")
+        runs[1].result_inputs_digest, build_failed_run_record("memory", "out | of\nmemory")
     )
-    text = render_experiment_summary(shown, runs, [], store, *collect_outcomes(runs, store))
+    text = render_experiment_summary(shown, runs, [], store, *collect_run_outcomes(runs, store))
     assert "1 of 3 runs done, 1 failed, 1 to do." in text
     assert line(text, "b")[2:6] == ["–", "0", "1", "–"]
     assert line(text, "c")[2:6] == ["–", "0", "0", "–"]
@@ -108,9 +108,9 @@ def test_runs_under_two_names_are_counted_both(plan, store):
         ExperimentRun("d", "class", name, 5, 0, 0, False, False, None, config, [])
         for name in ("a", "b")
     ]
-    store.write_run_record(runs[0].result_digest, record())
+    store.write_run_record(runs[0].result_inputs_digest, record())
     assert "2 of 2 runs done, 0 failed, 0 to do." in render_experiment_summary(
-        shown, runs, [], store, *collect_outcomes(runs, store)
+        shown, runs, [], store, *collect_run_outcomes(runs, store)
     )
 
 
@@ -121,9 +121,9 @@ def test_methods_are_ordered_and_only_sure_differences_are_marked(plan, store):
         for name, last in (("a", a), ("b", b), ("c", c)):
             runs.append(run(name, seed))
             store.write_run_record(
-                runs[-1].result_digest, record({**R, 3: [last, 80, 95]}, source=100 - last)
+                runs[-1].result_inputs_digest, record({**R, 3: [last, 80, 95]}, source=100 - last)
             )
-    outcomes, _ = collect_outcomes(runs, store)
+    outcomes, _ = collect_run_outcomes(runs, store)
     methods = {name: [o for o in outcomes if o.table_cell[2:4] == ("task", name)] for name in "abc"}
     assert (
         format_method_ranking(methods, "acc") == "b ≥ c > a"
@@ -131,7 +131,7 @@ def test_methods_are_ordered_and_only_sure_differences_are_marked(plan, store):
     )
     assert format_method_ranking({"a": methods["a"][:1], "b": methods["b"][:1]}, "acc") == "b ≥ a"
     assert format_method_ranking({}, "acc") == "–"
-    text = render_experiment_summary(shown, runs, [], store, *collect_outcomes(runs, store))
+    text = render_experiment_summary(shown, runs, [], store, *collect_run_outcomes(runs, store))
     assert f"- By ACC: {format_method_ranking(methods, 'acc')}" in text
     assert "- By source: a > " in text
 
@@ -144,10 +144,10 @@ def test_depths_are_shown_with_ranks_updates_and_forgetting(plan, store):
             runs.append(run(name, seed, depth))
             norms = {"backbone": 3.0 * depth, "head": 4.0 * depth, "relative": 0.5}
             store.write_run_record(
-                runs[-1].result_digest,
+                runs[-1].result_inputs_digest,
                 record({**R, 3: [last + seed, 80, 95]}, update_norm=norms),
             )
-    text = render_experiment_summary(shown, runs, [], store, *collect_outcomes(runs, store))
+    text = render_experiment_summary(shown, runs, [], store, *collect_run_outcomes(runs, store))
     assert "a above b at depth 5, below it at 1." in text
     depths = text[text.index("### Depths") :]
     rows = [row for row in depths.splitlines() if row.startswith(("| 1 |", "| 5 |"))]
@@ -156,13 +156,13 @@ def test_depths_are_shown_with_ranks_updates_and_forgetting(plan, store):
 
 
 def test_columns_are_explained_and_failed_runs_name_their_file(plan, store):
-    store.write_run_record(run().result_digest, build_failure_record("code", "no"))
-    store.write_run_record(run("b").result_digest, record(source=20))
+    store.write_run_record(run().result_inputs_digest, build_failed_run_record("code", "no"))
+    store.write_run_record(run("b").result_inputs_digest, record(source=20))
     runs = [run(), run("b")]
     text = render_experiment_summary(
-        plan('[[methods]]\nname = "a"'), runs, [], store, *collect_outcomes(runs, store)
+        plan('[[methods]]\nname = "a"'), runs, [], store, *collect_run_outcomes(runs, store)
     )
-    assert f"| code | no | runs/{run().result_digest}.json |" in text
+    assert f"| code | no | runs/{run().result_inputs_digest}.json |" in text
     legend = text[text.index("## Columns") :]
     for name in ("ACC: ", "forgetting: ", "update norm: ", "source: ", "moving: "):
         assert name in legend
@@ -174,8 +174,10 @@ def test_the_gap_to_a_published_value_is_in_its_standard_deviations(plan, store)
         '[[methods]]\nname = "a"\n[published]\nsource = "Somebody 2000"\n'
         'values = [{ method = "a", scenario = "class", mean = 70.0, sd = 4.0 }]'
     )
-    store.write_run_record(run().result_digest, record())
-    text = render_experiment_summary(shown, [run()], [], store, *collect_outcomes([run()], store))
+    store.write_run_record(run().result_inputs_digest, record())
+    text = render_experiment_summary(
+        shown, [run()], [], store, *collect_run_outcomes([run()], store)
+    )
     rows = text[text.index("## Against published results") :]
     assert "Somebody 2000." in rows
     assert line(rows, "d") == ["d", "a", "class", "5", "1", "78.33", "70.00 ± 4.00", "+2.08"]
@@ -192,9 +194,9 @@ def test_the_gain_over_the_reference_stands_beside_the_published_gain(plan, stor
         'mean = 78.0, sd = 4.0 },\n{ method = "plain", scenario = "class", mean = 70.0, sd = 4.0 }]'
     )
     runs = [run(), run("plain", reference=True)]
-    store.write_run_record(runs[0].result_digest, record())
-    store.write_run_record(runs[1].result_digest, record({**R, 3: [30, 80, 95]}))
-    text = render_experiment_summary(shown, runs, [], store, *collect_outcomes(runs, store))
+    store.write_run_record(runs[0].result_inputs_digest, record())
+    store.write_run_record(runs[1].result_inputs_digest, record({**R, 3: [30, 80, 95]}))
+    text = render_experiment_summary(shown, runs, [], store, *collect_run_outcomes(runs, store))
     rows = text[text.index("## Against published results") :]
     assert "ACC − plain %, ours / published" in rows
     assert line(rows, "d | a")[-1] == "+10.00 / +8.00"

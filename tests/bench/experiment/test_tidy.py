@@ -6,8 +6,8 @@ import io
 import pytest
 from experiments import FACTS, made_run
 
-from bench.experiment.outcomes import collect_outcomes
-from bench.experiment.runs import ExperimentResultStore, build_failure_record
+from bench.experiment.outcomes import collect_run_outcomes
+from bench.experiment.runs import ExperimentResultStore, build_failed_run_record
 from bench.experiment.tidy import render_accuracies_csv, render_results_csv
 
 NORMS = {"update_norm": {"backbone": 3.0, "head": 4.0, "relative": None}}
@@ -30,11 +30,11 @@ def made(tmp_path):
     runs = [made_run(name) for name in "abc"]
     stages = [stage(1, [90]), stage(2, [70, 80])]
     store.write_run_record(
-        runs[0].result_digest, {"status": "done", "stages": stages, "seconds": 4.0}
+        runs[0].result_inputs_digest, {"status": "done", "stages": stages, "seconds": 4.0}
     )
     store.write_run_record(
-        runs[1].result_digest,
-        {**build_failure_record("memory", "too little"), "stages": stages[:1]},
+        runs[1].result_inputs_digest,
+        {**build_failed_run_record("memory", "too little"), "stages": stages[:1]},
     )
     return runs, store
 
@@ -45,7 +45,7 @@ def read(text):
 
 def test_a_row_per_run_and_protocol_with_its_figures_or_its_failure(made):
     runs, store = made
-    found = read(render_results_csv(runs, *collect_outcomes(runs, store)))
+    found = read(render_results_csv(runs, *collect_run_outcomes(runs, store)))
     assert [(r["method"], r["readout"], r["status"]) for r in found] == [
         ("a", "class", "done"),
         ("a", "task", "done"),

@@ -4,7 +4,7 @@ import pytest
 from experiments import learn
 
 from bench.experiment import unfinished
-from bench.experiment.data import DatasetFileCache
+from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.grid import expand_plan_to_runs
 from bench.experiment.runs import (
     ExperimentResultStore,
@@ -107,7 +107,9 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs
     stages = learn(run, store)["stages"]
     parts = {
         p.stem: p.stat().st_size
-        for p in (store.get_unfinished_folder(run.result_digest) / "2/result/parts").iterdir()
+        for p in (
+            store.get_unfinished_folder(run.result_inputs_digest) / "2/result/parts"
+        ).iterdir()
     }
     images = parts["exemplars.images.2"]
     assert stages[1]["new_bytes"] == parts["expert.2"] + parts["head"] + parts["exemplars"] + images
@@ -119,8 +121,8 @@ def test_an_ended_run_leaves_a_record_and_nothing_else(run, tmp_path, monkeypatc
     store = ExperimentResultStore(tmp_path)
     execute_and_record_run(run, store, 0)
     assert (
-        store.read_run_record(run.result_digest)["status"] == "done"
-        and not store.get_unfinished_folder(run.result_digest).exists()
+        store.read_run_record(run.result_inputs_digest)["status"] == "done"
+        and not store.get_unfinished_folder(run.result_inputs_digest).exists()
     )
 
 
@@ -136,15 +138,17 @@ def test_a_base_that_was_killed_goes_on(plan, data, tmp_path, monkeypatch):
         recipe = { epochs = 1, batch_size = 8 }
         images = { path = "digits", classes = "4-9", train_per_class = 10, test_per_class = 5 }
         """
-    base = expand_plan_to_runs(plan(extra), DatasetFileCache(data, tmp_path / "cache"), "cpu")[0][0]
+    base = expand_plan_to_runs(
+        plan(extra), ExperimentDatasetCache(data, tmp_path / "cache"), "cpu"
+    )[0][0]
     store = ExperimentResultStore(tmp_path)
     monkeypatch.setattr("bench.experiment.runs.PipeControlRequests", lambda fd: Kill(3))
     with pytest.raises(Killed):
         train_and_store_base(base, store, 0)
-    assert list(store.get_unfinished_folder(base.result_digest).glob("snapshot-*"))
+    assert list(store.get_unfinished_folder(base.result_inputs_digest).glob("snapshot-*"))
     monkeypatch.setattr("bench.experiment.runs.PipeControlRequests", lambda fd: NoControlRequests())
     train_and_store_base(base, store, 0)
     assert (
-        store.read_base_record(base.result_digest)["steps"] == 8
-        and not store.get_unfinished_folder(base.result_digest).exists()
+        store.read_base_record(base.result_inputs_digest)["steps"] == 8
+        and not store.get_unfinished_folder(base.result_inputs_digest).exists()
     )

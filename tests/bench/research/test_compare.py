@@ -15,7 +15,7 @@ def write_idx(path: Path, values: np.ndarray) -> None:
 
 
 def test_digits_are_ten_classes_without_any_data(tmp_path: Path) -> None:
-    (stream,) = compare.write_streams(tmp_path, None, None)
+    (stream,) = compare.write_compared_data_sets(tmp_path, None, None)
     photos = list_folder_images(stream.folder)
     assert (len(photos.rows), {row.label for row in photos.rows}) == (
         1797,
@@ -41,5 +41,5 @@ def test_mnist_has_a_training_and_a_test_part(tmp_path: Path) -> None:
 
 def test_streams_are_those_that_are_there(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
-    found = compare.write_streams(tmp_path / "scratch", tmp_path, tmp_path / "photos")
+    found = compare.write_compared_data_sets(tmp_path / "scratch", tmp_path, tmp_path / "photos")
     assert [(stream.name, stream.batches) for stream in found] == [("digits", 5), ("photos", 3)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.experiment.__main__ import PLANS
-from bench.experiment.data import DatasetFileCache
+from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.plan import ExperimentPlan, PlannedImages
 from bench.research.olor_transfer import (
     OlorTransferRow,
@@ -68,6 +68,6 @@ def test_the_far_target_is_digits_in_colour_that_plans_can_read(tmp_path: Path) 
     folder = _write_coloured_digits(tmp_path / "mnist", tmp_path / "far")
     assert _write_coloured_digits(tmp_path / "mnist", tmp_path / "far") == folder
     images = PlannedImages(path=str(folder))
-    files = DatasetFileCache(tmp_path, tmp_path / "cache")
+    files = ExperimentDatasetCache(tmp_path, tmp_path / "cache")
     assert files.get_image_shape(images) == {"size": 32, "channels": 3}
-    assert files.decode_source(images).names == tuple("0123456789")
+    assert files.decode_experiment_data_set(images).names == tuple("0123456789")

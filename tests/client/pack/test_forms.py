@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 from sources import BOXES, CLASSES, SCENE, member, png, samples, shards, write, yolo
 
 from perennial.pack import PackedBatch, PackError, open_batch
-from perennial.pack.kinds import detect_source_kind
+from perennial.pack.kinds import detect_data_set_kind
 
 
 def members(batch: PackedBatch) -> dict[str, bytes]:
@@ -241,7 +241,7 @@ def test_samples_of_one_key_in_two_tars_stay_two(tmp_path: Path) -> None:
             member(tar, "0.png", IMAGES[number])
         whole += (tmp_path / "part").read_bytes()
     write(tmp_path / "both.tar", whole)
-    assert detect_source_kind(tmp_path / "both.tar") == "webdataset"
+    assert detect_data_set_kind(tmp_path / "both.tar") == "webdataset"
     assert "(“cat” 1, “dog” 1)" in open_batch(tmp_path / "both.tar").describe()
 
 

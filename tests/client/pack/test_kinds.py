@@ -24,7 +24,7 @@ from sources import (
 )
 
 from perennial.pack import ExtraMissing, PackError, extras, open_batch
-from perennial.pack.kinds import detect_source_kind
+from perennial.pack.kinds import detect_data_set_kind
 
 Make = Callable[[Path], Any]
 
@@ -44,7 +44,7 @@ Make = Callable[[Path], Any]
     ],
 )
 def test_a_kind_is_recognised_by_its_look(make: Make, kind: str, tmp_path: Path) -> None:
-    assert detect_source_kind(make(tmp_path)) == kind
+    assert detect_data_set_kind(make(tmp_path)) == kind
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_single_file_of_a_kind_is_recognised(
     make: Make, file: str, kind: str, tmp_path: Path
 ) -> None:
     make(tmp_path)
-    assert detect_source_kind(tmp_path / file) == kind
+    assert detect_data_set_kind(tmp_path / file) == kind
     assert open_batch(tmp_path / file).size > 2048
 
 

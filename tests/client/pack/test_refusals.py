@@ -9,7 +9,7 @@ import pytest
 from sources import coco, folder, parquet, png, shards, write, yolo
 
 from perennial.pack import PackError, open_batch
-from perennial.pack.sources.plain_yaml import parse_yaml_text
+from perennial.pack.sources.plain_yaml import parse_simple_yaml
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_polygons_of_yolo_are_cut_by_their_bounds(tmp_path: Path) -> None:
 def test_names_are_read_as_yaml_has_them(text: str, names: object) -> None:
     import yaml
 
-    assert parse_yaml_text(text, "a file")["names"] == names
+    assert parse_simple_yaml(text, "a file")["names"] == names
     by_yaml = yaml.safe_load(text.removeprefix("\ufeff"))["names"]
     assert by_yaml == (
         {int(key): name for key, name in names.items()} if isinstance(names, dict) else names
@@ -267,4 +267,4 @@ def test_names_are_read_as_yaml_has_them(text: str, names: object) -> None:
 @pytest.mark.parametrize("text", ["names: [a, b", "names: [a, [b]]", "? odd", "names: [a: {b}]"])
 def test_yaml_beyond_names_and_folders_is_refused_in_words(text: str) -> None:
     with pytest.raises(PackError, match="a file"):
-        parse_yaml_text(text, "a file")
+        parse_simple_yaml(text, "a file")

@@ -12,7 +12,7 @@ from photo_servers import Page, Photos, dripping, endless, running, self_signed
 from sources import png, write
 
 from perennial.pack import PackedBatch, PackError, SourceChanged, open_batch
-from perennial.pack.kinds import detect_source_kind
+from perennial.pack.kinds import detect_data_set_kind
 from perennial.pack.remote import urls
 from perennial.pack.remote.https import ImageFetcher, UnusableUrl
 from perennial.pack.remote.urls import UrlImages
@@ -48,7 +48,7 @@ def members(batch: PackedBatch) -> dict[str, bytes]:
 
 def test_a_list_becomes_the_batch_of_its_images(photos: Photos, tmp_path: Path) -> None:
     file = listed(tmp_path, photos)
-    assert detect_source_kind(file) == "urls"
+    assert detect_data_set_kind(file) == "urls"
     batch = open_batch(file, allow_private=True)
     assert "10 images of 2 classes (“cat” 5, “dog” 5)" in batch.describe() and batch.warnings == []
     found = members(batch)

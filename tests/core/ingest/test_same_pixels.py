@@ -40,7 +40,7 @@ from core.ingest.limits import ArchiveLimits
 from core.learning.catalogue import build_recipe_catalogue
 from core.settings import Settings
 from core.storage import FolderStore
-from perennial.cli.models.unpack import open_downloaded_package
+from perennial.cli.models.unpack import open_downloaded_version_zip
 from tests.core.ingest.hostile_corpus import honest_zip
 from tests.core.ingest.test_picture_kinds import SIDE, Kind, kinds, pixels_of
 
@@ -235,7 +235,7 @@ def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_p
         for form in (SafetensorsZipFormat(), OnnxZipFormat()):
             path = tmp_path / "download.zip"
             form.write_download(path, VersionToExport(manifest, [], build_recipe_catalogue(), made))
-            with open_downloaded_package(path) as package:
+            with open_downloaded_version_zip(path) as package:
                 assert {name for name in package.names if name.endswith(".py")} == reads
                 assert json.loads(package.read_packed_file("config.json"))["image"] == image
                 assert (

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import event
 
-from bench.service.fill import fill_database
-from bench.service.series import GeneratedRowCounts, make_id
+from bench.service.fill import fill_database_with_generated_rows
+from bench.service.series import GeneratedRowCounts, make_generated_row_id
 from core.database.session import Database
 from core.database.tables import Model, VersionMeasurement
 from core.models import model_summary, models
@@ -16,12 +16,12 @@ from core.requests.actor import Actor
 from tests.core.requests.test_flat_reads import CATALOGUE
 
 SIZE = GeneratedRowCounts(70, 6, owners=3, measured=3, keys=3)
-OWNER = Actor(make_id("own", 0), None, "read")
+OWNER = Actor(make_generated_row_id("own", 0), None, "read")
 
 
 @pytest.fixture
 def filled(database: Database) -> Database:
-    fill_database(database, SIZE, quiet=True)
+    fill_database_with_generated_rows(database, SIZE, quiet=True)
     return database
 
 
@@ -57,7 +57,7 @@ def test_a_page_of_many_summaries_takes_as_many_statements_as_one_of_few(
 
 @pytest.mark.both_databases
 def test_a_summary_tells_what_is_stored(filled: Database) -> None:
-    model = make_id("mdl", 0)
+    model = make_generated_row_id("mdl", 0)
     with filled.write() as session:
         for row in session.query(VersionMeasurement).filter_by(model_id=model, name="row"):
             row.value = row.version / 10
@@ -70,14 +70,16 @@ def test_a_summary_tells_what_is_stored(filled: Database) -> None:
     assert told["forgetting"] == 0.01 and told["bytes"] == 988_212
     assert told["acc_line"] == sorted(told["acc_line"]) and 0 < len(told["acc_line"]) <= newest
     job = told["last_job"]
-    assert job is not None and job["id"] == make_id("job", (SIZE.tasks - 1) * SIZE.models)
+    assert job is not None and job["id"] == make_generated_row_id(
+        "job", (SIZE.tasks - 1) * SIZE.models
+    )
 
 
 @pytest.mark.parametrize("images", [40, None], ids=["counted", "stored by an earlier release"])
 def test_a_summary_says_how_many_images_an_accuracy_rests_on(
     filled: Database, images: int | None
 ) -> None:
-    model = make_id("mdl", 0)
+    model = make_generated_row_id("mdl", 0)
     with filled.write() as session:
         for row in session.query(VersionMeasurement).filter_by(model_id=model, name="row"):
             count = {} if images is None else {"images": images}

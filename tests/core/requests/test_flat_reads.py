@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
-from bench.service.fill import fill_database
-from bench.service.series import PINNED, STOPPED, GeneratedRowCounts, make_id
+from bench.service.fill import fill_database_with_generated_rows
+from bench.service.series import PINNED, STOPPED, GeneratedRowCounts, make_generated_row_id
 from core.bases import bases
 from core.database import polling
 from core.database.kinds import JobKind
@@ -81,9 +81,15 @@ CATALOGUE: Any = {
     "optimizers": {},
     "presets": {"from-random": {}},
 }
-OWNER, ADMIN = Actor(make_id("own", 0), None, "write"), Actor(make_id("own", 1), None, "admin")
-MODEL = make_id("mdl", 0)
-STOPPED_MODEL, PINNED_MODEL = make_id("mdl", STOPPED), make_id("mdl", PINNED)
+OWNER, ADMIN = (
+    Actor(make_generated_row_id("own", 0), None, "write"),
+    Actor(make_generated_row_id("own", 1), None, "admin"),
+)
+MODEL = make_generated_row_id("mdl", 0)
+STOPPED_MODEL, PINNED_MODEL = (
+    make_generated_row_id("mdl", STOPPED),
+    make_generated_row_id("mdl", PINNED),
+)
 EMPTY: Any = SimpleNamespace(list=lambda _prefix: [])
 """A store in which nothing is found."""
 
@@ -94,14 +100,14 @@ walk.
 
 
 ABOUT = {
-    "an owner": polling.OwnerEventFilter(owner_id=make_id("own", 0)),
+    "an owner": polling.OwnerEventFilter(owner_id=make_generated_row_id("own", 0)),
     "a model": polling.OwnerEventFilter(model_id=MODEL),
     "everybody": polling.OwnerEventFilter(),
 }
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "job": (polling._JOB, (make_id("job", STOPPED),)),
+    "job": (polling._JOB, (make_generated_row_id("job", STOPPED),)),
     "what it waits for": (polling._STOP, (STOPPED_MODEL, 2)),
-    "events": (polling._EVENTS, (make_id("job", 0), 0, 10)),
+    "events": (polling._EVENTS, (make_generated_row_id("job", 0), 0, 10)),
     "key": (polling._KEY, ("b1",)),
     "session": (polling._SESSION, ("0" * 64,)),
 }
@@ -160,7 +166,9 @@ READS: Reads = {
     "what an update did to classes": lambda db: class_changes.compare_class_accuracies_with_parent(
         db, OWNER, MODEL, 3
     ),
-    "what a job said": lambda db: job_story.read_job_page_data(db, OWNER, make_id("job", 0)),
+    "what a job said": lambda db: job_story.read_job_page_data(
+        db, OWNER, make_generated_row_id("job", 0)
+    ),
     "verdict": lambda db: judged(db),
     "best accuracies": lambda db: best(db),
     "keys": lambda db: keys.list_keys(db, ADMIN, limit=3, cursor=None),
@@ -212,10 +220,14 @@ def models_read(db: Database, actor: Actor) -> object:
 def archives_in_use(db: Database) -> object:
     with db.read() as session:
         archives.find_archives_still_in_use(
-            session, ["archives/" + make_id("tsk", 0), "archives/" + make_id("job", 0)]
+            session,
+            [
+                "archives/" + make_generated_row_id("tsk", 0),
+                "archives/" + make_generated_row_id("job", 0),
+            ],
         )
         archives.list_next_archives_in_use(session, "", "archives/", 5)
-        return archives.find_archive_digest(session, "archives/" + make_id("job", 0))
+        return archives.find_archive_digest(session, "archives/" + make_generated_row_id("job", 0))
 
 
 def waiting(db: Database) -> object:
@@ -275,9 +287,9 @@ def filled(new_database: Callable[[], Database]) -> list[Database]:
     made = []
     for size in (FEW, MANY):
         db = new_database()
-        fill_database(db, size, quiet=True)
+        fill_database_with_generated_rows(db, size, quiet=True)
         for owner in range(size.owners):
-            measure_owner_usage(db, make_id("own", owner))
+            measure_owner_usage(db, make_generated_row_id("own", owner))
         made.append(db)
     return made
 
@@ -365,7 +377,9 @@ def test_events_of_an_owner_are_read_in_the_order_of_an_index(
 def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Database]) -> None:
     async def asked(db: Database, size: GeneratedRowCounts) -> None:
         reads = polling.PollingDatabaseReads(db.url)
-        job = await reads.find_job(make_id("job", STOPPED + (size.tasks - 1) * size.models))
+        job = await reads.find_job(
+            make_generated_row_id("job", STOPPED + (size.tasks - 1) * size.models)
+        )
         assert job is not None and (job.state, job.stop_task) == ("queued", size.tasks - 3)
         stop = await reads.find_task_stopping_lineage(job.model_id, size.tasks - 3)
         assert stop is not None and stop[0] == "held" and stop[1] is not None

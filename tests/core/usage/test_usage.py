@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from bench.service.fill import fill_database
-from bench.service.series import GeneratedRowCounts, make_id
+from bench.service.fill import fill_database_with_generated_rows
+from bench.service.series import GeneratedRowCounts, make_generated_row_id
 from core.database.session import Database
 from core.database.tables import (
     Base,
@@ -25,7 +25,7 @@ from core.requests.actor import Actor
 from core.usage import usage_sums
 from core.usage.usage_lists import list_usage_by_model, list_usage_by_owner
 
-ADMIN = Actor(make_id("own", 0), None, "admin")
+ADMIN = Actor(make_generated_row_id("own", 0), None, "admin")
 
 
 @pytest.fixture
@@ -33,7 +33,9 @@ def filled(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setattr(
         usage_sums, "BUDGET_S", 3600.0
     )  # a round measures all owners, on a slow machine too
-    fill_database(database, GeneratedRowCounts(6, 4, owners=2, measured=2, keys=2), quiet=True)
+    fill_database_with_generated_rows(
+        database, GeneratedRowCounts(6, 4, owners=2, measured=2, keys=2), quiet=True
+    )
     with database.write() as session:
         # Blobs that two versions share, that are deleted, and files that wait or are gone.
         parts = list(session.execute(select(Part).order_by(Part.version_id, Part.name)).scalars())
@@ -197,7 +199,7 @@ def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
 
     monkeypatch.setattr(usage_sums, "measure_owner_usage", slow)
     monkeypatch.setattr(usage_sums, "time", clock)
-    owners = [make_id("own", number) for number in range(2)]
+    owners = [make_generated_row_id("own", number) for number in range(2)]
     with filled.write() as session:
         for owner_id, at in zip(owners, (200.0, 100.0), strict=True):
             session.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=at))
@@ -210,7 +212,7 @@ def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
 def test_a_measure_that_was_overtaken_changes_nothing(
     filled: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner_id = make_id("own", 0)
+    owner_id = make_generated_row_id("own", 0)
     real = usage_sums.sum_owner_usage
     nested: list[int] = []
 

@@ -6,15 +6,15 @@ import pytest
 from tools.compare_methods.comparison import (
     ComparisonWorkload,
     SecondsPerImage,
-    describe_estimate,
+    describe_estimated_comparison_time,
     estimate_comparison_seconds,
 )
 from tools.compare_methods.outcome import (
     COLUMNS,
     WORDS,
     UpdateOutcome,
-    build_row_document,
-    build_table_rows,
+    build_comparison_table_rows,
+    build_method_result_json,
     count_correct_by_class,
     render_outcome_table,
 )
@@ -43,13 +43,13 @@ def test_accuracy_is_over_images_and_the_worst_class_is_named() -> None:
 
 def test_a_row_of_the_table_has_a_cell_for_each_column() -> None:
     cells = ["full retraining after each batch", "0.750", "0.200 (dog)", "12.3", "1,200"]
-    assert build_table_rows([OUTCOME]) == [cells]
+    assert build_comparison_table_rows([OUTCOME]) == [cells]
     head, _line, row = render_outcome_table([OUTCOME]).splitlines()
     assert head == f"| {' | '.join(COLUMNS)} |" and row == f"| {' | '.join(cells)} |"
 
 
 def test_json_has_the_figures_unrounded() -> None:
-    document = build_row_document(OUTCOME)
+    document = build_method_result_json(OUTCOME)
     assert (document["accuracy"], document["seconds_last_batch"]) == (0.75, 12.34)
     assert document["worst_class"] == {"class": "dog", "accuracy": 0.2}
     assert document["per_class"]["cat"] == [9, 10] and document["notes"] == ["held"]
@@ -85,8 +85,8 @@ def test_an_estimate_adds_up_the_passes_of_its_rows(rows: tuple[str, ...], secon
 def test_an_estimate_says_how_to_make_it_shorter(
     rates: SecondsPerImage, rows: tuple[str, ...], words: str
 ) -> None:
-    assert words in describe_estimate(rates, WORK, rows, 2)
+    assert words in describe_estimated_comparison_time(rates, WORK, rows, 2)
 
 
 def test_a_single_core_is_named_as_one() -> None:
-    assert describe_estimate(RATES, WORK, ("lda",), 1).endswith("on 1 core.")
+    assert describe_estimated_comparison_time(RATES, WORK, ("lda",), 1).endswith("on 1 core.")

@@ -59,7 +59,7 @@ def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(
     network.eval()
     with torch.no_grad():
         learned, held_out = (
-            network.features(base.build_inputs()(torch.from_numpy(part.pixels))).numpy()
+            network.features(base.build_input_conversion()(torch.from_numpy(part.pixels))).numpy()
             for part in (data.learned, data.held_out)
         )
     lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(
@@ -109,9 +109,9 @@ def test_features_do_not_depend_on_how_images_are_cut(
     network, images = base.build_network(0), data.get_batch_images(slice(None))
     assert len(images) > BATCH and len(images) % BATCH == 0
     odd = data.get_batch_images(slice(0, 1))
-    whole = extract_features(network, base.build_inputs(), images)
+    whole = extract_features(network, base.build_input_conversion(), images)
     assert torch.allclose(
-        whole[odd.rows], extract_features(network, base.build_inputs(), odd), atol=1e-5
+        whole[odd.rows], extract_features(network, base.build_input_conversion(), odd), atol=1e-5
     )
 
 
@@ -121,9 +121,11 @@ def test_the_same_seed_trains_the_same_network(data: SplitPixels, base: Comparis
         network = base.build_network(0)
         network.add_task_classes(1, data.classes, "default", torch.Generator().manual_seed(0))
         train_all_weights(
-            network, base.build_inputs(), data.get_batch_images(slice(None)), 1, seed=3
+            network, base.build_input_conversion(), data.get_batch_images(slice(None)), 1, seed=3
         )
         answers.append(
-            predict_labels(network, base.build_inputs(), data.all_held_out_images).tolist()
+            predict_labels(
+                network, base.build_input_conversion(), data.all_held_out_images
+            ).tolist()
         )
     assert answers[0] == answers[1]

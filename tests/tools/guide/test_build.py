@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 
 from tools.guide import build
 from tools.guide.pages import INDEX, find_faults_of_guide_pages
-from tools.guide.sources import ROOT, find_documents
+from tools.guide.sources import ROOT, find_guide_documents
 
 MOST_BYTES = 3_000_000
 
@@ -39,14 +39,14 @@ class _Text(HTMLParser):
 
 def page_of(document: str) -> str:
     """The page of a document, as a path in the guide."""
-    place = Path(find_documents()[document]).with_suffix(".html")
+    place = Path(find_guide_documents()[document]).with_suffix(".html")
     return str(place.with_name("index.html") if place.stem == "README" else place)
 
 
 def test_each_document_has_a_page_that_says_the_same_as_on_github(guide: Path) -> None:
     render = MarkdownIt("commonmark").enable("table").render
     differing = []
-    for document in find_documents():
+    for document in find_guide_documents():
         if not document.endswith(".md"):
             continue
         page = (guide / page_of(document)).read_text()
@@ -92,7 +92,7 @@ def test_a_fault_in_a_document_stops_the_build(
         (folder / "howto" / "install.md").write_text("# Install\n")
         (folder / "index.md").write_text(f"# First\n\n{line}\n")
 
-    monkeypatch.setattr(build, "copy_documents", copy_few)
+    monkeypatch.setattr(build, "copy_guide_documents", copy_few)
     keep_pages(monkeypatch, tmp_path, lambda page: page in ("index.md", "howto/install.md"))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "before.html").touch()

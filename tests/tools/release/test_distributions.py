@@ -16,7 +16,7 @@ import pytest
 from redis_server import RedisServer
 
 from tests.own_commands import NAMED
-from tools.guide.sources import find_documents
+from tools.guide.sources import find_guide_documents
 from tools.release import distributions
 from tools.release.distributions import build_release_distributions
 
@@ -67,7 +67,7 @@ def expected_guide() -> set[str]:
     """The files of the guide: a page for each document, its pictures, and how it looks."""
     pages = {
         place.replace("README.md", "index.md").replace(".md", ".html")
-        for place in find_documents().values()
+        for place in find_guide_documents().values()
     }
     looks = {"guide.css", "icon.svg", "search.js", "search-index.js"}
     return {f"api/built_guide/{name}" for name in pages | looks}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api.app import read_installed_version
+from api.app import read_installed_service_version
 from tools.release import version
 
 ROOT = Path(__file__).parents[3]
@@ -20,8 +20,10 @@ def test_every_place_names_the_version_of_the_project() -> None:
     for place in version.PLACES:
         found = place.find_versions_in_text((ROOT / place.file).read_text())
         assert found == {project["version"]}, place
-    assert version.read_version() == project["version"]
-    assert version.find_released_version() == project["version"], "a section of the changelog"
+    assert version.read_project_version() == project["version"]
+    assert version.find_newest_changelog_version() == project["version"], (
+        "a section of the changelog"
+    )
 
 
 def test_the_service_needs_the_client_of_its_own_version() -> None:
@@ -32,9 +34,11 @@ def test_the_service_needs_the_client_of_its_own_version() -> None:
 def test_the_command_line_and_the_api_report_the_version() -> None:
     command = [sys.executable, "-m", "perennial", "--version"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == f"perennial, version {version.read_version()}\n"
-    assert read_installed_version() == version.read_version(), "install it again: make .venv/.dev"
-    assert metadata.version("perennial-client") == version.read_version()
+    assert done.stdout == f"perennial, version {version.read_project_version()}\n"
+    assert read_installed_service_version() == version.read_project_version(), (
+        "install it again: make .venv/.dev"
+    )
+    assert metadata.version("perennial-client") == version.read_project_version()
 
 
 @pytest.fixture
@@ -48,13 +52,13 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_command_sets_the_version_everywhere(copy: Path) -> None:
-    former, changelog = version.read_version(), copy / version.CHANGELOG
+    former, changelog = version.read_project_version(), copy / version.CHANGELOG
     text = changelog.read_text().replace("## Unreleased\n", "")
     changelog.write_text(text.replace(f"## {former}\n", f"## Unreleased\n\n## {former}\n"))
     version.write_version_to_all_files("7.8.9rc1")
     for place in version.PLACES:
         assert place.find_versions_in_text((copy / place.file).read_text()) == {"7.8.9rc1"}, place
-    assert version.find_released_version() == "7.8.9rc1"
+    assert version.find_newest_changelog_version() == "7.8.9rc1"
     assert f"\n## {former}\n" in changelog.read_text()
 
 

@@ -46,7 +46,7 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from worker.devices import cuda_free; from worker.attempts import zygote\n"
         "cuda_free._list_open_files = lambda: ['/dev/nvidia0']\n"
-        "zygote.preload_modules = lambda: None\n"
+        "zygote.preload_job_modules = lambda: None\n"
         "zygote.main(sys.argv[1:])\n"
     )
     zygote = ForkServer((sys.executable, str(program)))
@@ -57,8 +57,8 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
 
 def test_importing_what_jobs_need_opens_no_cuda() -> None:
     code = (
-        "from worker.attempts.zygote import preload_modules; preload_modules(); from worker.devices.cuda_free import "
-        "require_cuda_not_opened as f; f()"
+        "from worker.attempts.zygote import preload_job_modules; preload_job_modules(); "
+        "from worker.devices.cuda_free import require_cuda_not_opened as f; f()"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
 

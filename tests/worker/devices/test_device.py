@@ -11,7 +11,11 @@ from core.settings import Settings
 from tests.worker.conftest import within_limit
 from worker.devices import device, device_check
 from worker.devices.device import RECHECK_S, DeviceWatch
-from worker.devices.device_check import DeviceReport, explain_missing_gpu_kernels, inspect_device
+from worker.devices.device_check import (
+    DeviceReport,
+    check_device_in_this_process,
+    explain_missing_gpu_kernels,
+)
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 ECC = "CUDA error: uncorrectable ECC error encountered"
@@ -150,9 +154,9 @@ def test_the_driver_is_named_by_its_version(
 
 
 def test_the_check_says_what_does_not_fit_together() -> None:
-    problem = inspect_device("cuda")["problem"]
+    problem = check_device_in_this_process("cuda")["problem"]
     assert problem is not None and "is a CPU build" in problem and "PERENNIAL_DEVICE=cpu" in problem
-    assert inspect_device("cpu")["problem"] is None
+    assert check_device_in_this_process("cpu")["problem"] is None
 
 
 @pytest.mark.parametrize(
@@ -190,5 +194,5 @@ def test_the_check_names_a_gpu_that_torch_has_no_kernels_for(
     }
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
-    problem = inspect_device("auto")["problem"]
+    problem = check_device_in_this_process("auto")["problem"]
     assert problem is not None and "torch is built for sm_75, sm_90, and Tesla V100" in problem

@@ -97,7 +97,7 @@ def test_a_missing_library_is_told_as_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        "worker.devices.torch_check._get_installed_version",
+        "worker.devices.torch_check._get_installed_package_version",
         lambda name: None if name == "torchvision" else "2.0",
     )
     program(tmp_path, 'echo \'{"name": "torchvision", "error": "no"}\'; exit 1', monkeypatch)

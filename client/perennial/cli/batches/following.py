@@ -13,9 +13,9 @@ from perennial.cli.exits import FollowInterrupted
 from perennial.cli.models.accuracies import (
     explain_sign_of_unmeasured_accuracy,
     format_accuracies_in_words,
-    read_accuracies,
+    read_task_accuracies_of_version,
 )
-from perennial.cli.output import print_document, print_json_line, print_notice, print_text
+from perennial.cli.output import print_json_document, print_json_line, print_notice, print_text
 from perennial.errors import BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout
 from perennial.guard import quote_shell_word
 from perennial.text import make_text_one_line
@@ -55,7 +55,7 @@ def follow_and_print_job(
     for warning in warnings:
         print_notice(f"warning: {replace_requests_by_task_commands(warning, model, job.task)}")
     if shell.is_json:
-        print_document(job)
+        print_json_document(job)
     error = handle.ending(job)
     if error is not None:
         raise error
@@ -78,7 +78,7 @@ def wait_for_job(shell: CommandContext, handle: JobHandle, timeout: float | None
         raise FollowInterrupted(describe_interrupted_job(handle.id)) from None
     except BaseUnavailable as lacking:
         if shell.is_json and handle.job is not None:
-            print_document(handle.job)
+            print_json_document(handle.job)
         lacking.add_note(_format_follow_commands(handle.id))
         raise
     except WaitTimeout as late:
@@ -178,7 +178,7 @@ def print_job_outcome(client: Perennial, job: Job, task: Task | None) -> None:
         else f"production is at version {production}"
     )
     print_text(make_text_one_line(f"Version {job.version} of {model.name} is published, {where}."))
-    accuracies = read_accuracies(client, job.model, version)
+    accuracies = read_task_accuracies_of_version(client, job.model, version)
     if accuracies:
         print_text(f"  accuracy: {format_accuracies_in_words(accuracies)}")
     for text in explain_sign_of_unmeasured_accuracy(accuracies):

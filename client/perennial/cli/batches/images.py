@@ -10,9 +10,9 @@ import click
 from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.edits import (
-    add_sending_options,
+    add_edit_sending_options,
+    collect_edit_sending_options,
     confirm_and_send_edit,
-    parse_sending_options,
 )
 
 PART = click.option(
@@ -37,7 +37,7 @@ def image_commands() -> None:
 @PART
 @click.option("--class", "label", metavar="NAME", help="Only this class.")
 @click.option("--limit", "-n", type=click.IntRange(1), help="Largest number of rows.")
-def list_images(
+def run_list_images_command(
     shell: CommandContext, model: str, task: int, part: str, label: str | None, limit: int | None
 ) -> None:
     """List the images of a batch by number, as `relabel` and `remove` take them."""
@@ -55,8 +55,8 @@ def list_images(
 @click.argument("images", nargs=-1, type=NUMBER, required=True)
 @click.option("--to", "label", required=True, metavar="LABEL", help="The right label.")
 @PART
-@add_sending_options
-def relabel_images(
+@add_edit_sending_options
+def run_relabel_images_command(
     shell: CommandContext,
     model: str,
     task: int,
@@ -77,7 +77,7 @@ def relabel_images(
         }
         for image in images
     ]
-    confirm_and_send_edit(shell, model, operations, parse_sending_options(values))
+    confirm_and_send_edit(shell, model, operations, collect_edit_sending_options(values))
 
 
 @cli_command("remove", image_commands)
@@ -93,8 +93,8 @@ def relabel_images(
 )
 @click.option("--all", "is_whole", is_flag=True, help="All images of TASK.")
 @PART
-@add_sending_options
-def remove_images(
+@add_edit_sending_options
+def run_remove_images_command(
     shell: CommandContext,
     model: str,
     task: int | None,
@@ -119,7 +119,7 @@ def remove_images(
     operations += [{"remove": {**scope, "name": pattern}} for pattern in patterns]
     if is_whole:
         operations = [{"remove": scope}]
-    confirm_and_send_edit(shell, model, operations, parse_sending_options(values))
+    confirm_and_send_edit(shell, model, operations, collect_edit_sending_options(values))
 
 
 def _parse_part_option(part: str) -> Split:

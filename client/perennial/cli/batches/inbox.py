@@ -24,7 +24,7 @@ MARK = ".done"
 LOCK = ".watch-folder.lock"
 
 
-class FolderInUseError(PerennialError):
+class WatchedFolderInUseError(PerennialError):
     """Another process watches the same folder for batches."""
 
 
@@ -65,13 +65,13 @@ def find_batches_in_folder(folder: Path) -> list[FoundBatch]:
                 follow_symlinks=False
             )
             if is_archive or entry.is_dir(follow_symlinks=False):
-                batch = read_batch_in_folder(Path(entry.path))
+                batch = read_state_of_watched_batch(Path(entry.path))
                 if batch is not None:
                     batches.append(batch)
     return batches
 
 
-def read_batch_in_folder(path: Path) -> FoundBatch | None:
+def read_state_of_watched_batch(path: Path) -> FoundBatch | None:
     """Read the present state of a batch's files in the watched folder; None if it has disappeared."""
     state, latest, problem = [], 0.0, None
     try:
@@ -164,11 +164,11 @@ def _get_reason_file_path(target: Path) -> Path:
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
+def lock_watched_folder(folder: Path) -> Iterator[None]:
     """Lock the watched folder for this process until the block ends or the process dies.
 
     Raises:
-        FolderInUseError: another living process holds the lock.
+        WatchedFolderInUseError: another living process holds the lock.
         ConfigError: the folder does not exist, or is not writable.
     """
     path = folder / LOCK
@@ -183,7 +183,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
                 make_text_one_line(os.pread(lock, 100, 0).decode("utf-8", "replace"))
                 or "another process"
             )
-            raise FolderInUseError(f"{folder} is watched already, by {holder}.")
+            raise WatchedFolderInUseError(f"{folder} is watched already, by {holder}.")
         os.ftruncate(lock, 0)
         # The text is for the error message of a process that finds the folder locked.
         os.pwrite(lock, f"process {os.getpid()} of {_get_host_name()}".encode(), 0)

@@ -31,7 +31,7 @@ Row = tuple[Cell, ...]
 @click.argument("model")
 @click.argument("task", type=int)
 @click.option("--kind", type=click.Choice(KINDS), help="Only this kind.")
-def list_issues(shell: CommandContext, model: str, task: int, kind: str | None) -> None:
+def run_list_issues_command(shell: CommandContext, model: str, task: int, kind: str | None) -> None:
     """List images of a batch to check, one per row, as far as the service lists them.
 
     A suspect has a label that looks wrong; `suggested` is `score` times as probable. The commands

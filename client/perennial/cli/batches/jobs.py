@@ -49,7 +49,7 @@ def job_commands() -> None:
     show_default=True,
     help="Largest number of rows.",
 )
-def list_jobs(
+def run_list_jobs_command(
     shell: CommandContext, model: str | None, wanted: str | None, kind: str | None, limit: int
 ) -> None:
     """List jobs, newest first."""
@@ -77,7 +77,7 @@ def list_jobs(
 
 @cli_command("show", job_commands)
 @click.argument("job")
-def show_job(shell: CommandContext, job: str) -> None:
+def run_show_job_command(shell: CommandContext, job: str) -> None:
     """Show one job: its progress, what it waits for, and how it ended."""
     job_details = shell.create_client().jobs.retrieve(job)
     shell.print_result(job_details, lambda: _print_job_fields(job_details))
@@ -114,7 +114,7 @@ def _print_job_fields(job: Job) -> None:
 @cli_command("watch", job_commands)
 @click.argument("job")
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Longest time to wait.")
-def watch_job(shell: CommandContext, job: str, timeout: float | None) -> None:
+def run_watch_job_command(shell: CommandContext, job: str, timeout: float | None) -> None:
     """Follow a job to its end; --json prints each event as a line. Ctrl-C does not stop the job."""
     client = shell.create_client()
     handle = client.job(job)
@@ -130,7 +130,7 @@ def watch_job(shell: CommandContext, job: str, timeout: float | None) -> None:
 @click.option(
     "--follow", "-f", "is_followed", is_flag=True, help="Follow the log until the job has ended."
 )
-def print_job_log(shell: CommandContext, job: str, is_followed: bool) -> None:
+def run_job_log_command(shell: CommandContext, job: str, is_followed: bool) -> None:
     """Print the log of a job."""
     try:
         for one in shell.create_client().job(job).logs(follow=is_followed):
@@ -144,7 +144,7 @@ def print_job_log(shell: CommandContext, job: str, is_followed: bool) -> None:
 
 @cli_command("trials", job_commands, columns=TRIAL_COLUMNS)
 @click.argument("job")
-def show_trials(shell: CommandContext, job: str) -> None:
+def run_show_trials_command(shell: CommandContext, job: str) -> None:
     """Show the recipes that a job compares, their figures, and why they lost."""
     print_trials(shell, shell.create_client().jobs.trials(job))
 
@@ -152,7 +152,7 @@ def show_trials(shell: CommandContext, job: str) -> None:
 @cli_command("choose", job_commands, columns=TRIAL_COLUMNS)
 @click.argument("job")
 @click.argument("trial", type=click.IntRange(1, 8))
-def choose_trial(shell: CommandContext, job: str, trial: int) -> None:
+def run_choose_trial_command(shell: CommandContext, job: str, trial: int) -> None:
     """Choose the trial of a waiting job whose result becomes the version."""
     print_trials(shell, shell.create_client().jobs.choose(job, trial))
 
@@ -180,7 +180,7 @@ _add_job_action_command("resume", "Resume a paused job from its newest snapshot.
 @click.argument("job")
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
-def retry_job(shell: CommandContext, job: str, recipe: Any, detach: bool) -> None:
+def run_retry_job_command(shell: CommandContext, job: str, recipe: Any, detach: bool) -> None:
     """Learn a job's task again in its place; '--recipe {}' uses the model's own recipe."""
     client = shell.create_client()
     handle = client.jobs.retry(job, recipe=recipe)

@@ -17,7 +17,7 @@ from perennial._formats import FORMATS
 from perennial.bars import show_listing_bar
 from perennial.cli.batches.beat import TransferStatusLines
 from perennial.cli.batches.following import follow_and_print_job, report_version_of_finished_job
-from perennial.cli.batches.trials import format_trials_option, print_trials
+from perennial.cli.batches.trials import parse_trials_option, print_trials
 from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
 from perennial.cli.output import Cell, print_fields, print_notice, print_text
 from perennial.errors import NotFound, UndecidedBatch
@@ -57,7 +57,7 @@ WORTH_SAYING_S = 10.0
 )
 @click.option(
     "--trials",
-    type=format_trials_option,
+    type=parse_trials_option,
     metavar="auto|JSON|@FILE",
     help="Learn the batch by several recipes and publish the best: auto, or a list of recipes.",
 )
@@ -91,7 +91,7 @@ WORTH_SAYING_S = 10.0
     is_flag=True,
     help="Allow private addresses such as 10.0.0.1 in a list of URLs.",
 )
-def submit_batch(
+def run_submit_batch_command(
     shell: CommandContext,
     model: str,
     batch: str,

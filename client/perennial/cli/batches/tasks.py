@@ -56,7 +56,7 @@ def task_commands() -> None:
 )
 @click.argument("model")
 @build_state_filter_option("--standing", "standing", STANDINGS)
-def list_tasks(shell: CommandContext, model: str, standing: str | None) -> None:
+def run_list_tasks_command(shell: CommandContext, model: str, standing: str | None) -> None:
     """List the batches of a model in order, with their accuracy when learned and with the newest
     version."""
     client = shell.create_client()
@@ -70,11 +70,11 @@ def list_tasks(shell: CommandContext, model: str, standing: str | None) -> None:
     where = ModelVersionMarks.from_aliases(client.models.retrieve(model).aliases)
     shell.print_rows(
         matching_tasks,
-        (_build_task_row(one, where.mark_version(one.version)) for one in matching_tasks),
+        (_build_task_row(one, where.format_marked_version(one.version)) for one in matching_tasks),
         EMPTY,
     )
     for text in filter(
-        None, (where.format_table_legend(), where.explain_now_version()) if matching_tasks else ()
+        None, (where.format_table_legend(), where.explain_now_column()) if matching_tasks else ()
     ):
         print_text(text)
 
@@ -96,7 +96,7 @@ def _build_task_row(task: Task, version: Cell) -> tuple[Cell, ...]:
 @cli_command("show", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
-def show_task(shell: CommandContext, model: str, task: int) -> None:
+def run_show_task_command(shell: CommandContext, model: str, task: int) -> None:
     """Show one batch: its standing, its classes and the findings in it."""
     client = shell.create_client()
     task_details = client.tasks.retrieve(model, task)
@@ -157,7 +157,9 @@ def _describe_task_version(version: int | None, where: ModelVersionMarks) -> Cel
 @click.argument("model")
 @click.argument("task", type=int)
 @REASON
-def continue_without_task(shell: CommandContext, model: str, task: int, reason: str | None) -> None:
+def run_continue_without_task_command(
+    shell: CommandContext, model: str, task: int, reason: str | None
+) -> None:
     """Let the lineage continue without a task whose version is held."""
     skipped_task = shell.create_client().tasks.continue_without(model, task, reason=reason)
     shell.print_result(
@@ -172,7 +174,9 @@ def continue_without_task(shell: CommandContext, model: str, task: int, reason: 
 @click.argument("model")
 @click.argument("task", type=int)
 @REASON
-def discard_task(shell: CommandContext, model: str, task: int, reason: str | None) -> None:
+def run_discard_task_command(
+    shell: CommandContext, model: str, task: int, reason: str | None
+) -> None:
     """Discard a task, so that nothing waits for it any longer."""
     discarded_task = shell.create_client().tasks.discard(model, task, reason=reason)
     shell.print_result(
@@ -185,7 +189,9 @@ def discard_task(shell: CommandContext, model: str, task: int, reason: str | Non
 @click.argument("task", type=int)
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
-def relearn_task(shell: CommandContext, model: str, task: int, recipe: Any, detach: bool) -> None:
+def run_relearn_task_command(
+    shell: CommandContext, model: str, task: int, recipe: Any, detach: bool
+) -> None:
     """Learn a task that production lacks again, before all waiting tasks."""
     client = shell.create_client()
     handle = client.tasks.relearn(model, task, recipe=recipe)
@@ -204,7 +210,7 @@ def relearn_task(shell: CommandContext, model: str, task: int, recipe: Any, deta
 @click.argument("model")
 @click.argument("task", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def delete_task_data(shell: CommandContext, model: str, task: int, yes: bool) -> None:
+def run_delete_task_data_command(shell: CommandContext, model: str, task: int, yes: bool) -> None:
     """Delete the images of a batch; the versions that learned it stay."""
     if not yes:
         ask_for_confirmation(

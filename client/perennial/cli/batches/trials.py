@@ -24,7 +24,7 @@ RULE = (
 """The rule by which a trial is suggested."""
 
 
-def format_trials_option(text: str) -> Any:
+def parse_trials_option(text: str) -> Any:
     """Parse the value of `--trials`: "auto", or a JSON list of recipes."""
     return text if text == "auto" else parse_json_option(text)
 

@@ -16,7 +16,7 @@ def upload_commands() -> None:
 
 
 @cli_command("list", upload_commands, columns=("upload", "file", "here", "of", "begun", "expires"))
-def list_uploads(shell: CommandContext) -> None:
+def run_list_uploads_command(shell: CommandContext) -> None:
     """List open uploads, newest first; their received bytes count towards your storage."""
     open_uploads = list(shell.create_client().uploads.list())
     rows = [
@@ -35,7 +35,7 @@ def list_uploads(shell: CommandContext) -> None:
 
 @cli_command("rm", upload_commands)
 @click.argument("upload", metavar="UPLOAD|FILE")
-def remove_upload(shell: CommandContext, upload: str) -> None:
+def run_remove_upload_command(shell: CommandContext, upload: str) -> None:
     """Remove an upload, by its id or file name, with its received bytes; a new submit
     starts over.
     """

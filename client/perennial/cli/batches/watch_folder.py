@@ -90,7 +90,7 @@ WORST = (
 @click.option(
     "--timeout", type=SECONDS, metavar="SECONDS", help="With --once: longest time to run."
 )
-def watch_folder(
+def run_watch_folder_command(
     shell: CommandContext,
     folder: Path,
     model: str,
@@ -114,7 +114,7 @@ def watch_folder(
     """
     if timeout is not None and not once:
         raise click.UsageError("--timeout goes with --once.")
-    with inbox.lock_folder(folder), shell.create_client() as client:
+    with inbox.lock_watched_folder(folder), shell.create_client() as client:
         # a wrong name or key ends the command before any batch is sent
         client.models.retrieve(model)
         watch = WatchedFolder(shell, client, folder, model, recipe, quiet_s)
@@ -331,7 +331,7 @@ class WatchedFolder:
         self, batch: FoundBatch, error: PerennialError | None, job: Job | None
     ) -> None:
         # Somebody may have changed or removed the batch while its job ran.
-        now = inbox.read_batch_in_folder(batch.path)
+        now = inbox.read_state_of_watched_batch(batch.path)
         if now is None:
             self._report_batch_event(batch.path.name, "gone", "somebody has taken it away")
             return

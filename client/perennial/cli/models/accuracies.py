@@ -29,7 +29,9 @@ class MeasuredAccuracy(NamedTuple):
         return f"{self.value:.3f} ({format_count(self.images, 'image')})"
 
 
-def read_accuracies(client: Perennial, model: str, version: Version) -> dict[int, MeasuredAccuracy]:
+def read_task_accuracies_of_version(
+    client: Perennial, model: str, version: Version
+) -> dict[int, MeasuredAccuracy]:
     """Return the accuracy of a version on each task that it was taught, by task number.
     A row of the accuracy matrix has a cell for each task that some version
        learned: rejected tasks have none, discarded ones may have one. Only the columns tell which.

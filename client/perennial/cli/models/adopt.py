@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from perennial.class_file import list_classes
+from perennial.class_file import read_class_names_of_file
 from perennial.cli.command import RECIPE, CommandContext, cli_command, parse_json_option
 from perennial.cli.models.recipe import describe_architecture
 from perennial.cli.models.references import (
@@ -50,7 +50,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Folder with a folder of 5 images or more of each class: a closed form starts from them.",
 )
 @RECIPE
-def adopt_classifier(
+def run_adopt_classifier_command(
     shell: CommandContext,
     model: str,
     weights: Path,
@@ -70,7 +70,9 @@ def adopt_classifier(
     client = shell.create_client()
     # Before anything is sent, so that a wrong folder leaves nothing behind.
     references = (
-        None if reference is None else read_reference_batches(reference, list_classes(classes))
+        None
+        if reference is None
+        else read_reference_batches(reference, read_class_names_of_file(classes))
     )
     adopted = client.models.adopt(
         model, weights, architecture, classes, progress=sys.stderr.isatty(), **values

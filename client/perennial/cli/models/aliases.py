@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 @click.argument("version", type=int)
 @REASON
 @click.option("--alias", default="production", show_default=True, help="Alias to move.")
-def promote_version(
+def run_promote_version_command(
     shell: CommandContext, model: str, version: int, reason: str | None, alias: str
 ) -> None:
     """Move production to a version; a held version requires a --reason."""
     client = shell.create_client()
-    with _report_missing_version(client, model, version):
+    with _raise_not_found_for_missing_version(client, model, version):
         moved_alias = client.aliases.set(model, alias, version, reason=reason)
     shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))
 
@@ -45,28 +45,30 @@ def promote_version(
 )
 @REASON
 @click.option("--alias", default="production", show_default=True)
-def roll_production_back(
+def run_roll_production_back_command(
     shell: CommandContext, model: str, version: int | None, reason: str | None, alias: str
 ) -> None:
     """Move production back, and show what it no longer knows. It stays there until you promote or
     `follow`.
     """
     client = shell.create_client()
-    with _report_missing_version(client, model, version):
+    with _raise_not_found_for_missing_version(client, model, version):
         moved_alias = client.aliases.rollback(model, version, alias=alias, reason=reason)
     shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))
 
 
 @cli_command("follow", short_help="Let production follow the lineage again.")
 @click.argument("model")
-def follow_lineage(shell: CommandContext, model: str) -> None:
+def run_follow_lineage_command(shell: CommandContext, model: str) -> None:
     """Let production follow the lineage again after a rollback."""
     moved_alias = shell.create_client().aliases.follow(model)
     shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))
 
 
 @contextmanager
-def _report_missing_version(client: Perennial, model: str, version: int | None) -> Iterator[None]:
+def _raise_not_found_for_missing_version(
+    client: Perennial, model: str, version: int | None
+) -> Iterator[None]:
     """Within the block, raise NotFound for a missing version that the service reports as Invalid."""
     try:
         yield

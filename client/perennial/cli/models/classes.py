@@ -9,9 +9,9 @@ import click
 from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.edits import (
-    add_sending_options,
+    add_edit_sending_options,
+    collect_edit_sending_options,
     confirm_and_send_edit,
-    parse_sending_options,
 )
 from perennial.cli.output import print_text
 from perennial.text import make_text_one_line
@@ -24,7 +24,7 @@ def class_commands() -> None:
 
 @cli_command("list", class_commands, columns=("class", "images", "tasks"))
 @click.argument("model")
-def list_classes(shell: CommandContext, model: str) -> None:
+def run_list_classes_command(shell: CommandContext, model: str) -> None:
     """List the classes of the newest version with their images, and the tasks that have them."""
     client = shell.create_client()
     details = client.models.retrieve(model)
@@ -49,13 +49,13 @@ def list_classes(shell: CommandContext, model: str) -> None:
 @click.argument("model")
 @click.argument("name")
 @click.argument("new_name")
-@add_sending_options
-def rename_class(
+@add_edit_sending_options
+def run_rename_class_command(
     shell: CommandContext, model: str, name: str, new_name: str, **values: Any
 ) -> None:
     """Give class NAME the name NEW_NAME. Later batches may use both names."""
     operation = {"rename": {"from": name, "to": new_name}}
-    confirm_and_send_edit(shell, model, [operation], parse_sending_options(values))
+    confirm_and_send_edit(shell, model, [operation], collect_edit_sending_options(values))
 
 
 @cli_command("merge", class_commands)
@@ -64,29 +64,31 @@ def rename_class(
 @click.option(
     "--into", required=True, metavar="NAME", help="The class that they become, known or new."
 )
-@add_sending_options
-def merge_classes(
+@add_edit_sending_options
+def run_merge_classes_command(
     shell: CommandContext, model: str, names: tuple[str, ...], into: str, **values: Any
 ) -> None:
     """Make one class of the classes NAMES. Later batches may use the former names."""
     operation = {"merge": {"from": [*names], "into": into}}
-    confirm_and_send_edit(shell, model, [operation], parse_sending_options(values))
+    confirm_and_send_edit(shell, model, [operation], collect_edit_sending_options(values))
 
 
 @cli_command("drop", class_commands)
 @click.argument("model")
 @click.argument("names", nargs=-1, required=True)
-@add_sending_options
-def drop_classes(shell: CommandContext, model: str, names: tuple[str, ...], **values: Any) -> None:
+@add_edit_sending_options
+def run_drop_classes_command(
+    shell: CommandContext, model: str, names: tuple[str, ...], **values: Any
+) -> None:
     """Take the classes NAMES out of the model, with their images. This cannot be undone."""
     operations = [{"drop": {"class": name}} for name in names]
-    confirm_and_send_edit(shell, model, operations, parse_sending_options(values))
+    confirm_and_send_edit(shell, model, operations, collect_edit_sending_options(values))
 
 
 @cli_command("aliases", class_commands, columns=("former name", "class", "edit"))
 @click.argument("model")
 @click.option("--remove", metavar="NAME", help="Remove this former name.")
-def list_class_aliases(shell: CommandContext, model: str, remove: str | None) -> None:
+def run_list_class_aliases_command(shell: CommandContext, model: str, remove: str | None) -> None:
     """List former class names, which batches may still use, or --remove one."""
     client = shell.create_client()
     if remove is not None:

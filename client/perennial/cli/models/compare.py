@@ -27,7 +27,7 @@ KINDS = ("negative", "positive", "both_wrong")
     "--images", "kind", type=click.Choice(KINDS), help="List the images of this kind instead."
 )
 @click.option("--class", "label", metavar="LABEL", help="With --images: only this class.")
-def compare_versions(
+def run_compare_versions_command(
     shell: CommandContext,
     model: str,
     a: str,

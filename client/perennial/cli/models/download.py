@@ -12,10 +12,10 @@ import click
 
 from perennial.cli.command import VERSION, CommandContext, cli_command
 from perennial.cli.models.triton import write_triton_folder
-from perennial.cli.models.unpack import open_downloaded_package
+from perennial.cli.models.unpack import open_downloaded_version_zip
 from perennial.cli.output import format_bytes, print_text
 from perennial.errors import BadAnswer
-from perennial.guard import make_safe_filename, parse_whole_number
+from perennial.guard import make_safe_filename, require_whole_number_in_response
 
 UNITS = {
     "": 1,
@@ -67,7 +67,7 @@ SIZE = _ByteSizeType()
     metavar="SIZE",
     help="Largest size to accept, such as 500MB; default: 16GiB.",
 )
-def download_version(
+def run_download_version_command(
     shell: CommandContext,
     model: str,
     version_argument: str | None,
@@ -154,7 +154,7 @@ def _check_version_number(value: object, requested: str) -> int:
     Raises:
         BadAnswer: it is not a number, or not the requested version.
     """
-    number = parse_whole_number(value, "version")
+    number = require_whole_number_in_response(value, "version")
     if requested.isdecimal() and number != int(requested):
         raise BadAnswer(
             f"The service answers with version {number}, where version {requested} was asked for."
@@ -166,7 +166,7 @@ def _unpack_download(archive: Path, folder: Path, model: str, number: int) -> Pa
     """Extract a downloaded version into a folder named after model and version."""
     target = folder / make_safe_filename(f"{model}-{number}")
     target.mkdir(parents=True, exist_ok=True)
-    with open_downloaded_package(archive) as package:
+    with open_downloaded_version_zip(archive) as package:
         for name in package.names:
             package.unpack_file(name, target)
     return target

@@ -21,8 +21,8 @@ from perennial.cli.output import (
     ask_for_confirmation,
     format_short_time,
     format_time,
-    print_document,
     print_fields,
+    print_json_document,
     print_notice,
     print_text,
 )
@@ -60,7 +60,7 @@ class EditSendingOptions:
     timeout: float | None
 
 
-def add_sending_options(work: Work) -> Work:
+def add_edit_sending_options(work: Work) -> Work:
     """Add the options shared by commands that edit a model (`EditSendingOptions`) to a command."""
     for option in (
         click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Longest time to wait."),
@@ -72,8 +72,8 @@ def add_sending_options(work: Work) -> Work:
     return work
 
 
-def parse_sending_options(values: Mapping[str, Any]) -> EditSendingOptions:
-    """Return the values of the options that `add_sending_options` has added to a command."""
+def collect_edit_sending_options(values: Mapping[str, Any]) -> EditSendingOptions:
+    """Return the values of the options that `add_edit_sending_options` has added to a command."""
     return EditSendingOptions(values["reason"], values["yes"], values["detach"], values["timeout"])
 
 
@@ -143,7 +143,7 @@ def _wait_for_edit(
         )
     edit = client.edits.retrieve(model, sent.number)
     if shell.is_json:
-        print_document(edit)
+        print_json_document(edit)
     error = handle.ending(job)
     if error is not None:
         # The gate may hold the version of an edit, and even then the edit can be undone.
@@ -198,7 +198,7 @@ def describe_edit_state(edit: Edit) -> str:
     ),
 )
 @click.argument("model")
-def list_edits(shell: CommandContext, model: str) -> None:
+def run_list_edits_command(shell: CommandContext, model: str) -> None:
     """List the edits of a model, newest first."""
     edits = list(shell.create_client().edits.list(model))
     rows = [
@@ -216,7 +216,7 @@ def list_edits(shell: CommandContext, model: str) -> None:
 @cli_command("show", edit_commands)
 @click.argument("model")
 @click.argument("edit", type=int)
-def show_edit(shell: CommandContext, model: str, edit: int) -> None:
+def run_show_edit_command(shell: CommandContext, model: str, edit: int) -> None:
     """Show one edit: its job and version, what it changed, and until when it can be undone."""
     details = shell.create_client().edits.retrieve(model, edit)
     shell.print_result(details, lambda: _print_edit(details))
@@ -248,7 +248,9 @@ def _print_edit(edit: Edit) -> None:
 @click.argument("edit", type=int)
 @REASON
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def undo_edit(shell: CommandContext, model: str, edit: int, reason: str | None, yes: bool) -> None:
+def run_undo_edit_command(
+    shell: CommandContext, model: str, edit: int, reason: str | None, yes: bool
+) -> None:
     """Go back to the version before an edit, and restore its labels."""
     client = shell.create_client()
     if not yes:
@@ -272,7 +274,7 @@ def _print_undone_edit(client: Perennial, model: str, edit: Edit) -> None:
 @click.argument("model")
 @click.argument("edit", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def purge_edit(shell: CommandContext, model: str, edit: int, yes: bool) -> None:
+def run_purge_edit_command(shell: CommandContext, model: str, edit: int, yes: bool) -> None:
     """Delete from older versions the features and images of tasks from which an edit removed
     images.
     """

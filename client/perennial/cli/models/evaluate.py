@@ -130,7 +130,7 @@ def compute_wilson_interval(right: int, images: int) -> tuple[float, float] | No
 @click.option(
     "--wrong", is_flag=True, help="With --list images: only those that are predicted wrongly."
 )
-def evaluate_version(
+def run_evaluate_version_command(
     shell: CommandContext,
     model: str,
     folder: Path,
@@ -152,7 +152,7 @@ def evaluate_version(
     client, score = shell.create_client(), EvaluationScore()
     source = open_labelled_images(folder)
     with show_listing_bar(sys.stderr.isatty(), "asked") as show:
-        for batch in iterate_request_images(source):
+        for batch in group_images_into_predict_requests(source):
             response = client.predict(
                 model, [content for _, _, content in batch], version=version, top_k=1, task=task
             )
@@ -231,7 +231,9 @@ def open_labelled_images(folder: Path) -> LabelledImages:
     return LabelledImages(batch, batch.count)
 
 
-def iterate_request_images(source: LabelledImages) -> Iterator[list[tuple[str, str, bytes]]]:
+def group_images_into_predict_requests(
+    source: LabelledImages,
+) -> Iterator[list[tuple[str, str, bytes]]]:
     """Yield labelled images in lists that fit one predict request. Raises ConfigError."""
     images: list[tuple[str, str, bytes]] = []
     total_bytes = 0

@@ -34,7 +34,7 @@ FITTING = 6
     show_default=True,
     help="Number of versions, newest first.",
 )
-def print_metrics(shell: CommandContext, model: str, version: str, last: int) -> None:
+def run_metrics_command(shell: CommandContext, model: str, version: str, last: int) -> None:
     """Show the accuracy of each version (row) on each task (column), and the figures of one
     version."""
     client = shell.create_client()
@@ -58,7 +58,7 @@ def print_metrics(shell: CommandContext, model: str, version: str, last: int) ->
         marked = {(mark.version, mark.task) for mark in matrix.marks or ()} if is_free else set()
         rows: list[tuple[Cell, ...]] = [
             (
-                where.mark_version(row.version),
+                where.format_marked_version(row.version),
                 row.status,
                 *(
                     f"{cell:.3f}{EDITED}" if (row.version, column.task) in marked else cell

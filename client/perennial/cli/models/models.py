@@ -11,7 +11,7 @@ from perennial import words
 from perennial.cli.batches.following import wait_for_job
 from perennial.cli.command import RECIPE, CommandContext, cli_command, parse_json_option
 from perennial.cli.groups import SuggestingCommandGroup
-from perennial.cli.models.rebase import rebase_model
+from perennial.cli.models.rebase import run_rebase_model_command
 from perennial.cli.models.recipe import build_recipe_rows, describe_architecture
 from perennial.cli.output import (
     Cell,
@@ -39,7 +39,7 @@ def model_commands() -> None:
     """Create, list, show, change, rebase and delete models."""
 
 
-model_commands.add_command(rebase_model)
+model_commands.add_command(run_rebase_model_command)
 
 
 @cli_command(
@@ -52,7 +52,7 @@ model_commands.add_command(rebase_model)
 )
 @click.argument("query", required=False)
 @build_state_filter_option("--waits", "wanted", WAITS)
-def list_models(shell: CommandContext, query: str | None, wanted: str | None) -> None:
+def run_list_models_command(shell: CommandContext, query: str | None, wanted: str | None) -> None:
     """List all models; with QUERY, those whose name contains it."""
     every = shell.create_client().models.list(query=query, summary=True)
     matching_models = [
@@ -132,7 +132,7 @@ class _GateLimitType(click.ParamType[float | str]):
 LIMIT = _GateLimitType()
 
 
-def _add_settings_options() -> Callable[[Work], Work]:
+def _add_model_settings_options() -> Callable[[Work], Work]:
     """Return a decorator that adds the options shared by `models create` and `models set`."""
 
     def add_model_options(work: Work) -> Work:
@@ -200,7 +200,7 @@ def _add_settings_options() -> Callable[[Work], Work]:
     return add_model_options
 
 
-def _build_fields_from_given_options(values: dict[str, Any]) -> dict[str, Any]:
+def _build_model_fields_from_options(values: dict[str, Any]) -> dict[str, Any]:
     """Build the API's request fields from the given options of `models create` or `set`."""
     limits = {name: values.pop(name) for name in LIMITS}
     # null switches a limit off; a limit that is left out stays as it is.
@@ -256,12 +256,12 @@ def _build_fields_from_given_options(values: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--wait", "is_awaited", is_flag=True, help="Wait until the weights of the base are ready."
 )
-@_add_settings_options()
-def create_model(
+@_add_model_settings_options()
+def run_create_model_command(
     shell: CommandContext, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any
 ) -> None:
     """Create a model. Only its NAME is required."""
-    request_fields = _build_fields_from_given_options(values)
+    request_fields = _build_model_fields_from_options(values)
     for field in ("architecture", "base"):
         # Both options take a name or JSON, and no name begins with a brace.
         if request_fields.get(field, "").startswith("{"):
@@ -269,11 +269,11 @@ def create_model(
     client = shell.create_client()
     model = client.models.create(name, scenario, exist_ok=exist_ok, **request_fields)  # type: ignore[arg-type]
     if is_awaited and model.job is not None:
-        model = _wait_for_fetched_base(shell, client, model, model.job)
+        model = _wait_until_base_fetched(shell, client, model, model.job)
     shell.print_result(model, lambda: _print_new_model(model))
 
 
-def _wait_for_fetched_base(
+def _wait_until_base_fetched(
     shell: CommandContext, client: Perennial, model: Model, job: str
 ) -> Model:
     """Wait for the job that fetches a new model's base weights. Raises JobEnded if it fails."""
@@ -287,7 +287,7 @@ def _wait_for_fetched_base(
 
 @cli_command("show", model_commands)
 @click.argument("model")
-def show_model(shell: CommandContext, model: str) -> None:
+def run_show_model_command(shell: CommandContext, model: str) -> None:
     """Show one model: its settings, its versions, and what waits for you."""
     model_details = shell.create_client().models.retrieve(model)
     shell.print_result(model_details, lambda: _print_model_fields(model_details))
@@ -307,7 +307,7 @@ def _print_new_model(model: Model) -> None:
     _print_fetched_base(model)
     for warning in model.warnings:
         print_text(f"note: {words.replace_requests_by_commands(warning)}")
-    _print_attention(model)
+    _print_pending_decisions(model)
     print_text(f"All settings: perennial models show {name}")
     print_text(f"Send a batch: perennial submit {name} FOLDER")
 
@@ -348,7 +348,7 @@ def _print_model_fields(model: Model) -> None:
     _print_fetched_base(model)
     for warning in model.warnings:
         print_text(f"warning: {words.replace_requests_by_commands(warning)}")
-    _print_attention(model)
+    _print_pending_decisions(model)
 
 
 def _print_fetched_base(model: Model) -> None:
@@ -361,7 +361,7 @@ def _print_fetched_base(model: Model) -> None:
         )
 
 
-def _print_attention(model: Model) -> None:
+def _print_pending_decisions(model: Model) -> None:
     """Print the decisions that a model waits for, and the commands that make them."""
     for entry in model.attention:
         print_text("\n" + "\n".join(words.describe_attention_item(model.name, entry)))
@@ -369,10 +369,10 @@ def _print_attention(model: Model) -> None:
 
 @cli_command("set", model_commands)
 @click.argument("model")
-@_add_settings_options()
-def change_model(shell: CommandContext, model: str, **values: Any) -> None:
+@_add_model_settings_options()
+def run_change_model_command(shell: CommandContext, model: str, **values: Any) -> None:
     """Change a model's recipe, gate and rules, for later batches."""
-    changes = _build_fields_from_given_options(values)
+    changes = _build_model_fields_from_options(values)
     if not changes:
         raise click.UsageError(
             "Say what to change, such as --max-forgetting 0.1; `perennial models set --help` has "
@@ -385,7 +385,7 @@ def change_model(shell: CommandContext, model: str, **values: Any) -> None:
 @cli_command("rm", model_commands)
 @click.argument("model")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def delete_model(shell: CommandContext, model: str, yes: bool) -> None:
+def run_delete_model_command(shell: CommandContext, model: str, yes: bool) -> None:
     """Delete a model with all its stored data."""
     client = shell.create_client()
     model_details = client.models.retrieve(model)
@@ -405,7 +405,7 @@ def delete_model(shell: CommandContext, model: str, yes: bool) -> None:
 @cli_command("memory", model_commands)
 @click.argument("model")
 @click.option("--delete", is_flag=True, help="Delete all of them.")
-def show_memory(shell: CommandContext, model: str, delete: bool) -> None:
+def run_show_memory_command(shell: CommandContext, model: str, delete: bool) -> None:
     """Show the images that a model retains for replay, or delete them."""
     client = shell.create_client()
     if delete:

@@ -33,7 +33,7 @@ MOST_IMAGES, MOST_BYTES = 64, 16 << 20
     help="Number of labels for each image.",
 )
 @click.option("--task", type=int, help="In the scenario task: the task whose head predicts.")
-def predict_files(
+def run_predict_command(
     shell: CommandContext,
     model: str,
     paths: tuple[Path, ...],
@@ -47,7 +47,7 @@ def predict_files(
     predicted.
     """
     client, rows, unusable, used = shell.create_client(), [], 0, 0
-    for files in iterate_file_batches(iterate_images(paths)):
+    for files in group_files_into_predict_requests(iterate_image_files(paths)):
         response = client.predict(model, files, version=version, top_k=top_k, task=task)
         # They are matched by position, so a missing one would shift all that follow.
         if len(response.predictions) != len(files):
@@ -82,7 +82,7 @@ def predict_files(
     return 1 if unusable else 0
 
 
-def iterate_file_batches(files: Iterator[Path]) -> Iterator[list[Path]]:
+def group_files_into_predict_requests(files: Iterator[Path]) -> Iterator[list[Path]]:
     """Yield image files in lists that fit one predict request."""
     chosen: list[Path] = []
     total_bytes = 0
@@ -98,7 +98,7 @@ def iterate_file_batches(files: Iterator[Path]) -> Iterator[list[Path]]:
         yield chosen
 
 
-def iterate_images(paths: tuple[Path, ...]) -> Iterator[Path]:
+def iterate_image_files(paths: tuple[Path, ...]) -> Iterator[Path]:
     """Yield the given image files, and the image files in the given folders."""
     for path in paths:
         if path.is_dir():

@@ -36,7 +36,7 @@ SHORT_SHA = 12
 )
 @REASON
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def rebase_model(
+def run_rebase_model_command(
     shell: CommandContext,
     model: str,
     base: str | None,

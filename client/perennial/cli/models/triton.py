@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from perennial.answers import parse_json
-from perennial.cli.models.unpack import open_downloaded_package
+from perennial.cli.models.unpack import open_downloaded_version_zip
 from perennial.errors import BadAnswer, PerennialError
-from perennial.guard import make_safe_filename, parse_whole_number
+from perennial.guard import make_safe_filename, require_whole_number_in_response
 from perennial.text import make_text_one_line
 
 INPUT = "images"
@@ -24,9 +24,9 @@ def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -
         PerennialError: the archive has no model.onnx.
     """
     root = folder / make_safe_filename(model)
-    target = root / str(parse_whole_number(version, "version"))
+    target = root / str(require_whole_number_in_response(version, "version"))
     target.mkdir(parents=True, exist_ok=True)
-    with open_downloaded_package(archive) as package:
+    with open_downloaded_version_zip(archive) as package:
         if not {"model.onnx", "labels.json", "config.json"} <= {*package.names}:
             raise PerennialError(
                 f"The download has no model.onnx and labels.json; it holds "
@@ -65,7 +65,7 @@ def build_triton_config(model: str, config: dict[str, Any], outputs: dict[str, l
     try:
         # The first dimension is the batch size, which Triton adds itself.
         shape = config["onnx"]["inputs"][INPUT]["shape"][1:]
-        sides = [parse_whole_number(side, "side of an image") for side in shape]
+        sides = [require_whole_number_in_response(side, "side of an image") for side in shape]
         flags = [
             str(name)
             for name, each in config["onnx"].get("outputs", {}).items()

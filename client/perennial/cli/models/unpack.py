@@ -69,7 +69,7 @@ class DownloadedVersionZip:
 
 
 @contextmanager
-def open_downloaded_package(file: Path) -> Iterator[DownloadedVersionZip]:
+def open_downloaded_version_zip(file: Path) -> Iterator[DownloadedVersionZip]:
     """Open the zip of a downloaded version. Raises BadAnswer if it is not one.
 
     Raises:

@@ -13,7 +13,7 @@ from perennial.cli.listing import ListingFormat
 from perennial.cli.models.accuracies import (
     explain_sign_of_unmeasured_accuracy,
     format_accuracies_in_words,
-    read_accuracies,
+    read_task_accuracies_of_version,
 )
 from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import (
@@ -46,7 +46,7 @@ def version_commands() -> None:
 )
 @click.argument("model")
 @build_state_filter_option("--status", "status", VERSIONS)
-def list_versions(shell: CommandContext, model: str, status: str | None) -> None:
+def run_list_versions_command(shell: CommandContext, model: str, status: str | None) -> None:
     """List all versions of a model, including held ones; `images` are the held-out images that the
     accuracy rests on.
     """
@@ -66,7 +66,7 @@ def list_versions(shell: CommandContext, model: str, status: str | None) -> None
 @cli_command("show", version_commands)
 @click.argument("model")
 @click.argument("version", default="production")
-def show_version(shell: CommandContext, model: str, version: str) -> None:
+def run_show_version_command(shell: CommandContext, model: str, version: str) -> None:
     """Show one version: its gate, accuracy on each task, and bytes. VERSION is a number or
     alias.
     """
@@ -76,7 +76,7 @@ def show_version(shell: CommandContext, model: str, version: str) -> None:
 
 
 def _print_version(client: Perennial, model: str, version: Version) -> None:
-    accuracies = read_accuracies(client, model, version)
+    accuracies = read_task_accuracies_of_version(client, model, version)
     rows: list[tuple[str, Cell]] = [
         ("version", version.number),
         ("status", version.status),
@@ -108,7 +108,9 @@ def _print_version(client: Perennial, model: str, version: Version) -> None:
 @click.argument("model")
 @click.argument("version")
 @click.argument("text", required=False)
-def set_version_note(shell: CommandContext, model: str, version: str, text: str | None) -> None:
+def run_set_version_note_command(
+    shell: CommandContext, model: str, version: str, text: str | None
+) -> None:
     """Set the note of a version; without TEXT remove it."""
     client = shell.create_client()
     details = client.versions.update(model, version, note=text)
@@ -119,7 +121,7 @@ def set_version_note(shell: CommandContext, model: str, version: str, text: str 
 @click.argument("model")
 @click.argument("before")
 @click.argument("after")
-def print_version_diff(shell: CommandContext, model: str, before: str, after: str) -> None:
+def run_version_diff_command(shell: CommandContext, model: str, before: str, after: str) -> None:
     """Show the differences between two versions: accuracy by task, classes, bytes, recipe.
     `images` are the held-out images of the task.
     """
@@ -148,7 +150,7 @@ def print_version_diff(shell: CommandContext, model: str, before: str, after: st
         if a is not None or b is not None
     ]
     lost_tasks = sorted(set(old.tasks) - set(new.tasks))
-    recipe = find_changed_values_by_path(
+    recipe = find_json_differences_by_path(
         old.manifest.to_dict().get("recipe") or {}, new.manifest.to_dict().get("recipe") or {}
     )
     result = {
@@ -192,7 +194,7 @@ def _format_accuracy_change(change: float | None) -> str | None:
     return None if change is None else f"{change:+.3f}"
 
 
-def find_changed_values_by_path(
+def find_json_differences_by_path(
     before: Any, after: Any, way: str = ""
 ) -> dict[str, tuple[Any, Any]]:
     """Return the values that differ between two JSON documents, by dotted path such as
@@ -202,7 +204,7 @@ def find_changed_values_by_path(
         differences = {}
         for name in sorted({*before, *after}):
             differences.update(
-                find_changed_values_by_path(
+                find_json_differences_by_path(
                     before.get(name), after.get(name), f"{way}.{name}" if way else name
                 )
             )

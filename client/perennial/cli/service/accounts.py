@@ -71,7 +71,7 @@ def key_commands() -> None:
 
 
 @cli_command("list", key_commands, columns=("key", "name", "owner", "scope", "valid until"))
-def list_keys(shell: CommandContext) -> None:
+def run_list_keys_command(shell: CommandContext) -> None:
     """List all keys, without their secrets."""
     key_list = list(shell.create_client().keys.list())
     rows = [
@@ -119,7 +119,9 @@ def _format_key_validity(key: Any) -> str:
 @click.option("--alias", metavar="ALIAS", help="For scope predict: the alias, such as production.")
 @click.option("--requests-per-s", type=float, metavar="N", help="For scope predict; default 5.")
 @click.option("--images-per-day", type=int, metavar="N", help="For scope predict; default 1000.")
-def create_key(shell: CommandContext, name: str, expires: str | None, **wanted: Any) -> None:
+def run_create_key_command(
+    shell: CommandContext, name: str, expires: str | None, **wanted: Any
+) -> None:
     """Create a key. Its secret is printed once, on standard output."""
     new_key = shell.create_client().keys.create(name, expires_at=expires, **wanted)
 
@@ -136,7 +138,7 @@ def create_key(shell: CommandContext, name: str, expires: str | None, **wanted: 
 
 @cli_command("revoke", key_commands)
 @click.argument("key", metavar="KEY|NAME")
-def revoke_key(shell: CommandContext, key: str) -> None:
+def run_revoke_key_command(shell: CommandContext, key: str) -> None:
     """Revoke a key. KEY is its id; a NAME must belong to exactly one valid key."""
     client = shell.create_client()
     # Revoked keys do not count, so that their names can be used again.
@@ -170,7 +172,7 @@ def revoke_key(shell: CommandContext, key: str) -> None:
     show_default=True,
     help="Largest number of rows.",
 )
-def print_audit_trail(shell: CommandContext, newest: bool, limit: int, **wanted: Any) -> None:
+def run_audit_trail_command(shell: CommandContext, newest: bool, limit: int, **wanted: Any) -> None:
     """Show who changed what; with --json one line per change. Requires an admin key."""
     # The list is read lazily, so no page beyond the limit is requested.
     changes = islice(
@@ -190,7 +192,7 @@ def print_audit_trail(shell: CommandContext, newest: bool, limit: int, **wanted:
 
 @cli_command("usage", columns=DYNAMIC, short_help="Bytes and jobs, by model or owner.")
 @click.option("--by", type=click.Choice(["model", "owner"]), default="model", show_default=True)
-def print_usage(shell: CommandContext, by: str) -> None:
+def run_usage_command(shell: CommandContext, by: str) -> None:
     """Show bytes and jobs, by model or owner. Requires an admin key."""
     client = shell.create_client()
     items: list[Any] = list(client.usage.by_model() if by == "model" else client.usage.by_owner())

@@ -20,7 +20,7 @@ from perennial.types import Base, Method
     short_help="List continual-learning methods.",
 )
 @click.argument("name", required=False)
-def print_methods(shell: CommandContext, name: str | None) -> None:
+def run_methods_command(shell: CommandContext, name: str | None) -> None:
     """List continual-learning methods; with NAME show one with its hyper-parameters."""
     client = shell.create_client()
     if name is not None:
@@ -70,7 +70,9 @@ def base_commands() -> None:
     help="Preparation of the images: mean, std, size, crop and others.",
 )
 @click.option("--preset", metavar="NAME", help="imagenet: for torchvision weights.")
-def upload_base(shell: CommandContext, file: Path, architecture: str, **values: Any) -> None:
+def run_upload_base_command(
+    shell: CommandContext, file: Path, architecture: str, **values: Any
+) -> None:
     """Upload weights (safetensors) that models can start from."""
     base = shell.create_client().bases.create(
         file, architecture, progress=sys.stderr.isatty(), **values
@@ -79,7 +81,7 @@ def upload_base(shell: CommandContext, file: Path, architecture: str, **values: 
 
 
 @cli_command("list", base_commands, columns=("base", "architecture", "bytes", "models"))
-def list_bases(shell: CommandContext) -> None:
+def run_list_bases_command(shell: CommandContext) -> None:
     """List uploaded weights, and the models that started from each."""
     base_list = list(shell.create_client().bases.list())
     rows = [
@@ -96,7 +98,7 @@ def list_bases(shell: CommandContext) -> None:
 
 @cli_command("rm", base_commands)
 @click.argument("base")
-def delete_base(shell: CommandContext, base: str) -> None:
+def run_delete_base_command(shell: CommandContext, base: str) -> None:
     """Delete weights that no model started from."""
     shell.create_client().bases.delete(base)
     shell.print_result({"deleted": base}, lambda: print_text(f"Base {base} is removed."))
@@ -104,7 +106,7 @@ def delete_base(shell: CommandContext, base: str) -> None:
 
 @cli_command("show", base_commands)
 @click.argument("base")
-def show_base(shell: CommandContext, base: str) -> None:
+def run_show_base_command(shell: CommandContext, base: str) -> None:
     """Show one base, by its id."""
     base_details = shell.create_client().bases.retrieve(base)
     shell.print_result(base_details, lambda: _print_base_fields(base_details))
@@ -113,7 +115,7 @@ def show_base(shell: CommandContext, base: str) -> None:
 @cli_command(
     "architectures", base_commands, columns=("architecture", "family", "pixels from", "description")
 )
-def print_architectures(shell: CommandContext) -> None:
+def run_architectures_command(shell: CommandContext) -> None:
     """List network architectures for models."""
     architecture_list = list(shell.create_client().architectures.list())
     rows = [(of.name, of.family, of.min_size, of.description) for of in architecture_list]

@@ -11,7 +11,7 @@ from perennial.cli.output import print_text
 
 @cli_command("completion", short_help="Print the completion script of your shell.")
 @click.argument("shell_name", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
-def print_completion(shell: CommandContext, shell_name: str) -> None:
+def run_completion_command(shell: CommandContext, shell_name: str) -> None:
     """Print the script that completes commands in your shell: `eval "$(perennial completion
     bash)"`.
     """

@@ -43,7 +43,7 @@ KEYS_PAGE = "/ui/admin/keys"
     help="Open the page on which keys are created; default: if the command asks for a key and "
     "there is a browser.",
 )
-def log_in(
+def run_login_command(
     shell: CommandContext, address: str | None, key: str | None, browser: bool | None
 ) -> None:
     """Store the URL of a service and a key, after trying both.

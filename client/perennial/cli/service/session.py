@@ -18,7 +18,7 @@ from perennial.types import ListedModel
 
 
 @cli_command("logout", short_help="Remove the URL and key of a profile.")
-def log_out(shell: CommandContext) -> None:
+def run_logout_command(shell: CommandContext) -> None:
     """Remove the URL and the key of a profile; the key stays valid until it is revoked."""
     profile = shell.profile or config.DEFAULT_PROFILE
     was_there = config.remove_service_profile(profile)
@@ -27,7 +27,7 @@ def log_out(shell: CommandContext) -> None:
 
 
 @cli_command("whoami", short_help="Show the owner and permissions of your key.")
-def print_caller(shell: CommandContext) -> None:
+def run_whoami_command(shell: CommandContext) -> None:
     """Show the owner and permissions of your key, and the service's limits."""
     client = shell.create_client()
     try:
@@ -60,7 +60,7 @@ def print_caller(shell: CommandContext) -> None:
     help="Exit with 5 if the service is not ready, with 10, 11 or 12 if a held, rejected or failed "
     "batch needs a decision, and with 1 if something else does.",
 )
-def print_status(shell: CommandContext, is_told: bool) -> int:
+def run_status_command(shell: CommandContext, is_told: bool) -> int:
     """Show if the service responds, which jobs run, and which models need a decision."""
     client = shell.create_client()
     try:
@@ -131,7 +131,7 @@ def _print_items_needing_attention(models: list[ListedModel]) -> None:
 
 @cli_command("open", short_help="Open the service's page in a browser.")
 @click.argument("model", required=False)
-def open_pages(shell: CommandContext, model: str | None) -> None:
+def run_open_pages_command(shell: CommandContext, model: str | None) -> None:
     """Open the service's pages in a browser, or the page of MODEL. The URL is printed too."""
     # No client for the address alone: a browser logs in by itself, without this key.
     page = f"{config.find_service_connection(shell.url, profile=shell.profile).url}/ui"

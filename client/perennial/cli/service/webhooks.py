@@ -34,7 +34,7 @@ def webhook_commands() -> None:
     "list", webhook_commands, columns=("webhook", "address", "state", "waiting", "last delivery")
 )
 @build_state_filter_option("--state", "state", WEBHOOKS)
-def list_webhooks(shell: CommandContext, state: str | None) -> None:
+def run_list_webhooks_command(shell: CommandContext, state: str | None) -> None:
     """List your webhooks, with the result of each one's last delivery."""
     hooks = [one for one in shell.create_client().webhooks.list() if state in (None, one.state)]
     rows = [(one.id, one.url, one.state, one.pending, _format_last_delivery(one)) for one in hooks]
@@ -67,7 +67,7 @@ def _format_last_delivery(one: types.Webhook) -> str | None:
     help="Event to send, such as job.failed; can be repeated. Default: all.",
 )
 @click.option("--model", "-m", metavar="MODEL", help="Only events of this model.")
-def create_webhook(
+def run_create_webhook_command(
     shell: CommandContext, address: str, events: tuple[str, ...], model: str | None
 ) -> None:
     """Register a receiver, https://…. Its secret is printed once, on standard output."""
@@ -79,7 +79,7 @@ def create_webhook(
 
 @cli_command("rotate", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def rotate_secret(shell: CommandContext, webhook: str) -> None:
+def run_rotate_secret_command(shell: CommandContext, webhook: str) -> None:
     """Create a new secret; for a day deliveries are signed with the old one too."""
     client, webhook = _find_webhook_id(shell, webhook)
     _show_secret_once(shell, client.webhooks.rotate(webhook))
@@ -96,7 +96,7 @@ def _show_secret_once(shell: CommandContext, made: types.NewWebhook) -> None:
 
 @cli_command("show", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def show_webhook(shell: CommandContext, webhook: str) -> None:
+def run_show_webhook_command(shell: CommandContext, webhook: str) -> None:
     """Show one webhook: its state and events."""
     client, webhook = _find_webhook_id(shell, webhook)
     hook = client.webhooks.retrieve(webhook)
@@ -118,7 +118,7 @@ def show_webhook(shell: CommandContext, webhook: str) -> None:
 
 @cli_command("rm", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def remove_webhook(shell: CommandContext, webhook: str) -> None:
+def run_remove_webhook_command(shell: CommandContext, webhook: str) -> None:
     """Remove a webhook with its deliveries."""
     client, webhook = _find_webhook_id(shell, webhook)
     client.webhooks.delete(webhook)
@@ -127,7 +127,7 @@ def remove_webhook(shell: CommandContext, webhook: str) -> None:
 
 @cli_command("disable", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def disable_webhook(shell: CommandContext, webhook: str) -> None:
+def run_disable_webhook_command(shell: CommandContext, webhook: str) -> None:
     """Stop sending; events that occur meanwhile are not sent later."""
     client, webhook = _find_webhook_id(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=False)
@@ -142,7 +142,7 @@ def disable_webhook(shell: CommandContext, webhook: str) -> None:
 
 @cli_command("enable", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def enable_webhook(shell: CommandContext, webhook: str) -> None:
+def run_enable_webhook_command(shell: CommandContext, webhook: str) -> None:
     """Resume sending to a webhook, pending deliveries first."""
     client, webhook = _find_webhook_id(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=True)
@@ -154,7 +154,7 @@ def enable_webhook(shell: CommandContext, webhook: str) -> None:
 
 @cli_command("test", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
-def send_test_event(shell: CommandContext, webhook: str) -> int:
+def run_send_test_event_command(shell: CommandContext, webhook: str) -> int:
     """Send a webhook.test event, and show its result."""
     client, webhook = _find_webhook_id(shell, webhook)
     return _wait_for_first_attempt(shell, client, client.webhooks.test(webhook))
@@ -179,7 +179,9 @@ def send_test_event(shell: CommandContext, webhook: str) -> int:
     show_default=True,
     help="Largest number of rows.",
 )
-def list_deliveries(shell: CommandContext, webhook: str, state: Any, limit: int) -> None:
+def run_list_deliveries_command(
+    shell: CommandContext, webhook: str, state: Any, limit: int
+) -> None:
     """List sent and pending deliveries, newest first."""
     client, webhook = _find_webhook_id(shell, webhook)
     delivery_list = list(islice(client.webhooks.deliveries(webhook, state=state), limit))
@@ -193,7 +195,7 @@ def list_deliveries(shell: CommandContext, webhook: str, state: Any, limit: int)
 @cli_command("redeliver", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 @click.argument("delivery")
-def resend_delivery(shell: CommandContext, webhook: str, delivery: str) -> int:
+def run_resend_delivery_command(shell: CommandContext, webhook: str, delivery: str) -> int:
     """Send a delivery again, and show its result."""
     client, webhook = _find_webhook_id(shell, webhook)
     return _wait_for_first_attempt(shell, client, client.webhooks.redeliver(webhook, delivery))

@@ -27,7 +27,7 @@ from perennial.pack.rules.tables import MAX_TABLE_BYTES
 from perennial.pack.sources.csv_file import parse_reading_options_of_caller
 from perennial.pack.sources.folder import (
     are_classes_derivable_from_names,
-    describe_reading_plan,
+    describe_warnings_of_reading_plan,
     plan_folder_reading,
 )
 from perennial.pack.text import format_count, quote_name
@@ -108,7 +108,7 @@ class BucketImages(FetchedImages):
                     ("test" if is_test else "train") if plan.has_parts else "",
                 )
         self.listed = not are_classes_derivable_from_names(plan, self.rows)
-        self._said = describe_reading_plan(plan, self.listed)
+        self._said = describe_warnings_of_reading_plan(plan, self.listed)
         self.update_bad_image_warnings()
 
     def _plan_classes_of_bucket_objects(

@@ -152,6 +152,6 @@ class FetchedImages(ImageSource):
     def update_bad_image_warnings(self) -> None:
         """Update the warnings about remote images left out. Raises PackError if there are too many."""
         self.warnings[:] = [
-            *self._bad.warn_of_bad_entries(len(self.rows) - len(self._empty)),
+            *self._bad.build_bad_entry_warning(len(self.rows) - len(self._empty)),
             *self._said,
         ]

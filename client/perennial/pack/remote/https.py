@@ -53,7 +53,7 @@ class UnusableUrl(Exception):
         self.is_passing = is_passing
 
 
-class ResponseHead(NamedTuple):
+class ImageResponseHead(NamedTuple):
     """Size and version of an image, from the headers of an HTTP response.
 
     Attributes:
@@ -84,12 +84,12 @@ class ImageFetcher:
             seconds,
         )
 
-    def fetch_size_and_version(self, url: str) -> ResponseHead:
+    def fetch_size_and_version(self, url: str) -> ImageResponseHead:
         """Return size and version of the image at a URL, by a HEAD request. Raises UnusableUrl."""
         with self._open_response("HEAD", url) as response:
             return _parse_size_and_version_headers(response)
 
-    def fetch_first_bytes(self, url: str, most: int) -> tuple[ResponseHead, bytes]:
+    def fetch_first_bytes(self, url: str, most: int) -> tuple[ImageResponseHead, bytes]:
         """Return size and version of the image at a URL, and its first `most` bytes. Raises
         UnusableUrl.
         """
@@ -251,13 +251,13 @@ def _get_response_header(answer: Any, name: bytes) -> str:
     return values[0].decode("latin-1") if values else ""
 
 
-def _parse_size_and_version_headers(answer: Any) -> ResponseHead:
+def _parse_size_and_version_headers(answer: Any) -> ImageResponseHead:
     length = _get_response_header(answer, b"content-length")
     version = _get_response_header(answer, b"etag") or _get_response_header(
         answer, b"last-modified"
     )
     # Cut, because a list may have half a million URLs, and each version stays in memory.
-    return ResponseHead(
+    return ImageResponseHead(
         int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None, version[:500]
     )
 

@@ -135,7 +135,7 @@ class UrlImages(FetchedImages):
         if repeated:
             self._said.append(f"{format_count(repeated, 'line')} left out, which repeat others.")
         if not rows:
-            self._bad.warn_of_bad_entries(0)
+            self._bad.build_bad_entry_warning(0)
             raise PackError(f"{quote_name(file)} lists no images: {FORM}.")
         return list(rows.values())
 

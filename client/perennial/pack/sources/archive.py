@@ -7,7 +7,7 @@ from perennial._formats import FORMATS
 from perennial.formats import FIRST_BYTES
 from perennial.pack.batch import PackedBatch
 from perennial.pack.errors import PackError
-from perennial.pack.files import FileSnapshots
+from perennial.pack.files import ListedFileStates
 from perennial.pack.text import quote_name
 
 _PIECE = 1 << 20
@@ -41,7 +41,7 @@ class ArchiveBatch(PackedBatch):
             PackError: it is not an archive that the service reads.
         """
         # Recorded for an archive as well, since the file may change while it is sent.
-        self._source, self._seen = source, FileSnapshots()
+        self._source, self._seen = source, ListedFileStates()
         if isinstance(source, Path):
             self._seen.record_file_state(str(source))
             with source.open("rb") as file:

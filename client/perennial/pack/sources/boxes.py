@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError, SourceChanged
 from perennial.pack.extras import import_optional_module
-from perennial.pack.files import FileImages, FileSnapshots
+from perennial.pack.files import FileImages, ListedFileStates
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_sortable_numbered_name
@@ -162,7 +162,7 @@ class SingleClassBoxImages(FileImages):
                 )
             several += len(labels) > 1
             none += not picture.boxes
-        self.warnings = [*bad.warn_of_bad_entries(len(self.rows)), *notices]
+        self.warnings = [*bad.build_bad_entry_warning(len(self.rows)), *notices]
         if not self.rows:
             raise PackError(
                 f"No image of {origin} shows one class alone. Without whole=True its boxes are "
@@ -190,7 +190,7 @@ class BoxCropImages(ImageSource):
         self._counted, self._bad, self._said = boxes, bad, notices
         self._pictures: list[_ListedPicture] = []
         self._first: list[int] = []  # for each picture, the row of its first box
-        self._seen = FileSnapshots()
+        self._seen = ListedFileStates()
         self._guessed = 0
         self._without = self._empty = 0
         for picture in sorted(pictures, key=lambda picture: picture.name):
@@ -205,7 +205,7 @@ class BoxCropImages(ImageSource):
         """Update the warnings about boxes and pictures left out. Raises PackError if there are too
         many.
         """
-        self.warnings = [*self._bad.warn_of_bad_entries(len(self.rows)), *self._said]
+        self.warnings = [*self._bad.build_bad_entry_warning(len(self.rows)), *self._said]
         if not self.rows:
             raise PackError(f"{self.origin[:1].upper()}{self.origin[1:]} has no boxes to crop.")
         if self._without:
@@ -296,7 +296,7 @@ class BoxCropImages(ImageSource):
                 for box in picture.boxes[skip:]:
                     area = _convert_box_to_pixels(box, picture, image.oriented_size)
                     # Listed boxes have an area: without one, the picture has changed, and
-                    # `_check_image_size` says so.
+                    # `_iterate_bytes_checking_size` says so.
                     yield _encode_png(image.cut_upright_crop(area)) if area else b""
 
     def _decode_image(self, number: int, picture: BoxedPicture) -> "_OrientedPixels":

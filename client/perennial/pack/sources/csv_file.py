@@ -79,7 +79,7 @@ class TableImages(FileImages):
         try:
             table = find_label_table(
                 [source.name],
-                lambda _: read_table_file(source),
+                lambda _: read_label_table_bytes(source),
                 options,
                 remaining=[0],
                 images=images,
@@ -98,7 +98,7 @@ class TableImages(FileImages):
             for n, row in resolved.placed
         )
         add_table_images(self, rows, root)
-        self.warnings += describe_left_out_entries([*resolved.bad, *resolved.unlabelled])
+        self.warnings += describe_left_out_table_entries([*resolved.bad, *resolved.unlabelled])
 
 
 class _DiskImageNames(ImageNameIndex):
@@ -181,7 +181,7 @@ def parse_reading_options_of_caller(options: Mapping[str, object]) -> BatchReadi
         raise PackError(str(error)) from error
 
 
-def read_table_file(file: Path) -> bytes:
+def read_label_table_bytes(file: Path) -> bytes:
     """Read the bytes of a label table. Raises UnreadableBatchError if it is too large or
     unreadable.
     """
@@ -200,7 +200,7 @@ def read_table_file(file: Path) -> bytes:
     return data
 
 
-def describe_left_out_entries(entries: Sequence[BadLabelTableEntry]) -> list[str]:
+def describe_left_out_table_entries(entries: Sequence[BadLabelTableEntry]) -> list[str]:
     """Describe the table's entries that were left out: how many, and the first ones."""
     if not entries:
         return []

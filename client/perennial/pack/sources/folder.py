@@ -25,9 +25,9 @@ from perennial.pack.rules.plan import (
 )
 from perennial.pack.sources.csv_file import (
     MOST_ENTRIES,
-    describe_left_out_entries,
+    describe_left_out_table_entries,
     parse_reading_options_of_caller,
-    read_table_file,
+    read_label_table_bytes,
 )
 from perennial.pack.text import format_count, format_first_names, quote_name
 
@@ -92,7 +92,7 @@ class FolderImages(FileImages):
         plan = plan_folder_reading(
             names,
             options,
-            lambda number: read_table_file(Path(root.resolve_named_path(names[number]))),
+            lambda number: read_label_table_bytes(Path(root.resolve_named_path(names[number]))),
             known_classes,
             quote_name(folder),
         )
@@ -106,7 +106,7 @@ class FolderImages(FileImages):
         # The service composes names, and would see the same name twice.
         _refuse_names_equal_after_normalisation([row.name for row in self.rows])
         self.listed = not are_classes_derivable_from_names(plan, self.rows)
-        self.warnings += describe_reading_plan(plan, self.listed)
+        self.warnings += describe_warnings_of_reading_plan(plan, self.listed)
         if root.hidden:
             self.warnings.append(
                 f"{format_count(len(root.hidden), 'hidden folder')} left out: "
@@ -177,7 +177,7 @@ def are_classes_derivable_from_names(plan: BatchReadingPlan, rows: Sequence[Sour
             [normalise_to_nfc(row.name) for row in rows],
             BatchReadingOptions(held_out_alone=True),
         )
-        derived = plan_batch_reading(names, options, _refuse_reading_file)
+        derived = plan_batch_reading(names, options, _raise_on_reading_file)
     except UnreadableBatchError:
         return False
     labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]
@@ -186,7 +186,7 @@ def are_classes_derivable_from_names(plan: BatchReadingPlan, rows: Sequence[Sour
     )
 
 
-def describe_reading_plan(plan: BatchReadingPlan, is_listed: bool) -> list[str]:
+def describe_warnings_of_reading_plan(plan: BatchReadingPlan, is_listed: bool) -> list[str]:
     """Return warnings of a reading plan, and sentences about files left out.
 
     Args:
@@ -200,7 +200,7 @@ def describe_reading_plan(plan: BatchReadingPlan, is_listed: bool) -> list[str]:
             named = f": {format_first_names(examples)}{more}" if examples else ""
             sentences.append(f"{format_count(number, 'file')} left out ({reason}){named}.")
     sentences += plan.warnings
-    sentences += describe_left_out_entries(plan.bad_entries)
+    sentences += describe_left_out_table_entries(plan.bad_entries)
     if is_listed:
         sentences += [
             f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note
@@ -208,7 +208,7 @@ def describe_reading_plan(plan: BatchReadingPlan, is_listed: bool) -> list[str]:
     return sentences
 
 
-def _refuse_reading_file(number: int) -> bytes:
+def _raise_on_reading_file(number: int) -> bytes:
     raise LookupError(number)  # A plan of images alone reads no files.
 
 

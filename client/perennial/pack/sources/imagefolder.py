@@ -50,7 +50,7 @@ class MetadataImages(FileImages):
         ]
         if not rows_with_parts:
             # If all rows were bad, their reasons say more than the error below.
-            bad.warn_of_bad_entries(0)
+            bad.build_bad_entry_warning(0)
             raise PackError(f"{format_first_names(files)} in {quote_name(folder)} list no images.")
         as_taken = parts.map_dataset_parts_to_splits(
             (part for _, part in rows_with_parts), quote_name(folder)
@@ -59,7 +59,7 @@ class MetadataImages(FileImages):
             (path, name, as_taken[part], where) for (path, name, where), part in rows_with_parts
         )
         add_table_images(self, rows, root, bad)
-        self.warnings = [*bad.warn_of_bad_entries(len(self.rows)), *self.warnings]
+        self.warnings = [*bad.build_bad_entry_warning(len(self.rows)), *self.warnings]
         if self._unlabelled:
             self.warnings.append(
                 f"{format_count(self._unlabelled, 'row')} without a label left out."

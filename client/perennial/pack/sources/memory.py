@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perennial.pack import parts
 from perennial.pack.errors import PackError
-from perennial.pack.files import FileSnapshots
+from perennial.pack.files import ListedFileStates
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_sortable_numbered_name
@@ -28,7 +28,7 @@ class MappedImages(ImageSource):
         super().__init__("a mapping")
         self._contents: list[bytes | int] = []  # bytes, or the number of a file
         self._paths: list[str] = []
-        self._seen = FileSnapshots()
+        self._seen = ListedFileStates()
         nested = [key for key in source if isinstance(source[key], Mapping)]
         wrong = [
             key

@@ -16,7 +16,7 @@ from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.extras import import_optional_module
-from perennial.pack.files import FileSnapshots, SourceFolder
+from perennial.pack.files import ListedFileStates, SourceFolder
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_sortable_numbered_name
@@ -73,7 +73,7 @@ class ParquetImages(ImageSource):
         files = find_parquet_files(root.list_files()) if source.is_dir() else [source.name]
         super().__init__(f"{format_count(len(files), 'parquet file')} in {quote_name(source.name)}")
         self._files = [root.resolve_named_path(file) for file in files]
-        self._seen, self._columns = FileSnapshots(), list[ParquetColumns]()
+        self._seen, self._columns = ListedFileStates(), list[ParquetColumns]()
         self._bad = BadEntryCollector(self.origin, max_bad)
         self._rows_of: list[array[int]] = []  # for each file, the rows that have a label
         self._unlabelled = 0
@@ -93,7 +93,7 @@ class ParquetImages(ImageSource):
 
     def _set_left_out_warnings(self) -> None:
         """Update the warnings about parquet rows left out. Raises PackError if there are too many."""
-        self.warnings = self._bad.warn_of_bad_entries(len(self.rows))
+        self.warnings = self._bad.build_bad_entry_warning(len(self.rows))
         if not self.rows:
             raise PackError(f"There is no labelled image in {self.origin}.")
         if self._unlabelled:

@@ -94,13 +94,13 @@ def find_image_and_label_columns(
     ]
     image = _choose_column(image, images, _IMAGE_COLUMNS, "image", schema.names, path)
     label = _choose_column(label, labels, _LABEL_COLUMNS, "label", schema.names, path)
-    fields = _list_image_fields(types, schema.field(image).type, image, path)
-    _check_label_column(types, schema, label, path)
+    fields = _list_image_struct_fields(types, schema.field(image).type, image, path)
+    _require_single_label_column(types, schema, label, path)
     names = _read_class_names(features[label], path) if label in labels else None
     return ParquetColumns(image, bool(fields), PATH in fields, label, names)
 
 
-def _list_image_fields(types: Any, kind: Any, image: str, path: str) -> list[str]:
+def _list_image_struct_fields(types: Any, kind: Any, image: str, path: str) -> list[str]:
     """Return the fields of an image column that is a struct; none if it contains bytes. Raises
     PackError.
     """
@@ -126,7 +126,7 @@ def _list_image_fields(types: Any, kind: Any, image: str, path: str) -> list[str
     return []
 
 
-def _check_label_column(types: Any, schema: Any, label: str, path: str) -> None:
+def _require_single_label_column(types: Any, schema: Any, label: str, path: str) -> None:
     """Raise PackError unless the label column has one label per row."""
     kind = schema.field(label).type
     # A dictionary is only an encoding: the labels are its values.

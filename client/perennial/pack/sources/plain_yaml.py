@@ -13,7 +13,7 @@ _ITEM = re.compile(
 )
 
 
-def parse_yaml_text(text: str, where: str) -> dict[str, Value]:
+def parse_simple_yaml(text: str, where: str) -> dict[str, Value]:
     """Parse the simple subset of YAML in data.yaml: top-level texts, lists and maps.
 
     Raises:

@@ -16,7 +16,7 @@ from typing import IO
 from perennial.pack import parts, tar
 from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
-from perennial.pack.files import FileSnapshots, SourceFolder
+from perennial.pack.files import ListedFileStates, SourceFolder
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import IMAGE_SUFFIXES, build_sortable_numbered_name, is_junk_path
@@ -66,12 +66,12 @@ class ShardImages(ImageSource):
         """
         folder = source if source.is_dir() else source.parent
         root = SourceFolder(folder, allow_outside)
-        shards = find_shards(root.list_files()) if source.is_dir() else [source.name]
+        shards = find_webdataset_shards(root.list_files()) if source.is_dir() else [source.name]
         super().__init__(
             f"{format_count(len(shards), 'WebDataset shard')} in {quote_name(source.name)}"
         )
         self._shards = [root.resolve_named_path(shard) for shard in shards]
-        self._seen = FileSnapshots()
+        self._seen = ListedFileStates()
         self._shard_of, self._offsets, self._sizes = array("l"), array("q"), array("q")
         self._without: list[str] = []
         self._bad = BadEntryCollector(self.origin, max_bad)
@@ -83,7 +83,7 @@ class ShardImages(ImageSource):
             self._seen.record_file_state(self._shards[number])
             for sample in read_shard_samples(self._shards[number]):
                 self._add_sample_image(sample, number, as_taken[part], classes)
-        self.warnings = self._bad.warn_of_bad_entries(len(self.rows))
+        self.warnings = self._bad.build_bad_entry_warning(len(self.rows))
         if not self.rows:
             raise PackError(
                 f"The shards in {quote_name(source)} have no image "
@@ -143,12 +143,12 @@ class ShardImages(ImageSource):
                 self._seen.require_file_unchanged(shard, path, plain.fileno())
 
 
-def find_shards(names: Iterable[str]) -> list[str]:
+def find_webdataset_shards(names: Iterable[str]) -> list[str]:
     """Return the WebDataset shards among a folder's files, by name."""
     return [name for name in names if name.endswith(SHARD_SUFFIXES) and not is_junk_path(name)]
 
 
-def looks_like_shard(path: str) -> bool:
+def looks_like_webdataset_shard(path: str) -> bool:
     """Return True if a tar is a WebDataset shard: a first sample has an image and a label."""
     try:
         first = list(islice(read_shard_samples(path), _LOOKED_AT))

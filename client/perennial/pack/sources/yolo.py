@@ -44,7 +44,7 @@ def open_yolo_boxes(
         PackError: the data set cannot be used, or too many entries are bad.
     """
     options = BoxOptions(whole, boxes, max_bad).validate_box_options()
-    files = find_yaml_files(source) if source.is_dir() else [source]
+    files = find_yolo_yaml_files(source) if source.is_dir() else [source]
     if len(files) != 1:
         problem = (
             f"several: {format_first_names([file.name for file in files])}" if files else "none"
@@ -89,7 +89,7 @@ def _iterate_yolo_part_images(
                 yield image, parts.parse_dataset_part(part)
 
 
-def find_yaml_files(folder: Path) -> list[Path]:
+def find_yolo_yaml_files(folder: Path) -> list[Path]:
     """Return the YOLO data.yaml files in a folder."""
     candidates = sorted(
         path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file()
@@ -100,7 +100,7 @@ def find_yaml_files(folder: Path) -> list[Path]:
 def looks_like_yolo(file: Path) -> bool:
     """Return True if a YAML file describes a YOLO data set: class names and a training part."""
     try:
-        document = plain_yaml.parse_yaml_text(file.read_text("utf-8"), file.name)
+        document = plain_yaml.parse_simple_yaml(file.read_text("utf-8"), file.name)
     # Other YAML is common in folders: what cannot be parsed is no data set, and no error.
     except (OSError, ValueError):
         return False
@@ -109,7 +109,7 @@ def looks_like_yolo(file: Path) -> bool:
 
 def _read_data_yaml(file: Path) -> dict[str, plain_yaml.Value]:
     try:
-        return plain_yaml.parse_yaml_text(file.read_text("utf-8"), quote_name(file))
+        return plain_yaml.parse_simple_yaml(file.read_text("utf-8"), quote_name(file))
     except (OSError, UnicodeDecodeError) as error:
         raise PackError(f"The file {quote_name(file)} cannot be read: {error}.") from error
 

@@ -69,7 +69,7 @@ def learn(
         run,
         store,
         control or NoControlRequests(),
-        FinishedStageRecords(store.get_unfinished_folder(run.result_digest)),
+        FinishedStageRecords(store.get_unfinished_folder(run.result_inputs_digest)),
     )
 
 
@@ -77,7 +77,8 @@ def learn_all(runs: list[ExperimentRun], store: ExperimentResultStore) -> None:
     """Learn runs and write their records."""
     for run in runs:
         store.write_run_record(
-            run.result_digest, {**learn(run, store), "name": run.log_name, "config": run.config}
+            run.result_inputs_digest,
+            {**learn(run, store), "name": run.log_name, "config": run.config},
         )
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.methods.dne_cost import compute_naive_attention
+from bench.methods.dne_cost import compute_dne_attention_by_formula
 from core.learning.networks import HeadSpec, ImageSpec, build_backbone_on_meta_device, build_network
 from core.learning.networks.dne.chain import (
     ExpertChainOutputs,
@@ -106,7 +106,7 @@ def formula(t, k):
 def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
     """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the
     formula leaves out."""
-    monkeypatch.setattr(TaskAttention, "forward", compute_naive_attention)
+    monkeypatch.setattr(TaskAttention, "forward", compute_dne_attention_by_formula)
     experts = [DneExpert(12, 0, FULL), *(DneExpert(k, 12 + k * t, FULL) for t in range(5))]
     for t, expert in enumerate(experts):
         initialise_weights(expert, initialise_expert_module, seeded(t))
@@ -211,7 +211,7 @@ def test_what_is_saved_changes_neither_outputs_nor_gradients(own) -> None:
     found, z, x = task_attention(own)
     upstream = torch.randn(2, 6, own, 4, generator=seeded(2), dtype=torch.float64)
     grads = []
-    for way in (TaskAttention.forward, compute_naive_attention):
+    for way in (TaskAttention.forward, compute_dne_attention_by_formula):
         out = way(found, z, x)
         grads.append(
             (out.detach(), *torch.autograd.grad((out * upstream).sum(), list(found.parameters())))
