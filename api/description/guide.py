@@ -89,7 +89,7 @@ def _read_guide_file(path: Path) -> tuple[str, bytes, bytes | None]:
     return _read_guide_file_cached(path, path.stat().st_mtime_ns)
 
 
-# The time of the last change is a part of the key, so that a guide built anew is read again.
+# The time of the last change is a part of the key, so that a rebuilt guide is read again.
 @lru_cache(_MOST_FILES)
 def _read_guide_file_cached(path: Path, _changed_ns: int) -> tuple[str, bytes, bytes | None]:
     body = path.read_bytes()

@@ -37,7 +37,7 @@ _PARTS: tuple[Split, ...] = ("train", "held_out")
 
 @dataclass(frozen=True)
 class ClassSampleIndices:
-    """Which images of each class a task's page shows; `why`: why it shows none."""
+    """Images of each class that a task's page shows; `why`: the reason if it shows none."""
 
     split: Split
     rows: dict[str, list[int]]

@@ -159,7 +159,7 @@ class PredictionProcess:
         expired = threading.Event()
 
         def kill_process() -> None:
-            # Before the kill, so that whoever reads the closed pipe knows why it was closed.
+            # Before the kill, so that the reader of the closed pipe knows why it was closed.
             expired.set()
             process.kill()
 

@@ -25,7 +25,7 @@ PROCESSES = 8
 
 @dataclass
 class GpuCheckStepRun:
-    """What a step of the GPU check gets as input, and where it records figures and problems.
+    """Input of a step of the GPU check, with its record of figures and problems.
 
     Attributes:
         device: `cuda`, `cpu` or `sim`.

@@ -296,7 +296,7 @@ class PollingDatabaseReads:
         await self._reader.close()
 
     async def find_job(self, job_id: str) -> PolledJobRow | None:
-        """Read the job of an id, whoever owns it; None if there is none. Raises Unavailable."""
+        """Read a job of any owner by its id; None if there is none. Raises Unavailable."""
         rows = await self._reader.fetch_rows(self._job_query, (job_id,))
         if not rows:
             return None

@@ -146,7 +146,7 @@ def _has_same_reading_options(report: BatchReport, sent: BatchIdentity) -> bool:
 def choose_task_returned_for_repeat(
     same: Sequence[TaskWithEqualContent],
 ) -> TaskWithEqualContent | None:
-    """Return the task to return for a repeated batch; None if the batch is learned anew."""
+    """Return the task that answers a repeated batch; None if the batch is learned again."""
     return same[0] if same and same[0].is_returned_for_repeated_batch else None
 
 

@@ -303,7 +303,7 @@ def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> Recipe
         architecture=model.architecture,
         problem=model.problem,
     ).recipe
-    # Called only for its errors: whoever sent the task has seen the warnings.
+    # Called only for its errors: the task's sender has seen the warnings.
     list_warnings_of_next_task_recipe(
         session,
         again.catalogue,

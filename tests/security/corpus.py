@@ -9,7 +9,6 @@ by a 5xx. Prints a table of every case, and totals.
 
 import argparse
 import json
-import os
 import random
 import socket
 import sys
@@ -32,6 +31,7 @@ from core.settings import Settings
 from perennial import ArchiveRejected
 from tests.core.ingest.hostile_corpus import Entry, honest_zip, png, raw_zip
 from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.live_files import list_live_files
 from tests.rest import Rest
 from tests.security import archives, arrays, bodies, pictures, resumable, weights
 from tests.security.case import BASES, PREDICT, TASKS, Case
@@ -396,10 +396,7 @@ def _predict(client: Rest, model: str) -> dict[str, Any]:
 def _stored(data_dir: Path) -> set[Path]:
     """Files of uploads, jobs and downloads under way."""
     folders = [data_dir / name for name in ("spool", "work")]
-    # os.walk passes over what a job's end removes meanwhile.
-    return {
-        Path(at) / name for folder in folders for at, _, names in os.walk(folder) for name in names
-    }
+    return {path for folder in folders for path in list_live_files(folder)}
 
 
 def _after(

@@ -34,7 +34,7 @@ class Edit(Table):
 
 
 class TaskFileBeforeEdit(Table):
-    """Database row of a task's file from before an edit, retained while the edit can be undone."""
+    """Database row of a former file of an edited task, retained while the edit can be undone."""
 
     __tablename__ = "edited_parts"
     edit_id: Mapped[str] = mapped_column(ForeignKey("edits.id"), primary_key=True)

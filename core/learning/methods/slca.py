@@ -102,7 +102,7 @@ class SlcaMethod(Method):
         return {"align": compute_normalised_logit_cross_entropy(logits, y, self.hyper.temperature)}
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
-        """Begin a task; warn if validation would choose a state from before the head is aligned.
+        """Begin a task; warn if validation would choose a state whose head is not aligned yet.
 
         Raises:
             DataError: the network has more features than a stored covariance may have.
