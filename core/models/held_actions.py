@@ -16,7 +16,7 @@ from core.lineage.labels import find_doubted_labels_finding
 from core.lineage.lineage import PRODUCTION
 from core.text.steps import LEFT_OPEN
 
-PLAIN = ("finetune", "ewc", "l2-sp", "lwf", "mas", "si")
+PLAIN = ("finetune", "ewc", "ewc-online", "l2-sp", "lwf", "mas", "si")
 """Methods that retain no images and leave the network unchanged, so that another one can
 continue."""
 WITH_IMAGES = ("er", "er-ace", "der", "der++", "gem", "a-gem")

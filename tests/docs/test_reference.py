@@ -73,7 +73,9 @@ def test_every_hyper_parameter_has_a_row_with_default_and_range(name: str) -> No
     page = pages()[name].read_text()
     section = page.split(f"## Hyper-parameters of `{name}`\n")[1].split("\n## ")[0]
     entry = build_recipe_catalogue()["methods"][name]
-    assert tables.rows_in(section) == tables.rows_of(entry["schema"], entry["defaults"])
+    rows_of_page = tables.rows_in(section)
+    rows_of_code = tables.rows_of(entry["schema"], entry["defaults"])
+    assert rows_of_page == rows_of_code, f"left: docs/reference/methods/{pages()[name].name}"
 
 
 def test_the_list_of_methods_says_where_each_works_and_where_it_is_weak() -> None:

@@ -2,12 +2,14 @@
 documents.
 
     python -m tests.ui.pictures --out DIR [--docs docs/pictures] [--stream BATCHES]
+        [--only NAME ...]
     python -m tests.ui.pictures --docs docs/pictures --demo http://127.0.0.1:8000
 
 DIR gets each page light and dark, at 360 and 1280 pixels and on a 4K screen; `--docs` the few that
-documents show. BATCHES is a folder of archives: a model learns all of them in the order of their
-names, instead of the digits. With the address of a running `perennial serve --demo`, only the held
-version of its model is taken, as `held.png`.
+documents show. NAME is that of a page, such as `model`: all by default. BATCHES is a folder of
+archives: a model learns all of them in the order of their names, instead of the digits. With the
+address of a running `perennial serve --demo`, only the held version of its model is taken, as
+`held.png`.
 """
 
 import argparse
@@ -43,9 +45,9 @@ Batches = list[tuple[str, bytes]]
 COLOURS = 256
 
 
-def taught(client: Perennial) -> dict[str, str]:
-    """Teach a model, of which one version is held and which was rolled back; the paths of all
-    pages, by name.
+def teach_digits(client: Perennial) -> dict[str, str]:
+    """Teach a model the digits, with a rollback and a held version; return its pages' paths by
+    name.
     """
     gate = {"max_forgetting": 0.1}
     text = "Digits as they were written on forms."
@@ -89,8 +91,8 @@ def taught(client: Perennial) -> dict[str, str]:
     }
 
 
-def streamed(client: Perennial, batches: Batches) -> dict[str, str]:
-    """Teach a model many batches by the defaults; the paths of its pages, by name."""
+def teach_stream(client: Perennial, batches: Batches) -> dict[str, str]:
+    """Teach a model many batches by the defaults; return its pages' paths by name."""
     model = client.models.create(
         "photos", scenario="class", gate={"max_forgetting": 0.1}, recipe={"seed": 0}
     )
@@ -110,7 +112,7 @@ def streamed(client: Perennial, batches: Batches) -> dict[str, str]:
 
 
 @contextmanager
-def logged_in(
+def log_in(
     browser: "Browser",
     running: service.RunningService,
     width: int,
@@ -118,7 +120,7 @@ def logged_in(
     scale: int,
     scheme: Any,
 ) -> Iterator["BrowserContext"]:
-    """A browser's context of somebody who has logged in."""
+    """Yield a browser context that is logged in."""
     options: dict[str, Any] = {"device_scale_factor": scale, "color_scheme": scheme}
     context = browser.new_context(
         base_url=running.url, viewport={"width": width, "height": height}, **options
@@ -133,17 +135,17 @@ def logged_in(
     context.close()
 
 
-def opened(context: "BrowserContext", name: str, path: str, batches: Batches) -> "Page":
-    """A page as its picture is taken."""
+def open_page(context: "BrowserContext", name: str, path: str, batches: Batches) -> "Page":
+    """Open a page, and fill it as its picture shows it."""
     page = context.new_page()
     page.goto(path)
-    fill(page, name, batches)
-    settle(page)
+    fill_page(page, name, batches)
+    load_all_images(page)
     return page
 
 
-def fill(page: "Page", name: str, batches: Batches) -> None:
-    """What somebody does on a page before its picture is taken; `batches`: names and archives."""
+def fill_page(page: "Page", name: str, batches: Batches) -> None:
+    """Fill a page's form before its picture is taken; `batches`: names and archives."""
     if name == "submit":
         page.locator("#file").set_input_files(
             [make_payload(f"{label}.zip", batch) for label, batch in batches[-2:]]
@@ -165,7 +167,7 @@ def fill(page: "Page", name: str, batches: Batches) -> None:
         page.locator(".answers").wait_for()
 
 
-def settle(page: "Page") -> None:
+def load_all_images(page: "Page") -> None:
     """Scroll through a page, so that it loads all its images, and back to the top."""
     page.evaluate(
         """async () => {
@@ -180,53 +182,53 @@ def settle(page: "Page") -> None:
     page.wait_for_timeout(300)
 
 
-def take(
+def take_pictures(
     browser: "Browser",
     running: service.RunningService,
     paths: dict[str, str],
     out: Path,
     batches: Batches,
 ) -> None:
-    """All pages, in all sizes, light and dark."""
+    """Take pictures of pages in all sizes, light and dark."""
     out.mkdir(parents=True, exist_ok=True)
     for size, (width, height, scale) in SIZES.items():
         for scheme in ("light", "dark"):
-            with logged_in(browser, running, width, height, scale, scheme) as context:
+            with log_in(browser, running, width, height, scale, scheme) as context:
                 for name, path in paths.items():
-                    page = opened(context, name, path, batches)
+                    page = open_page(context, name, path, batches)
                     file = out / f"{name.replace(' ', '-')}-{size}-{scheme}.png"
                     page.screenshot(path=file, full_page=True)
                     page.close()
 
 
-def for_documents(
+def take_document_pictures(
     browser: "Browser", running: service.RunningService, paths: dict[str, str], folder: Path
 ) -> None:
-    """The pages that documents show, small enough for a repository."""
+    """Take the pictures for documents, small enough for a repository."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, height in SHOWN.items():
-        with logged_in(browser, running, 1280, height, 1, "light") as context:
-            page = opened(context, name, paths[name], digits.build_digit_archives())
-            save(page.screenshot(), folder / f"{name}.png")
+        with log_in(browser, running, 1280, height, 1, "light") as context:
+            page = open_page(context, name, paths[name], digits.build_digit_archives())
+            save_small_picture(page.screenshot(), folder / f"{name}.png")
 
 
 def take_held_version(browser: "Browser", url: str, folder: Path) -> None:
-    """The part of the demo's page that asks what becomes of the held version."""
+    """Take a picture of the demo's held version and the actions that it offers."""
     page = browser.new_page(viewport={"width": 1280, "height": 1800})
     page.goto(f"{url}/ui")
     page.get_by_role("link", name=sample_pictures.MODEL).first.click()
     page.locator(".attention").wait_for()
-    settle(page)
+    load_all_images(page)
     top = page.locator(".head").bounding_box()
     asks = page.locator(".attention").bounding_box()
     assert top is not None and asks is not None, "both were waited for"
     height = asks["y"] + asks["height"] - top["y"] + 2 * MARGIN
     clip: Any = {"x": 0, "y": top["y"] - MARGIN, "width": 1280, "height": height}
-    save(page.screenshot(clip=clip), folder / "held.png")
+    save_small_picture(page.screenshot(clip=clip), folder / "held.png")
 
 
-def save(picture: bytes, path: Path) -> None:
-    """A picture with few colours: `MOST_BYTES` at most."""
+def save_small_picture(picture: bytes, path: Path) -> None:
+    """Save a picture with few colours. Raises SystemExit above `MOST_BYTES`."""
     with Image.open(io.BytesIO(picture)) as image:
         image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
     if path.stat().st_size > MOST_BYTES:
@@ -243,6 +245,7 @@ def main() -> None:
     parser.add_argument(
         "--stream", type=Path, help="folder of archives to teach in place of the digits"
     )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="pages of --out: all by default")
     parser.add_argument("--demo", help="address of a running demo, whose held version is taken")
     given = parser.parse_args()
     chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -262,12 +265,15 @@ def main() -> None:
             batches = [
                 (file.stem, file.read_bytes()) for file in sorted(given.stream.glob("*.zip"))
             ]
-        paths = taught(client) if given.stream is None else streamed(client, batches)
+        paths = teach_digits(client) if given.stream is None else teach_stream(client, batches)
+        if unknown := sorted(set(given.only or ()) - set(paths)):
+            parser.error(f"no page {unknown[0]!r}; pages: {', '.join(paths)}")
         browser = playwright.chromium.launch(executable_path=chromium)
         if given.out is not None:
-            take(browser, running, paths, given.out, batches)
+            pictured = {name: paths[name] for name in given.only or paths}
+            take_pictures(browser, running, pictured, given.out, batches)
         if given.docs is not None:
-            for_documents(browser, running, paths, given.docs)
+            take_document_pictures(browser, running, paths, given.docs)
         browser.close()
 
 

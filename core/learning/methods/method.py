@@ -282,7 +282,11 @@ class Method:
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Finish the task after its last step: update the method's state for later tasks.
 
-        `batches`: the training part once, shuffled and unaugmented.
+        It may also change the network's weights, before they are measured and published. It runs
+        after the best validated weights are loaded and weights are merged.
+
+        Args:
+            batches: the training part once, shuffled and unaugmented.
         """
 
     # What a recipe may ask for after training.

@@ -72,6 +72,9 @@ class Problem(ABC, Generic[P]):
     predictions with targets, image by image.
 
     Attributes:
+        name: by which a new model chooses the problem; stored with the model.
+        description: a sentence for people, shown where a problem is chosen.
+        source: the publication or standard that defines the problem.
         primary_measure: by which versions are judged and compared.
         has_classes: whether a label is one of the names. Without it, nothing is balanced or
             compared by class, and outputs have no temperature.

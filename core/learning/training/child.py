@@ -14,11 +14,15 @@ from collections.abc import Callable
 
 from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_event import AliveEvent, ErrorEvent, JobEvent, MetricEvent, StoppedEvent
+from core.learning.data.dataset import DataError
 from core.learning.export.graph import ExportFailed
 from core.learning.reports.data_report import BatchHeldSignal
 from core.learning.training.control import EXIT_ORPHANED
 from core.learning.training.failures import classify_job_error, measure_process_memory
+from core.learning.training.loop import NonFiniteTrainingError
 
+ERRORS_FOR_PEOPLE = (BatchHeldSignal, DataError, ExportFailed, NonFiniteTrainingError)
+"""Errors whose text is a sentence for a person: shown without the name of the class."""
 Emit = Callable[[JobEvent], None]
 EXIT_ERROR = 1
 METRICS_PERIOD_S = 0.5
@@ -56,8 +60,7 @@ def run_job_and_write_events(out_fd: int, before: Emit, work: Callable[[Emit], N
         except Exception as error:  # noqa: BLE001 - reported: the worker decides by the kind
             message = (
                 str(error)
-                # These two are sentences for a person already, without the name of a class.
-                if isinstance(error, ExportFailed | BatchHeldSignal)
+                if isinstance(error, ERRORS_FOR_PEOPLE)
                 else f"{type(error).__name__}: {error}"
             )
             trace = "".join(traceback.format_exception(error))
