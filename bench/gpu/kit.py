@@ -96,7 +96,7 @@ class TrainingStepClock:
         self._end = 0.0
 
     @property
-    def pending(self) -> bool:
+    def has_pending_request(self) -> bool:
         """Count a finished training step; True once enough steps were measured."""
         self._done += 1
         if self._done in (self._warm, self._warm + self._steps):

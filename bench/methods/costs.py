@@ -298,7 +298,7 @@ class StepTimingControl:
         self._ends: list[float] = []
 
     @property
-    def pending(self) -> bool:
+    def has_pending_request(self) -> bool:
         """Record the end of a training step; True once enough were measured."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -327,7 +327,7 @@ class StepMemoryControl:
         self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
 
     @property
-    def pending(self) -> bool:
+    def has_pending_request(self) -> bool:
         """Record the end of a training step; True after the second one."""
         self._step += 1
         if self._step == 1:
