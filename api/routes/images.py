@@ -160,7 +160,7 @@ async def read_task_image(
 
 @router.get(
     "/v1/models/{model}/tasks/{n}/sheet.png",
-    summary="ContactSheetQuery",
+    summary="Sheet",
     response_class=Response,
     responses=_picture,
     openapi_extra=_if_none_match,
