@@ -33,7 +33,7 @@ from api.description.openapi import build_openapi_document
 from api.field_errors import list_invalid_fields
 from api.limits.fair_share import FairRequestSlots
 from api.limits.heavy_work import HeavyWorkQueue
-from api.limits.predict_limits import PredictLimits
+from api.limits.predict_limits import PredictKeyLimiter
 from api.limits.rate import OwnerRateLimiter
 from api.pages import admin as admin_pages
 from api.pages import adopt as adopt_page
@@ -54,7 +54,7 @@ from api.pages import task as task_page
 from api.pages import webhooks as webhooks_page
 from api.pages.parts import checks as checks_page
 from api.periodic_tasks import CachedBlobCopySweeper, KeyUseRecorder
-from api.predict.line import PredictQueue
+from api.predict.line import PredictConcurrencyLimiter
 from api.predict.predictor import Predictor
 from api.routes import (
     aliases,
@@ -75,7 +75,7 @@ from api.routes import (
     webhooks,
 )
 from api.routes.service import audit, health, keys, prometheus, usage
-from api.server.boundary import RequestBoundaryMiddleware
+from api.server.boundary import RequestIdAndErrorMiddleware
 from api.server.cors import CorsMiddleware
 from api.server.loopback import is_loopback_host
 from api.server.observe import LatencyMiddleware
@@ -86,7 +86,7 @@ from core.database.migrate import require_current_schema
 from core.database.polling import PollingDatabaseReads
 from core.database.session import REQUEST_STATEMENT_S, Database
 from core.database.tables import Owner
-from core.errors import CannotStart, PerennialError
+from core.errors import PerennialError, ProcessCannotStart
 from core.files import spool
 from core.files.private import UMASK, make_data_and_new_files_private
 from core.jobs.doorbell import WorkerNotifier
@@ -95,7 +95,7 @@ from core.keys.keys import ADMIN_OWNER, ensure_admin_key
 from core.logging import configure_logging
 from core.predictions.predictions import VersionCache
 from core.processes.garbage import exclude_existing_objects_from_gc
-from core.processes.start import check_startup_conditions, find_sqlite_file_of_url
+from core.processes.start import find_sqlite_file_of_url, prepare_data_and_check_startup
 from core.recipe.catalogue import LazyRecipeCatalogue
 from core.recipe.resolve import list_recipe_paths
 from core.requests.actor import Actor
@@ -170,8 +170,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         configure_logging("api")
         settings = Settings()
         try:
-            check_startup_conditions(settings)
-        except CannotStart as error:
+            prepare_data_and_check_startup(settings)
+        except ProcessCannotStart as error:
             sys.exit(error.detail)
         exclude_existing_objects_from_gc()
     # Without keys, everybody who reaches the address would be the administrator.
@@ -186,7 +186,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        lifespan=_run_application,
+        lifespan=_run_lifespan_with_restricted_umask,
         telemetry={
             "tracing": False,
             "metrics": False,
@@ -207,7 +207,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     add_static_file_route(app)
     app.add_exception_handler(HTTPException, _handle_http_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
-    app.add_middleware(RequestBoundaryMiddleware)
+    app.add_middleware(RequestIdAndErrorMiddleware)
     app.add_middleware(TusVersionMiddleware)  # outside Boundary, so that it sees problems too
     if settings.allowed_origins:
         app.add_middleware(CorsMiddleware, origins=settings.allowed_origins)  # likewise
@@ -236,17 +236,17 @@ def _add_routes(app: FastAPI, share: FairRequestSlots) -> None:
 
 
 @asynccontextmanager
-async def _run_application(app: FastAPI) -> AsyncIterator[None]:
+async def _run_lifespan_with_restricted_umask(app: FastAPI) -> AsyncIterator[None]:
     umask = os.umask(UMASK)
     try:
-        async with _run_background_services(app):
+        async with _run_service_lifespan(app):
             yield
     finally:
         os.umask(umask)  # Restore it for a process that runs the app embedded.
 
 
 @asynccontextmanager
-async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
+async def _run_service_lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     configure_logging("api")
     sys.setswitchinterval(SWITCH_S)
@@ -271,10 +271,10 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.doorbell = WorkerNotifier(settings, db)
     app.state.polling = PollingDatabaseReads(settings.resolved_database_url)
     app.state.uploads = {}
-    app.state.predict_line = PredictQueue(settings)
+    app.state.predict_line = PredictConcurrencyLimiter(settings)
     app.state.predictor = Predictor(settings)
     app.state.asked_versions = VersionCache(app.state.database)
-    app.state.predict_limits = PredictLimits(db)
+    app.state.predict_limits = PredictKeyLimiter(db)
     # A process that was killed could not remove the files of its uploads.
     await to_thread.run_sync(spool.remove_abandoned_spool_files, settings.make_folder("spool"))
     await app.state.polling.prepare_reads()

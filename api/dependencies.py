@@ -11,7 +11,7 @@ A handler that needs several parts of the service takes `service: Service`; one 
 part may take that part alone. Dependencies with parameters must be direct ones of the handler:
 `api.authentication.guard` looks for the scope and for query parameters only there.
 
-Handlers that read a body as a stream take a bare `IdempotentRequest` and describe the body in
+Handlers that read a body as a stream take a bare `IdempotentRequestIdentity` and describe the body in
 `openapi_extra`.
 """
 
@@ -82,7 +82,7 @@ async def _get_picture_work_queue(request: Request) -> HeavyWorkQueue:
 
 
 @dataclass(frozen=True)
-class ServiceParts:
+class ServiceDependencies:
     """Database, store, settings and queues of the running service, as route handlers receive them.
 
     Attributes:
@@ -108,9 +108,9 @@ class ServiceParts:
         return UseCaseResources(self.db, self.blobs, self.catalogue())
 
 
-async def _get_service_parts(request: Request) -> ServiceParts:
+async def _get_service_dependencies(request: Request) -> ServiceDependencies:
     state = request.app.state
-    return ServiceParts(
+    return ServiceDependencies(
         state.database,
         state.store,
         state.blobs,
@@ -136,7 +136,7 @@ CatalogueOf = Annotated[LazyRecipeCatalogue, Depends(_get_catalogue)]
 ShapeWork = Annotated[HeavyWorkQueue, Depends(_get_tensor_shape_work_queue)]
 PictureWork = Annotated[HeavyWorkQueue, Depends(_get_picture_work_queue)]
 Bell = Annotated[WorkerNotifier, Depends(_get_worker_notifier)]
-Service = Annotated[ServiceParts, Depends(_get_service_parts)]
+Service = Annotated[ServiceDependencies, Depends(_get_service_dependencies)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]
 Cursor = Annotated[

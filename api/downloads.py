@@ -116,7 +116,7 @@ def redirect_to_presigned_store_url(
     service does not see bytes that the store sends.
 
     Raises:
-        StoreCorrupt: the blob is damaged.
+        StoredObjectDamaged: the blob is damaged.
     """
     if request.method != "GET" or _is_digest_in_if_none_match(
         request.headers.get("if-none-match"), sha256

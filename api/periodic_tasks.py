@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.authentication.access import Authenticator
 from core.database.session import Database
-from core.database.tables import Key, UserSession
+from core.database.tables import AccessKey, UserSession
 from core.errors import PerennialError
 from core.retention.unused import delete_unreferenced_cached_blobs
 from core.storage import Blobs
@@ -98,7 +98,7 @@ class KeyUseRecorder(PeriodicTask):
 def _store_key_use_times(db: Database, used: dict[str, float], seen: dict[str, float]) -> None:
     with db.write() as session:
         for key_id, at in used.items():
-            session.execute(update(Key).where(Key.id == key_id).values(last_used_at=at))
+            session.execute(update(AccessKey).where(AccessKey.id == key_id).values(last_used_at=at))
         for digest, at in seen.items():
             session.execute(
                 update(UserSession).where(UserSession.hash == digest).values(seen_at=at)

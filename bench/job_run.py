@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.contract.document import Document
-from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPartFile
+from core.contract.jobs.job_spec import EarlierTask, LearnJobSpec, LocalPartFile
 from core.learning.training import job
 from core.learning.training.control import ControlRequestSource
 
 Json = dict[str, Any]
 
 
-def run_completed_job_spec(
+def complete_and_run_job_spec(
     spec: Mapping[str, Any],
     emit: Callable[[Json], None] = lambda event: None,
     control: ControlRequestSource | None = None,
@@ -25,7 +25,7 @@ def run_completed_job_spec(
     job.learn_task(complete_job_spec(spec), lambda event: emit(event.to_json()), control, hook)
 
 
-def complete_job_spec(spec: Mapping[str, Any]) -> JobSpec:
+def complete_job_spec(spec: Mapping[str, Any]) -> LearnJobSpec:
     """Fill in the omitted fields of a job specification's manifests and history."""
     model = {name: spec[name] for name in ("architecture", "image", "scenario")}
     versions = {
@@ -37,7 +37,7 @@ def complete_job_spec(spec: Mapping[str, Any]) -> JobSpec:
         for name in ("parent", "base")
     }
     history = [_select_known_fields(EarlierTask, task) for task in spec["history"]]
-    return JobSpec.from_json({**spec, **versions, "history": history})
+    return LearnJobSpec.from_json({**spec, **versions, "history": history})
 
 
 def _select_known_fields(document: type[Document], value: Json) -> Json:

@@ -51,7 +51,7 @@ class NotFound(PerennialError):
     code, title, status = "not-found", "Not found", 404
 
 
-class Gone(PerennialError):
+class ObjectGone(PerennialError):
     """Error: an object existed and is no longer retained; the detail says why."""
 
     code, title, status = "gone", "Kept no longer", 410
@@ -178,7 +178,7 @@ class TooManyRequests(PerennialError):
     code, title, status = "too-many-requests", "Too many requests", 429
 
 
-class StorageFull(TooManyRequests):
+class StorageQuotaReached(TooManyRequests):
     """Error: the owner's stored bytes have reached their limit; `extra` has `used` and `limit`."""
 
     code, title, status = "storage-full", "Storage quota reached", 429
@@ -246,7 +246,7 @@ class BaseInvalid(PerennialError):
     code, title, status = "base-invalid", "Base unusable", 422
 
 
-class WeightsUnavailable(PerennialError):
+class PretrainedWeightsUnavailable(PerennialError):
     """Error: pretrained weights cannot be downloaded.
 
     Reasons are no network, a missing file, too many bytes, or bytes with another digest.
@@ -261,7 +261,7 @@ class ExportUnavailable(PerennialError):
     code, title, status = "export-unavailable", "Export unavailable", 422
 
 
-class WebhooksUnavailable(PerennialError):
+class WebhooksNotSetUp(PerennialError):
     """Error: the service has no key to derive webhook secrets from.
 
     The detail tells an operator what to do.
@@ -280,7 +280,7 @@ class PredictionsMissing(PerennialError):
     code, title, status = "answers-missing", "No answers to compare", 409
 
 
-class AnytimeUnavailable(PerennialError):
+class AnytimeStateUnavailable(PerennialError):
     """Error: a job has no intermediate state to download now; the detail says if there will be one."""
 
     code, title, status = "anytime-unavailable", "No anytime state", 409
@@ -319,7 +319,7 @@ class DatabaseCorrupt(PerennialError):
     code, title, status = "database-corrupt", "Database damaged", 500
 
 
-class CannotStart(Unavailable):
+class ProcessCannotStart(Unavailable):
     """Error: a process cannot start because it lacks a requirement.
 
     Requirements are file descriptors, a writable data directory and a sound database file.
@@ -334,7 +334,7 @@ class SchemaOutdated(Unavailable):
     code, title = "schema-outdated", "Database schema outdated"
 
 
-class StoreCorrupt(PerennialError):
+class StoredObjectDamaged(PerennialError):
     """Error: a stored object is missing or its bytes do not match its digest."""
 
     code, title, status = "store-corrupt", "Stored object damaged", 500

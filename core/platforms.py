@@ -19,7 +19,7 @@ def require_supported_platform() -> None:
         raise SystemExit(REFUSED)
 
 
-def is_safe_to_fork() -> bool:
+def can_platform_fork_with_torch() -> bool:
     """Return True if processes that have loaded torch can be forked safely; False on macOS.
 
     Frameworks of macOS, which torch uses, end a forked process that calls them.

@@ -248,7 +248,7 @@ class Settings(BaseSettings):
 
     @field_validator("public_url")
     @classmethod
-    def _validate_address(cls, value: str) -> str:
+    def _validate_public_url(cls, value: str) -> str:
         parts = urlsplit(value)
         is_address = (
             parts.scheme in ("http", "https")
@@ -314,12 +314,12 @@ class Settings(BaseSettings):
         """Largest memory estimate in bytes with which a job is accepted; 0: no limit."""
         return (
             self.usable_job_memory_bytes
-            if self.is_embedded or self.job_memory_bytes is not None
+            if self.is_brokerless or self.job_memory_bytes is not None
             else 0
         )
 
     @property
-    def is_embedded(self) -> bool:
+    def is_brokerless(self) -> bool:
         """True without a message broker: everything is on one machine, and the worker polls."""
         return not self.broker_url
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from core.database import migrate
 from core.database.session import Database
-from core.database.tables import Table
+from core.database.tables import DatabaseTable
 from core.errors import PerennialError
 from core.files.private import UMASK
 from core.settings import Settings
@@ -24,7 +24,7 @@ from core.storage import open_object_store
 def _run_migrations(connection: Connection) -> None:
     context.configure(
         connection=connection,
-        target_metadata=Table.metadata,
+        target_metadata=DatabaseTable.metadata,
         compare_type=True,
         render_as_batch=connection.dialect.name == "sqlite",
         transactional_ddl=True,
@@ -40,7 +40,7 @@ def _migrate_by_command_line() -> None:
     os.umask(UMASK)  # SQLite's file and the store's folder may be made here
     db = Database(settings.resolved_database_url)
     try:
-        with migrate.begin_exclusive_transaction(db) as connection:
+        with migrate.begin_migration_transaction(db) as connection:
             if _is_upgrade():
                 copy = migrate.prepare_schema_upgrade(connection, settings.data_dir)
                 if copy is not None:

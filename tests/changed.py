@@ -79,7 +79,9 @@ def find_reached_tests(checkout: Path, changed: Iterable[str]) -> list[str]:
     changed = set(changed)
     if changed & REACHES_ALL:
         return tests
-    modules |= {path: _stand_in(path) for path in changed - modules.keys() if path.endswith(".py")}
+    modules |= {
+        path: _build_empty_module(path) for path in changed - modules.keys() if path.endswith(".py")
+    }
     importers = find_importers(modules)
     waiting = {source for path in changed for source in _find_sources(path, modules)}
     waiting |= READS_THE_TREE if changed else set()
@@ -104,7 +106,7 @@ def read_modules(checkout: Path) -> dict[str, house.ParsedModule]:
     }
 
 
-def _stand_in(path: str) -> house.ParsedModule:
+def _build_empty_module(path: str) -> house.ParsedModule:
     """Return an empty module for a deleted one, which others may still import."""
     name = (
         path.removeprefix("client/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -116,29 +116,29 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    if not redis_servers.can_start():
-        reason = redis_servers.missing()
+    if not redis_servers.can_start_server():
+        reason = redis_servers.explain_absence()
         if reason is not None:
             pytest.fail(f"Redis does not answer: {reason}. {redis_servers.ADVICE}", pytrace=False)
-        yield redis_servers.shared_url()
+        yield redis_servers.get_shared_url()
         return
     server = redis_servers.RedisServer()
-    _or_fail(server.start)
+    _start_or_fail(server.start)
     yield server.url
     server.close()
 
 
 @pytest.fixture
 def redis_server() -> Iterator[redis_servers.RedisServer]:
-    server = _or_fail(redis_servers.RedisServer)
-    _or_fail(server.start)
+    server = _start_or_fail(redis_servers.RedisServer)
+    _start_or_fail(server.start)
     yield server
     server.close()
 
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[s3_server.S3Server]:
-    server = _or_fail(s3_server.S3Server.launch)
+    server = _start_or_fail(s3_server.S3Server.launch)
     open_object_store(server.settings(server.root)).create_folder_or_bucket()
     yield server
     server.close()
@@ -146,7 +146,7 @@ def s3() -> Iterator[s3_server.S3Server]:
 
 @pytest.fixture
 def receiver() -> Iterator[receivers.Receiver]:
-    with receivers.running() as made:
+    with receivers.run_receiver() as made:
         yield made
 
 
@@ -155,10 +155,10 @@ def receiver() -> Iterator[receivers.Receiver]:
 )  # while it is open, playwright's event loop runs: no test can start another
 def browser() -> Iterator[Any]:
     with ExitStack() as stack:
-        yield _or_fail(lambda: stack.enter_context(chromium.launched()))
+        yield _start_or_fail(lambda: stack.enter_context(chromium.launch_browser()))
 
 
-def _or_fail(start: Callable[[], T]) -> T:
+def _start_or_fail(start: Callable[[], T]) -> T:
     try:
         return start()
     except ServiceMissing as error:

@@ -15,8 +15,8 @@ IS_LISTED = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
 def list_descendants(root: int) -> list[psutil.Process]:
-    """Return the processes that run below `root`; none where it has ended. One that ends meanwhile
-    may be missing.
+    """Return the processes that run below `root`; none where it has ended.
+    One that ends meanwhile may be missing.
     """
     if not IS_LISTED:
         return (
@@ -34,7 +34,7 @@ def list_descendants(root: int) -> list[psutil.Process]:
 
 
 def _read_children(pid: int) -> list[int]:
-    """Children of all threads of a process, by Linux's own list."""
+    """Return the children of all threads of a process, from Linux's own list."""
     children: list[int] = []
     with suppress(OSError):  # it has ended
         for task in Path(f"/proc/{pid}/task").iterdir():

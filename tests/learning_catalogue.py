@@ -9,11 +9,11 @@ from typing import Any
 from core.learning import catalogue as learning
 
 
-def catalogue() -> dict[str, Any]:
-    """A copy of the catalogue, which a test file may change."""
-    return copy.deepcopy(_made())
+def copy_catalogue() -> dict[str, Any]:
+    """Return a copy of the catalogue, which a test file may change."""
+    return copy.deepcopy(_build_catalogue())
 
 
 @cache
-def _made() -> dict[str, Any]:
+def _build_catalogue() -> dict[str, Any]:
     return learning.build_recipe_catalogue()

@@ -151,8 +151,8 @@ def find_faults(path: str, text: str) -> Iterator[Fault]:
 
 
 def _find_mutations(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
-    """Yield a node, the operator, and the text in the node's place. Annotations and docstrings stay
-    as they are.
+    """Yield a node, the operator, and the text in the node's place.
+    Annotations and docstrings stay as they are.
     """
     waiting: list[ast.AST] = [tree]
     while waiting:
@@ -167,7 +167,7 @@ def _find_mutations(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str
                 yield node, "and/or", f"({ast.unparse(ast.BoolOp(other, node.values))})"
             case ast.UnaryOp(op=ast.Not()):
                 yield node, "not", f"({ast.unparse(node.operand)})"
-            case ast.BinOp() if type(node.op) in _OPERATIONS and not _is_text(node):
+            case ast.BinOp() if type(node.op) in _OPERATIONS and not _is_string(node):
                 changed_node = ast.BinOp(node.left, _OPERATIONS[type(node.op)](), node.right)
                 yield node, "operation", f"({ast.unparse(changed_node)})"
             case ast.Constant(value=bool()):
@@ -193,7 +193,7 @@ def _list_children(node: ast.AST) -> Iterator[ast.AST]:
         )
 
 
-def _is_text(node: ast.BinOp) -> bool:
+def _is_string(node: ast.BinOp) -> bool:
     return any(
         isinstance(side, ast.JoinedStr)
         or (isinstance(side, ast.Constant) and isinstance(side.value, str))
@@ -237,8 +237,8 @@ class Measurement:
 
         def work() -> None:
             with tempfile.TemporaryDirectory() as folder:
-                copy = _copy(self._code, Path(folder))
-                while (number := _take(waiting)) is not None:
+                copy = _copy_tracked_files(self._code, Path(folder))
+                while (number := _take_number(waiting)) is not None:
                     fault = self._faults[number]
                     nearest = find_nearest_tests(self._code, fault.path)[:NEAREST_FILES]
                     fault.apply(copy)
@@ -269,7 +269,7 @@ class Measurement:
             number for number in range(len(self._faults)) if self._found.get(str(number)) is None
         ]
         with tempfile.TemporaryDirectory() as folder:
-            copy = _copy(self._code, Path(folder))
+            copy = _copy_tracked_files(self._code, Path(folder))
             while left:
                 for number in left:
                     self._faults[number].apply(copy)
@@ -325,8 +325,8 @@ class Measurement:
 def find_nearest_tests(checkout: Path, path: str) -> list[str]:
     """Return the test files that import a file or lie in the folder that mirrors its own.
 
-    Those that have its name come first, then those of that folder, then those on the shortest way
-    of imports.
+    Those with its name come first, then those of that folder, then those with the shortest
+    chain of imports.
     """
     modules, importers = _read_imports(checkout)
     steps = {path: 0}
@@ -349,14 +349,14 @@ def find_nearest_tests(checkout: Path, path: str) -> list[str]:
 
 @cache
 def _read_imports(checkout: Path) -> tuple[list[str], dict[str, set[str]]]:
-    """Return the paths of all Python files, and what imports each. The syntax trees take a gigabyte
-    in ten readings.
+    """Return the paths of all Python files, and the files that import each.
+    The syntax trees take a gigabyte in ten readings.
     """
     modules = changed.read_modules(checkout)
     return list(modules), changed.find_importers(modules)
 
 
-def _take(waiting: "queue.SimpleQueue[int]") -> int | None:
+def _take_number(waiting: "queue.SimpleQueue[int]") -> int | None:
     """Return the next number, or None when no lane has work left."""
     try:
         return waiting.get_nowait()
@@ -364,7 +364,7 @@ def _take(waiting: "queue.SimpleQueue[int]") -> int | None:
         return None
 
 
-def _copy(code: Path, folder: Path) -> Path:
+def _copy_tracked_files(code: Path, folder: Path) -> Path:
     """Copy the files that git tracks."""
     copy = folder / "code"
     subprocess.run(["git", "clone", "--quiet", code, copy], check=True)
@@ -372,8 +372,8 @@ def _copy(code: Path, folder: Path) -> Path:
 
 
 def _run_tests(copy: Path, marks: str, options: list[str], limit_s: float) -> list[str]:
-    """Return the tests that failed; "time" if the run did not end, "collection" if no test could
-    start.
+    """Return the tests that failed.
+    It is "time" if the run did not end, and "collection" if no test could start.
     """
     environment = {
         **os.environ,

@@ -15,9 +15,9 @@ import jsonschema
 JSON_TYPES = ("application/json", "application/problem+json")
 
 
-def check(client: Any, name: str, value: Any) -> None:
-    """Fail where a value is not of the shape of that name in the document of the API of this
-    process.
+def check_schema(client: Any, name: str, value: Any) -> None:
+    """Fail if a value does not match the schema of that name.
+    The schema is in the OpenAPI document of this process.
     """
     if not _contracts:
         _contracts.append(Contract(client.get("/openapi.json").json()))
@@ -37,7 +37,7 @@ class Contract:
 
     def __init__(self, document: Any) -> None:
         self.document = document
-        self._components = closed(document["components"])
+        self._components = close_schema(document["components"])
         self._routes = [
             (re.compile(re.sub(r"{\w+}", "[^/]+", path)), operations)
             for path, operations in document["paths"].items()
@@ -65,34 +65,34 @@ class Contract:
             )
         if kind not in described.get("content", {}):
             return [f"{asked}: {kind} is not named"]
-        errors = self._errors(closed(described["content"][kind]["schema"]), response.json())
+        errors = self._errors(close_schema(described["content"][kind]["schema"]), response.json())
         return [f"{asked}: {error}" for error in errors]
 
     def _errors(self, schema: Any, value: Any) -> Iterator[str]:
         validator = jsonschema.Draft202012Validator({**schema, "components": self._components})
         for error in validator.iter_errors(value):
-            deepest = max(_leaves(error), key=lambda one: len(one.absolute_path))
+            deepest = max(_walk_errors(error), key=lambda one: len(one.absolute_path))
             yield f"{deepest.json_path}: {deepest.message[:300]}"
 
 
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
 
 
-def _leaves(error: jsonschema.ValidationError) -> Iterator[jsonschema.ValidationError]:
+def _walk_errors(error: jsonschema.ValidationError) -> Iterator[jsonschema.ValidationError]:
     yield error
     for inner in error.context or []:
-        yield from _leaves(inner)
+        yield from _walk_errors(inner)
 
 
-def closed(schema: Any) -> Any:
-    """The same with no further fields in any object that names some, unless it says what these
-    hold.
+def close_schema(schema: Any) -> Any:
+    """Return the same schema with no further fields in any object that names some.
+    An object that says what these hold stays as it is.
     """
     if isinstance(schema, list):
-        return [closed(one) for one in schema]
+        return [close_schema(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {key: closed(value) for key, value in schema.items()}
+    found = {key: close_schema(value) for key, value in schema.items()}
     if (
         "properties" in found
         and "type" in found
@@ -102,42 +102,43 @@ def closed(schema: Any) -> Any:
     return found
 
 
-def bare_objects(document: Any) -> set[str]:
-    """Places where the document says "an object" or nothing at all of a value: name of the shape, and the
-    way to it.
+def find_bare_objects(document: Any) -> set[str]:
+    """Return the places where the document says "an object" or nothing at all of a value.
+    Each is the name of the schema, and the path to it.
     """
     found = set()
     for name, schema in document["components"]["schemas"].items():
-        found |= {f"{name}{way}" for way in _bare(schema)}
+        found |= {f"{name}{way}" for way in _find_bare_paths(schema)}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            for content in _contents(operation):
+            for content in _list_json_contents(operation):
                 found |= {
-                    f"{method.upper()} {path}{way}" for way in _bare(content.get("schema", {}))
+                    f"{method.upper()} {path}{way}"
+                    for way in _find_bare_paths(content.get("schema", {}))
                 }
     return found
 
 
-def _contents(operation: Any) -> Iterator[Any]:
-    """What an operation takes as JSON, and answers as JSON."""
+def _list_json_contents(operation: Any) -> Iterator[Any]:
+    """Yield what an operation takes as JSON, and answers as JSON."""
     for described in (operation.get("requestBody", {}), *operation["responses"].values()):
         yield from (of for kind, of in described.get("content", {}).items() if kind in JSON_TYPES)
 
 
-def _bare(schema: Any, way: str = "") -> Iterator[str]:
+def _find_bare_paths(schema: Any, way: str = "") -> Iterator[str]:
     if not {"$ref", "type", "anyOf", "oneOf", "allOf", "enum", "const"} & schema.keys():
         yield way
     for joined in ("anyOf", "oneOf", "allOf"):
         for one in schema.get(joined, []):
-            yield from _bare(one, way)
+            yield from _find_bare_paths(one, way)
     if schema.get("type") == "object" and "properties" not in schema:
         values = schema.get("additionalProperties")
         if not isinstance(values, dict):
             yield way
     for name, field in schema.get("properties", {}).items():
-        yield from _bare(field, f".{name}" if not way else f"{way}.{name}")
+        yield from _find_bare_paths(field, f".{name}" if not way else f"{way}.{name}")
     for inner in ("items", "additionalProperties"):
         if isinstance(schema.get(inner), dict):
-            yield from _bare(schema[inner], f"{way}[]")
+            yield from _find_bare_paths(schema[inner], f"{way}[]")
     if schema.get("type") == "array" and "items" not in schema:
         yield f"{way}[]"

@@ -12,7 +12,7 @@ NAMED: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["pr
 """Command of the service → module and function."""
 
 
-def environment(folder: Path) -> dict[str, str]:
+def make_environment(folder: Path) -> dict[str, str]:
     """Make an environment in which `perennial` is found, and the home is an empty folder.
 
     Args:

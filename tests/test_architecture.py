@@ -111,8 +111,8 @@ FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve"}
 FORBIDDEN_CALLS = {("torch", "load"), ("*", "extractall"), ("*", "extract"), ("joblib", "load")}
 
 
-def area_of(module: str) -> str | None:
-    """The longest area that a module lies in."""
+def find_area(module: str) -> str | None:
+    """Return the longest area that a module lies in."""
     return next((a for a in AREAS if module == a or module.startswith(f"{a}.")), None)
 
 
@@ -121,39 +121,39 @@ def without_collection() -> Iterator[None]:
     """Collect no garbage: syntax trees are many objects and no garbage."""
     gc.disable()
     yield
-    for kept in (nodes, tree):
+    for kept in (list_nodes, parse_tree):
         kept.cache_clear()
     gc.enable()
 
 
 @cache
-def sources() -> tuple[Path, ...]:
-    """Every Python file of ours except tests."""
+def list_sources() -> tuple[Path, ...]:
+    """Return all our Python files except tests."""
     folders = ("api", "core", "worker", "migrations", "tools", "bench", "perennial_service")
     return tuple(sorted(p for f in folders for p in (ROOT / f).rglob("*.py")))
 
 
 @cache
-def tree(path: Path) -> ast.Module:
+def parse_tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
 
 @cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """The imports, calls and named arguments of a file: all that is looked at here."""
+def list_nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return the imports, calls and named arguments of a file, which are all that is checked here."""
     wanted = ast.Import | ast.ImportFrom | ast.Call | ast.keyword
-    return tuple(node for node in ast.walk(tree(path)) if isinstance(node, wanted))
+    return tuple(node for node in ast.walk(parse_tree(path)) if isinstance(node, wanted))
 
 
-def module_of(path: Path) -> str:
+def get_module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 @cache
-def imports(path: Path) -> tuple[tuple[int, str], ...]:
-    """(line, module) of every import in a file, those inside functions too."""
-    return tuple(_imports(path))
+def list_imports(path: Path) -> tuple[tuple[int, str], ...]:
+    """Return (line, module) of every import in a file, including those inside functions."""
+    return tuple(_walk_imports(path))
 
 
 @cache
@@ -162,9 +162,13 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").exists() or path.is_dir()
 
 
-def _imports(path: Path) -> Iterator[tuple[int, str]]:
-    package = module_of(path) if path.name == "__init__.py" else module_of(path).rpartition(".")[0]
-    for node in nodes(path):
+def _walk_imports(path: Path) -> Iterator[tuple[int, str]]:
+    package = (
+        get_module_name(path)
+        if path.name == "__init__.py"
+        else get_module_name(path).rpartition(".")[0]
+    )
+    for node in list_nodes(path):
         if isinstance(node, ast.Import):
             for name in node.names:
                 yield node.lineno, name.name
@@ -178,8 +182,8 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, whole if is_module(whole) else base
 
 
-def arrows() -> dict[str, set[str]]:
-    """Room → rooms that it may import."""
+def list_arrows() -> dict[str, set[str]]:
+    """Return each room with the rooms that it may import."""
     return {
         room: {name if name == "core" else f"core.{name}" for name in names.split()}
         for room, names in ROOMS.items()
@@ -189,19 +193,19 @@ def arrows() -> dict[str, set[str]]:
 def test_every_import_follows_an_arrow() -> None:
     wrong = []
     used: dict[str, set[str]] = {room: set() for room in ROOMS}
-    for path in sources():
-        here = area_of(module_of(path))
+    for path in list_sources():
+        here = find_area(get_module_name(path))
         if here is None or here not in ROOMS:
             continue
-        for line, module in imports(path):
-            there = area_of(module)
+        for line, module in list_imports(path):
+            there = find_area(module)
             if there is not None and there != here:
                 used[here].add(there)
-                if there not in arrows()[here]:
+                if there not in list_arrows()[here]:
                     name = path.relative_to(ROOT)
                     wrong.append(f"{name}:{line}: {here} must not import {module}")
     assert not wrong, "\n".join(wrong)
-    assert used == arrows(), "a room names one that it does not import"
+    assert used == list_arrows(), "a room names one that it does not import"
 
 
 def test_every_folder_of_core_is_a_room() -> None:
@@ -213,7 +217,7 @@ def test_rooms_import_only_rooms_before_them() -> None:
     names = list(ROOMS)
     later = [
         (room, other)
-        for room, targets in arrows().items()
+        for room, targets in list_arrows().items()
         for other in targets
         if names.index(other) > names.index(room)
     ]
@@ -223,7 +227,7 @@ def test_rooms_import_only_rooms_before_them() -> None:
 def test_no_folder_of_modules_has_more_than_twenty_files() -> None:
     folders = {
         folder
-        for folder in (path.parent for path in sources())
+        for folder in (path.parent for path in list_sources())
         if folder.relative_to(ROOT).parts[0] in ("api", "core", "worker", "tools")
     }
     counts = {str(folder.relative_to(ROOT)): len([*folder.glob("*.py")]) for folder in folders}
@@ -239,18 +243,19 @@ def test_the_design_draws_these_rooms() -> None:
     assert {room: drawn.get(room) for room in ROOMS} == expected
 
 
-def import_graph() -> dict[str, set[str]]:
-    """Module → modules of ours that it imports: anywhere, so those inside functions and for types
-    alone count too.
+def build_import_graph() -> dict[str, set[str]]:
+    """Return each module with the modules of ours that it imports anywhere.
+    Imports inside functions and for types alone also count.
 
-    To import a module runs the `__init__` of its packages first, so they are edges as well, except
-    the packages that the importing module itself lies in: they are already being imported.
+    To import a module runs the `__init__` of its packages first, so they are edges as well,
+    except the packages that the importing module itself lies in: they are already being
+    imported.
     """
-    known = {module_of(path) for path in sources()}
+    known = {get_module_name(path) for path in list_sources()}
     graph: dict[str, set[str]] = {name: set() for name in known}
-    for path in sources():
-        here = module_of(path)
-        for _, there in imports(path):
+    for path in list_sources():
+        here = get_module_name(path)
+        for _, there in list_imports(path):
             if there in known - {here}:
                 graph[here].add(there)
             packages = itertools.accumulate(there.split(".")[:-1], "{}.{}".format)
@@ -261,42 +266,46 @@ def import_graph() -> dict[str, set[str]]:
 
 
 def test_no_import_goes_in_a_circle() -> None:
-    graphlib.TopologicalSorter(import_graph()).prepare()  # the error names a circle
+    graphlib.TopologicalSorter(build_import_graph()).prepare()  # the error names a circle
 
 
 def test_only_the_worker_and_processes_with_torch_know_the_learning_code() -> None:
-    knowing = {room for room, targets in arrows().items() if "core.learning" in targets}
+    knowing = {room for room, targets in list_arrows().items() if "core.learning" in targets}
     assert knowing | {"core.learning"} == TORCH
 
 
 def test_the_api_reaches_no_learning_code() -> None:
-    graph = import_graph()
+    graph = build_import_graph()
     reached: set[str] = set()
-    waiting = [module for module in graph if area_of(module) == "api"]
+    waiting = [module for module in graph if find_area(module) == "api"]
     while waiting:
         new = graph[waiting.pop()] - reached
         reached |= new
         waiting += new
-    assert {module for module in reached if area_of(module) in TORCH} == set()
+    assert {module for module in reached if find_area(module) in TORCH} == set()
 
 
 def test_learning_reading_and_documents_know_neither_database_nor_store() -> None:
     knowing = {
-        room for room, targets in arrows().items() if targets & {"core.database", "core.storage"}
+        room
+        for room, targets in list_arrows().items()
+        if targets & {"core.database", "core.storage"}
     }
     assert knowing & WITHOUT_DATABASE == set()
 
 
 def test_only_the_doorbell_sends_to_celery_and_only_lazily() -> None:
     wrong = []
-    for path in sources():
+    for path in list_sources():
         name = path.relative_to(ROOT)
         if name.parts[0] == "worker":
             continue
-        for line, module in imports(path):
+        for line, module in list_imports(path):
             if module.partition(".")[0] in SCHEDULER and name.parts[0] in ("api", "core"):
                 top = {
-                    n.lineno for n in tree(path).body if isinstance(n, ast.Import | ast.ImportFrom)
+                    n.lineno
+                    for n in parse_tree(path).body
+                    if isinstance(n, ast.Import | ast.ImportFrom)
                 }
                 if name != Path("core/jobs/doorbell.py") or line in top:
                     wrong.append(f"{name}:{line}: imports {module}")
@@ -305,14 +314,14 @@ def test_only_the_doorbell_sends_to_celery_and_only_lazily() -> None:
 
 def test_nothing_reads_a_pickle_or_extracts_an_archive() -> None:
     wrong = []
-    for path in sources():
+    for path in list_sources():
         name = path.relative_to(ROOT)
         if name in EXEMPT:
             continue
-        for line, module in imports(path):
+        for line, module in list_imports(path):
             if module.partition(".")[0] in FORBIDDEN_MODULES:
                 wrong.append(f"{name}:{line}: imports {module}")
-        for node in nodes(path):
+        for node in list_nodes(path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
                 call = node.func.attr
@@ -329,7 +338,7 @@ def test_exempted_files_load_weights_only() -> None:
     for name in EXEMPT:
         calls = [
             node
-            for node in nodes(ROOT / name)
+            for node in list_nodes(ROOT / name)
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr == "load"
@@ -353,4 +362,4 @@ def test_exempted_files_load_weights_only() -> None:
     ],
 )
 def test_a_module_lies_in_its_longest_area(module: str, area: str | None) -> None:
-    assert area_of(module) == area
+    assert find_area(module) == area

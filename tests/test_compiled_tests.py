@@ -25,18 +25,18 @@ def test_pytest_reads_what_is_compiled(
     file: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compile_test(file, pytestconfig)
-    monkeypatch.setattr(rewrite, "_rewrite_test", _fail)
+    monkeypatch.setattr(rewrite, "_rewrite_test", _fail_if_called)
     hook = rewrite.AssertionRewritingHook(pytestconfig)
-    module = _load(hook, file)
+    module = _load_test(hook, file)
     with pytest.raises(AssertionError, match="assert 1 == 2"):
         module.test_one()
 
 
-def _fail(*_: object) -> None:
+def _fail_if_called(*_: object) -> None:
     raise AssertionError("it is compiled again")
 
 
-def _load(hook: rewrite.AssertionRewritingHook, path: Path) -> object:
+def _load_test(hook: rewrite.AssertionRewritingHook, path: Path) -> object:
     spec = spec_from_file_location("test_one", path, loader=hook)  # type: ignore[arg-type]
     assert spec is not None
     module = module_from_spec(spec)
@@ -49,12 +49,12 @@ def test_a_file_is_compiled_again_only_when_it_has_changed(
 ) -> None:
     compile_test(file, pytestconfig)
     with monkeypatch.context() as patch:
-        patch.setattr(rewrite, "_rewrite_test", _fail)
+        patch.setattr(rewrite, "_rewrite_test", _fail_if_called)
         compile_test(file, pytestconfig)
     file.write_text("def test_one():\n    assert 3 == 4\n")
     os.utime(file, (1, 1))
     compile_test(file, pytestconfig)
-    module = _load(rewrite.AssertionRewritingHook(pytestconfig), file)
+    module = _load_test(rewrite.AssertionRewritingHook(pytestconfig), file)
     with pytest.raises(AssertionError, match="assert 3 == 4"):
         module.test_one()  # type: ignore[attr-defined]
 
@@ -87,10 +87,10 @@ def test_hypothesis_reads_the_constants_that_are_kept(
     spec = spec_from_file_location("limits", path)
     assert spec is not None
     module = module_from_spec(spec)
-    monkeypatch.setattr(constants_ast, "_constants_from_source", _read_kept)
+    monkeypatch.setattr(constants_ast, "_constants_from_source", _read_kept_constants)
     assert 7654321 in constants_ast.constants_from_module(module)
 
 
-def _read_kept(source: bytes, *, limit: bool) -> object:
+def _read_kept_constants(source: bytes, *, limit: bool) -> object:
     assert b"# hypothesis_version" in source, "they are looked for again"
     return constants_from_source(source, limit=limit)

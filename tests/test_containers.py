@@ -19,7 +19,7 @@ import psutil
 import pytest
 import redis
 import yaml
-from processes import await_port
+from processes import wait_for_port
 
 from core.jobs.doorbell import _NotificationBroker
 from core.settings import Settings
@@ -41,7 +41,7 @@ SECRETS = {
 }
 
 
-def _run(*command: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+def _run_command(*command: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     bare = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
     return subprocess.run(
         command,
@@ -62,7 +62,7 @@ def compose() -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", COMPOSE_FILES, ids=lambda path: path.parent.name)
 def test_the_compose_file_fits_the_compose_specification(path: Path) -> None:
-    done = _run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", path)
+    done = _run_command("check-jsonschema", "--builtin-schema", "vendor.compose-spec", path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -70,7 +70,7 @@ def test_the_compose_file_fits_the_compose_specification(path: Path) -> None:
     "path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.stem
 )
 def test_the_workflow_fits_the_schema_of_workflows(path: Path) -> None:
-    done = _run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", path)
+    done = _run_command("check-jsonschema", "--builtin-schema", "vendor.github-workflows", path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -87,14 +87,14 @@ def test_the_release_tests_each_supported_python_and_needs_all_of_it() -> None:
 
 
 def test_the_dockerfile_passes_its_linter() -> None:
-    done = _run("hadolint", "Dockerfile")
+    done = _run_command("hadolint", "Dockerfile")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_docker_compose_reads_the_file_where_it_is_installed() -> None:
     if shutil.which("docker-compose") is None:
         return  # the schema above is the check that needs nothing installed
-    done = _run("docker-compose", "-f", "docker-compose.yml", "config", "-q")
+    done = _run_command("docker-compose", "-f", "docker-compose.yml", "config", "-q")
     assert done.returncode == 0, done.stderr
 
 
@@ -186,7 +186,7 @@ def test_redis_wants_its_password_which_no_command_line_shows(
             broker_url=f"redis://127.0.0.1:{port}/0",
             broker_password_file=secrets / "redis-password",
         )
-        await_port(process, port, tmp_path / "none")
+        wait_for_port(process, port, tmp_path / "none")
         with pytest.raises(redis.AuthenticationError):
             redis.Redis(port=port).ping()
         assert redis.Redis.from_url(settings.resolved_broker_url).ping()

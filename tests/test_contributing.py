@@ -13,21 +13,21 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 DOCUMENTS = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 
 
-def recipe(target: str) -> list[str]:
-    """The commands of a target of the Makefile, as they run in the default environment."""
+def read_make_commands(target: str) -> list[str]:
+    """Return the commands of a target of the Makefile, as they run in the default environment."""
     (found,) = re.findall(rf"^{target}:.*\n((?:\t.+\n)+)", MAKEFILE, re.MULTILINE)
     return [line.strip().replace("$(BIN)", ".venv/bin") for line in found.splitlines()]
 
 
-def named(document: str) -> list[str]:
-    """What stands between single backticks."""
+def list_code_spans(document: str) -> list[str]:
+    """Return the texts between single backticks."""
     return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", (ROOT / document).read_text())
 
 
 def test_the_hooks_before_a_commit_are_what_make_check_runs() -> None:
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
-    assert [hook["entry"] for hook in hooks] == recipe("check")
+    assert [hook["entry"] for hook in hooks] == read_make_commands("check")
     assert all(hook["pass_filenames"] is False and hook["language"] == "system" for hook in hooks)
 
 
@@ -37,7 +37,7 @@ def test_every_file_that_is_named_exists(document: str) -> None:
     no_files = ("/", "image/", "s3:", "gs:", "az:", "https:")
     paths = [
         name
-        for name in named(document)
+        for name in list_code_spans(document)
         if (("/" in name and " " not in name) or name.endswith(".md"))
         and not name.startswith(no_files)
     ]
@@ -46,7 +46,9 @@ def test_every_file_that_is_named_exists(document: str) -> None:
 
 
 def test_every_target_of_make_that_is_named_exists() -> None:
-    targets = {name.split()[1] for name in named("CONTRIBUTING.md") if name.startswith("make ")}
+    targets = {
+        name.split()[1] for name in list_code_spans("CONTRIBUTING.md") if name.startswith("make ")
+    }
     assert targets == {
         "test",
         "test-changed",

@@ -34,8 +34,8 @@ DEFENDED = {
 
 
 def list_code_lines(text: str) -> list[tuple[int, str]]:
-    """The number and text of each line of code, without imports, strings by themselves, comments
-    and lone punctuation.
+    """Return the number and text of each line of code.
+    Imports, strings by themselves, comments and lone punctuation are left out.
     """
     skipped: set[int] = set()
     for node in ast.walk(ast.parse(text)):

@@ -31,10 +31,8 @@ USES_RE = re.compile(r"\bre\.|\.match\(")
 BY_PART = {"match", "search", "sub", "split", "findall", "finditer", "compile"}
 
 
-def ends(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, what) of each use of `re` that may take a text with a line break at its end for one
-    without.
-    """
+def find_open_ends(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield (line, what) of each use of `re` that may ignore a line break at the end of a text."""
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
@@ -63,7 +61,8 @@ def test_no_pattern_of_ours_takes_a_line_break_at_the_end_for_the_end() -> None:
             if not USES_RE.search(text):
                 continue  # to parse all files takes seconds
             found += [
-                f"{path.relative_to(ROOT)}:{line}: {what}" for line, what in ends(ast.parse(text))
+                f"{path.relative_to(ROOT)}:{line}: {what}"
+                for line, what in find_open_ends(ast.parse(text))
             ]
     assert not found, "\n".join(found)
 
@@ -79,7 +78,7 @@ def test_no_pattern_of_ours_takes_a_line_break_at_the_end_for_the_end() -> None:
     ],
 )
 def test_the_scan_finds_what_it_is_for(line: str) -> None:
-    assert list(ends(ast.parse(line)))
+    assert list(find_open_ends(ast.parse(line)))
 
 
 def test_no_schema_of_a_recipe_has_a_pattern() -> None:

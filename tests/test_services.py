@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisDown
 from sqlalchemy import inspect
 
 from core.database.session import Database
-from core.database.tables import Table
+from core.database.tables import DatabaseTable
 from core.errors import Unavailable
 from core.storage import open_object_store
 from core.storage.address import S3Address
@@ -34,7 +34,7 @@ def test_a_postgresql_database_is_fresh_and_empty(postgres_url: str) -> None:
 
 @pytest.mark.both_databases
 def test_a_database_has_all_tables(database: Database) -> None:
-    assert set(inspect(database.engine).get_table_names()) >= set(Table.metadata.tables)
+    assert set(inspect(database.engine).get_table_names()) >= set(DatabaseTable.metadata.tables)
 
 
 def test_redis_answers(redis_url: str) -> None:
@@ -68,7 +68,7 @@ def test_a_relay_fails_as_it_is_told_and_heals(s3: Any, kind: Any) -> None:
     relay.close()
 
 
-def _run(test: str, *options: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+def _run_test(test: str, *options: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     base = {
         name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")
     }
@@ -102,7 +102,7 @@ def _run(test: str, *options: str, **environment: str) -> "subprocess.CompletedP
 def test_without_a_service_its_tests_are_left_out_with_a_line_that_says_so(
     options: tuple[str, ...],
 ) -> None:
-    done = _run("test_a_database_has_all_tables", *options)
+    done = _run_test("test_a_database_has_all_tables", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
     assert "left out: 1 tests that need postgresql" in done.stdout
@@ -111,6 +111,6 @@ def test_without_a_service_its_tests_are_left_out_with_a_line_that_says_so(
 
 @pytest.mark.slow
 def test_in_ci_a_missing_service_fails_its_tests_with_a_clear_sentence() -> None:
-    done = _run("test_a_database_has_all_tables", CI="true")
+    done = _run_test("test_a_database_has_all_tables", CI="true")
     assert done.returncode == 1
     assert "PostgreSQL does not answer" in done.stdout

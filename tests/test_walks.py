@@ -12,20 +12,20 @@ ROOT = Path(__file__).parents[1]
 WALKS = sorted((ROOT / "docs" / "design").glob("walk-*.md"))
 
 
-def named(walk: Path) -> list[str]:
-    """The files that a walk names."""
+def list_named_files(walk: Path) -> list[str]:
+    """Return the files that a walk names."""
     return re.findall(r"`([\w/.-]+/[\w.-]+\.\w+)`", walk.read_text())
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.stem)
 def test_every_file_on_a_walk_is_there(walk: Path) -> None:
-    assert len(named(walk)) > 10
-    assert [name for name in named(walk) if not (ROOT / name).is_file()] == []
+    assert len(list_named_files(walk)) > 10
+    assert [name for name in list_named_files(walk) if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.stem)
 def test_every_file_on_a_walk_says_what_it_is_for(walk: Path) -> None:
-    modules = [name for name in named(walk) if name.endswith(".py")]
+    modules = [name for name in list_named_files(walk) if name.endswith(".py")]
     assert [
         name for name in modules if not ast.get_docstring(ast.parse((ROOT / name).read_text()))
     ] == []
@@ -45,4 +45,4 @@ def test_no_file_of_a_room_is_left_out_of_its_walk(folder: str, walk: str) -> No
     there = {f"{folder}/{path.name}" for path in (ROOT / folder).glob("*.py")} - {
         f"{folder}/__init__.py"
     }
-    assert there - set(named(ROOT / "docs" / "design" / f"walk-{walk}.md")) == set()
+    assert there - set(list_named_files(ROOT / "docs" / "design" / f"walk-{walk}.md")) == set()

@@ -62,7 +62,7 @@ TABLES = "tests/core/ingest/test_tables.py::"
 ANY_HELD = "test_a_version_that_forgot_is_mended_by_the_first_request"
 
 
-def _build_learning_path(name: str) -> str:
+def _get_core_learning_path(name: str) -> str:
     return f"core/learning/{name}"
 
 
@@ -111,7 +111,7 @@ ENTRIES = (
           f'Move the model to the base for photos: POST {M}/rebase {{"base": '
           f'"perennial/efficientnet-lite0"}}.',
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    AdviceRow("look-alike", ("core/lineage/words.py:describe_class_merge",),
+    AdviceRow("look-alike", ("core/lineage/words.py:describe_class_merge_request",),
           "a batch has a class whose name looks like that of another class",
           f'Once both are learned, merge them with POST {M}/edits {{"operations": [{{"merge": '
           f'{{"from": ["dgo", "dog"], "into": "dog"}}}}]}}.',
@@ -123,23 +123,24 @@ ENTRIES = (
           f"Send as many more images as it has learned, 40 of cat and 44 of dog: POST {M}/tasks.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
     AdviceRow("data-held", ("worker/attempts/attempt.py:_reject_for_findings",
-          "core/learning/reports/data_report.py:log_data_findings"),
+          "core/learning/reports/data_report.py:log_data_findings_or_hold_batch"),
           "a recipe with `data_report` \"hold\" held doubtful images",
           'Learn it as it is: POST /v1/jobs/job_1/retry {"recipe": {"data_report": "warn"}}.',
           "tests/e2e/test_data_report.py::test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted"),
-    AdviceRow("conflicts", ("core/ingest/findings/contradictions.py:require_no_label_contradictions",
+    AdviceRow("conflicts", ("core/ingest/findings/contradictions.py:refuse_unaccepted_label_contradictions",
           "core/ingest/ingest.py:_write_datasets"),
           "the same pixels have two labels", "To learn it as it is, send it with ?conflicts=keep.",
           "tests/e2e/test_what_a_user_sends.py::"
           "test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked"),
     AdviceRow("bad-images", ("core/ingest/first_look.py:require_enough_readable_images",
-                         "core/ingest/report.py:report_decoded_batch"),
+                         "core/ingest/report.py:build_decoded_batch_report_and_mask"),
           "more images cannot be decoded than the batch allows", "Mend them, or leave them out "
               "with ?max_bad=0.3.",
           FOLLOWED + "test_damaged_images_are_left_out_by_the_parameter_that_the_refusal_names"),
     AdviceRow("leak", ("core/ingest/report.py:warn_of_held_out_images_in_training",), "held-out images are in the "
         "training part too", "", TELLS),
-    AdviceRow("packed", ("core/ingest/readers/zip.py:_is_folder_entry",), "an entry is compressed by another "
+    AdviceRow("packed", ("core/ingest/readers/zip.py:_check_entry_kind_and_detect_folder",),
+        "an entry is compressed by another "
         "method than deflate",
           "Unpack it, and send the folder, or pack it with zip -r.",
           "not followed: it asks for another program on the sender's machine"),
@@ -147,11 +148,11 @@ ENTRIES = (
                    "core/ingest/rules/by_folders.py:assign_folder_classes",
                    "core/ingest/rules/by_table.py:choose_label_table",
                    "core/ingest/rules/by_table.py:assign_table_labels",
-                   "core/ingest/rules/choice.py:_warn_of_unlikely_class_folder_names"),
+                   "core/ingest/rules/choice.py:_build_unlikely_class_folder_warnings"),
           "labels were read in one of several ways", "", TELLS),
     AdviceRow("layout", ("core/ingest/rules/choice.py:choose_folder_labels",
                      "core/ingest/rules/choice.py:_build_unclear_labels_error",
-                     "core/ingest/rules/levels.py:_are_upper_folders_classes",
+                     "core/ingest/rules/levels.py:_decide_if_upper_folders_are_classes",
                      "core/ingest/rules/levels.py:_build_ambiguous_levels_error"),
           "folders or files can be read in several ways", "Say so with ?layout=folders.",
           RULES + "test_what_can_be_read_in_several_ways_is_asked_for"),
@@ -159,7 +160,7 @@ ENTRIES = (
         "with labels",
           "?names_pattern=%7Blabel%7D_%7Bnumber%7D takes them.",
           TABLES + "test_a_pattern_that_nearly_all_names_fit_is_offered"),
-    AdviceRow("label-file", ("core/ingest/rules/label_files.py:reading_program_advice",),
+    AdviceRow("label-file", ("core/ingest/rules/label_files.py:unpack_and_submit_advice",),
           "a batch in an archive contains a label file",
           "Unpacked, the command line reads it.",
           "not followed: programs get the command that reads a folder too"),
@@ -174,60 +175,60 @@ ENTRIES = (
           "more entries of a label table cannot be read than the batch "
           "allows", "Leave them out with ?max_bad=0.3.",
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
-    AdviceRow("memory-lost", (_build_learning_path("evaluation/ancestors.py:load_method_state_of_parent"),),
+    AdviceRow("memory-lost", (_get_core_learning_path("evaluation/ancestors.py:load_method_state_of_parent"),),
           "a batch is learned by another method, or memory was deleted", "", TELLS),
-    AdviceRow("one-class", (_build_learning_path("training/job.py:_begin_new_run"),), "a model knows only one class",
+    AdviceRow("one-class", (_get_core_learning_path("training/job.py:_begin_new_run"),), "a model knows only one class",
           "Send a batch with another class.",
           "tests/e2e/test_gate.py::test_a_first_batch_of_one_class_is_published_and_not_promoted"),
     AdviceRow(
-        "merge", (_build_learning_path("training/merge.py:merge_trained_with_starting_weights"),),
+        "merge", (_get_core_learning_path("training/merge.py:merge_trained_with_starting_weights"),),
         "weights were merged, or could not be", "", TELLS),
     AdviceRow(
-        "rebalance", (_build_learning_path("training/rebalance.py:build_rebalance_pool"),),
+        "rebalance", (_get_core_learning_path("training/rebalance.py:build_rebalance_pool"),),
         "the head was rebalanced, or could "
             "not be", "", TELLS
     ),
-    AdviceRow("validation", (_build_learning_path("training/validation.py:validate_before_first_step"),
-                         _build_learning_path("methods/analytic.py:begin_task")),
+    AdviceRow("validation", (_get_core_learning_path("training/validation.py:validate_before_first_step"),
+                         _get_core_learning_path("methods/analytic.py:begin_task")),
           "the validation part is too small, or nothing uses it", "", TELLS),
-    AdviceRow("few-steps", (_build_learning_path("methods/dlcft.py:begin_task"),), "an update has few steps for "
+    AdviceRow("few-steps", (_get_core_learning_path("methods/dlcft.py:begin_task"),), "an update has few steps for "
         "its method",
           "Take more epochs or a smaller batch_size.", "not followed: minutes of training for each "
               "side"),
-    AdviceRow("exemplars", (_build_learning_path("methods/replay/icarl.py:end_task"),
-          _build_learning_path("methods/replay/icarl.py:_compute_class_means"),
-                        _build_learning_path("methods/expanding.py:_trim_and_add_exemplars"),
-                        _build_learning_path("methods/expanding.py:begin_task")),
+    AdviceRow("exemplars", (_get_core_learning_path("methods/replay/icarl.py:end_task"),
+          _get_core_learning_path("methods/replay/icarl.py:_compute_and_store_class_means"),
+                        _get_core_learning_path("methods/expanding.py:_trim_and_add_exemplars"),
+                        _get_core_learning_path("methods/expanding.py:begin_task")),
           "fewer exemplars than classes", "Raise method.exemplars.",
           "not followed: the message is tested in tests/core/learning/methods, its effect is the "
           "method's own"),
-    AdviceRow("curvature", (_build_learning_path("methods/penalties/ewc_online.py:begin_task"),),
+    AdviceRow("curvature", (_get_core_learning_path("methods/penalties/ewc_online.py:begin_task"),),
           "the recipe asks for curvature in another form than the stored one", "", TELLS),
-    AdviceRow("steep", (_build_learning_path("methods/penalties/quadratic.py:_warn_of_steep_penalty"),),
+    AdviceRow("steep", (_get_core_learning_path("methods/penalties/quadratic.py:_warn_of_steep_penalty"),),
           "a penalty is too steep "
         "for the learning rate", "",
           TELLS),
-    AdviceRow("slca", (_build_learning_path("methods/slca.py:begin_task"),), (
+    AdviceRow("slca", (_get_core_learning_path("methods/slca.py:begin_task"),), (
         "covariances are too wide, or validation "
         "chooses the state"
     ),
           "Set validation to 0.", "not followed: minutes of training for each side"),
-    AdviceRow("optimizer", (_build_learning_path("optimizers/build.py:load_state"),), "the state of another "
+    AdviceRow("optimizer", (_get_core_learning_path("optimizers/build.py:load_state"),), "the state of another "
         "optimizer is not used", "",
           TELLS),
-    AdviceRow("olor", (_build_learning_path("optimizers/olor.py:_limit_rollback_share"),
-          _build_learning_path("optimizers/rollback.py:report_olor_rollback")),
+    AdviceRow("olor", (_get_core_learning_path("optimizers/olor.py:_limit_rollback_share"),
+          _get_core_learning_path("optimizers/rollback.py:report_olor_rollback")),
           "OLOR moves weights back not at all, little or too much", "Set optimizer.olor.iota_total to the sum "
               "that you want.",
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
     AdviceRow("no-weights", ("core/recipe/pretrained.py:find_pretrained_weights_of_architecture",
-                         "core/bases/pretrained.py:find_pretrained_or_imagenet_weights",
+                         "core/bases/pretrained.py:get_pretrained_or_imagenet_weights",
                          "core/execution/kinds/fetch.py:_find_pretrained_weights_of_model"), "timm has no weights of "
                              "this name",
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
     AdviceRow("weights-by-hand", ("core/bases/pretrained.py:_explain_manual_weights_upload",
                               "core/execution/kinds/fetch.py:_format_manual_download_advice",
-                              "core/lineage/words.py:describe_fetch_request"),
+                              "core/lineage/words.py:describe_fetch_retry_request"),
           "weights cannot be fetched",
           "Put model.safetensors into the data directory of each worker, and send POST "
           "/v1/jobs/job_1/retry.",
@@ -250,11 +251,11 @@ ENTRIES = (
           f"The next job makes and stores them: send a batch (POST {M}/tasks).",
           "not followed: no version of this release lacks answers"),
     AdviceRow("export-failed", ("core/versions/export_jobs.py:_explain_missing_download",
-          "core/execution/exporting.py:read_requested_export"),
+          "core/execution/exporting.py:read_export_request_of_claimed_job"),
           "an export failed or was cancelled", "POST /v1/jobs/job_1/retry tries again.",
           "not followed: tests/api has the refusal; without the missing packages, the retry fails "
           "again by design"),
-    AdviceRow("which-task", ("core/predictions/predictions.py:_check_requested_task",),
+    AdviceRow("which-task", ("core/predictions/predictions.py:_check_task_of_prediction_request",),
           "a request for a prediction names no head",
           "Name the task with ?task= (1 or 2).", "not followed: a parameter of predict, tested in "
               "tests/api/predict"),
@@ -274,7 +275,7 @@ ENTRIES = (
     AdviceRow("rebase-finish", ("core/rebase/rebase_comparison.py:_describe_next_rebase_step",
                             "core/rebase/rebase_finish.py:_require_rebase_comparison_current",
                             "core/rebase/rebase_finish.py:_require_new_model_can_take_over",
-                            "core/rebase/rebase_finish.py:_require_old_model_of_rebase"), "a move can be "
+                            "core/rebase/rebase_finish.py:_require_undo_called_on_old_model"), "a move can be "
                                 "finished or taken back",
           f"POST {M}/rebase/finish moves production.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
@@ -286,14 +287,14 @@ ENTRIES = (
           "not followed: it is sending a batch, as every journey of tests/e2e does"),
     AdviceRow("former-name", ("core/ingest/layout.py:replace_former_class_names",),
           "a batch has a class that was dropped from the model, or a former name of a class", "", TELLS),
-    AdviceRow("relearn", ("core/tasks/retries.py:_relearn_task_by_new_job",
+    AdviceRow("relearn", ("core/tasks/retries.py:_retry_or_relearn_task",
                         "core/tasks/settling.py:_explain_why_not_relearnable"),
           "a task is retried although it must be learned again, or vice versa",
           f"Learn it again with POST {M}/tasks/2/relearn.",
           "not followed: the request that it names is followed by `missing`"),
     AdviceRow("uploads", ("core/uploads/uploads.py:_require_open_uploads_within_limit",
                       "core/uploads/uploads.py:_make_missing_upload_error",
-                      "core/uploads/whole_uploads.py:find_complete_upload",
+                      "core/uploads/whole_uploads.py:require_complete_upload",
                       "core/uploads/whole_uploads.py:read_upload_bytes"),
           "an upload is missing or unfinished, or there are too many", "GET /v1/uploads lists all.",
           "not followed: the client resumes uploads by itself, tests/client/test_large_batches.py"),

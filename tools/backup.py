@@ -30,7 +30,7 @@ from core.database import soundness
 from core.database.copies import copy_sqlite_database
 from core.database.migrate import read_schema_revision
 from core.database.session import Database
-from core.errors import StoreCorrupt
+from core.errors import StoredObjectDamaged
 from core.settings import Settings
 from core.storage import ObjectInfo, ObjectStorage, open_object_store
 from core.storage.folder import FolderStore
@@ -62,7 +62,7 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
         BackupNotPossible: `target` is not empty, the database is not SQLite, or so much was deleted
             meanwhile that no round was complete.
     """
-    file = _find_sqlite_file(settings)
+    file = _require_sqlite_file(settings)
     if target.exists() and any(target.iterdir()):
         raise BackupNotPossible(f"{target} is not empty: a backup wants a folder of its own.")
     # The copy holds keys and images, which are the service user's alone.
@@ -143,7 +143,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
         raise BackupNotPossible(
             f"{source} lacks {len(missing)} objects, such as the {missing[0].by}."
         )
-    file = _find_sqlite_file(settings)
+    file = _require_sqlite_file(settings)
     store = open_object_store(settings)
     store.create_folder_or_bucket()
     if file.exists():
@@ -264,7 +264,7 @@ def _copy_object(source: ObjectStorage, target: ObjectStorage, info: ObjectInfo)
                 file.write(chunk)
         # Deleted since it was listed; `find_objects_missing_in_store` reports it if the database
         # still names it.
-        except StoreCorrupt:
+        except StoredObjectDamaged:
             return 0
         file.flush()
         target.put_file(info.key, Path(file.name))
@@ -294,7 +294,7 @@ def _open_sqlite_database(file: Path) -> Database:
     return Database(f"sqlite:///{file.absolute()}")
 
 
-def _find_sqlite_file(settings: Settings) -> Path:
+def _require_sqlite_file(settings: Settings) -> Path:
     url = make_url(settings.resolved_database_url)
     if url.get_backend_name() != "sqlite" or not url.database:
         raise BackupNotPossible(

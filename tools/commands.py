@@ -95,7 +95,7 @@ def worker() -> int:
     """Run only one worker, beside an API; with Celery if the settings name a broker."""
     from core.settings import Settings
 
-    if not Settings().is_embedded:
+    if not Settings().is_brokerless:
         from worker.launcher import CELERY
 
         # Celery takes the place of this process, so that signals reach it.
@@ -256,7 +256,7 @@ def compare_methods(
     """
     _exit_on_unsupported_platform()
     from tools.compare_methods.base import BASES
-    from tools.compare_methods.comparison import ComparisonOptions, run_comparison
+    from tools.compare_methods.comparison import ComparisonOptions, compare_and_print_update_methods
     from tools.compare_methods.errors import ComparisonImpossible
     from tools.compare_methods.split import SplitSettings
     from tools.service import ServiceNotReady
@@ -270,7 +270,7 @@ def compare_methods(
     rows = tuple(row for row in ROWS if row not in without)
     try:
         # The remaining choices have the names of `SplitSettings`'s fields.
-        run_comparison(
+        compare_and_print_update_methods(
             folder,
             ComparisonOptions(
                 SplitSettings(**choices), epochs, base, rows, _parse_model_fields(model)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from core.text.counts import format_count
+from core.text.counts import format_count_with_noun
 from core.upkeep.consistency import Kind, StoreInconsistency
 
 FOUND: dict[Kind, str] = {
@@ -54,7 +54,7 @@ def summarise_store_comparison(
             for kind, number in Counter(one.kind for one in drifts).items()
         )
         return (
-            f"{format_count(len(drifts), 'difference')}, {sum(one.bytes for one in drifts):,} "
+            f"{format_count_with_noun(len(drifts), 'difference')}, {sum(one.bytes for one in drifts):,} "
             f"bytes: {kinds}."
         )
     if not objects:
@@ -62,6 +62,6 @@ def summarise_store_comparison(
     finding = "each was read and has the digest" if is_verified else "each is there with the size"
     more = "" if is_verified else " --verify reads them, too."
     return (
-        f"Database and store agree. The database names {format_count(objects, 'object')}: "
+        f"Database and store agree. The database names {format_count_with_noun(objects, 'object')}: "
         f"{finding} that it says.{more}"
     )

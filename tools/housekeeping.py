@@ -37,9 +37,9 @@ from core.files.private import UMASK
 from core.requests.times import format_rfc3339
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage, open_object_store
-from core.text.counts import format_count
+from core.text.counts import format_count_with_noun
 from core.upkeep import consistency
-from core.upkeep.sweep import SweepExtent, run_sweep
+from core.upkeep.sweep import SweepOptions, run_sweep
 from core.upkeep.sweep_dry_run import SweepRemoval, list_sweep_removals
 from tools import backup
 from tools.drift_words import describe_store_inconsistency, summarise_store_comparison
@@ -59,12 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "backup":
             print(
-                _format_removal_summary("backed up", backup.create_backup(settings, options.folder))
+                _format_backup_summary("backed up", backup.create_backup(settings, options.folder))
             )
             return 0
         if options.command == "restore":
             print(
-                _format_removal_summary("restored", backup.restore_backup(settings, options.folder))
+                _format_backup_summary("restored", backup.restore_backup(settings, options.folder))
             )
             return 0
         db = Database(settings.resolved_database_url)
@@ -98,7 +98,7 @@ def _run_sweep_command(
         )
         return 0
     blobs = Blobs(store, settings.make_folder("cache"))
-    run_sweep(db, store, blobs, settings, SweepExtent(grace_days, whole=True))
+    run_sweep(db, store, blobs, settings, SweepOptions(grace_days, whole=True))
     return 0
 
 
@@ -115,7 +115,7 @@ def _run_store_check_command(
         )
         if not options.json:
             print(
-                f"{format_count(len(drifts), 'difference')} found, {len(drifts) - len(remaining)} "
+                f"{format_count_with_noun(len(drifts), 'difference')} found, {len(drifts) - len(remaining)} "
                 f"repaired."
             )
         drifts = remaining
@@ -144,7 +144,7 @@ def _describe_scrub_progress(db: Database) -> str:
     )
     now = f" It is at {row.cursor} now." if row.cursor else ""
     return (
-        f"The daily scrub {ended}; so far it has read {format_count(row.objects, 'object')}, "
+        f"The daily scrub {ended}; so far it has read {format_count_with_noun(row.objects, 'object')}, "
         f"{row.bytes:,} bytes.{now}"
     )
 
@@ -162,7 +162,7 @@ def _print_removals(removals: Sequence[SweepRemoval], is_json: bool) -> None:
         )
     total = sum(one.bytes for one in removals)
     print(
-        f"{format_count(len(removals), 'object')} would be removed, {total:,} bytes."
+        f"{format_count_with_noun(len(removals), 'object')} would be removed, {total:,} bytes."
         if removals
         else "Nothing would be removed."
     )
@@ -174,7 +174,7 @@ def _print_json(records: Sequence[SweepRemoval | consistency.StoreInconsistency]
         print(json.dumps(dataclasses.asdict(one)))
 
 
-def _format_removal_summary(done: str, contents: dict[str, Any]) -> str:
+def _format_backup_summary(done: str, contents: dict[str, Any]) -> str:
     return (
         f"{done}: {contents['objects']} objects, {contents['bytes']:,} bytes, schema "
         f"{contents['schema']}"

@@ -924,7 +924,7 @@ def generate_jpeg_test_pictures() -> Iterator[DecoderTestPicture]:
     """Generate test JPEGs of many kinds, with their expected pixels."""
     colours, grey = make_smooth_pixel_samples(), make_smooth_pixel_samples(1)
 
-    def build_picture_kind(name: str, data: bytes, **more: Any) -> DecoderTestPicture:
+    def build_jpeg_test_picture(name: str, data: bytes, **more: Any) -> DecoderTestPicture:
         return DecoderTestPicture(
             f"jpeg {name}",
             data,
@@ -932,15 +932,17 @@ def generate_jpeg_test_pictures() -> Iterator[DecoderTestPicture]:
             **{"tolerance": 2, "oracle": "libvips", **more},
         )
 
-    yield build_picture_kind("4:4:4", encode_image(colours, "JPEG", quality=95, subsampling=0))
-    yield build_picture_kind("4:2:0", encode_image(colours, "JPEG", quality=95, subsampling=2))
-    yield build_picture_kind("grey", encode_image(grey, "JPEG", quality=95))
-    yield build_picture_kind(
+    yield build_jpeg_test_picture("4:4:4", encode_image(colours, "JPEG", quality=95, subsampling=0))
+    yield build_jpeg_test_picture("4:2:0", encode_image(colours, "JPEG", quality=95, subsampling=2))
+    yield build_jpeg_test_picture("grey", encode_image(grey, "JPEG", quality=95))
+    yield build_jpeg_test_picture(
         "progressive", encode_image(colours, "JPEG", quality=95, progressive=True)
     )
-    yield build_picture_kind("in RGB", encode_image(colours, "JPEG", quality=95, keep_rgb=True))
+    yield build_jpeg_test_picture(
+        "in RGB", encode_image(colours, "JPEG", quality=95, keep_rgb=True)
+    )
     for orientation in range(2, 9):
-        yield build_picture_kind(
+        yield build_jpeg_test_picture(
             f"turned {orientation}",
             encode_image(
                 orient_pixels_as_stored(colours, orientation),
@@ -1012,7 +1014,7 @@ def generate_jpeg_test_pictures() -> Iterator[DecoderTestPicture]:
         "jpeg with a damaged profile", data, decode_with_libvips(data), 2, "libvips"
     )
     frames = [Image.fromarray(colours), Image.fromarray(colours[::-1])]
-    yield build_picture_kind(
+    yield build_jpeg_test_picture(
         "of several pictures (MPO)",
         encode_image(frames[0], "MPO", save_all=True, append_images=frames[1:]),
     )
@@ -1336,13 +1338,13 @@ def main() -> None:
     expected = []
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
 
-        def add_picture_kind(name: str, data: bytes) -> None:
+        def write_picture_to_zip(name: str, data: bytes) -> None:
             # A fixed time, so that the same pictures give the same zip.
             info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
             archive.writestr(info, data, zipfile.ZIP_DEFLATED, 9)
 
         for kind in kinds:
-            add_picture_kind(kind.name, kind.data)
+            write_picture_to_zip(kind.name, kind.data)
             if kind.pixels is None:
                 entries.append({"name": kind.name, "refused": kind.refused})
             else:
@@ -1352,8 +1354,8 @@ def main() -> None:
                 expected.append(crop_picture_centre(kind.pixels))
         packed = io.BytesIO()
         np.save(packed, np.stack(expected).astype(np.uint8), allow_pickle=False)
-        add_picture_kind("expected.npy", packed.getvalue())
-        add_picture_kind("kinds.json", json.dumps(entries, indent=1).encode())
+        write_picture_to_zip("expected.npy", packed.getvalue())
+        write_picture_to_zip("kinds.json", json.dumps(entries, indent=1).encode())
     # The other kinds have an oracle already, often libvips itself.
     lossless = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
     differs = {kind.name: by for kind in lossless if (by := describe_libvips_difference(kind))}

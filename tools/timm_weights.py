@@ -13,11 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from core.learning.networks.backbones.timm_probe import TimmNetworkProperties, measure_timm_network
+from core.learning.networks.backbones.timm_probe import (
+    TimmNetworkProperties,
+    measure_timm_network_properties,
+)
 from core.learning.timm_import import import_timm_models
 
 
-def build_weights_table(part: int, parts: int) -> dict[str, Any]:
+def build_timm_weights_table(part: int, parts: int) -> dict[str, Any]:
     """Return the table of timm's pretrained weights: usable ones, and why others are refused.
 
     Args:
@@ -56,7 +59,7 @@ def build_weights_table(part: int, parts: int) -> dict[str, Any]:
 def _try_measure_timm_network(name: str, size: int) -> TimmNetworkProperties | str:
     """Build a timm network to measure its properties; return them, or why it cannot be used."""
     try:
-        return measure_timm_network(name, size)
+        return measure_timm_network_properties(name, size)
     except Exception as error:  # noqa: BLE001 - whatever its code raises is the reason
         return str(error).partition("\n")[0][:200] or type(error).__name__
 
@@ -98,7 +101,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--parts", type=int, default=1)
     chosen = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    rows = build_weights_table(chosen.part, chosen.parts)
+    rows = build_timm_weights_table(chosen.part, chosen.parts)
     chosen.out.write_text(_format_table_as_json(rows))
 
 

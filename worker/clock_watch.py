@@ -88,7 +88,7 @@ class ClockWatch:
                     days=round(moved_s / 86_400, 2),
                 )
 
-    def has_clock_been_steady(self) -> bool:
+    def detect_jump_and_report_steadiness(self) -> bool:
         """Return True if old data may be removed, since the clock has not jumped within the last
         hour.
         """

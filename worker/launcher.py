@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from worker.one_service import DataDirectoryInUse, DataDirectoryLock, lock_data_directory
-from worker.prepared import PreparedService
+from worker.prepared import PreparedServiceSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 API_GRACE_S = 5
@@ -180,7 +180,7 @@ class ServiceLauncher:
         return 0 if clean else 1
 
 
-def build_service_processes(prepared: PreparedService, port: int) -> list[ServiceProcess]:
+def build_service_processes(prepared: PreparedServiceSettings, port: int) -> list[ServiceProcess]:
     """Return the API and worker processes to launch, with their commands and environments."""
     environment = {
         **os.environ,
@@ -285,14 +285,14 @@ def make_parent_death_hook() -> Callable[[], None] | None:
     return end_process_with_its_parent
 
 
-def _run_setup_program() -> PreparedService | None:
+def _run_setup_program() -> PreparedServiceSettings | None:
     """Run `worker.setup`; return None if it failed, after printing the reason."""
     done = subprocess.run(
         [sys.executable, "-m", "worker.setup"], cwd=ROOT, stdout=subprocess.PIPE, check=False
     )
     if done.returncode != 0:
         return None
-    prepared: PreparedService = json.loads(done.stdout.splitlines()[-1])
+    prepared: PreparedServiceSettings = json.loads(done.stdout.splitlines()[-1])
     return prepared
 
 

@@ -30,7 +30,7 @@ from core.files import reserve
 from core.jobs import doorbell, workers
 from core.logging import configure_logging
 from core.processes.garbage import exclude_existing_objects_from_gc
-from core.processes.start import check_startup_conditions
+from core.processes.start import prepare_data_and_check_startup
 from core.scheduling import claim as claims
 from core.settings import Settings
 from core.storage import Blobs, open_object_store
@@ -101,7 +101,7 @@ class Worker:
                 "ring": lambda: [
                     ring(job_id) for job_id in sweep.find_long_waiting_claimable_jobs(self.db)
                 ],
-                "touch the health file": self._touch_health_file,
+                "touch the health file": self._write_health_or_lost_device_file,
                 "report the device": self._report_device_if_due,
                 "compare the clocks": self._clock.detect_and_correct_clock_jump,
             },
@@ -112,7 +112,7 @@ class Worker:
             {
                 "reap": lambda: [
                     ring(job_id)
-                    for job_id in self._count_taken_back_jobs(self._reaper.take_back_jobs())
+                    for job_id in self._count_requeued_jobs(self._reaper.requeue_expired_jobs())
                 ]
             },
         )
@@ -127,7 +127,7 @@ class Worker:
             "sweeps",
             max(SWEEP_S, settings.chores_s),
             {
-                "tell what it can export": lambda: exporters.record_worker_that_can_export(
+                "tell what it can export": lambda: exporters.record_worker_if_able_to_export(
                     self.db, self.name
                 ),
                 "sweep": self._sweep_if_clock_steady,
@@ -203,7 +203,7 @@ class Worker:
         claimed = 0
         while not stop():
             # With a broken device, a worker would fail one job after the other within seconds.
-            if time.monotonic() < self._claims_from or not self._device.is_ready_to_claim():
+            if time.monotonic() < self._claims_from or not self._device.update_readiness_to_claim():
                 return claimed
             try:
                 # While the store is out, each claim would end like the last one.
@@ -234,7 +234,7 @@ class Worker:
                 )
                 self._attempt = JobAttempt(tools, claim, stop)
                 self._attempt.run_attempt()
-                self._record_attempt_end(self._attempt)
+                self._delay_claims_after_outage(self._attempt)
             except LeaseLost:
                 telemetry.ATTEMPTS.labels("left", "lease").inc()
                 log.warning("lease lost; the job is another worker's", fence=claim.fence)
@@ -250,7 +250,7 @@ class Worker:
                 structlog.contextvars.unbind_contextvars("job", "model")
         return claimed
 
-    def _touch_health_file(self) -> None:
+    def _write_health_or_lost_device_file(self) -> None:
         """Touch the worker's health file; while its device is lost, write the reason into a file
         instead.
         """
@@ -279,7 +279,7 @@ class Worker:
             )
         self._reported = now, device
 
-    def _record_attempt_end(self, attempt: JobAttempt) -> None:
+    def _delay_claims_after_outage(self, attempt: JobAttempt) -> None:
         """Record that a job attempt ended; after an outage, delay the next claim of a job."""
         self._outages = self._outages + 1 if attempt.outage else 0
         if not attempt.outage:
@@ -289,7 +289,7 @@ class Worker:
             self._claims_from = time.monotonic() + pause_s
             log.warning("an outage ended the attempt; claiming waits", seconds=pause_s)
 
-    def _count_taken_back_jobs(self, jobs: list[str]) -> list[str]:
+    def _count_requeued_jobs(self, jobs: list[str]) -> list[str]:
         """Count jobs taken back from dead workers in the metrics, and return them."""
         if jobs:
             telemetry.ATTEMPTS.labels("reaped", "worker").inc(len(jobs))
@@ -299,15 +299,15 @@ class Worker:
     def _clean_up_dead_workers(self, ring: Callable[[str], object]) -> None:
         """Take back the jobs of dead workers on this host, and remove their folders."""
         job_ids: list[str] = []
-        self._folder.remove_dead_workers_folders(
+        self._folder.return_jobs_and_remove_dead_folders(
             lambda worker: job_ids.extend(claims.take_back_jobs_of_dead_worker(self.db, worker))
         )
-        for job_id in self._count_taken_back_jobs(job_ids):
+        for job_id in self._count_requeued_jobs(job_ids):
             ring(job_id)
 
     def _sweep_if_clock_steady(self) -> None:
         """Remove data that is no longer needed, unless the clock has just jumped."""
-        if self._clock.has_clock_been_steady():
+        if self._clock.detect_jump_and_report_steadiness():
             sweep.run_sweep(self.db, self.store, self.blobs, self.settings)
 
     def _run_object_scrub(self) -> None:
@@ -315,7 +315,7 @@ class Worker:
             self.db, self.store, self.settings, self.name, self._scrub.wait_within_chore
         ).run_scrub_if_due()
 
-    def wake_running_attempt(self) -> None:
+    def make_running_attempt_check_job_state(self) -> None:
         """Have the running job attempt read its job's state now, because of a notification."""
         attempt = self._attempt
         if attempt is not None:
@@ -369,7 +369,7 @@ class _WakeupReceiver:
         while True:
             try:
                 select.select([self._listener], [], [])
-                doorbell.read_pending_wakeups(self._listener)
+                doorbell.drain_pending_wakeups(self._listener)
             except (OSError, ValueError):
                 return  # closed
             self._wake.set()
@@ -381,7 +381,7 @@ def main() -> int:
     configure_logging("worker")
     settings = Settings()
     try:
-        advice = check_startup_conditions(settings)
+        advice = prepare_data_and_check_startup(settings)
     except PerennialError as error:
         log.error("cannot start", reason=error.detail)
         return 1
@@ -404,7 +404,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         stack.callback(worker.close_worker)
         listener = stack.enter_context(doorbell.open_wakeup_socket(settings.data_dir))
-        bell = _WakeupReceiver(listener, worker.wake_running_attempt)
+        bell = _WakeupReceiver(listener, worker.make_running_attempt_check_job_state)
         # After all imports and before any job: what exists now is never collected.
         exclude_existing_objects_from_gc()
         worker.start_chores()

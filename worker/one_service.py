@@ -101,13 +101,13 @@ def lock_data_directory(data_dir: Path) -> Iterator[DataDirectoryLock | None]:
         yield None
         return
     try:
-        yield DataDirectoryLock(file) if _wait_for_lock(file, data_dir) else None
+        yield DataDirectoryLock(file) if _acquire_data_directory_lock(file, data_dir) else None
     finally:
         # The file stays: removing it would let two services hold locks on two files of one name.
         os.close(file)
 
 
-def _wait_for_lock(file: int, data_dir: Path) -> bool:
+def _acquire_data_directory_lock(file: int, data_dir: Path) -> bool:
     """Wait for the lock while its holder is stopping; return False if there are no locks.
 
     Raises:

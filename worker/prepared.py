@@ -3,7 +3,7 @@
 from typing import TypedDict
 
 
-class PreparedService(TypedDict):
+class PreparedServiceSettings(TypedDict):
     """Settings of the prepared service that the launcher needs, such as its address and data
     folder.
 

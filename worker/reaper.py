@@ -40,7 +40,7 @@ class ExpiredJobReaper:
         self.answers_since: float | None = None
         """Time since when the database has responded, by its clock; None if unknown."""
 
-    def take_back_jobs(self) -> list[str]:
+    def requeue_expired_jobs(self) -> list[str]:
         """Put jobs with expired leases back in the queue, and return their ids.
 
         It takes none while others may still be about to renew.

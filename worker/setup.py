@@ -16,7 +16,7 @@ from core.errors import PerennialError
 from core.files import reserve
 from core.keys.keys import ensure_admin_key
 from core.logging import configure_logging
-from core.processes.start import check_startup_conditions
+from core.processes.start import prepare_data_and_check_startup
 from core.recipe.catalogue import load_recipe_catalogue
 from core.settings import Settings
 from core.storage import open_object_store
@@ -25,10 +25,10 @@ from worker.devices.torch_check import (
     check_torch_in_background,
     has_torch_check_passed,
 )
-from worker.prepared import PreparedService
+from worker.prepared import PreparedServiceSettings
 
 
-def prepare_service_data(settings: Settings) -> PreparedService:
+def prepare_service_data(settings: Settings) -> PreparedServiceSettings:
     """Migrate the database and create the store, first admin key and catalogue. Safe to repeat.
 
     Raises:
@@ -52,7 +52,7 @@ def prepare_service_data(settings: Settings) -> PreparedService:
     return {
         "host": settings.host,
         "port": settings.port,
-        "embedded": settings.is_embedded,
+        "embedded": settings.is_brokerless,
         "grace_s": settings.grace_s,
         "data_dir": str(settings.data_dir.absolute()),
         "auth": settings.auth,
@@ -74,7 +74,7 @@ def main() -> int:
             print(f"{name}: {one['msg'].removeprefix('Value error, ')}", file=sys.stderr)
         return 1
     try:
-        open_to_others = check_startup_conditions(settings)
+        open_to_others = prepare_data_and_check_startup(settings)
         if open_to_others is not None:
             print(open_to_others, file=sys.stderr)
         if not has_torch_check_passed(settings):

@@ -123,12 +123,16 @@ class Authenticator:
             return self._anyone
         authorization = find_request_header(scope, b"authorization")
         if authorization is not None:
-            return await self._find_caller_cached(authorization, self._find_caller, fresh)
+            return await self._authenticate_with_cache(
+                authorization, self._authenticate_api_key, fresh
+            )
         token = session.find_session_token(scope)
         if token is None:
             raise NotAuthenticated("Send your key as `Authorization: Bearer pk_…`.")
         # Never from the cache: a logout in another process must count here at once.
-        return await self._find_caller_cached(f"{_SESSION}{token}", self._find_session_caller, True)
+        return await self._authenticate_with_cache(
+            f"{_SESSION}{token}", self._authenticate_session, True
+        )
 
     def forget_cached_session(self, token: str) -> None:
         """Drop a login session from the authentication cache, because it has ended."""
@@ -141,7 +145,7 @@ class Authenticator:
             if actor.key_id == key_id:
                 self._known.pop(digest_of_all, None)
 
-    async def _find_caller_cached(
+    async def _authenticate_with_cache(
         self, given: str, look_up: Callable[[str], Awaitable[AuthenticatedCaller]], fresh: bool
     ) -> Actor:
         # Headers were decoded as Latin-1, so every one of their characters can be encoded again.
@@ -166,7 +170,7 @@ class Authenticator:
         self._known[digest_of_all] = (actor, until)
         return actor
 
-    async def _find_session_caller(self, credentials: str) -> AuthenticatedCaller:
+    async def _authenticate_session(self, credentials: str) -> AuthenticatedCaller:
         key = digest_session_token(credentials.removeprefix(_SESSION))
         row = await self._keys.find_session(key)
         now = time.time()
@@ -179,7 +183,7 @@ class Authenticator:
         self.used[row.key_id] = self.seen[key] = now
         return Actor(row.owner_id, row.key_id, row.scope, (row.key_name, row.owner_name)), ends
 
-    async def _find_caller(self, credentials: str) -> AuthenticatedCaller:
+    async def _authenticate_api_key(self, credentials: str) -> AuthenticatedCaller:
         kind, _, token = credentials.partition(" ")
         match = _KEY.fullmatch(token.strip()) if kind.lower() == "bearer" else None
         if match is None:

@@ -23,10 +23,10 @@ from api.dependencies import ScopeDependency
 from api.limits.fair_share import (
     FairRequestSlots,
     RequestSlotHolder,
-    release_request_slot_during_wait,
-    retake_request_slot_after_wait,
+    reacquire_request_slot_after_wait,
+    release_request_slot_before_wait,
 )
-from api.limits.predict_limits import PredictLimits
+from api.limits.predict_limits import PredictKeyLimiter
 from api.limits.rate import OwnerRateLimiter
 from api.strict_json import is_storable_text, parse_strict_json
 from core.database import session
@@ -42,7 +42,7 @@ from core.errors import (
 )
 from core.files import disk, reserve
 from core.requests.actor import Actor
-from core.text.nearest import suggest_nearest_field_path
+from core.text.nearest import format_field_path_suggestion
 
 MAX_JSON_BYTES = 1 << 20
 JSON_BODY_S = 30.0
@@ -79,7 +79,7 @@ class GuardServices:
 
     access: Callable[[], Authenticator]
     rate: Callable[[], OwnerRateLimiter | None]
-    limits: Callable[[], PredictLimits]
+    limits: Callable[[], PredictKeyLimiter]
     share: FairRequestSlots
 
 
@@ -134,16 +134,16 @@ class _GuardedApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.need is None:
-            await self._serve_checked_route(None, scope, receive, send)
+            await self._check_request_fields_and_serve(None, scope, receive, send)
             return
         access = self.services.access()
         actor = await access.authenticate_request(scope, fresh=self.is_fresh)
         if actor.scope == "predict":
-            await self._check_predict_key(actor, scope)
+            await self._admit_predict_key_request(actor, scope)
         else:
             rate = self.services.rate()
             if rate is not None:
-                await rate.count_owner_request(actor.owner_id)
+                await rate.charge_owner_request(actor.owner_id)
             if not actor.has_scope(self.need):
                 raise NotAllowed(
                     f"This call needs a key of scope {self.need}; yours is {actor.scope}."
@@ -159,11 +159,11 @@ class _GuardedApp:
         watch = KeyValidityWatch(access, scope)
         data_dir: Path = scope["app"].state.settings.data_dir
         try:
-            await working.take_request_slot()
+            await working.acquire_request_slot()
             # Before the handler, which first writes to the database: a full disk would prevent it.
             if self.makes_room:
                 reserve.remove_disk_reserve_if_disk_full(data_dir)
-            await self._serve_checked_route(
+            await self._check_request_fields_and_serve(
                 actor,
                 scope,
                 watch.wrap_receive_with_check(receive),
@@ -181,7 +181,7 @@ class _GuardedApp:
         finally:
             working.release_request_slot()
 
-    async def _check_predict_key(self, actor: Actor, scope: Scope) -> None:
+    async def _admit_predict_key_request(self, actor: Actor, scope: Scope) -> None:
         """Allow a request with a predict-scope key only for the key's own model alias, and count
         it.
 
@@ -199,9 +199,9 @@ class _GuardedApp:
                 "that it was made for, and for nothing else."
             )
         assert actor.key_id is not None
-        await self.services.limits().count_predict_request(actor.key_id)
+        await self.services.limits().charge_predict_key_request(actor.key_id)
 
-    async def _serve_checked_route(
+    async def _check_request_fields_and_serve(
         self, actor: Actor | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         if scope["path_params"]:
@@ -209,7 +209,7 @@ class _GuardedApp:
         if scope["query_string"]:
             self._check_query_names(scope["query_string"])
         if self.json_body:
-            receive = await self._check_json_body(scope, receive)
+            receive = await self._read_and_check_json_body(scope, receive)
         if self.polled is not None and actor is not None:
             response = await self.polled(
                 request=Request(scope, receive, send), actor=actor, **scope["path_params"]
@@ -233,7 +233,7 @@ class _GuardedApp:
         for name, value in pairs:
             if name not in self.query:
                 allowed = sorted(self.query)
-                meant = suggest_nearest_field_path(name, allowed)
+                meant = format_field_path_suggestion(name, allowed)
                 raise Invalid(
                     f"Unknown query parameter {name[:60]!r}; {meant}this call has: "
                     f"{', '.join(allowed) or 'none'}.",
@@ -256,7 +256,7 @@ class _GuardedApp:
                     fields=[{"field": name, "message": "holds a NUL character"}],
                 )
 
-    async def _check_json_body(self, scope: Scope, receive: Receive) -> Receive:
+    async def _read_and_check_json_body(self, scope: Scope, receive: Receive) -> Receive:
         headers = Request(scope).headers
         length = read_declared_length(headers.get("content-length"))
         if length is not None and length > MAX_JSON_BYTES:
@@ -264,9 +264,9 @@ class _GuardedApp:
                 f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}."
             )
         # The client sets the pace of its body, and a slot must not wait for it.
-        release_request_slot_during_wait()
+        release_request_slot_before_wait()
         body = await read_small_body(receive, MAX_JSON_BYTES, length)
-        await retake_request_slot_after_wait()
+        await reacquire_request_slot_after_wait()
         # An optional body may be absent, and then needs no media type.
         if body or self.body_required:
             media_type = headers.get("content-type", "").partition(";")[0].strip().lower()

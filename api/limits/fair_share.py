@@ -40,7 +40,7 @@ class FairRequestSlots:
         owner.
         """
 
-    async def wait_for_owner_slot(self, owner: str) -> None:
+    async def acquire_owner_slot(self, owner: str) -> None:
         """Take one of the request slots of an owner, waiting until one is free."""
         self._record_latest_owner(owner)
         if self._held[owner] < self._compute_owner_limit(owner):
@@ -94,10 +94,10 @@ class RequestSlotHolder:
         # Whatever runs in the request's context can then release the slot without being passed it.
         _working.set(self)
 
-    async def take_request_slot(self) -> None:
+    async def acquire_request_slot(self) -> None:
         """Take a request slot for this request, waiting until one is free."""
         if self._holds is None:
-            await self._share.wait_for_owner_slot(self._owner)
+            await self._share.acquire_owner_slot(self._owner)
             self._holds = asyncio.get_running_loop().call_later(HOLD_S, self.release_request_slot)
 
     def release_request_slot(self) -> None:
@@ -108,15 +108,15 @@ class RequestSlotHolder:
             self._share.release_owner_slot(self._owner)
 
 
-def release_request_slot_during_wait() -> None:
+def release_request_slot_before_wait() -> None:
     """Release the current request's slot before it waits for something outside this process."""
     working = _working.get()
     if working is not None:
         working.release_request_slot()
 
 
-async def retake_request_slot_after_wait() -> None:
+async def reacquire_request_slot_after_wait() -> None:
     """Take a slot again for the current request after a wait."""
     working = _working.get()
     if working is not None:
-        await working.take_request_slot()
+        await working.acquire_request_slot()

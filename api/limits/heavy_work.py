@@ -8,7 +8,10 @@ from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from api.limits.fair_share import release_request_slot_during_wait, retake_request_slot_after_wait
+from api.limits.fair_share import (
+    reacquire_request_slot_after_wait,
+    release_request_slot_before_wait,
+)
 from api.limits.turns import ResourcePool
 
 T = TypeVar("T")
@@ -31,8 +34,8 @@ class HeavyWorkQueue:
         exception.
         """
         # Before the turn is awaited: a request that waits uses no part of the process.
-        release_request_slot_during_wait()
+        release_request_slot_before_wait()
         async with self._turns.lend_resource_in_turn(owner):
             result = await to_thread.run_sync(work, limiter=self._threads)
-        await retake_request_slot_after_wait()
+        await reacquire_request_slot_after_wait()
         return result

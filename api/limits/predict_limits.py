@@ -18,7 +18,7 @@ REMEMBER_S = 60.0
 MAX_REMEMBERED = 10_000
 
 
-class PredictLimits:
+class PredictKeyLimiter:
     """Rate and daily limits of predict-scope keys. For one event loop."""
 
     def __init__(self, db: Database) -> None:
@@ -28,7 +28,7 @@ class PredictLimits:
         that.
         """
 
-    async def count_predict_request(self, key_id: str) -> None:
+    async def charge_predict_key_request(self, key_id: str) -> None:
         """Count one request and one image against the limits of a predict-scope key.
 
         Raises:
@@ -53,7 +53,7 @@ class PredictLimits:
             self._refused[key_id] = (error.detail, at, min(at, now + REMEMBER_S))
             raise
 
-    async def count_further_predict_images(self, key_id: str, images: int) -> None:
+    async def charge_further_predict_images(self, key_id: str, images: int) -> None:
         """Count a request's images after the first against its key's daily limit. Raises
         TooManyRequests.
         """

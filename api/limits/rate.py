@@ -54,7 +54,7 @@ class OwnerRateLimiter:
 
             self._shared = SharedTokenBuckets(broker_url)
 
-    async def count_owner_request(self, owner: str) -> None:
+    async def charge_owner_request(self, owner: str) -> None:
         """Count one request against an owner's rate limit.
 
         Raises:
@@ -64,7 +64,7 @@ class OwnerRateLimiter:
         if self._shared is not None and monotonic() >= self._away_until:
             wait = await self._take_shared_token(self._shared, owner)
         if wait is None:
-            wait = self._take_own_token(owner)
+            wait = self._take_local_token(owner)
         if wait > 0:
             raise TooManyRequests(
                 f"You may make {self.per_s:g} requests a second (and {self.capacity:g} at once):"
@@ -88,7 +88,7 @@ class OwnerRateLimiter:
             self._away_until = now + AWAY_S
             return None
 
-    def _take_own_token(self, owner: str) -> float:
+    def _take_local_token(self, owner: str) -> float:
         """Take a rate-limit token of this process's own bucket; return 0, or the seconds until
         there is one.
         """

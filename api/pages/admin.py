@@ -95,7 +95,7 @@ async def handle_create_key_form(request: Request, actor: Admin, db: Db) -> Resp
             _parse_key_name(inputs.get("name", "")),
             inputs.get("scope", ""),
             inputs.get("owner") or None,
-            _parse_expiry_days(inputs.get("days", "")),
+            _compute_expiry_time_from_days(inputs.get("days", "")),
             _parse_key_restrictions(inputs),
         )
         return keys.create_key(db, actor, requested)
@@ -197,7 +197,7 @@ def _parse_key_name(text: str) -> str:
             raise ValueError(
                 f"has {len(text)} characters; 1 to {characters.MAX_NAME_CHARS} are allowed"
             )
-        return characters.normalise_name(text)
+        return characters.validate_and_normalise_name(text)
     except ValueError as error:
         raise Invalid(f"The name of the key {error}.") from None
 
@@ -226,7 +226,7 @@ def _parse_form_number(inputs: dict[str, str], name: str, read: Callable[[str], 
     return value
 
 
-def _parse_expiry_days(days: str) -> str | None:
+def _compute_expiry_time_from_days(days: str) -> str | None:
     if days not in DAYS:
         raise Invalid(f"A key expires {', '.join(DAYS.values())}; not after {days[:20]!r} days.")
     return (

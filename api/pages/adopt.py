@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.authentication import session
-from api.dependencies import Service, ServiceParts, ShapeWork, Write
+from api.dependencies import Service, ServiceDependencies, ShapeWork, Write
 from api.pages.parts.render import get_root_path, render_page
 from api.routes.bases import MAX_BYTES
 from api.uploads.body import ReceivedUpload, receive_body_into_spool
@@ -55,7 +55,7 @@ async def handle_adopt_classifier_form(
         head = upload.check_request_head(min(MAX_BYTES, settings.max_body_bytes))
         if head.boundary is None:
             raise Invalid("A classifier is sent by the form of this page, as multipart/form-data.")
-        with upload.take_place_for_upload_in_progress():
+        with upload.hold_upload_slot():
             owner, limit = actor.owner_id, settings.max_owner_bytes
             await to_thread.run_sync(
                 quota.require_storage_room, service.db, owner, limit, head.length
@@ -69,7 +69,7 @@ async def handle_adopt_classifier_form(
 
 
 async def _store_and_adopt_classifier(
-    service: ServiceParts,
+    service: ServiceDependencies,
     work: ShapeWork,
     actor: Actor,
     file: ReceivedUpload,
@@ -90,10 +90,10 @@ async def _store_and_adopt_classifier(
     )
     expected = await load_expected_base_tensor_shapes(wanted, settings, work, actor.owner_id)
     classes = parse_base_class_names(asked, file, settings)
-    network = bases.UploadedBaseNetwork(**vars(wanted), expected=expected, classes=classes)
+    network = bases.ExpectedBaseNetwork(**vars(wanted), expected=expected, classes=classes)
     limits = NewModelLimits(
         AdmissionLimits.from_settings(settings),
-        pretrained.PretrainedWeightsPolicy.from_settings(settings),
+        pretrained.PretrainedWeightsLimits.from_settings(settings),
     )
 
     def create_adopting_model() -> str:

@@ -14,7 +14,7 @@ from api.schemas.common import ModelPath
 from core.comparisons import compare, compared_tasks
 from core.comparisons.compared_tasks import ComparedVersionPair
 from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
-from core.errors import Gone, Invalid, PredictionsMissing
+from core.errors import Invalid, ObjectGone, PredictionsMissing
 from core.models import models
 from core.storage import Blobs
 from core.versions.history import read_version_history
@@ -158,12 +158,12 @@ async def show_comparison_page(
                 actor,
                 pair,
                 number,
-                lambda left: _load_comparison(blobs, left, look, view.cursor),
+                lambda left: _build_comparison_with_images(blobs, left, look, view.cursor),
             )
 
         comparison = await service.picture_work.run_work_in_turn(actor.owner_id, compare_pair)
     # The page says why and lets the user choose other versions, instead of showing an error.
-    except (PredictionsMissing, Gone) as error:
+    except (PredictionsMissing, ObjectGone) as error:
         return render_page(request, "compare.html", {**context, "told": None, "why": error.detail})
     return render_page(
         request,
@@ -193,7 +193,7 @@ def _parse_task_number(text: str | None) -> int | None:
     return int(text)
 
 
-def _load_comparison(
+def _build_comparison_with_images(
     blobs: Blobs, pair: ComparedVersionPair, look: ComparisonPageSelection, cursor: str | None
 ) -> ComparisonWithImages:
     result = compare.compare_versions(blobs, pair)

@@ -308,7 +308,7 @@ async def show_edit_plan_page(
 
 
 @router.post("/ui/models/{model}/edits/plan")
-async def handle_ticked_rows_form(
+async def handle_plan_edit_of_ticked_rows_form(
     request: Request, model: ModelPath, actor: Write, db: Db
 ) -> Response:
     """Show the plan of an edit of the images or classes whose boxes are ticked."""

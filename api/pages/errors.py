@@ -32,10 +32,10 @@ def render_problem_page(scope: Scope, answer: Answer) -> Answer:
     kept_headers = {
         name: value for name, value in headers.items() if name in ("Retry-After", "Allow")
     }
-    if status in (401, 403) and _is_external_link(scope):
+    if status in (401, 403) and _is_request_from_external_link(scope):
         # A link from another site: the browser withholds the cookie, or it does not count, until a
         # page of this service sends the request.
-        return _render_send_again_page(scope)
+        return _render_same_site_reload_page(scope)
     if status == 401:
         return _redirect_to_login(scope)
     problem: Mapping[str, Any] = json.loads(body)
@@ -90,14 +90,14 @@ def get_safe_page_path(scope: Scope, path: str) -> str:
     return f"{quote(normalized)}{mark}{query}"
 
 
-def _is_external_link(scope: Scope) -> bool:
+def _is_request_from_external_link(scope: Scope) -> bool:
     return scope["method"] == "GET" and find_request_header(scope, b"sec-fetch-site") in (
         "cross-site",
         "same-site",
     )
 
 
-def _render_send_again_page(scope: Scope) -> Answer:
+def _render_same_site_reload_page(scope: Scope) -> Answer:
     text = render_template_as_html(
         scope, "again.html", {"here": get_safe_page_path(scope, _format_request_path(scope))}
     )

@@ -83,7 +83,7 @@ async def handle_first_images_check_request(
     except (ValidationError, binascii.Error):
         raise Invalid("This is no list of files as the page sends it.") from None
     verdict = await to_thread.run_sync(
-        _check_first_images_are_readable,
+        _describe_first_image_problems,
         images,
         sent_heads.files,
         ArchiveLimits.from_settings(settings),
@@ -91,7 +91,7 @@ async def handle_first_images_check_request(
     return JSONResponse(verdict)
 
 
-def _check_first_images_are_readable(
+def _describe_first_image_problems(
     images: list[tuple[str, int, bytes]], files: int, limits: ArchiveLimits
 ) -> dict[str, str]:
     """Check that the first bytes of images can be read; return a refusal and a warning, or empty

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.authentication import session
-from api.dependencies import CatalogueOf, Db, Read, Service, ServiceParts, Write
+from api.dependencies import CatalogueOf, Db, Read, Service, ServiceDependencies, Write
 from api.pages.models import render_model_list_with_error
 from api.pages.parts import forms
 from api.pages.parts.render import get_root_path, render_page
@@ -67,7 +67,7 @@ async def handle_sample_model_form(request: Request, actor: Write, service: Serv
         return RedirectResponse(_build_first_model_path(request, sample_pictures.MODEL), 303)
     upload = UploadReception(request, actor, TERMS, service.db, service.settings, None)
     async with _delete_model_on_error(service, actor, model["id"]):
-        with upload.take_place_for_upload_in_progress():
+        with upload.hold_upload_slot():
             for name in sample_pictures.BATCHES:
                 path = sample_pictures.locate_packaged_sample_archive(name)
                 async with _copy_file_to_spool(path, service.settings) as file:
@@ -89,7 +89,7 @@ async def handle_first_model_archive_form(
         head = upload.check_request_head(ArchiveLimits.from_settings(settings).body_bytes)
         if head.boundary is None:
             raise Invalid("Pictures are sent by the form of this page, as multipart/form-data.")
-        with upload.take_place_for_upload_in_progress():
+        with upload.hold_upload_slot():
             async with receive_body_into_spool(request, head, TERMS, settings) as file:
                 name = derive_model_name(file.fields.get("name", ""))
                 kind = await to_thread.run_sync(detect_batch_archive_kind, file)
@@ -97,7 +97,7 @@ async def handle_first_model_archive_form(
                 model = await to_thread.run_sync(_create_first_model, service, actor, new_model)
                 async with _delete_model_on_error(service, actor, model["id"]):
                     order = _build_batch_submission_request(service, upload, model["id"], None)
-                    await to_thread.run_sync(order.refuse_batch_by_length, file.size)
+                    await to_thread.run_sync(order.check_model_may_receive_batch, file.size)
                     await _submit_uploaded_batch(order, replace(file, kind=kind, fields={}))
     except PerennialError as error:
         return await to_thread.run_sync(
@@ -145,10 +145,12 @@ def derive_model_name(text: str) -> str:
     return name if is_allowed_model_or_alias_name(name) else DEFAULT_NAME
 
 
-def _create_first_model(service: ServiceParts, actor: Actor, new_model: NewModel) -> ModelOut:
+def _create_first_model(
+    service: ServiceDependencies, actor: Actor, new_model: NewModel
+) -> ModelOut:
     limits = ModelLimits(
         AdmissionLimits.from_settings(service.settings),
-        pretrained.PretrainedWeightsPolicy.from_settings(service.settings),
+        pretrained.PretrainedWeightsLimits.from_settings(service.settings),
     )
     model = models.create_model(service.load_use_case_resources(), actor, new_model, None, limits)[
         0
@@ -160,7 +162,7 @@ def _create_first_model(service: ServiceParts, actor: Actor, new_model: NewModel
 
 @asynccontextmanager
 async def _delete_model_on_error(
-    service: ServiceParts, actor: Actor, model: str
+    service: ServiceDependencies, actor: Actor, model: str
 ) -> AsyncIterator[None]:
     """Delete the newly created model if its pictures are refused, so that its name is free again."""
     try:
@@ -182,7 +184,7 @@ async def _copy_file_to_spool(path: Path, settings: Settings) -> AsyncIterator[R
 
 
 def _build_batch_submission_request(
-    service: ServiceParts, upload: UploadReception, model: str, name: str | None
+    service: ServiceDependencies, upload: UploadReception, model: str, name: str | None
 ) -> BatchSubmissionRequest:
     return BatchSubmissionRequest(
         BatchRequestOptions(model, name),

@@ -156,7 +156,7 @@ def _load_accuracy_matrix_page_data(
         "checked": describe_gate_comparison_with_production(
             None if current is None or current.number == 0 else current.gate
         ),
-        "hurt": _find_forgetting_rise(by_number, production),
+        "hurt": _compute_notable_forgetting_rise(by_number, production),
         "heat": build_heat_map(model_metrics, production=production, left=left, first=first),
         "curves": build_accuracy_curves(model_metrics, history),
         "tree": lay_out_version_tree(history.versions, history.moves),
@@ -169,7 +169,9 @@ def _load_accuracy_matrix_page_data(
     }
 
 
-def _find_forgetting_rise(shown: Mapping[int, VersionSummaryRow], production: int) -> float | None:
+def _compute_notable_forgetting_rise(
+    shown: Mapping[int, VersionSummaryRow], production: int
+) -> float | None:
     """Return how much forgetting rose with the production version; None if by less than `HURT`."""
     now = shown.get(production)
     before = None if now is None or now.parent is None else shown.get(now.parent)

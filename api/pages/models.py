@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from api.dependencies import Cursor, Read, Service, ServiceParts
+from api.dependencies import Cursor, Read, Service, ServiceDependencies
 from api.pages.parts import forms
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import HEIGHT, WIDTH, compute_sparkline_points
@@ -67,7 +67,7 @@ def show_models_page(
 
 
 def render_model_list_with_error(
-    request: Request, actor: Actor, service: ServiceParts, error: PerennialError
+    request: Request, actor: Actor, service: ServiceDependencies, error: PerennialError
 ) -> Response:
     """Show the list of models with the error for which a new model was refused."""
     listing = models.ModelListQuery(summary=True, newest_first=True)
@@ -79,7 +79,7 @@ def render_model_list_with_error(
 
 def _render_model_list(
     request: Request,
-    service: ServiceParts,
+    service: ServiceDependencies,
     model_page: ModelPage,
     filters: ModelListFilters,
     deleted: str | None,

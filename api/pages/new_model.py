@@ -15,7 +15,7 @@ from api.pages.parts import forms
 from api.pages.parts.render import get_root_path, render_page
 from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.gate import GateLimits
 from core.contract.patch import ArchitectureIn
 from core.contract.responses.model import ModelOut, Scenario
@@ -71,7 +71,7 @@ def show_new_model_form(
 ) -> Response:
     """Show the form that creates a model."""
     del actor
-    photos = pretrained.PretrainedWeightsPolicy.from_settings(settings).photos
+    photos = pretrained.PretrainedWeightsLimits.from_settings(settings).photos
     return _render_model_form(request, catalogue(), photos, inputs)
 
 
@@ -84,7 +84,7 @@ async def handle_create_model_form(request: Request, actor: Write, service: Serv
     db = service.db
     catalogue_value = await to_thread.run_sync(service.catalogue)
     bounds = AdmissionLimits.from_settings(service.settings)
-    terms = pretrained.PretrainedWeightsPolicy.from_settings(service.settings)
+    terms = pretrained.PretrainedWeightsLimits.from_settings(service.settings)
 
     def create_model_from_form() -> ModelOut:
         new_model = _parse_model_form(inputs)
@@ -125,7 +125,10 @@ def _parse_model_form(inputs: dict[str, str]) -> NewModel:
     try:
         # Browsers send the line ends of a text area as CRLF.
         new_model["description"] = (
-            characters.normalise_reason(inputs.get("description", "").replace("\r\n", "\n")) or None
+            characters.validate_and_normalise_reason(
+                inputs.get("description", "").replace("\r\n", "\n")
+            )
+            or None
         )
     except ValueError as error:
         raise _build_field_error("description", str(error)) from None
@@ -194,7 +197,7 @@ def _build_field_error(field: str, message: str) -> Invalid:
 
 def _render_model_form(
     request: Request,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     photos: bool,
     inputs: dict[str, str],
     error: PerennialError | None = None,

@@ -127,7 +127,7 @@ async def handle_predict_form(
         predictions = await to_thread.run_sync(_build_shown_predictions, response, images.body)
     finally:
         # Until here, the place counts the photos, which are now copied into the page.
-        place.release_request_place()
+        place.release_predict_slot()
     return _render_predict_form(request, replace(content, predictions=predictions, task=task))
 
 

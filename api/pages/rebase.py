@@ -41,7 +41,7 @@ async def show_rebase_page(
     """Show the page of a rebase, image by image."""
     db, blobs = service.db, service.blobs
     rebase = await service.picture_work.run_work_in_turn(
-        actor.owner_id, lambda: rebase_comparison.read_rebase_comparison(db, blobs, actor, model)
+        actor.owner_id, lambda: rebase_comparison.compare_rebase_by_images(db, blobs, actor, model)
     )
     new = await to_thread.run_sync(
         lambda: models.read_model(db, service.catalogue(), actor, rebase["new"]["id"])

@@ -105,7 +105,7 @@ def show_submit_form(
 
 
 @router.post(f"{PATH}/plan")
-async def handle_recipe_plan_request(
+async def handle_recipe_preview_form(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show the service's warnings about the recipe form's values, and the equivalent commands."""
@@ -151,9 +151,9 @@ async def handle_check_upload_request(
         *(service.bell, service.catalogue, trials.asked),
     )
     whole = await to_thread.run_sync(
-        whole_uploads.find_complete_upload, db, actor, inputs.get("upload", "")
+        whole_uploads.require_complete_upload, db, actor, inputs.get("upload", "")
     )
-    with upload.take_place_for_upload_in_progress():
+    with upload.hold_upload_slot():
         async with join_upload_pieces_in_spool(
             db, store, actor, whole, detect_upload_format, settings
         ) as file:
@@ -201,8 +201,8 @@ async def handle_plain_submit_form(
         head = upload.check_request_head(ArchiveLimits.from_settings(settings).body_bytes)
         if head.boundary is None:
             raise Invalid("A batch is sent by the form of this page, as multipart/form-data.")
-        with upload.take_place_for_upload_in_progress():
-            await to_thread.run_sync(order.refuse_batch_by_length, head.length)
+        with upload.hold_upload_slot():
+            await to_thread.run_sync(order.check_model_may_receive_batch, head.length)
             async with receive(request, head, terms, settings) as file:
                 inputs = {name: value.strip() for name, value in file.fields.items()}
                 form = await to_thread.run_sync(
@@ -291,7 +291,7 @@ def _parse_batch_name(text: str) -> str | None:
     try:
         if len(text) > characters.MAX_NAME_CHARS:
             raise ValueError(f"has {len(text)} characters; {characters.MAX_NAME_CHARS} are allowed")
-        return characters.normalise_name(text) if text else None
+        return characters.validate_and_normalise_name(text) if text else None
     except ValueError as error:
         raise Invalid(f"The name of the batch {error}.") from None
 

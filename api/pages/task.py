@@ -56,7 +56,7 @@ async def show_task_page(
     task = await to_thread.run_sync(tasks.read_task, db, actor, model_response["id"], n)
     history = await to_thread.run_sync(_load_accuracy_history, db, actor, model_response["id"], n)
     read_samples = partial(
-        _load_sample_images, db, service.blobs, actor, model_response["id"], task
+        _choose_sample_images_of_task, db, service.blobs, actor, model_response["id"], task
     )
     samples = await service.picture_work.run_work_in_turn(actor.owner_id, read_samples)
     accuracy_line = compute_sparkline_points([accuracy for _, accuracy in history])
@@ -96,7 +96,7 @@ async def handle_delete_task_data_form(
 
 
 @router.post("/ui/models/{model}/tasks/{n}/{verb}")
-async def handle_settle_task_form(
+async def handle_task_decision_form(
     request: Request,
     model: ModelPath,
     n: Number,
@@ -109,7 +109,7 @@ async def handle_settle_task_form(
     reason, recipe = forms.read_form_reason(inputs), forms.read_relearning_recipe(inputs)
     db, settings = service.db, service.settings
 
-    def settle_by_requested_action() -> str | None:
+    def apply_requested_task_decision() -> str | None:
         if verb == "continue":
             return settling.continue_without_task(db, actor, model, n, reason)[1]
         if verb == "discard":
@@ -129,7 +129,7 @@ async def handle_settle_task_form(
         return job_response["id"] if fresh else None
 
     return await apply_model_change_and_redirect(
-        request, model, settle_by_requested_action, service.bell
+        request, model, apply_requested_task_decision, service.bell
     )
 
 
@@ -153,7 +153,7 @@ def _load_accuracy_history(
     ]
 
 
-def _load_sample_images(
+def _choose_sample_images_of_task(
     db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut
 ) -> ClassSampleIndices:
     """Load sample images of a task, from its training part while retained, else from the held-out
@@ -164,7 +164,7 @@ def _load_sample_images(
         try:
             part = task_images.find_task_image_part(db, actor, model, task["number"], split)
             with task_images.explain_errors_of_deleted_images(db, actor, model, part):
-                return ClassSampleIndices(split, _choose_sample_rows(blobs, part))
+                return ClassSampleIndices(split, _choose_sample_images_of_each_class(blobs, part))
         # An outage says nothing about the images, and the other part would fail, too.
         except Unavailable:
             raise
@@ -173,7 +173,9 @@ def _load_sample_images(
     return ClassSampleIndices("held_out", {}, why)
 
 
-def _choose_sample_rows(blobs: Blobs, part: task_images.TaskImagePart) -> dict[str, list[int]]:
+def _choose_sample_images_of_each_class(
+    blobs: Blobs, part: task_images.TaskImagePart
+) -> dict[str, list[int]]:
     rows = {}
     for label in part.labels[:CLASSES]:
         images = task_images.list_images_of_task_part(

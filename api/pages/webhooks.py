@@ -15,7 +15,7 @@ from api.routes.webhooks import DeliveryPath, WebhookPath
 from core.contract.responses.webhook import NewWebhook
 from core.contract.webhook import EVENTS, FORMATS, WebhookEvent, WebhookFormat
 from core.database.session import Database
-from core.errors import Invalid, NotFound, PerennialError, TooManyRequests, WebhooksUnavailable
+from core.errors import Invalid, NotFound, PerennialError, TooManyRequests, WebhooksNotSetUp
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.webhooks import webhook_deliveries, webhooks
@@ -61,7 +61,7 @@ async def handle_create_webhook_form(
         try:
             requested = webhooks.RequestedWebhook(url, chosen_events, model or None, chosen)
             hook = webhooks.create_webhook(db, settings, actor, requested)
-        except (Invalid, NotFound, TooManyRequests, WebhooksUnavailable) as error:
+        except (Invalid, NotFound, TooManyRequests, WebhooksNotSetUp) as error:
             filled: WebhookFormValues = {
                 "url": url,
                 "format": chosen,
@@ -112,7 +112,7 @@ async def handle_resend_delivery_form(
 ) -> Response:
     """Send a delivery again."""
     await forms.read_form_values(request)
-    await to_thread.run_sync(webhook_deliveries.resend_delivery, db, actor, webhook, delivery)
+    await to_thread.run_sync(webhook_deliveries.requeue_delivery, db, actor, webhook, delivery)
     return RedirectResponse(f"{get_root_path(request.scope)}/ui/webhooks/{webhook}", 303)
 
 
@@ -120,7 +120,7 @@ def _apply_webhook_verb(
     db: Database, settings: Settings, actor: Actor, webhook: str, verb: str, *, sure: bool
 ) -> None:
     if verb == "test":
-        webhooks.send_test_delivery(db, actor, webhook)
+        webhooks.queue_test_delivery(db, actor, webhook)
     elif verb in ("disable", "enable"):
         webhooks.change_webhook(db, settings, actor, webhook, {"enabled": verb == "enable"})
     elif verb != "delete":

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from anyio import to_thread
 from fastapi import Request
 
-from api.limits.predict_limits import PredictLimits
+from api.limits.predict_limits import PredictKeyLimiter
 from api.predict.images import (
     PredictRequestImages,
     read_predict_body_kind,
     read_predict_request_images,
 )
-from api.predict.line import PredictQueue, QueuePlace
-from api.predict.predictor import PredictionRequest, Predictor
+from api.predict.line import PredictConcurrencyLimiter, PredictConcurrencySlot
+from api.predict.predictor import Predictor, VersionPredictionSpec
 from core.database.session import Database
-from core.errors import Invalid, StoreCorrupt
+from core.errors import Invalid, StoredObjectDamaged
 from core.predictions.predictions import (
     VersionCache,
-    explain_stored_object_error,
     find_version_to_predict,
+    reword_damaged_object_error_of_version,
 )
 from core.requests.actor import Actor
 from core.settings import Settings
@@ -42,15 +42,15 @@ async def predict_requested_images(
     db: Database,
     blobs: Blobs,
     settings: Settings,
-) -> tuple[bytes, PredictRequestImages, QueuePlace]:
+) -> tuple[bytes, PredictRequestImages, PredictConcurrencySlot]:
     """Answer a predict request: return its JSON, its images, and its place in the queue, still
     held.
 
     Raises:
         Invalid: more labels per image are requested than allowed.
         PerennialError: see `VersionCache.find_version`, `read_predict_body_kind`,
-            `PredictQueue.take_request_place`, `read_predict_request_images`,
-            `PredictLimits.count_further_predict_images`, `PredictionRequest.fetch_parts_and_build`
+            `PredictConcurrencyLimiter.take_request_place`, `read_predict_request_images`,
+            `PredictKeyLimiter.count_further_predict_images`, `VersionPredictionSpec.fetch_parts_and_build`
             and `Predictor.predict_and_encode_response`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
@@ -65,21 +65,21 @@ async def predict_requested_images(
     )
     _require_top_k_within(asked.top_k, settings.predict_max_top_k)
     kind = read_predict_body_kind(request)
-    predict_line: PredictQueue = request.app.state.predict_line
+    predict_line: PredictConcurrencyLimiter = request.app.state.predict_line
     helper: Predictor = request.app.state.predictor
-    place = predict_line.take_request_place(actor.owner_id, key)
+    place = predict_line.acquire_predict_slot(actor.owner_id, key)
     try:
         images = await read_predict_request_images(request, place, kind, settings)
         if key is not None:
-            limits: PredictLimits = request.app.state.predict_limits
-            await limits.count_further_predict_images(
+            limits: PredictKeyLimiter = request.app.state.predict_limits
+            await limits.charge_further_predict_images(
                 key, len(images.body) - 1
             )  # The first image was counted with the request.
         try:
             # Outside the helper's turn: a store in an outage would delay versions whose parts are
             # here.
             question = await to_thread.run_sync(
-                PredictionRequest.fetch_parts_and_build,
+                VersionPredictionSpec.fetch_parts_and_build,
                 predictable_version,
                 blobs,
                 task,
@@ -91,14 +91,14 @@ async def predict_requested_images(
                 place,
             )
         # Perhaps the version was deleted after its row was read: then it is not found now.
-        except StoreCorrupt as error:
+        except StoredObjectDamaged as error:
             await to_thread.run_sync(find_version_to_predict, db, actor, model, version, task)
             raise await to_thread.run_sync(
-                explain_stored_object_error, db, predictable_version, error
+                reword_damaged_object_error_of_version, db, predictable_version, error
             ) from error
     # A cancelled request must return its place, too, or its owner would lack it for good.
     except BaseException:
-        place.release_request_place()
+        place.release_predict_slot()
         raise
 
 

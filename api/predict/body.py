@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.predict.line import QueuePlace
+from api.predict.line import PredictConcurrencySlot
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated
 from core.settings import Settings
 
@@ -26,7 +26,7 @@ BoundOf = Callable[[bytes], int]
 
 async def read_predict_body_within_limits(
     receive: Receive,
-    place: QueuePlace,
+    place: PredictConcurrencySlot,
     max_bytes: int,
     declared: int | None,
     settings: Settings,
@@ -63,7 +63,7 @@ async def read_predict_body_within_limits(
         more = message.get("more_body", False)
         if len(body) + len(chunk) > max_bytes:
             raise BodyTooLarge(f"The body may have {max_bytes} bytes.")
-        place.count_request_bytes(len(chunk))
+        place.reserve_request_bytes(len(chunk))
         body += chunk
         # Asked once: the first bytes decide the kind of the whole body.
         if get_body_limit is not None and (len(body) >= HEAD_BYTES or not more):
@@ -90,7 +90,7 @@ PIECE_BYTES = 64 << 10
 """Bytes per piece of a response; at most this many are in the server's buffers."""
 
 
-class QueuePlaceHoldingResponse(Response):
+class SlotHoldingJsonResponse(Response):
     """A JSON response that holds its request's place in the predict queue until it has been sent.
 
     Args:
@@ -99,7 +99,7 @@ class QueuePlaceHoldingResponse(Response):
 
     media_type = "application/json"
 
-    def __init__(self, content: bytes, place: QueuePlace, settings: Settings) -> None:
+    def __init__(self, content: bytes, place: PredictConcurrencySlot, settings: Settings) -> None:
         super().__init__(content)
         self._place = place
         self._piece_s = settings.upload_idle_s + PIECE_BYTES / settings.upload_min_rate
@@ -126,4 +126,4 @@ class QueuePlaceHoldingResponse(Response):
         except TimeoutError:
             raise ClientDisconnect from None
         finally:
-            self._place.release_request_place()
+            self._place.release_predict_slot()

@@ -72,7 +72,7 @@ class PredictionBatcher:
         """
 
     @contextlib.contextmanager
-    def announce_images_being_decoded(self, owner: str) -> Iterator[None]:
+    def hold_batch_while_decoding_images(self, owner: str) -> Iterator[None]:
         """Announce within the block that images of an owner are being decoded, so that a batch
         waits.
         """

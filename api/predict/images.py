@@ -10,10 +10,10 @@ from anyio import to_thread
 from starlette.requests import Request
 
 from api.authentication.guard import read_declared_length
-from api.limits.fair_share import release_request_slot_during_wait
+from api.limits.fair_share import release_request_slot_before_wait
 from api.predict import form, instances
 from api.predict.body import read_predict_body_within_limits
-from api.predict.line import QueuePlace, compute_held_bytes_limit
+from api.predict.line import PredictConcurrencySlot, compute_held_bytes_limit
 from core.errors import Invalid, UnsupportedContentType
 from core.ingest.limits import PREDICT_IMAGES
 from core.settings import Settings
@@ -70,7 +70,7 @@ def read_predict_body_kind(request: Request) -> PredictBodyKind:
 
 
 async def read_predict_request_images(
-    request: Request, place: QueuePlace, kind: PredictBodyKind, settings: Settings
+    request: Request, place: PredictConcurrencySlot, kind: PredictBodyKind, settings: Settings
 ) -> PredictRequestImages:
     """Read the images in the body of a predict request, counting their bytes.
 
@@ -96,7 +96,7 @@ async def read_predict_request_images(
 
     declared = read_declared_length(request.headers.get("content-length"))
     # For the rest of the request, too: `place` limits how many an owner has in progress.
-    release_request_slot_during_wait()
+    release_request_slot_before_wait()
     is_json = kind.kind == "json"
     body = await read_predict_body_within_limits(
         request.receive, place, max_bytes, declared, settings, get_body_limit if is_json else None

@@ -12,7 +12,7 @@ from core.settings import Settings
 RETRY_S = 1
 
 
-class PredictQueue:
+class PredictConcurrencyLimiter:
     """Limits how many predict requests, and of how many bytes, are in progress. For one event loop."""
 
     def __init__(self, settings: Settings) -> None:
@@ -23,7 +23,7 @@ class PredictQueue:
         self.key_bytes: Counter[str] = Counter()
         """The same counts for keys of scope predict, in addition to those of their owners."""
 
-    def take_request_place(self, owner: str, key: str | None = None) -> "QueuePlace":
+    def acquire_predict_slot(self, owner: str, key: str | None = None) -> "PredictConcurrencySlot":
         """Admit a predict request, before its body is read, until its response has been delivered.
 
         Args:
@@ -37,7 +37,7 @@ class PredictQueue:
         used, limit = self.requests[owner], self._settings.predict_owner_requests
         of_key, most_of_key = (
             0 if key is None else self.key_requests[key],
-            _halve_queue_limit(limit),
+            _compute_limit_of_one_key(limit),
         )
         if of_key >= most_of_key:
             raise TooManyRequests(
@@ -52,19 +52,22 @@ class PredictQueue:
                 retry_after_s=RETRY_S,
             )
         if self.requests.total() >= self._settings.predict_requests:
-            raise _build_queue_full_error()
+            raise _build_too_many_predictions_error()
         self.requests[owner] += 1
         if key is not None:
             self.key_requests[key] += 1
-        return QueuePlace(self, owner, key)
+        return PredictConcurrencySlot(self, owner, key)
 
-    def add_held_request_bytes(self, owner: str, key: str | None, count: int) -> None:
+    def reserve_held_request_bytes(self, owner: str, key: str | None, count: int) -> None:
         """Count bytes held by predict requests of an owner and key. Raises TooManyRequests or
         Unavailable.
         """
         # Check all limits before counting, so that a refusal leaves nothing counted.
         used, limit = self.bytes[owner], self._settings.predict_owner_bytes
-        of_key, most_of_key = 0 if key is None else self.key_bytes[key], _halve_queue_limit(limit)
+        of_key, most_of_key = (
+            0 if key is None else self.key_bytes[key],
+            _compute_limit_of_one_key(limit),
+        )
         if key is not None and of_key + count > most_of_key:
             raise TooManyRequests(
                 f"The predictions under way by this key hold {of_key} bytes of images and answers, "
@@ -80,12 +83,12 @@ class PredictQueue:
                 retry_after_s=RETRY_S,
             )
         if self.bytes.total() + count > self._settings.predict_bytes:
-            raise _build_queue_full_error()
+            raise _build_too_many_predictions_error()
         self.bytes[owner] += count
         if key is not None:
             self.key_bytes[key] += count
 
-    def release_request_places_and_bytes(
+    def release_predict_slots_and_bytes(
         self, owner: str, key: str | None, requests: int, count: int
     ) -> None:
         """Subtract finished predict requests and their bytes from the counts of an owner and a key."""
@@ -96,19 +99,19 @@ class PredictQueue:
             _subtract_held_request_count(self.key_bytes, key, count)
 
 
-class QueuePlace:
+class PredictConcurrencySlot:
     """A predict request's place in the queue, with the bytes that it holds."""
 
-    def __init__(self, line: PredictQueue, owner: str, key: str | None = None) -> None:
+    def __init__(self, line: PredictConcurrencyLimiter, owner: str, key: str | None = None) -> None:
         self.owner = owner
         self.key = key
-        self._line: PredictQueue | None = line
+        self._line: PredictConcurrencyLimiter | None = line
         self._bytes = 0
 
-    def count_request_bytes(self, count: int) -> None:
+    def reserve_request_bytes(self, count: int) -> None:
         """Count more bytes held by this predict request. Raises TooManyRequests or Unavailable."""
         assert self._line is not None
-        self._line.add_held_request_bytes(self.owner, self.key, count)
+        self._line.reserve_held_request_bytes(self.owner, self.key, count)
         self._bytes += count
 
     def replace_request_bytes_by_response_bytes(self, count: int) -> None:
@@ -117,15 +120,15 @@ class QueuePlace:
         """
         assert self._line is not None
         # Released first, or images and response would count together against the limit.
-        self._line.release_request_places_and_bytes(self.owner, self.key, 0, self._bytes)
+        self._line.release_predict_slots_and_bytes(self.owner, self.key, 0, self._bytes)
         self._bytes = 0
-        self.count_request_bytes(count)
+        self.reserve_request_bytes(count)
 
-    def release_request_place(self) -> None:
+    def release_predict_slot(self) -> None:
         """Give up the predict request's place in the queue, with all bytes counted for it."""
         predict_line, self._line = self._line, None
         if predict_line is not None:
-            predict_line.release_request_places_and_bytes(self.owner, self.key, 1, self._bytes)
+            predict_line.release_predict_slots_and_bytes(self.owner, self.key, 1, self._bytes)
 
 
 def compute_held_bytes_limit(settings: Settings, key: str | None) -> int:
@@ -133,11 +136,11 @@ def compute_held_bytes_limit(settings: Settings, key: str | None) -> int:
     return (
         settings.predict_owner_bytes
         if key is None
-        else _halve_queue_limit(settings.predict_owner_bytes)
+        else _compute_limit_of_one_key(settings.predict_owner_bytes)
     )
 
 
-def _halve_queue_limit(limit: int) -> int:
+def _compute_limit_of_one_key(limit: int) -> int:
     return max(1, limit // 2)
 
 
@@ -148,7 +151,7 @@ def _subtract_held_request_count(held: Counter[str], name: str, count: int) -> N
         del held[name]
 
 
-def _build_queue_full_error() -> Unavailable:
+def _build_too_many_predictions_error() -> Unavailable:
     return Unavailable(
         "Too many predictions are under way; try again shortly.", retry_after_s=RETRY_S
     )

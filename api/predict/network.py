@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from core.errors import Invalid, PerennialError, StoreCorrupt, Unavailable
+from core.errors import Invalid, PerennialError, StoredObjectDamaged, Unavailable
 from core.files.spool import ScratchFolder
 from core.processes import helper_process
 from core.processes.messages import read_framed_message, write_framed_message
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 # The helper imports torch first, which takes long from a cold disk.
 START_S = 120.0
-_ERRORS: dict[str, type[PerennialError]] = {"gone": StoreCorrupt}
+_ERRORS: dict[str, type[PerennialError]] = {"gone": StoredObjectDamaged}
 """Error types by the helper's kind of refusal; other kinds are Invalid."""
 
 
@@ -84,7 +84,7 @@ class PredictionProcess:
 
         Raises:
             Invalid: the question cannot be answered.
-            StoreCorrupt: a file of the version is gone.
+            StoredObjectDamaged: a file of the version is gone.
             Unavailable: the process died or took too long.
         """
         process = self.ensure_process_running()

@@ -40,7 +40,7 @@ _NOBODY = ""
 
 
 @dataclass(frozen=True)
-class PredictionRequest:
+class VersionPredictionSpec:
     """Everything the helper needs to predict with a version: manifest, parts, task, label count.
 
     Attributes:
@@ -65,13 +65,13 @@ class PredictionRequest:
     @staticmethod
     def fetch_parts_and_build(
         version: PredictableVersion, blobs: Blobs, task: int | None, top_k: int
-    ) -> "PredictionRequest":
-        """Fetch a version's parts and build a prediction request. Raises StoreCorrupt or
+    ) -> "VersionPredictionSpec":
+        """Fetch a version's parts and build a prediction request. Raises StoredObjectDamaged or
         Unavailable.
         """
         paths, classes = version.fetch_part_paths(blobs), version.count_classes(task)
         manifest = json.dumps(version.manifest.to_json()).encode()
-        return PredictionRequest(
+        return VersionPredictionSpec(
             version.id,
             version.number,
             version.manifest,
@@ -114,7 +114,7 @@ class Predictor:
         self._rest: asyncio.TimerHandle | None = None
 
     async def predict_and_encode_response(
-        self, owner: str, question: PredictionRequest, images: PredictRequestImages
+        self, owner: str, question: VersionPredictionSpec, images: PredictRequestImages
     ) -> bytes:
         """Predict images and return the JSON response, with a prediction or an error for each.
 
@@ -124,7 +124,7 @@ class Predictor:
         Raises:
             ImageInvalid: the only image cannot be used.
             Invalid: the request cannot be answered.
-            StoreCorrupt: a file of the version is gone.
+            StoredObjectDamaged: a file of the version is gone.
             Unavailable: the helper died or took too long.
         """
         self._under_way += 1
@@ -135,7 +135,7 @@ class Predictor:
             self._schedule_idle_shutdown()
 
     async def _predict_in_pieces(
-        self, owner: str, question: PredictionRequest, images: PredictRequestImages
+        self, owner: str, question: VersionPredictionSpec, images: PredictRequestImages
     ) -> bytes:
         # Start the process now, so that it becomes ready while images are decoded.
         if self._network.pid is None:
@@ -153,8 +153,8 @@ class Predictor:
         asking: asyncio.Task[tuple[list[bytes | str], EncodedPredictions]] | None = None
         try:
             while count is None or decoded_images < count:
-                with self._gathering.announce_images_being_decoded(owner):
-                    decoded, count = await self._decode_image_piece(
+                with self._gathering.hold_batch_while_decoding_images(owner):
+                    decoded, count = await self._decode_next_image_group(
                         owner, question, images, decoded_images, count, left_s
                     )
                 # Decoding alone counts: waiting for a turn is due to the requests of others.
@@ -193,10 +193,10 @@ class Predictor:
         """Process id of the helper that predicts, or None if none is running."""
         return self._network.pid
 
-    async def _decode_image_piece(
+    async def _decode_next_image_group(
         self,
         owner: str,
-        question: PredictionRequest,
+        question: VersionPredictionSpec,
         images: PredictRequestImages,
         begin: int,
         count: int | None,
@@ -241,7 +241,7 @@ class Predictor:
             self._require_label_count_allowed(count, question)
         return decoded, count
 
-    def _require_label_count_allowed(self, count: int, question: PredictionRequest) -> None:
+    def _require_label_count_allowed(self, count: int, question: VersionPredictionSpec) -> None:
         """Raise Invalid if a predict response would contain more labels than allowed."""
         labels, limit = min(question.top_k, question.classes), self._settings.predict_max_labels
         if count * labels > limit:
@@ -285,7 +285,7 @@ class Predictor:
                 await _run_in_thread(self._decode_threads, decoder.end_process)
 
 
-def _encode_prediction_request(owner: str, question: PredictionRequest, turn_s: float) -> bytes:
+def _encode_prediction_request(owner: str, question: VersionPredictionSpec, turn_s: float) -> bytes:
     """Encode the header of a prediction request for `core.predictions.helper.answers`."""
     header = {
         "owner": owner,
@@ -313,14 +313,14 @@ def _append_prediction_results(
     for one in found:
         name = names[len(items)] if names else None
         items.append(
-            _encode_named_prediction(
+            _add_image_name_to_prediction_json(
                 name, _encode_image_error(one) if isinstance(one, str) else next(predictions)
             )
         )
 
 
 def _encode_prediction_response(
-    question: PredictionRequest, items: Sequence[bytes], engines: set[str]
+    question: VersionPredictionSpec, items: Sequence[bytes], engines: set[str]
 ) -> bytes:
     """Encode the JSON response of a predict request. Of several engines it names torch."""
     engine = "torch" if "torch" in engines else next(iter(engines), None)
@@ -365,7 +365,7 @@ def _select_files_for_decoding_turn(
     return piece
 
 
-def _encode_named_prediction(name: str | None, answer: bytes) -> bytes:
+def _add_image_name_to_prediction_json(name: str | None, answer: bytes) -> bytes:
     """Add the image's name to its prediction, which is a JSON object."""
     return b'{"name": ' + json.dumps(name).encode() + b", " + answer[1:]
 

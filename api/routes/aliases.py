@@ -27,7 +27,7 @@ def set_alias(
     """
     decision = aliases.RequestedAliasMove(body.reason)
     moved = aliases.set_alias(db, actor, model, alias, body.version, decision)
-    return _build_move_response(moved, bell)
+    return _notify_workers_and_build_move_response(moved, bell)
 
 
 @router.get(
@@ -64,7 +64,7 @@ def roll_back_alias(
     request = body or RollbackIn()
     decision = aliases.RequestedAliasMove(request.reason)
     moved = aliases.roll_alias_back(db, actor, model, alias, decision, request.version)
-    return _build_move_response(moved, bell)
+    return _notify_workers_and_build_move_response(moved, bell)
 
 
 @router.post("/v1/models/{model}/aliases/{alias}/follow", summary="Follow", response_model=AliasOut)
@@ -72,7 +72,7 @@ def follow_lineage(
     model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Move `production` to the newest version of the lineage, and let it follow from now on."""
-    return _build_move_response(
+    return _notify_workers_and_build_move_response(
         aliases.let_production_follow_lineage(db, actor, model, alias), bell
     )
 
@@ -84,7 +84,9 @@ def delete_alias(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Re
     return Response(status_code=204)
 
 
-def _build_move_response(move: tuple[AliasOut, str | None], bell: Bell) -> Response:
+def _notify_workers_and_build_move_response(
+    move: tuple[AliasOut, str | None], bell: Bell
+) -> Response:
     alias_response, job = move
     if job is not None:
         bell.notify_workers(job)  # its turn may have come

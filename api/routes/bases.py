@@ -142,7 +142,7 @@ async def create_base(
     def require_storage_room_for_base(length: int | None) -> None:
         quota.require_storage_room(db, actor.owner_id, settings.max_owner_bytes, length)
 
-    with upload.take_place_for_upload_in_progress():
+    with upload.hold_upload_slot():
         # Before the upload, so that an impossible architecture costs no transfer.
         weights = await to_thread.run_sync(
             resolve_requested_base, asked, head.length, catalogue, settings
@@ -150,10 +150,10 @@ async def create_base(
         expected = await load_expected_base_tensor_shapes(weights, settings, work, actor.owner_id)
 
         async def check_and_store_base(
-            file: ReceivedUpload, repeat: idempotency.IdempotentRequest | None
+            file: ReceivedUpload, repeat: idempotency.IdempotentRequestIdentity | None
         ) -> Response:
             classes = parse_base_class_names(asked, file, settings)
-            network = bases.UploadedBaseNetwork(**vars(weights), expected=expected, classes=classes)
+            network = bases.ExpectedBaseNetwork(**vars(weights), expected=expected, classes=classes)
             resources = await to_thread.run_sync(service.load_use_case_resources)
             base_response = await to_thread.run_sync(
                 bases.create_base_from_upload,

@@ -46,9 +46,9 @@ def submit_edit(
     if validate == "only":
         return build_json_response(accept.plan_edit(resources, actor, model, body.operations))
     repeat = None
-    if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
+    if (key := idempotency.check_idempotency_key_form(idempotency_key)) is not None:
         mark = idempotency.digest_request_for_idempotency(model, body.model_dump_json())
-        repeat = idempotency.IdempotentRequest("POST /v1/models/{model}/edits", key, mark)
+        repeat = idempotency.IdempotentRequestIdentity("POST /v1/models/{model}/edits", key, mark)
     limits = NewJobLimits(
         service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
     )

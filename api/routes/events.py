@@ -74,7 +74,7 @@ async def stream_owner_events(
 ) -> Response:
     """List events of your jobs, versions and aliases, oldest first."""
     reads: PollingDatabaseReads = request.app.state.polling
-    about = await to_thread.run_sync(_select_visible_events, db, actor, filters.model)
+    about = await to_thread.run_sync(_build_visible_event_filter, db, actor, filters.model)
     types, limit, cursor = filters.types, page.limit, page.cursor
     # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
     after = max(
@@ -97,7 +97,7 @@ async def stream_owner_events(
     return build_json_response(event_page)
 
 
-def _select_visible_events(db: Database, actor: Actor, model: str | None) -> OwnerEventFilter:
+def _build_visible_event_filter(db: Database, actor: Actor, model: str | None) -> OwnerEventFilter:
     """Return the selection of events that the caller may see. Raises NotFound."""
     if model is None:
         return OwnerEventFilter(owner_id=None if actor.is_admin else actor.owner_id)

@@ -54,7 +54,7 @@ from core.database.polling import PolledJobEventRow, PolledJobRow, PollingDataba
 from core.database.states import JobAction, JobState
 from core.errors import Invalid
 from core.jobs import job_response, jobs
-from core.jobs.anytime import get_best_state_download
+from core.jobs.anytime import get_or_build_best_state_download
 from core.requests.actor import Actor
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_page_cursor, encode_page_cursor
 from core.requests.times import format_rfc3339
@@ -88,7 +88,7 @@ async def read_job(
     request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None
 ) -> Response:
     """Return one job; poll it with `If-None-Match`."""
-    row = await _find_visible_job(request, actor, job)
+    row = await _get_visible_job(request, actor, job)
     facts = await _find_job_delays(request, row)
     tag = job_response.build_job_etag(row, facts)
     # Clients poll this most of all, so it avoids building an object for its headers.
@@ -124,7 +124,7 @@ def list_jobs(
     return build_json_response(job_page)
 
 
-def _build_action_handler(action: JobAction) -> Any:
+def _build_job_action_handler(action: JobAction) -> Any:
     def apply_action(job: JobPath, actor: Write, db: Db, bell: Bell) -> Response:
         job_json = jobs.apply_job_action(db, actor, job, action)
         if action is not JobAction.PAUSE:
@@ -145,7 +145,7 @@ _DOCS = {
 for _action in _DOCS:
     router.add_api_route(
         f"/v1/jobs/{{job}}/{_action}",
-        _build_action_handler(_action),
+        _build_job_action_handler(_action),
         methods=["POST"],
         response_model=JobOut,
         responses=build_openapi_problem_responses(409),
@@ -233,10 +233,10 @@ async def stream_job_events(
     after = _decode_event_cursor(query.get("cursor"))
     accepted_types = request.headers.get("accept", "")
     if EVENT_STREAM in accepted_types:
-        row = await _find_visible_job(request, actor, job)
+        row = await _get_visible_job(request, actor, job)
         # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
         after = max(after, parse_last_event_id_header(request.headers.get("last-event-id")))
-        if row.finished_at is not None and not await _get_polling_reads(request).list_events(
+        if row.finished_at is not None and not await _get_polling_reads(request).list_job_events(
             row.id, after, 1, None
         ):
             return Response(status_code=204)  # 204 keeps an EventSource from reconnecting
@@ -244,8 +244,8 @@ async def stream_job_events(
             request, partial(_poll_job_events, _get_polling_reads(request), row.id, types), after
         )
     event_limit = _parse_page_limit(query.get("limit"))
-    row = await _find_visible_job(request, actor, job)
-    rows = await _get_polling_reads(request).list_events(row.id, after, event_limit + 1, types)
+    row = await _get_visible_job(request, actor, job)
+    rows = await _get_polling_reads(request).list_job_events(row.id, after, event_limit + 1, types)
     page: EventPage = {
         "items": [event_to_json(e) for e in rows[:event_limit]],
         "next_cursor": encode_page_cursor(rows[event_limit - 1].id)
@@ -282,12 +282,12 @@ async def list_job_logs(request: Request, job: JobPath, actor: Read, page: Page)
 async def list_job_metrics(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
     """List the measurements taken while learning, oldest first: loss, accuracy, ADP and the
     method's own."""
-    row = await _find_visible_job(request, actor, job)
+    row = await _get_visible_job(request, actor, job)
     points: list[Point] = []
     after, more = _decode_event_cursor(page.cursor), True
     # An event may hold no measurement: read on until the page is full.
     while more and len(points) <= page.limit:
-        rows = await _get_polling_reads(request).list_events(
+        rows = await _get_polling_reads(request).list_job_events(
             row.id, after, MAX_LIMIT, ("metric", "progress")
         )
         points += [point for point in map(_build_metric_point, rows) if point is not None]
@@ -308,7 +308,7 @@ async def download_anytime(
     db, store, spool = service.db, service.store, service.settings.make_folder("spool")
     file = await service.export_work.run_work_in_turn(
         actor.owner_id,
-        lambda: get_best_state_download(db, store, service.catalogue(), actor, job, spool),
+        lambda: get_or_build_best_state_download(db, store, service.catalogue(), actor, job, spool),
     )
     return build_file_response(request, file, file.sha256, file.size, ZIP, file.filename)
 
@@ -366,7 +366,7 @@ async def _poll_job_events(
     if job is None:
         raise jobs.make_missing_job_error(job_id)
     # All types: the position then moves past events that the client does not ask for.
-    rows = await reads.list_events(job_id, after, PAGE, None)
+    rows = await reads.list_job_events(job_id, after, PAGE, None)
     new_events = [
         StreamEvent(row.id, row.type, event_to_json(row))
         for row in rows
@@ -377,17 +377,17 @@ async def _poll_job_events(
     )
 
 
-async def _find_job_delays(request: Request, row: PolledJobRow) -> job_response.JobResponseFacts:
+async def _find_job_delays(request: Request, row: PolledJobRow) -> job_response.JobResponseContext:
     """Find what delays a job, such as a missing GPU, base or task, for the job's response."""
     device = None
     if row.wants_gpus is not None:
         device = job_response.find_missing_cuda_devices(
             row, row.wants_gpus, row.device_seen, time.time()
         )
-    base = job_response.find_base_weights_fetching_job(row)
+    base = job_response.build_base_weights_fetching_job(row)
     if row.stop_task is None or base is not None:
-        return job_response.JobResponseFacts(row.outcome, base=base, device=device)
-    stop_fields = await _get_polling_reads(request).find_task_stopping_lineage(
+        return job_response.JobResponseContext(row.outcome, base=base, device=device)
+    stop_fields = await _get_polling_reads(request).read_task_state_if_stopping_lineage(
         row.model_id, row.stop_task
     )
     stop = (
@@ -395,10 +395,10 @@ async def _find_job_delays(request: Request, row: PolledJobRow) -> job_response.
         if stop_fields is None
         else job_response.LineageStoppingTask(row.stop_task, *stop_fields)
     )
-    return job_response.JobResponseFacts(row.outcome, stop, device=device)
+    return job_response.JobResponseContext(row.outcome, stop, device=device)
 
 
-async def _find_visible_job(request: Request, actor: Actor, job_id: str) -> PolledJobRow:
+async def _get_visible_job(request: Request, actor: Actor, job_id: str) -> PolledJobRow:
     row = await _get_polling_reads(request).find_job(job_id)
     # Hidden jobs look like missing ones, so that ids of other owners cannot be guessed.
     if row is None or not actor.can_see(row.owner_id):
@@ -414,9 +414,9 @@ def _get_polling_reads(request: Request) -> PollingDatabaseReads:
 async def _read_event_page(
     request: Request, actor: Actor, job: str, page: ListPageQuery, types: tuple[str, ...]
 ) -> tuple[list[PolledJobEventRow], str | None]:
-    row = await _find_visible_job(request, actor, job)
+    row = await _get_visible_job(request, actor, job)
     limit, after = page.limit, _decode_event_cursor(page.cursor)
-    rows = await _get_polling_reads(request).list_events(row.id, after, limit + 1, types)
+    rows = await _get_polling_reads(request).list_job_events(row.id, after, limit + 1, types)
     return rows[:limit], encode_page_cursor(rows[limit - 1].id) if len(rows) > limit else None
 
 

@@ -49,11 +49,11 @@ def create_model(
     # Only the fields that the request contains: `create_model` reports which defaults it chose.
     new_model = cast(NewModel, body.model_dump(exclude_unset=True))
     repeat = None
-    if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
+    if (key := idempotency.check_idempotency_key_form(idempotency_key)) is not None:
         mark = idempotency.digest_request_for_idempotency(body.model_dump_json())
-        repeat = idempotency.IdempotentRequest("POST /v1/models", key, mark)
+        repeat = idempotency.IdempotentRequestIdentity("POST /v1/models", key, mark)
     bounds = AdmissionLimits.from_settings(service.settings)
-    terms = pretrained.PretrainedWeightsPolicy.from_settings(service.settings)
+    terms = pretrained.PretrainedWeightsLimits.from_settings(service.settings)
     model_response, replay = models.create_model(
         service.load_use_case_resources(), actor, new_model, repeat, NewModelLimits(bounds, terms)
     )

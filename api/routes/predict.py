@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from api.dependencies import Predict, Service
 from api.description.described import make_tagged_api_router
 from api.predict.asking import PredictRequestTarget, predict_requested_images
-from api.predict.body import QueuePlaceHoldingResponse
+from api.predict.body import SlotHoldingJsonResponse
 from api.predict.form import FIELDS
 from api.predict.images import FILES
 from api.problems import build_openapi_problem_responses
@@ -125,7 +125,7 @@ async def predict_labels(
     try:
         place.replace_request_bytes_by_response_bytes(len(predictions))
         # From here on, the response owns the place.
-        return QueuePlaceHoldingResponse(predictions, place, settings)
+        return SlotHoldingJsonResponse(predictions, place, settings)
     except BaseException:
-        place.release_request_place()
+        place.release_predict_slot()
         raise

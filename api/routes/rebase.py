@@ -51,11 +51,11 @@ def begin_rebase(
     fields = body.model_dump(exclude_unset=True)
     new_base = rebase.RebaseRequest(cast(ModelBase, fields["base"]), fields.get("name"))
     repeat = None
-    if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
+    if (key := idempotency.check_idempotency_key_form(idempotency_key)) is not None:
         mark = idempotency.digest_request_for_idempotency(model, body.model_dump_json())
-        repeat = idempotency.IdempotentRequest("POST /v1/models/{model}/rebase", key, mark)
+        repeat = idempotency.IdempotentRequestIdentity("POST /v1/models/{model}/rebase", key, mark)
     bounds = AdmissionLimits.from_settings(service.settings)
-    terms = pretrained.PretrainedWeightsPolicy.from_settings(service.settings)
+    terms = pretrained.PretrainedWeightsLimits.from_settings(service.settings)
     rebase_response, queued_jobs, replay = rebase.begin_rebase(
         service.load_use_case_resources(),
         actor,
@@ -77,7 +77,7 @@ async def read_rebase(
 ) -> Response:
     """Return the progress of a rebase, with both models compared on the same held-out images."""
     rebase_response = await work.run_work_in_turn(
-        actor.owner_id, lambda: rebase_comparison.read_rebase_comparison(db, blobs, actor, model)
+        actor.owner_id, lambda: rebase_comparison.compare_rebase_by_images(db, blobs, actor, model)
     )
     return build_json_response(rebase_response)
 

@@ -25,7 +25,10 @@ from api.dependencies import (
     Write,
 )
 from api.description.described import make_tagged_api_router
-from api.limits.fair_share import release_request_slot_during_wait, retake_request_slot_after_wait
+from api.limits.fair_share import (
+    reacquire_request_slot_after_wait,
+    release_request_slot_before_wait,
+)
 from api.problems import build_openapi_problem_responses
 from api.schemas.common import FreeName, ModelPath
 from api.schemas.jobs import Retry
@@ -236,18 +239,18 @@ async def submit_batch(
     order = BatchSubmissionRequest(
         batch_request, override, actor, upload, store, bell, catalogue, trials
     )
-    with upload.take_place_for_upload_in_progress():
+    with upload.hold_upload_slot():
         if head.media_type == JSON:
-            return await _process_resumable_upload(order, head)
+            return await _check_or_submit_uploaded_batch(order, head)
         return await upload.receive_and_commit_upload(
-            head, order.refuse_batch_by_length, partial(_validate_or_submit_file, order)
+            head, order.check_model_may_receive_batch, partial(_validate_or_submit_file, order)
         )
 
 
 async def _validate_or_submit_file(
     order: BatchSubmissionRequest,
     file: ReceivedUpload,
-    repeat: idempotency.IdempotentRequest | None,
+    repeat: idempotency.IdempotentRequestIdentity | None,
     whole: CompleteUpload | None = None,
 ) -> Response:
     """Validate or submit a received batch file; `whole`: the resumable upload that it came from."""
@@ -257,42 +260,44 @@ async def _validate_or_submit_file(
         return build_json_response(await to_thread.run_sync(batch_submission.preview_submission))
     if order.request.validate == "full":
         validation = await to_thread.run_sync(validations.queue_batch_validation, batch_submission)
-        return _build_accepted_response(validation, validation.response, order.bell)
+        return _notify_workers_and_build_accepted_response(
+            validation, validation.response, order.bell
+        )
     result = await to_thread.run_sync(held_out_batch.submit_or_measure_batch, batch_submission)
-    return _build_accepted_response(result, result.response["job"], order.bell)
+    return _notify_workers_and_build_accepted_response(result, result.response["job"], order.bell)
 
 
-async def _process_resumable_upload(
+async def _check_or_submit_uploaded_batch(
     order: BatchSubmissionRequest, head: UploadRequestHead
 ) -> Response:
     """Validate or submit a batch that was uploaded in pieces; only a submit consumes the upload.
 
     Raises:
-        NotFound, UploadIncomplete: see `core.uploads.whole_uploads.find_complete_upload`.
+        NotFound, UploadIncomplete: see `core.uploads.whole_uploads.require_complete_upload`.
     """
     upload, actor = order.upload, order.actor
     db, settings = upload.db, upload.settings
     await to_thread.run_sync(require_visible_model, db, actor, order.request.model)
-    release_request_slot_during_wait()
+    release_request_slot_before_wait()
     body = await read_small_body(upload.request.receive, MAX_JSON_BYTES, head.length)
-    await retake_request_slot_after_wait()
+    await reacquire_request_slot_after_wait()
     sha256 = hashlib.sha256(body).hexdigest()
     require_announced_digest(head, sha256)
     fields = _parse_upload_reference(body)
     batch_request, override = (
-        _merge_batch_name(order.request, fields),
-        _merge_recipe_override(order.override, fields),
+        _choose_batch_name_from_query_or_body(order.request, fields),
+        _choose_recipe_from_header_or_body(order.override, fields),
     )
-    trials = _merge_trial_options(order.trials, fields)
+    trials = _choose_trials_from_query_or_body(order.trials, fields)
     order = replace(order, request=batch_request, override=override, trials=trials, is_here=True)
     async with UploadIdempotency(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
         request = repeat.add_body_fingerprint(sha256, sha256)
         # The first request may have consumed the upload.
         if repeat.earlier is not None:
-            return repeat.find_response_by_body(request)
-        await to_thread.run_sync(order.refuse_batch_by_length, None)
+            return repeat.get_stored_response_if_body_matches(request)
+        await to_thread.run_sync(order.check_model_may_receive_batch, None)
         whole = await to_thread.run_sync(
-            whole_uploads.find_complete_upload, db, actor, fields.upload
+            whole_uploads.require_complete_upload, db, actor, fields.upload
         )
         async with join_upload_pieces_in_spool(
             db, order.store, actor, whole, detect_upload_format, settings
@@ -312,13 +317,17 @@ def _parse_upload_reference(body: bytes) -> FromUpload:
         raise RequestValidationError(wrong, body=value) from None
 
 
-def _merge_batch_name(batch_request: BatchRequestOptions, body: FromUpload) -> BatchRequestOptions:
+def _choose_batch_name_from_query_or_body(
+    batch_request: BatchRequestOptions, body: FromUpload
+) -> BatchRequestOptions:
     if body.name is not None and batch_request.name is not None:
         raise Invalid("Send the name in the query or in the body, not in both.")
     return batch_request if body.name is None else replace(batch_request, name=body.name)
 
 
-def _merge_recipe_override(override: RecipePatch | None, body: FromUpload) -> RecipePatch | None:
+def _choose_recipe_from_header_or_body(
+    override: RecipePatch | None, body: FromUpload
+) -> RecipePatch | None:
     if body.recipe is not None and override is not None:
         raise InvalidRecipe(
             "Send the recipe in the header Perennial-Recipe or in the body, not in both."
@@ -326,7 +335,9 @@ def _merge_recipe_override(override: RecipePatch | None, body: FromUpload) -> Re
     return override if body.recipe is None else body.recipe
 
 
-def _merge_trial_options(trials: TrialsRequest | None, body: FromUpload) -> TrialsRequest | None:
+def _choose_trials_from_query_or_body(
+    trials: TrialsRequest | None, body: FromUpload
+) -> TrialsRequest | None:
     asked = build_requested_trials(body.trials, body.choose, body.max_seconds)
     if asked is None:
         return trials
@@ -335,7 +346,9 @@ def _merge_trial_options(trials: TrialsRequest | None, body: FromUpload) -> Tria
     return asked
 
 
-def _build_accepted_response(done: SentBatchResponse[Any], job: JobOut, bell: Bell) -> Response:
+def _notify_workers_and_build_accepted_response(
+    done: SentBatchResponse[Any], job: JobOut, bell: Bell
+) -> Response:
     """Return the accepted task or validation with its job; a new job wakes a worker."""
     if done.is_new and not done.is_replay:
         event = "check accepted" if job is done.response else "task accepted"
@@ -368,7 +381,7 @@ def continue_without_task(
     """Continue the lineage without a task whose version is held: the version stays, the task is
     skipped.
     """
-    return _build_settled_task_response(
+    return _notify_workers_and_build_task_response(
         settling.continue_without_task(db, actor, model, n, None if body is None else body.reason),
         bell,
     )
@@ -384,7 +397,7 @@ def discard_task(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
     """Discard a task that no version has learned, so that nothing waits for it."""
-    return _build_settled_task_response(
+    return _notify_workers_and_build_task_response(
         settling.discard_task(db, actor, model, n, None if body is None else body.reason), bell
     )
 
@@ -420,7 +433,9 @@ def relearn_task(
     return build_queued_job_response(job_response)
 
 
-def _build_settled_task_response(settled: tuple[TaskOut, str | None], bell: Bell) -> Response:
+def _notify_workers_and_build_task_response(
+    settled: tuple[TaskOut, str | None], bell: Bell
+) -> Response:
     task_response, job = settled
     if job is not None:
         bell.notify_workers(job)  # its turn may have come

@@ -27,7 +27,7 @@ from core.requests import idempotency
 from core.uploads import uploads
 
 
-async def _require_tus_header(
+async def _refuse_unsupported_tus_headers(
     request: Request,
     tus_resumable: Annotated[
         str | None, Header(alias="Tus-Resumable", description="The version of tus, 1.0.0")
@@ -35,11 +35,11 @@ async def _require_tus_header(
 ) -> None:
     del tus_resumable  # declared for the documentation
     if request.method != "OPTIONS":  # A client that asks for the versions need not know one.
-        tus.require_tus_version(request.headers)
-        tus.require_supported_tus_extension(request.headers)
+        tus.refuse_unsupported_tus_version(request.headers)
+        tus.refuse_unsupported_tus_extensions(request.headers)
 
 
-router = make_tagged_api_router("uploads", dependencies=[Depends(_require_tus_header)])
+router = make_tagged_api_router("uploads", dependencies=[Depends(_refuse_unsupported_tus_headers)])
 
 UploadPath = Annotated[str, Path(description="Id of the upload", max_length=40)]
 PIECE = UploadRouteRules(
@@ -140,9 +140,9 @@ def create_upload(
         ),
     )
     repeat = None
-    if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
+    if (key := idempotency.check_idempotency_key_form(idempotency_key)) is not None:
         mark = idempotency.digest_request_for_idempotency(str(length), details, sha256)
-        repeat = idempotency.IdempotentRequest("POST /v1/uploads", key, mark)
+        repeat = idempotency.IdempotentRequestIdentity("POST /v1/uploads", key, mark)
     upload_response, replay = uploads.create_upload(
         db,
         actor,
@@ -214,7 +214,7 @@ async def append_to_upload(
     # For its check alone: an invalid value is refused before a byte is read.
     tus.is_last_upload_piece(request.headers)
     terms = uploads.UploadLimits.from_settings(settings)
-    with sent.take_place_for_upload_in_progress():
+    with sent.hold_upload_slot():
         async with hold_upload_lease(db, actor, upload, offset) as writing:
             refuse_piece_by_declared_length(request, head, writing)
             await to_thread.run_sync(

@@ -13,7 +13,7 @@ from api.dependencies import (
     Page,
     Read,
     Service,
-    ServiceParts,
+    ServiceDependencies,
     Write,
 )
 from api.description.described import make_tagged_api_router
@@ -156,7 +156,7 @@ async def download_version(
     # Formats that take long are built by a job; the others during the request.
     if stored_file is None and FORMATS[format].by_job:
         return await to_thread.run_sync(
-            _queue_export_response, service, actor, model, version, format
+            _queue_export_and_build_response, service, actor, model, version, format
         )
     file = stored_file
     if file is None:
@@ -164,8 +164,8 @@ async def download_version(
     return await to_thread.run_sync(build_download_response, file)
 
 
-def _queue_export_response(
-    service: ServiceParts, actor: Read, model: str, version: str, format: str
+def _queue_export_and_build_response(
+    service: ServiceDependencies, actor: Read, model: str, version: str, format: str
 ) -> Response:
     """Return the 202 of a download that a job builds; a new job wakes a worker."""
     max_open_jobs = service.settings.max_open_jobs

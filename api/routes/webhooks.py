@@ -79,7 +79,7 @@ def delete_webhook(webhook: WebhookPath, actor: Write, db: Db) -> Response:
 )
 def send_test_event(webhook: WebhookPath, actor: Write, db: Db) -> Response:
     """Send a webhook.test event; GET the delivery to see its result."""
-    return _build_delivery_accepted_response(webhooks.send_test_delivery(db, actor, webhook))
+    return _build_delivery_accepted_response(webhooks.queue_test_delivery(db, actor, webhook))
 
 
 @router.post("/v1/webhooks/{webhook}/rotate", summary="Rotate", response_model=NewWebhook)
@@ -123,7 +123,7 @@ def read_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Read, db:
 def resend_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db) -> Response:
     """Send a delivery again at once, under the same id."""
     return _build_delivery_accepted_response(
-        webhook_deliveries.resend_delivery(db, actor, webhook, delivery)
+        webhook_deliveries.requeue_delivery(db, actor, webhook, delivery)
     )
 
 

@@ -14,20 +14,20 @@ JobPath = Annotated[str, Path(description="Id of the job", max_length=40)]
 FreeName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=characters.MAX_NAME_CHARS),
-    AfterValidator(characters.normalise_name),
+    AfterValidator(characters.validate_and_normalise_name),
 ]
 """A name that a person chose, in any script (`core.text.characters`)."""
 Prose = Annotated[
     str,
     StringConstraints(max_length=characters.MAX_PROSE_CHARS),
-    AfterValidator(characters.normalise_reason),
+    AfterValidator(characters.validate_and_normalise_reason),
 ]
 """A text that a person wrote, in any script, of one or more lines."""
 Reason = Prose
 """A person's reason for an action."""
 
 
-class Body(BaseModel):
+class StrictRequestBody(BaseModel):
     """A request body that refuses unknown fields and does not coerce types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

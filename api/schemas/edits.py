@@ -2,11 +2,11 @@
 
 from pydantic import Field
 
-from api.schemas.common import Body, Reason
+from api.schemas.common import Reason, StrictRequestBody
 from core.edits.operations import MAX_OPERATIONS, Operation
 
 
-class EditIn(Body):
+class EditIn(StrictRequestBody):
     """Operations that are checked together and applied by one job.
 
     `parent`: the version that the numbers of images refer to; the edit is refused if the lineage
@@ -18,7 +18,7 @@ class EditIn(Body):
     parent: int | None = Field(default=None, ge=1, lt=2**31)
 
 
-class UndoIn(Body):
+class UndoIn(StrictRequestBody):
     """The reason why an edit is undone."""
 
     reason: Reason | None = None

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from api.schemas.common import Body, Prose, Reason
+from api.schemas.common import Prose, Reason, StrictRequestBody
 from core.contract.patch import ArchitectureIn, RecipePatch
 from core.contract.responses.model import Scenario
 from core.ids import NAME_PATTERN
@@ -15,14 +15,14 @@ Rate = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 
 
-class VersionRef(Body):
+class VersionRef(StrictRequestBody):
     """Another model's version as a base."""
 
     model: Annotated[str, StringConstraints(min_length=1, max_length=63)]
     version: Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class ImageIn(Body):
+class ImageIn(StrictRequestBody):
     """Size and channels of decoded images: `size` × `size` pixels with 1 (grey) or 3 (RGB)
     channels.
     """
@@ -31,7 +31,7 @@ class ImageIn(Body):
     channels: Literal[1, 3] = 3
 
 
-class GateIn(Body):
+class GateIn(StrictRequestBody):
     """Checks that a version must pass before `production` moves to it; null: the check is off.
 
     `max_predicted_loss_rise`: largest rise of the earlier tasks' mean loss that the method
@@ -72,7 +72,7 @@ class GateIn(Body):
     min_coverage: Rate | None = None
 
 
-class AnswersIn(Body):
+class AnswersIn(StrictRequestBody):
     """The required precision of sure predictions: at least this share of them is correct."""
 
     precision: Annotated[float, Field(gt=0.5, lt=1)]
@@ -85,11 +85,13 @@ Promise = Annotated[
 
 
 Tag = Annotated[
-    str, StringConstraints(min_length=1, max_length=63), AfterValidator(characters.normalise_name)
+    str,
+    StringConstraints(min_length=1, max_length=63),
+    AfterValidator(characters.validate_and_normalise_name),
 ]
 
 
-def _refuse_duplicates(tags: list[str]) -> list[str]:
+def _refuse_duplicate_tags(tags: list[str]) -> list[str]:
     twice = sorted({tag for tag in tags if tags.count(tag) > 1})
     if twice:
         raise ValueError(f"must not name {twice[0]!r} twice")
@@ -100,7 +102,7 @@ Description = Annotated[Prose, Field(description="What people are told of the mo
 Tags = Annotated[
     list[Tag],
     Field(max_length=20, description="Words that people find it by, none twice"),
-    AfterValidator(_refuse_duplicates),
+    AfterValidator(_refuse_duplicate_tags),
 ]
 OnEvent = Literal["stop", "continue"]
 OnHeld = Annotated[
@@ -140,7 +142,7 @@ MayLose = Annotated[
 ]
 
 
-class ModelIn(Body):
+class ModelIn(StrictRequestBody):
     """A new model; only `name` and `scenario` are required."""
 
     name: Name
@@ -189,7 +191,7 @@ class ModelIn(Body):
     tags: Tags = Field(default_factory=list)
 
 
-class ModelPatch(Body):
+class ModelPatch(StrictRequestBody):
     """Changes of a model; null resets a field.
 
     Recipe and gate (merge patches, RFC 7396) apply to later tasks and retries, the others from now
@@ -208,14 +210,14 @@ class ModelPatch(Body):
     tags: Tags | None = None
 
 
-class RebaseIn(Body):
+class RebaseIn(StrictRequestBody):
     """The base to which a model moves, as for a new model, and the name of the replacing model."""
 
     base: Annotated[str, StringConstraints(min_length=1, max_length=40)] | VersionRef
     name: Annotated[Name | None, Field(description="Default: the model's own with -rebased")] = None
 
 
-class RebaseFinish(Body):
+class RebaseFinish(StrictRequestBody):
     """The reason why production moves, and the policy for missing or unmeasured tasks."""
 
     reason: Reason | None = None

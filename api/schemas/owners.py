@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from api.schemas.common import Body, FreeName
+from api.schemas.common import FreeName, StrictRequestBody
 from core.contract.webhook import EVENTS, WebhookEvent, WebhookFormat
 from core.ids import NAME_PATTERN
 from core.keys.predict_keys import LEAST_REQUESTS_PER_S, MOST_IMAGES_PER_DAY, MOST_REQUESTS_PER_S
@@ -12,7 +12,7 @@ from core.network.public_address import MAX_URL_CHARS
 from core.requests.actor import Scope
 
 
-class KeyIn(Body):
+class KeyIn(StrictRequestBody):
     """A new key. Without `owner` it belongs to the caller's owner; an unknown name creates an
     owner.
 
@@ -55,7 +55,7 @@ Model = Annotated[
 ]
 
 
-class WebhookIn(Body):
+class WebhookIn(StrictRequestBody):
     """A new webhook."""
 
     url: Url
@@ -64,7 +64,7 @@ class WebhookIn(Body):
     model: Model = None
 
 
-class WebhookPatch(Body):
+class WebhookPatch(StrictRequestBody):
     """Changes of a webhook.
 
     `enabled`: true resumes sending, with pending deliveries; false stops it, and events that occur

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from api.schemas.common import Body, FreeName, Reason
+from api.schemas.common import FreeName, Reason, StrictRequestBody
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 
@@ -15,13 +15,13 @@ MAX_SECONDS_MEANING = (
 )
 
 
-class Settle(Body):
+class Settle(StrictRequestBody):
     """The reason why a task is skipped or discarded."""
 
     reason: Reason | None = None
 
 
-class FromUpload(Body):
+class FromUpload(StrictRequestBody):
     """A batch that was uploaded in pieces (`/v1/uploads`): id, name, and a recipe override or
     trials.
     """

@@ -49,7 +49,7 @@ _numbers = itertools.count(secrets.randbits(64))
 """Source of request ids. It starts at a random number, since every process counts on its own."""
 
 
-class RequestBoundaryMiddleware:
+class RequestIdAndErrorMiddleware:
     """Pure ASGI middleware that names requests, converts errors and closes unread connections."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -59,7 +59,7 @@ class RequestBoundaryMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id, length, coding, hosts = _read_boundary_headers(scope)
+        request_id, length, coding, hosts = _read_id_and_framing_headers(scope)
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request=request_id.decode())
         began = time.perf_counter()
@@ -102,7 +102,7 @@ class RequestBoundaryMiddleware:
         except ClientDisconnect:
             log.info("client gone", path=scope["path"])
         except Exception as error:
-            problem = _send_error_response(error, request_id.decode(), scope)
+            problem = _log_and_convert_error_to_response(error, request_id.decode(), scope)
             # The response has begun, so a problem can no longer be sent: let the server cut the
             # connection.
             if status:
@@ -158,7 +158,7 @@ def _refuse_ambiguous_request(scope: Scope, hosts: int, coding: bytes | None) ->
         )
 
 
-def _read_boundary_headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
+def _read_id_and_framing_headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
     """Return request id, declared body length, transfer coding, and number of Host headers."""
     request_id, length, coding, hosts = b"", 0, None, 0
     for name, value in scope["headers"]:
@@ -174,7 +174,7 @@ def _read_boundary_headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]
     return request_id or b"%016x" % (next(_numbers) & _SIXTY_FOUR_BITS), length, coding, hosts
 
 
-def _send_error_response(
+def _log_and_convert_error_to_response(
     error: Exception, request_id: str, scope: Scope
 ) -> tuple[int, dict[str, str], bytes]:
     # First, because SQLite reports a full disk by the class of errors that an outage has, too.

@@ -111,7 +111,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
         """Release the connection's place and the requests counted for its clients."""
         self._all.remove_connection(self)
         while self._clients:
-            self._decrement_client_requests(self._clients.popleft())
+            self._release_client_slot(self._clients.popleft())
         super().connection_lost(exc)
 
     # Receiving
@@ -213,7 +213,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
                     )
                 )
         if self._is_of_proxy:
-            self._clients.append(self._increment_client_requests())
+            self._clients.append(self._acquire_client_slot())
         super().on_headers_complete()
         # The parser would append trailers here: nothing uses them.
         self.headers = []
@@ -247,7 +247,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
     def _should_upgrade(self) -> bool:
         return False
 
-    def _increment_client_requests(self) -> str | None:
+    def _acquire_client_slot(self) -> str | None:
         """Count a request for the client that a proxy names, and return the client's key."""
         client = self._all.proxies.find_client_address(
             [value for name, value in self.headers if name == b"x-forwarded-for"]
@@ -255,14 +255,14 @@ class LimitedHttpConnection(HttpToolsProtocol):
         if client is None:
             return None
         try:
-            self._all.increment_address_count(derive_address_counting_key(client))
+            self._all.acquire_address_slot(derive_address_counting_key(client))
         except TooManyConnections as error:
             self._refuse_while_parsing(error)
         return derive_address_counting_key(client)
 
-    def _decrement_client_requests(self, client: str | None) -> None:
+    def _release_client_slot(self, client: str | None) -> None:
         if client is not None:
-            self._all.decrement_address_count(client)
+            self._all.release_address_slot(client)
 
     # Sending
 
@@ -272,7 +272,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
         self.server_state.total_requests += 1
         # A response follows the request with which it was counted, so the oldest client is done.
         if self._clients:
-            self._decrement_client_requests(self._clients.popleft())
+            self._release_client_slot(self._clients.popleft())
         if self.transport.is_closing():
             return
         if self.pipeline:
@@ -351,7 +351,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
             self._end_overdue_connection()
         # Something waits to be read only during a response, or while the connection is closing.
         elif self._until == math.inf or self.transport.is_closing():
-            if self._delivery.is_delivery_stalled(now):
+            if self._delivery.record_progress_and_detect_stall(now):
                 self._delivery.abort_connection()
         else:
             self._delivery.pause_stall_timing()

@@ -96,11 +96,11 @@ class ConnectionLimiter:
         if key is not None:
             # Check the limit of the address first, so that it cannot displace idle connections of
             # others.
-            self.increment_address_count(key)
+            self.acquire_address_slot(key)
         is_full = len(self._places) >= self.most and not self._abort_oldest_idle_connection()
         if is_full or descriptor >= self._first_reserved:
             if key is not None:
-                self.decrement_address_count(key)
+                self.release_address_slot(key)
             self._report_connection_limit("all")
             raise TooManyConnections(
                 f"The service answers on {len(self._places)} connections and takes no more now. "
@@ -111,7 +111,7 @@ class ConnectionLimiter:
         self._start_deadline_timer()
         return key is None
 
-    def increment_address_count(self, key: str) -> None:
+    def acquire_address_slot(self, key: str) -> None:
         """Count one more connection or request for an address.
 
         Raises:
@@ -127,7 +127,7 @@ class ConnectionLimiter:
             )
         self._by_address[key] = count + 1
 
-    def decrement_address_count(self, key: str) -> None:
+    def release_address_slot(self, key: str) -> None:
         """Subtract one connection or request from an address's count."""
         self._by_address[key] -= 1
         if not self._by_address[key]:
@@ -150,7 +150,7 @@ class ConnectionLimiter:
         self._leaving.discard(connection)
         key = self._places.pop(connection, None)
         if key is not None:
-            self.decrement_address_count(key)
+            self.release_address_slot(key)
 
     def _abort_oldest_idle_connection(self) -> bool:
         # A dictionary keeps the order of insertion: the first that gives way is the oldest.

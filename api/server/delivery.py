@@ -49,7 +49,7 @@ class SlowReaderDetector:
         if self._is_counted:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
-    def is_delivery_stalled(self, now: float) -> bool:
+    def record_progress_and_detect_stall(self, now: float) -> bool:
         """Return True if the client has read too little for too long; call it about once a second.
 
         Args:
@@ -57,7 +57,7 @@ class SlowReaderDetector:
         """
         if self._at is not None and now - self._at < self._idle_s / _LOOKS:
             return False
-        waiting, acknowledged = self._measure_waiting_bytes()
+        waiting, acknowledged = self._measure_unread_and_read_bytes()
         progress = acknowledged - self._taken
         # All that waited at the last look has been read: what waits now is newer.
         if self._at is None or progress >= self._waiting:
@@ -79,7 +79,7 @@ class SlowReaderDetector:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
-    def _measure_waiting_bytes(self) -> tuple[int, int]:
+    def _measure_unread_and_read_bytes(self) -> tuple[int, int]:
         """Return bytes not yet read by the client, and bytes read since the connection began."""
         buffered = self._transport.get_write_buffer_size()
         if self._is_counted:

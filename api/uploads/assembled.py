@@ -35,7 +35,7 @@ async def join_upload_pieces_in_spool(
     Raises:
         NotFound: it was submitted or removed meanwhile.
         ServiceDiskFull: the disk of the spool has no room for it.
-        StoreCorrupt: a piece is missing or damaged.
+        StoredObjectDamaged: a piece is missing or damaged.
         DigestMismatch: its SHA-256 is not the announced one.
     """
     # A full disk would fail other requests, too: refuse before a byte is copied.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from api.limits.fair_share import release_request_slot_during_wait
+from api.limits.fair_share import release_request_slot_before_wait
 from api.uploads.form import UploadFormParser
 from api.uploads.head import Look, UploadRequestHead, UploadRouteRules
 from api.uploads.spool_file import SpoolFile
@@ -68,8 +68,8 @@ async def receive_body_into_spool(
             else UploadFormParser(file, head.boundary, terms.fields or ())
         )
         sink = form or file
-        # For the rest of the request, too: `take_place_for_upload_in_progress` limits an owner's uploads in progress.
-        release_request_slot_during_wait()
+        # For the rest of the request, too: `hold_upload_slot` limits an owner's uploads in progress.
+        release_request_slot_before_wait()
         await stream_body_to_writer(
             request, DoubleBufferedWriter(sink), head.length, head.body_limit, settings
         )

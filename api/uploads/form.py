@@ -8,7 +8,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from api.uploads.spool_file import SpoolFile
 from core.errors import BodyTooLarge, BodyTruncated, Invalid
-from core.text.nearest import suggest_nearest_field_path
+from core.text.nearest import format_field_path_suggestion
 
 MAX_FIELD_BYTES = 64 << 10
 
@@ -99,7 +99,7 @@ class UploadFormParser:
             self._file.media_type = declared.decode("latin-1") if declared else None
         elif name not in self._allowed or name in self.values:
             allowed = ("file", *self._allowed)
-            meant = "" if name in allowed else suggest_nearest_field_path(name, allowed)
+            meant = "" if name in allowed else format_field_path_suggestion(name, allowed)
             raise Invalid(
                 f"Unknown or repeated part {name[:60]!r}; {meant}there are: {', '.join(allowed)}.",
                 fields=[{"field": name[:60], "message": "unknown or repeated"}],

@@ -75,7 +75,7 @@ class BatchSubmissionRequest:
         override: recipe of the batch; None: the model's.
         trials: recipes to compare for it; None: it has one.
         is_here: True if it was uploaded in pieces before.
-        former_names: former class names of the model; `refuse_batch_by_length` reads them.
+        former_names: former class names of the model; `check_model_may_receive_batch` reads them.
     """
 
     request: BatchRequestOptions
@@ -89,7 +89,7 @@ class BatchSubmissionRequest:
     is_here: bool = False
     former_names: dict[str, str | None] = field(default_factory=dict)
 
-    def refuse_batch_by_length(self, length: int | None) -> None:
+    def check_model_may_receive_batch(self, length: int | None) -> None:
         """Refuse a batch by its declared length if the model may not receive it."""
         settings = self.upload.settings
         # A mere validation stores nothing, and the bytes of a finished upload are already counted.
@@ -97,7 +97,7 @@ class BatchSubmissionRequest:
         room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
         about = self.upload.db, self.actor, self.request.model
-        has_former_names = submission.check_model_before_batch_upload(
+        has_former_names = submission.check_upload_and_detect_former_names(
             *about,
             max_open_jobs=jobs,
             max_bytes=room,
@@ -110,7 +110,7 @@ class BatchSubmissionRequest:
     async def build_submission(
         self,
         file: ReceivedUpload,
-        repeat: idempotency.IdempotentRequest | None,
+        repeat: idempotency.IdempotentRequestIdentity | None,
         whole: CompleteUpload | None = None,
     ) -> BatchSubmission:
         """Inspect a received batch file and build its submission to the model.
@@ -124,7 +124,7 @@ class BatchSubmissionRequest:
                 `core.ingest.read_archive_directory_and_digest`.
         """
         request, settings = self.request, self.upload.settings
-        override = self._find_recipe_override(file)
+        override = self._choose_recipe_from_header_or_form(file)
         limits = ArchiveLimits.from_settings(settings)
         # Read only if the archive needs it, and at most once.
         about = self.upload.db, self.actor, request.model
@@ -184,7 +184,7 @@ class BatchSubmissionRequest:
             whole,
         )
 
-    def _find_recipe_override(self, file: ReceivedUpload) -> RecipePatch | None:
+    def _choose_recipe_from_header_or_form(self, file: ReceivedUpload) -> RecipePatch | None:
         field = file.fields.get("recipe")
         if field is None:
             return self.override

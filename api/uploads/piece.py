@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from anyio import to_thread
 from starlette.requests import Request
 
-from api.limits.fair_share import release_request_slot_during_wait
+from api.limits.fair_share import release_request_slot_before_wait
 from api.uploads.body import (
     DoubleBufferedWriter,
     create_spool_file,
@@ -44,7 +44,7 @@ async def hold_upload_lease(
 ) -> AsyncIterator[LeasedUpload]:
     """Lease an upload within the block so that no other request writes to it. Renews the lease."""
     writing = await to_thread.run_sync(uploads.lease_upload_to_write, db, actor, upload, offset)
-    renewing = asyncio.create_task(_renew_upload_lease(db, writing))
+    renewing = asyncio.create_task(_renew_upload_lease_periodically(db, writing))
     try:
         yield writing
     # A block that succeeds has released the upload itself, by appending or explicitly.
@@ -112,8 +112,8 @@ async def receive_upload_piece(
     with create_spool_file(settings, left) as file:
         writer = DoubleBufferedWriter(file)
         cut: PerennialError | None = None
-        # For the rest of the request, too: `take_place_for_upload_in_progress` limits an owner's uploads in progress.
-        release_request_slot_during_wait()
+        # For the rest of the request, too: `hold_upload_slot` limits an owner's uploads in progress.
+        release_request_slot_before_wait()
         try:
             await stream_body_to_writer(request, writer, head.length, left, settings)
         except (BodyTruncated, BodyTimeout) as error:
@@ -136,7 +136,7 @@ async def receive_upload_piece(
         yield ReceivedUploadPiece(file.path, file.size, file.sha256), cut
 
 
-async def _renew_upload_lease(db: Database, writing: LeasedUpload) -> None:
+async def _renew_upload_lease_periodically(db: Database, writing: LeasedUpload) -> None:
     while True:
         await asyncio.sleep(uploads.RENEW_S)
         with suppress_database_outage("upload"):

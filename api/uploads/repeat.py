@@ -35,14 +35,14 @@ class UploadIdempotency:
         self, db: Database, actor: Actor, terms: UploadRouteRules, request: Request, key: str | None
     ) -> None:
         self._db, self._actor, self._terms = db, actor, terms
-        self._request: idempotency.IdempotentRequest | None = None
+        self._request: idempotency.IdempotentRequestIdentity | None = None
         if key is not None:
             headers = (request.headers.get(name) for name in terms.headers)
             # The body is not known yet: `add_body_fingerprint` adds it.
             fingerprint = idempotency.digest_request_for_idempotency(
                 *request.path_params.values(), request.url.query, *headers
             )
-            self._request = idempotency.IdempotentRequest(terms.route, key, "", fingerprint)
+            self._request = idempotency.IdempotentRequestIdentity(terms.route, key, "", fingerprint)
         self._renewing: asyncio.Task[None] | None = None
         self.earlier: idempotency.ReplayedResponse | None = None
         self.is_done = False
@@ -54,10 +54,14 @@ class UploadIdempotency:
                 idempotency.begin_idempotent_request, self._db, self._actor, request
             )
             if self.earlier is None:
-                self._renewing = asyncio.create_task(self._renew_idempotency_key(request))
+                self._renewing = asyncio.create_task(
+                    self._renew_idempotency_key_periodically(request)
+                )
         return self
 
-    async def _renew_idempotency_key(self, request: idempotency.IdempotentRequest) -> None:
+    async def _renew_idempotency_key_periodically(
+        self, request: idempotency.IdempotentRequestIdentity
+    ) -> None:
         while True:
             await asyncio.sleep(idempotency.RENEW_S)
             with suppress_database_outage("idempotency key"):
@@ -95,7 +99,9 @@ class UploadIdempotency:
             raise idempotency.make_reused_idempotency_key_error()
         return None
 
-    def find_response_by_body(self, whole: idempotency.IdempotentRequest | None) -> Response:
+    def get_stored_response_if_body_matches(
+        self, whole: idempotency.IdempotentRequestIdentity | None
+    ) -> Response:
         """Return the stored response to a repeated request, whose body is compared with the first
         one.
 
@@ -107,14 +113,16 @@ class UploadIdempotency:
             raise idempotency.make_reused_idempotency_key_error()
         return _build_repeated_response(self.earlier)
 
-    def add_file_fingerprint(self, file: ReceivedUpload) -> idempotency.IdempotentRequest | None:
+    def add_file_fingerprint(
+        self, file: ReceivedUpload
+    ) -> idempotency.IdempotentRequestIdentity | None:
         """Add the digest of the uploaded file to the idempotent request; None without a key."""
         fields = (file.fields.get(name) for name in self._terms.fields or ())
         return self.add_body_fingerprint(file.body_sha256, *fields, file.sha256)
 
     def add_body_fingerprint(
         self, sha256: str, *parts: str | None
-    ) -> idempotency.IdempotentRequest | None:
+    ) -> idempotency.IdempotentRequestIdentity | None:
         """Add the digest of the body to the idempotent request; None without a key.
 
         Args:

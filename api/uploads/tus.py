@@ -75,7 +75,7 @@ class PieceChecksum:
             return hashlib.file_digest(file, self.algorithm).hexdigest() == self.hex
 
 
-def require_tus_version(headers: Headers) -> None:
+def refuse_unsupported_tus_version(headers: Headers) -> None:
     """Raise UnsupportedTusVersion if a request names another version of tus; the draft's requests name
     none.
     """
@@ -84,7 +84,7 @@ def require_tus_version(headers: Headers) -> None:
         raise UnsupportedTusVersion(f"Tus-Resumable is {version[:40]!r}; {VERSION} is spoken here.")
 
 
-def require_supported_tus_extension(headers: Headers) -> None:
+def refuse_unsupported_tus_extensions(headers: Headers) -> None:
     """Raise Invalid if a request uses an unsupported tus extension."""
     for name, instead in _UNSPOKEN.items():
         if name in headers:

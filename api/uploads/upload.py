@@ -21,7 +21,9 @@ from core.settings import Settings
 
 Precheck = Callable[[int | None], None]
 """Refuses an upload by the declared length of its body in bytes; runs in a thread."""
-Commit = Callable[[ReceivedUpload, idempotency.IdempotentRequest | None], Awaitable[Response]]
+Commit = Callable[
+    [ReceivedUpload, idempotency.IdempotentRequestIdentity | None], Awaitable[Response]
+]
 """Performs the purpose of the upload, and stores its response under the key."""
 ContentDigest = Annotated[
     str | None, Header(alias="Content-Digest", description="sha-256=:BASE64: of the body; verified")
@@ -56,7 +58,7 @@ class UploadReception:
         return check_upload_head(self.request, self.terms, limit, self.settings)
 
     @contextmanager
-    def take_place_for_upload_in_progress(self) -> Iterator[None]:
+    def hold_upload_slot(self) -> Iterator[None]:
         """Take one of the owner's places for uploads in progress.
 
         Raises:
@@ -98,7 +100,9 @@ class UploadReception:
                 self.request, head, self.terms, self.settings
             ) as file:
                 if repeat.earlier is not None:
-                    return repeat.find_response_by_body(repeat.add_file_fingerprint(file))
+                    return repeat.get_stored_response_if_body_matches(
+                        repeat.add_file_fingerprint(file)
+                    )
                 response = await commit(file, repeat.add_file_fingerprint(file))
                 # The key has this response now, and must not be released for another request.
                 repeat.is_done = True

@@ -11,12 +11,12 @@ from core.admission.admission import AdmissionLimits
 from core.bases import bases
 from core.bases.expected_base import get_cached_expected_base_tensors, load_expected_base_tensors
 from core.contract.base import ExpectedBaseTensors
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.errors import BaseInvalid, Invalid
 from core.ingest.class_list import parse_class_list
 from core.recipe.base_images import BaseImageSettings
-from core.recipe.images import ModelImageSettings
+from core.recipe.images import ImageFormatAndNormalisation
 from core.settings import Settings
 
 
@@ -62,14 +62,14 @@ class RequestedBaseNetwork:
     """Architecture, its family and image format for which a base is uploaded."""
 
     architecture: ArchitectureChoice
-    images: ModelImageSettings
+    images: ImageFormatAndNormalisation
     family: str
 
 
 def resolve_requested_base(
     asked: BaseUploadOptions,
     length: int | None,
-    catalogue: Callable[[], MethodCatalogue],
+    catalogue: Callable[[], RecipeCatalogue],
     settings: Settings,
 ) -> RequestedBaseNetwork:
     """Resolve the architecture and image format of an uploaded base, with defaults filled in.

@@ -18,7 +18,7 @@ import os
 from pathlib import Path
 
 from bench.experiment.plan import read_plan_file
-from bench.experiment.program import run_main_and_exit
+from bench.experiment.program import run_main_with_job_environment
 
 PLANS = Path(__file__).parent / "plans"
 
@@ -61,4 +61,4 @@ def _parse_positive_integer(text: str) -> int:
 
 
 if __name__ == "__main__":
-    run_main_and_exit("bench.experiment", main)
+    run_main_with_job_environment("bench.experiment", main)

@@ -113,11 +113,11 @@ def _build_base_work(
         if store.get_base_folder(base.result_inputs_digest).exists():
             continue
 
-        def record_base_end(reason: str | None, base: BaseTrainingRun = base) -> None:
+        def print_base_end(reason: str | None, base: BaseTrainingRun = base) -> None:
             print(f"base {base.name}: {reason or 'trained'}", flush=True)
 
         print(f"base {base.name}: training", flush=True)
-        yield ChildProcessWork(partial(train_and_store_base, base, store), record_base_end)
+        yield ChildProcessWork(partial(train_and_store_base, base, store), print_base_end)
 
 
 def _build_run_work(

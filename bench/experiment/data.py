@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from bench.experiment.plan import PlanError, PlannedImages
 from core.errors import PerennialError
-from core.ingest.dataset import memory_map_image_dataset, write_image_dataset
+from core.ingest.dataset import memory_map_image_dataset, write_image_dataset_file
 from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
 from core.settings import Settings
@@ -94,7 +94,7 @@ class ExperimentDatasetCache:
         }
         if split is not None:
             facts["split"] = list(split)
-        path = source.folder / f"{_digest_facts(facts)}.safetensors"
+        path = source.folder / f"{_digest_json_value(facts)}.safetensors"
         if not path.exists():
             pixels, labels = memory_map_image_dataset(source.folder / f"{part}.safetensors")
             picked = [_sample_rows_by_seed(np.flatnonzero(labels == c), limit) for c in classes]
@@ -105,7 +105,7 @@ class ExperimentDatasetCache:
             edge = (images.pad, images.pad)
             block = np.pad(block, ((0, 0), edge, edge, (0, 0)))
             new_path = path.with_suffix(".new")
-            write_image_dataset(new_path, new, block.shape[1:], [block])
+            write_image_dataset_file(new_path, new, block.shape[1:], [block])
             new_path.rename(path)
         return path
 
@@ -134,7 +134,7 @@ class ExperimentDatasetCache:
         idx = [p for p in found if "idx" in p.name]
         zips = [p for p in found if p.suffix == ".zip"]
         decode = {"decode": "idx"} if idx else {"size": images.size, "channels": images.channels}
-        target = self._cache / _digest_facts(
+        target = self._cache / _digest_json_value(
             {"files": _hash_data_files(folder, idx or zips or found), **decode}
         )
         if not target.exists():
@@ -179,7 +179,7 @@ def _read_idx_data_set(files: list[Path], out: Path) -> list[str]:
         if pixels.ndim != 3 or pixels.shape[1] != pixels.shape[2] or len(pixels) != len(labels):
             raise ValueError(f"{part}: images {pixels.shape} and labels {labels.shape} do not fit")
         shape = (pixels.shape[1], pixels.shape[2], 1)
-        write_image_dataset(
+        write_image_dataset_file(
             out / f"{part}.safetensors", labels.astype(np.int64), shape, [pixels[..., None]]
         )
         highest = max(highest, int(labels.max()))
@@ -238,7 +238,7 @@ def _read_class_archives(
     shape = (images.size, images.size, images.channels)
     for part, found in blocks.items():
         labels = np.concatenate([labels for _, labels in found])
-        write_image_dataset(
+        write_image_dataset_file(
             out / f"{part}.safetensors", labels, shape, (pixels for pixels, _ in found)
         )
     for number in range(len(archives)):
@@ -279,5 +279,5 @@ def _hash_data_files(folder: Path, files: Iterable[Path]) -> list[tuple[str, str
     ]
 
 
-def _digest_facts(facts: Any) -> str:
+def _digest_json_value(facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]

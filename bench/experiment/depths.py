@@ -87,7 +87,8 @@ class NetworkDepthStudy:
         depth.
         """
         return bootstrap_statistic_interval(
-            self.repetitions, lambda draws: self._draw_correlations(depth, coefficient, draws)
+            self.repetitions,
+            lambda draws: self._compute_resampled_correlations(depth, coefficient, draws),
         )
 
     def compute_correlation_growth(self, coefficient: Coefficient) -> Figure:
@@ -95,8 +96,8 @@ class NetworkDepthStudy:
         return bootstrap_statistic_interval(
             self.repetitions,
             lambda draws: (
-                self._draw_correlations(-1, coefficient, draws)
-                - self._draw_correlations(0, coefficient, draws)
+                self._compute_resampled_correlations(-1, coefficient, draws)
+                - self._compute_resampled_correlations(0, coefficient, draws)
             ),
         )
 
@@ -135,7 +136,7 @@ class NetworkDepthStudy:
                 found.append((self.methods[a], self.methods[b], above, below))
         return found
 
-    def _draw_correlations(
+    def _compute_resampled_correlations(
         self, depth: int, coefficient: Coefficient, draws: npt.NDArray[np.int64]
     ) -> Array:
         x, y = (
@@ -156,7 +157,7 @@ def describe_depth_findings(study: NetworkDepthStudy) -> list[str]:
     return [
         _describe_ranking_agreement(study),
         _describe_update_growth(study),
-        _describe_correlation(study),
+        _describe_forgetting_correlation(study),
     ]
 
 
@@ -171,8 +172,8 @@ def _describe_ranking_agreement(study: NetworkDepthStudy) -> str:
     lowest = min(taus, key=lambda pair: taus[pair])
     same = sum(tau == 1 for tau in taus.values())
     turned = [
-        f"{above} above {below} at depth {_format_values_by_depth(study, higher)}, below it at "
-        f"{_format_values_by_depth(study, lower)}"
+        f"{above} above {below} at depth {_format_depths(study, higher)}, below it at "
+        f"{_format_depths(study, lower)}"
         for above, below, higher, lower in study.find_ranking_reversals()
     ]
     if same == len(taus):
@@ -191,7 +192,7 @@ def _describe_ranking_agreement(study: NetworkDepthStudy) -> str:
     )
 
 
-def _format_values_by_depth(study: NetworkDepthStudy, depths: Sequence[int]) -> str:
+def _format_depths(study: NetworkDepthStudy, depths: Sequence[int]) -> str:
     return ", ".join(str(study.depths[depth]) for depth in depths)
 
 
@@ -214,7 +215,7 @@ def _describe_update_growth(study: NetworkDepthStudy) -> str:
     )
 
 
-def _describe_correlation(study: NetworkDepthStudy) -> str:
+def _describe_forgetting_correlation(study: NetworkDepthStudy) -> str:
     found = {"Pearson's r": compute_pearson_correlation, "Spearman's": compute_spearman_correlation}
     answers, facts = [], []
     for name, coefficient in found.items():

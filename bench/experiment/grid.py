@@ -30,8 +30,8 @@ from bench.experiment.plan import (
     PlannedImages,
     PlannedMethod,
 )
-from bench.experiment.readout import HeldOutTask
-from core.contract.catalogue import MethodCatalogue
+from bench.experiment.readout import TaskTestImages
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.errors import InvalidRecipe
 from core.learning.catalogue import build_recipe_catalogue
@@ -56,7 +56,7 @@ class TaskStage:
 
     train: Path
     classes: list[str]
-    test: HeldOutTask
+    test: TaskTestImages
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class BaseTrainingRun:
 
 
 @dataclass(frozen=True)
-class PackagedBaseStart:
+class NamedPackagedBase:
     """A packaged base from which runs of an experiment start, under the plan's name for it."""
 
     name: str
@@ -100,7 +100,7 @@ class ExperimentRun:
     seed: int
     joint: bool | Literal["last"]
     reference: bool
-    base: BaseTrainingRun | PackagedBaseStart | None
+    base: BaseTrainingRun | NamedPackagedBase | None
     config: dict[str, Any]
     stages: list[TaskStage]
 
@@ -181,7 +181,7 @@ def expand_plan_to_runs(
                     **({"order": order} if scenario == "data" else {}),
                     "base": base.result_inputs_digest if base else None,
                 }
-                if isinstance(base, PackagedBaseStart):
+                if isinstance(base, NamedPackagedBase):
                     known = packaged_base.load_packaged_base_normalisation(
                         files.get_image_shape(data)["channels"], base.packaged
                     )
@@ -273,7 +273,7 @@ def _resolve_recipe_or_fail(
 
 
 @cache
-def _build_learning_catalogue() -> MethodCatalogue:
+def _build_learning_catalogue() -> RecipeCatalogue:
     return build_recipe_catalogue()
 
 
@@ -291,9 +291,9 @@ def _check_network_buildable(plan: ExperimentPlan, method: PlannedMethod, size: 
 
 def _resolve_method_base(
     base: PlannedBase, files: ExperimentDatasetCache, device: str
-) -> BaseTrainingRun | PackagedBaseStart:
+) -> BaseTrainingRun | NamedPackagedBase:
     if base.images is None:
-        return PackagedBaseStart(base.name, base.packaged or packaged_base.PACKAGED)
+        return NamedPackagedBase(base.name, base.packaged or packaged_base.PACKAGED)
     patch = {"method": "finetune", **base.recipe, "seed": base.seed}
     recipe = _resolve_recipe_or_fail(patch, "class", base.architecture, f"bases: {base.name}")
     classes = base.images.select_classes(len(files.decode_experiment_data_set(base.images).names))
@@ -361,14 +361,14 @@ def _build_data_incremental_task_stages(
             TaskStage(
                 files.make_dataset_file(data, classes, "train"),
                 names,
-                HeldOutTask(count, test, names),
+                TaskTestImages(count, test, names),
             )
         ]
     return [
         TaskStage(
             files.make_dataset_file(data, classes, "train", (i, count, order)),
             names,
-            HeldOutTask(i + 1, test, names),
+            TaskTestImages(i + 1, test, names),
         )
         for i in range(count)
     ]
@@ -382,7 +382,7 @@ def _build_task_stage(
     test: list[int],
 ) -> TaskStage:
     names = files.decode_experiment_data_set(images).names
-    tested = HeldOutTask(
+    tested = TaskTestImages(
         number, files.make_dataset_file(images, test, "test"), [names[c] for c in test]
     )
     return TaskStage(

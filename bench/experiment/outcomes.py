@@ -57,7 +57,7 @@ def collect_run_outcomes(
             failed.append((run, record))
             continue
         for readout in run.readout_protocols:
-            stages = _build_matrix_stages(record, readout)
+            stages = _build_accuracy_matrix(record, readout)
             done.append((run, record, readout, stages))
             if run.joint:
                 joint[_build_joint_run_key(run, readout)] = stages
@@ -91,7 +91,7 @@ def _build_joint_run_key(run: ExperimentRun, readout: str) -> tuple[Any, ...]:
     return run.data, run.scenario, readout, run.depth, run.order, run.seed, network
 
 
-def _build_matrix_stages(record: Mapping[str, Any], readout: str) -> LineageAccuracyMatrix:
+def _build_accuracy_matrix(record: Mapping[str, Any], readout: str) -> LineageAccuracyMatrix:
     cells = {
         (stage["stage"], row["test"]): (row["correct"], row["total"])
         for stage in record["stages"]

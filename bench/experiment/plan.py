@@ -188,7 +188,7 @@ class ExperimentPlan(StrictPlanModel):
     published: PublishedResults | None = None
 
     @model_validator(mode="after")
-    def _check_names_fit(self) -> Self:
+    def _check_names_unique_and_known(self) -> Self:
         for what, names in (
             ("data", [d.name for d in self.data]),
             ("methods", [m.name for m in self.methods]),

@@ -26,7 +26,7 @@ BATCH = 256
 
 
 @dataclass(frozen=True)
-class HeldOutTask:
+class TaskTestImages:
     """Test images of one task, in a dataset file."""
 
     number: int
@@ -39,7 +39,7 @@ class TrainedBaseReference:
     """Head, classes and test images of a trained base, to measure what is retained of it."""
 
     head: Path
-    test: HeldOutTask
+    test: TaskTestImages
 
 
 @torch.inference_mode()
@@ -47,7 +47,7 @@ def evaluate_by_protocol(
     network: Network,
     method: Method,
     inputs: InputNormaliser,
-    tests: list[HeldOutTask],
+    tests: list[TaskTestImages],
     protocols: list[str],
 ) -> list[dict[str, Any]]:
     """Evaluate a network on test sets under each protocol; return a row of counts for each."""

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.experiment import joint
-from bench.experiment.grid import BaseTrainingRun, ExperimentRun, PackagedBaseStart
+from bench.experiment.grid import BaseTrainingRun, ExperimentRun, NamedPackagedBase
 from bench.experiment.readout import (
-    HeldOutTask,
+    TaskTestImages,
     TrainedBaseReference,
     count_correct_on_base,
     evaluate_by_protocol,
@@ -31,7 +31,7 @@ from bench.experiment.unfinished import (
     make_device_clock,
     write_json_atomically,
 )
-from bench.job_run import run_completed_job_spec
+from bench.job_run import complete_and_run_job_spec
 from core.contract.jobs.job_spec import LocalPartFile
 from core.contract.manifest import STATISTICS
 from core.learning.data import image_packs
@@ -39,7 +39,7 @@ from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
 from core.learning.state import TYPES
-from core.learning.training.control import ControlRequestSource, PipeControlRequests
+from core.learning.training.control import ControlRequestSource, PipeControlRequestSource
 from core.learning.training.failures import classify_job_error
 from core.packaged import packaged_base
 
@@ -119,7 +119,7 @@ def execute_and_record_run(
     """In a child process: execute a run and write its record, also after a failure."""
     stages = FinishedStageRecords(store.get_unfinished_folder(run.result_inputs_digest))
     try:
-        record = execute_run_stages(run, store, PipeControlRequests(control_fd), stages)
+        record = execute_run_stages(run, store, PipeControlRequestSource(control_fd), stages)
     except Exception as error:  # noqa: BLE001 - a failed run is a result too
         reason = f"{type(error).__name__}: {error}"
         record = build_failed_run_record(
@@ -141,7 +141,7 @@ def execute_run_stages(
 ) -> dict[str, Any]:
     """Learn and evaluate all tasks of a run; return its record. Raises as `learn_task`."""
     first, old = _build_random_version_zero(run.config), None
-    if isinstance(run.base, PackagedBaseStart):
+    if isinstance(run.base, NamedPackagedBase):
         first["parts"] = [
             _write_packaged_base_weights(
                 run.base,
@@ -155,7 +155,7 @@ def execute_run_stages(
         old = TrainedBaseReference(base / "parts" / "head.safetensors", run.base.stage.test)
     folder = store.get_unfinished_folder(run.result_inputs_digest)
     parent = first
-    tests: list[HeldOutTask] = []
+    tests: list[TaskTestImages] = []
     for number, stage in enumerate(run.stages, 1):
         if run.scenario == "data":
             tests = [stage.test]  # the same images at every stage
@@ -202,7 +202,7 @@ def train_and_store_base(
     task = {"number": 1, "classes": base.stage.classes, "train": str(base.stage.train)}
     spec = _build_job_spec({**base.config, "scenario": "class"}, task, first, first, folder)
     facts = run_job_and_evaluate(
-        spec, PipeControlRequests(control_fd), [base.stage.test], ["class"], None
+        spec, PipeControlRequestSource(control_fd), [base.stage.test], ["class"], None
     )
     write_json_atomically(
         folder / "result" / "base.json", {"name": base.name, "config": base.config, **facts}
@@ -214,7 +214,7 @@ def train_and_store_base(
 def run_job_and_evaluate(
     spec: dict[str, Any],
     control: ControlRequestSource,
-    tests: list[HeldOutTask],
+    tests: list[TaskTestImages],
     protocols: list[str],
     old: TrainedBaseReference | None,
 ) -> dict[str, Any]:
@@ -243,9 +243,9 @@ def run_job_and_evaluate(
 
     out = Path(spec["out"])
     stage = ResumableStageJob(out, clock)
-    run_completed_job_spec(
+    complete_and_run_job_spec(
         {**spec, "snapshot": stage.snapshot},
-        stage.handle_job_event,
+        stage.store_snapshot_of_event,
         PeriodicSnapshotControl(control),
         evaluate_network,
     )
@@ -294,7 +294,7 @@ def _build_version_of_base(base: Path) -> dict[str, Any]:
 
 
 def _write_packaged_base_weights(
-    base: PackagedBaseStart, channels: int, folder: Path
+    base: NamedPackagedBase, channels: int, folder: Path
 ) -> dict[str, str]:
     """Write the weights of a packaged base, and return them as the part of a version 0."""
     folder.mkdir(exist_ok=True)

@@ -95,7 +95,7 @@ def render_experiment_summary(
         "Values: mean ± standard deviation over orders and seeds [95 % t-interval of the mean].",
         "",
     ]
-    lines += _render_bases(bases, store)
+    lines += _render_base_accuracies(bases, store)
     # Cells without a result have a row too.
     cells: dict[Cell, list[ExperimentRunOutcome]] = {
         cell: [] for run in runs for cell in run.table_cells
@@ -118,7 +118,7 @@ def render_experiment_summary(
     if plan.published:
         lines += _render_published_comparison(plan, cells, reference)
     if failed:
-        lines += ["## Failed runs", "", *_render_markdown_rows(["run", "kind", "reason", "file"], [
+        lines += ["## Failed runs", "", *_render_markdown_table(["run", "kind", "reason", "file"], [
             [run.log_name, record["failure"]["kind"], record["failure"]["reason"],
              f"runs/{run.result_inputs_digest}.json"]
             for run, record in failed
@@ -144,7 +144,9 @@ def _describe_environment(environment: dict[str, Any]) -> str:
     return "; ".join(f"{name} {value}" for name, value in facts.items() if value != "") + "."
 
 
-def _render_bases(bases: Sequence[BaseTrainingRun], store: ExperimentResultStore) -> list[str]:
+def _render_base_accuracies(
+    bases: Sequence[BaseTrainingRun], store: ExperimentResultStore
+) -> list[str]:
     lines = []
     for base in bases:
         facts = store.read_base_record(base.result_inputs_digest)
@@ -164,7 +166,7 @@ def _render_results_table(
     reference: str | None,
 ) -> list[str]:
     """Return a results table with a row per method and depth; columns that no row has are left out."""
-    shown = _list_defined_figures(cells)
+    shown = _list_metrics_with_values(cells)
     against = [f"ACC − {reference}, paired %"] if reference else []
     head = ["method", "depth", "moving", "n", "failed", *(HEADINGS[f] for f in shown), *against]
     rows = []
@@ -185,10 +187,10 @@ def _render_results_table(
             gains = [a - b for a, b in pairs if a is not None and b is not None]
             row.append("" if cell[3] == reference else _format_mean(gains, True, interval=True))
         rows.append(row)
-    return [*_render_markdown_rows(head, rows), ""]
+    return [*_render_markdown_table(head, rows), ""]
 
 
-def _list_defined_figures(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]) -> list[str]:
+def _list_metrics_with_values(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]) -> list[str]:
     """Return the figures that some cell of a results table has."""
     return [
         figure
@@ -204,7 +206,7 @@ def _list_defined_figures(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]) 
 def _render_legend(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]) -> list[str]:
     meanings = [
         f"{HEADINGS[figure].removesuffix(' %')}: {MEANINGS[figure]}"
-        for figure in _list_defined_figures(cells)
+        for figure in _list_metrics_with_values(cells)
     ]
     return [
         "## Columns",
@@ -305,7 +307,7 @@ def _render_depth_study(
             ]
         )
     head = ["depth", "update norm", "forgetting", "n", "Pearson r, forgetting ~ update", "Spearman"]
-    lines += [*_render_markdown_rows(head, rows), ""]
+    lines += [*_render_markdown_table(head, rows), ""]
     ranks = []
     for depth in study.depths:
         found = {
@@ -314,14 +316,14 @@ def _render_depth_study(
             if cell[4] == depth and cell[3] in study.methods
         }
         ranks.append([str(depth), format_method_ranking(found, "acc")])
-    lines += [*_render_markdown_rows(["depth", "methods by ACC"], ranks), "", SIGNS]
+    lines += [*_render_markdown_table(["depth", "methods by ACC"], ranks), "", SIGNS]
     pairs = [
         [f"{study.depths[a]}, {study.depths[b]}", format_statistic(figure)]
         for (a, b), figure in study.compute_ranking_agreements().items()
     ]
     lines += [
         "",
-        *_render_markdown_rows(["depths", "Kendall tau-b of the methods' ranks by ACC"], pairs),
+        *_render_markdown_table(["depths", "Kendall tau-b of the methods' ranks by ACC"], pairs),
         "",
     ]
     lines += ["Update norm and forgetting: means over methods [95 % t-interval over orders and "
@@ -392,10 +394,10 @@ def _render_published_comparison(
             f"Farthest: {max(gaps)[1]}."
         )
         lines.append("")
-    return [*lines, *_render_markdown_rows(head, rows), ""]
+    return [*lines, *_render_markdown_table(head, rows), ""]
 
 
-def _render_markdown_rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def _render_markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     def format_table_line(cells: Sequence[str]) -> str:
         return (
             "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

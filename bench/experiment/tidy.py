@@ -48,12 +48,12 @@ def render_results_csv(
             if outcome is not None:
                 last = outcome.record["stages"][-1]
                 facts = {**outcome.figures, **{name: last[name] for name in LAST}}
-                rows.append({**_build_row_fields(run, "done"), "readout": readout, **facts})
+                rows.append({**_build_run_table_row(run, "done"), "readout": readout, **facts})
             elif run.log_name in reasons:
                 why = reasons[run.log_name]
                 rows.append(
                     {
-                        **_build_row_fields(run, "failed"),
+                        **_build_run_table_row(run, "failed"),
                         "readout": readout,
                         "failure": why["kind"],
                         "reason": why["reason"],
@@ -77,7 +77,7 @@ def render_accuracies_csv(runs: Sequence[ExperimentRun], store: ExperimentResult
                 source = row["test"] == "source"
                 rows.append(
                     {
-                        **_build_row_fields(run, record["status"] if record else ""),
+                        **_build_run_table_row(run, record["status"] if record else ""),
                         **facts,
                         **norms,
                         "readout": row["readout"],
@@ -91,7 +91,7 @@ def render_accuracies_csv(runs: Sequence[ExperimentRun], store: ExperimentResult
     return _render_csv((*RUN, "readout", *STAGE, *TEST), rows)
 
 
-def _build_row_fields(run: ExperimentRun, status: str) -> dict[str, Any]:
+def _build_run_table_row(run: ExperimentRun, status: str) -> dict[str, Any]:
     return {
         "key": run.result_inputs_digest,
         **{name: getattr(run, name) for name in RUN[1:7]},

@@ -64,7 +64,7 @@ class ResumableStageJob:
         """Seconds that the job has taken so far, over all its attempts."""
         return self._before + self._clock() - self._begun
 
-    def handle_job_event(self, event: dict[str, Any]) -> None:
+    def store_snapshot_of_event(self, event: dict[str, Any]) -> None:
         """Handle an event of the stage's job process: on a snapshot, write its path to the run's
         file on disk and delete the snapshot before.
         """

@@ -31,7 +31,7 @@ TINY_METHODS = ("finetune", "der++", "ewc-online")
 def open_torch_device(name: str) -> torch.device:
     """Open a torch device by name. Raises RuntimeError if this machine does not have it."""
     if name == simulated_device.NAME:
-        simulated_device.install()
+        simulated_device.install_device()
     if name == "cuda" and not torch.cuda.is_available():
         raise RuntimeError(
             "CUDA is not available: run with --device cpu, or where a GPU is visible"

@@ -41,7 +41,7 @@ class GpuCheckStepRun:
     _figures: dict[str, Any] = field(default_factory=dict)
     _problems: list[str] = field(default_factory=list)
 
-    def record_figure(self, name: str, value: Any) -> None:
+    def record_measurement(self, name: str, value: Any) -> None:
         """Record a measured figure of the step; it is kept even if the step is killed later."""
         self._figures[name] = value
         self._write_step_report()

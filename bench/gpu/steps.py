@@ -56,7 +56,7 @@ _CHECK = (
         10,
         "start 8; 20 copies of 4 GiB read and written at 3 TB/s: 0.1; 20 products of 8192³ (1.1 "
         "TFLOP) at 800 and at 50 TFLOP/s: 0.5; first calls of the libraries: 1",
-        f"{_WORK}machine:record_machine_limits",
+        f"{_WORK}machine:record_machine_description_and_rates",
     ),
     GpuCheckStep(
         "absent device",
@@ -77,7 +77,7 @@ _CHECK = (
         33,
         "start 8; zygote's imports 4; three children, one after the other, 5 for CUDA and cuDNN "
         "and 2 of steps each",
-        f"{_WORK}fork:record_jobs_forked",
+        f"{_WORK}fork:record_forked_job_checks",
     ),
     GpuCheckStep(
         "service",
@@ -123,7 +123,7 @@ _CHECK = (
         75,
         "273 checks of 1 to 8 jobs, on average 3 of 0.6 on the device: 491 in 8 processes: 62; "
         "start 12",
-        f"{_WORK}conformance:record_conformance_results",
+        f"{_WORK}conformance:run_and_record_conformance_tests",
     ),
     GpuCheckStep(
         "repeat",
@@ -176,7 +176,7 @@ _FIGURES = (
         14,
         "start 8; bound by 700 launches, 7 ms a step: 6 ways × 60 steps: 3; the job's files 1 for "
         "each of 3: 3",
-        f"{_WORK}loops:measure_loops_on_resnet20",
+        f"{_WORK}loops:record_resnet20_training_rates",
     ),
     GpuCheckStep(
         "loop resnet18",
@@ -186,7 +186,7 @@ _FIGURES = (
         14,
         "start 8; 3.3 GFLOP an image and step, 0.86 TFLOP a batch at 15 %: 7 ms: 6 ways × 60 "
         "steps: 3; files 3",
-        f"{_WORK}loops:measure_loops_on_resnet18",
+        f"{_WORK}loops:record_resnet18_training_rates",
     ),
     GpuCheckStep(
         "loop resnet50",
@@ -196,7 +196,7 @@ _FIGURES = (
         25,
         "start 8; 512 images of 150 kB made and read: 3; 25 GFLOP an image and step, 3.1 TFLOP a "
         "batch at 8 % (bound by memory): 48 ms: 6 ways × 30 steps: 10; files 4",
-        f"{_WORK}loops:measure_loops_on_resnet50",
+        f"{_WORK}loops:record_resnet50_training_rates",
     ),
     GpuCheckStep(
         "loop vit_b_16",
@@ -206,7 +206,7 @@ _FIGURES = (
         28,
         "start 8; images 3; 105 GFLOP an image and step, 13.5 TFLOP a batch at 30 %: 56 ms: 6 ways "
         "× 30 steps: 10; files 7",
-        f"{_WORK}loops:measure_loops_on_vit",
+        f"{_WORK}loops:record_vit_training_rates",
     ),
     GpuCheckStep(
         "costs",
@@ -268,7 +268,7 @@ _FIGURES = (
         90,
         60,
         "start 8; more than 20 s were seen for the compiler, which has not finished yet",
-        f"{_WORK}loops:measure_compiled_loop",
+        f"{_WORK}loops:record_compiled_training_rates",
         ("cuda",),
         "the compiler's programs are measured on CUDA alone",
     ),

@@ -53,7 +53,7 @@ def render_gpu_check_results_page(files: Sequence[Path]) -> str:
     """Render the page with the results of the GPU checks in Markdown."""
     result = merge_gpu_check_step_outcomes([read_gpu_check_results(file) for file in files])
     template = TEMPLATE.read_text(encoding="utf-8")
-    return template.replace("{shown}", _render_result_sections(result)).replace(
+    return template.replace("{shown}", _render_gpu_check_sections(result)).replace(
         "{plan}", render_gpu_check_step_table()
     )
 
@@ -69,7 +69,7 @@ def merge_gpu_check_step_outcomes(results: Sequence[GpuCheckResult]) -> GpuCheck
     return merged
 
 
-def _render_result_sections(result: GpuCheckResult) -> str:
+def _render_gpu_check_sections(result: GpuCheckResult) -> str:
     """Render the outcomes of GPU-check steps as Markdown sections."""
     on_gpu = any(step.device == "cuda" and not step.tiny for step in result.steps.values())
     if not result.steps:
@@ -130,33 +130,33 @@ def _render_step_section(step: GpuCheckStep, outcome: GpuCheckStepResult) -> lis
     plain = {
         name: v
         for name, v in outcome.figures.items()
-        if name != PRINTED and not _is_figure_table(v)
+        if name != PRINTED and not _is_measurement_table(v)
     }
     if plain:
         lines += ["", "| figure | value |", "| --- | --- |"]
         lines += [
-            f"| {_escape_cell_text(name)} | {_escape_cell_text(_format_figure(value))} |"
+            f"| {_escape_cell_text(name)} | {_escape_cell_text(_format_measurement(value))} |"
             for name, value in plain.items()
         ]
     for name, value in outcome.figures.items():
-        if isinstance(value, dict) and _is_figure_table(value):
+        if isinstance(value, dict) and _is_measurement_table(value):
             lines += [
                 "",
                 f"{_escape_cell_text(name[0].upper() + name[1:])}:",
                 "",
-                *_render_figure_table(value),
+                *_render_measurement_table(value),
             ]
     if isinstance(printed, list):
         lines += ["", "```text", *map(str, printed), "```"]
     return lines
 
 
-def _is_figure_table(value: JsonValue) -> bool:
+def _is_measurement_table(value: JsonValue) -> bool:
     """Return True if a figure is a table: rows by name, of which one has columns."""
     return isinstance(value, dict) and any(isinstance(row, dict) for row in value.values())
 
 
-def _render_figure_table(rows: Mapping[str, JsonValue]) -> list[str]:
+def _render_measurement_table(rows: Mapping[str, JsonValue]) -> list[str]:
     """Render a figure with rows by name as a Markdown table."""
     flat: dict[str, Mapping[str, JsonValue]] = {}
     for name, row in rows.items():
@@ -170,20 +170,21 @@ def _render_figure_table(rows: Mapping[str, JsonValue]) -> list[str]:
     lines = [f"| | {' | '.join(columns)} |", f"| --- |{' --- |' * len(columns)}"]
     for name, cells in flat.items():
         texts = [
-            _escape_cell_text(_format_figure(cells[column])) if column in cells else ""
+            _escape_cell_text(_format_measurement(cells[column])) if column in cells else ""
             for column in columns
         ]
         lines.append(f"| {_escape_cell_text(name)} | {' | '.join(texts)} |")
     return lines
 
 
-def _format_figure(value: JsonValue) -> str:
+def _format_measurement(value: JsonValue) -> str:
     if isinstance(value, dict):
         return (
-            ", ".join(f"{name}: {_format_figure(item)}" for name, item in value.items()) or "none"
+            ", ".join(f"{name}: {_format_measurement(item)}" for name, item in value.items())
+            or "none"
         )
     if isinstance(value, list):
-        return "; ".join(_format_figure(item) for item in value) or "none"
+        return "; ".join(_format_measurement(item) for item in value) or "none"
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 

@@ -51,7 +51,9 @@ def main() -> None:
                 _write_archive_with_table(
                     archive, options.rows, round(bad * options.rows), options.kind
                 )
-            _measure_reading(archive, bad, max_bad, options.processes, Path(folder) / "out")
+            _print_archive_reading_time(
+                archive, bad, max_bad, options.processes, Path(folder) / "out"
+            )
 
 
 def _write_archive_with_table(archive: Path, rows: int, bad: int, kind: str) -> None:
@@ -88,7 +90,9 @@ def _iterate_table_rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
             yield name, label
 
 
-def _measure_reading(archive: Path, bad: float, max_bad: float, processes: int, out: Path) -> None:
+def _print_archive_reading_time(
+    archive: Path, bad: float, max_bad: float, processes: int, out: Path
+) -> None:
     limits, reading = (
         ArchiveLimits.from_settings(Settings()),
         BatchReadingSettings(BatchReadingOptions(max_bad=max_bad)),

@@ -80,7 +80,7 @@ def main() -> None:
             build_stored_fingerprints(*data), data[0].__getitem__
         )
         print(f"{name}: {len(data[0])} images, {found.equal.count} equal, {found.near.count} near")
-    print_check_costs(sets["CIFAR-100"])
+    print_contradiction_check_costs(sets["CIFAR-100"])
 
 
 def count_found_contradictions(
@@ -128,7 +128,7 @@ def count_found_contradictions(
     return found[0], found[1]
 
 
-def print_check_costs(data: Data) -> None:
+def print_contradiction_check_costs(data: Data) -> None:
     """Print the CPU seconds of parts of the check for contradicting labels."""
     images, labels = data
     begin = time.process_time()
@@ -137,16 +137,16 @@ def print_check_costs(data: Data) -> None:
     decoding = time.process_time() - begin
     steps: dict[str, float] = {}
 
-    def measure_cpu_seconds(name: str, do: Callable[[], object]) -> object:
+    def run_and_record_cpu_seconds(name: str, do: Callable[[], object]) -> object:
         start = time.process_time()
         found = do()
         steps[name] = time.process_time() - start
         return found
 
-    measure_cpu_seconds("hashes", lambda: near.hash_images_perceptually(images))
-    measure_cpu_seconds("digests", lambda: digest_image_pixels(images))
+    run_and_record_cpu_seconds("hashes", lambda: near.hash_images_perceptually(images))
+    run_and_record_cpu_seconds("digests", lambda: digest_image_pixels(images))
     own = build_stored_fingerprints(images, labels)
-    measure_cpu_seconds(
+    run_and_record_cpu_seconds(
         "within", lambda: find_label_contradictions_in_batch(own, lambda row: images[row])
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -158,7 +158,7 @@ def print_check_costs(data: Data) -> None:
                 LabelContradictions(), own, tasks, lambda row: images[row]
             )
 
-        measure_cpu_seconds(f"behind {TASKS} tasks", find_contradictions_in_tasks)
+        run_and_record_cpu_seconds(f"behind {TASKS} tasks", find_contradictions_in_tasks)
     listed = ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps.items())
     print(f"{len(images):,} images of CIFAR-100, CPU s: decoding PNG {decoding:.2f}; {listed}")
 

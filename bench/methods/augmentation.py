@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from core.learning.data.augment import Augmentation, draw_epoch_random_numbers
-from core.learning.data.augment import _shift_images_by_pixel_lookup as moved_by_pixel
+from core.learning.data.augment import _shift_and_flip_images_by_lookup as moved_by_pixel
 
 SIZES = ((28, 1), (32, 3), (64, 3), (96, 3), (224, 3))
 IMAGES = 256
@@ -32,7 +32,9 @@ def main() -> None:
     torch.set_num_threads(1)
     for size, channels in SIZES:
         for name in ("shift", "shift-flip"):
-            old, new = measure_median_seconds(name, size, channels, options.batch, options.rounds)
+            old, new = measure_augmentation_seconds(
+                name, size, channels, options.batch, options.rounds
+            )
             print(
                 f"{size:3} px, {channels} channels, {name:10} batch {options.batch}: pixel by "
                 f"pixel {old * 1e3:6.2f} ms, now {new * 1e3:6.2f} ms, ratio {old / new:.1f}",
@@ -40,7 +42,7 @@ def main() -> None:
             )
 
 
-def measure_median_seconds(
+def measure_augmentation_seconds(
     name: str, size: int, channels: int, batch: int, rounds: int
 ) -> tuple[float, float]:
     """Measure the median seconds to augment a batch: pixel by pixel, and as implemented."""

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save_file
 
 from core.contract.jobs.job_event import JobEvent, PhaseEvent
-from core.contract.jobs.job_spec import JobSpec
+from core.contract.jobs.job_spec import LearnJobSpec
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.state import load_tensors
 from core.learning.training import job
@@ -110,7 +110,7 @@ def _measure_training_seconds(folder: Path, kind: str, asked: argparse.Namespace
         if isinstance(event, PhaseEvent):
             times[event.phase] = time.perf_counter()
 
-    job.learn_task(JobSpec.from_json(spec), record_phase_time)
+    job.learn_task(LearnJobSpec.from_json(spec), record_phase_time)
     return times["consolidate"] - times["train"]
 
 

@@ -35,11 +35,11 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from bench.job_run import run_completed_job_spec
+from bench.job_run import complete_and_run_job_spec
 from bench.methods.theory import format_expected_cost
 from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_spec import LocalPartFile
-from core.ingest.dataset import memory_map_image_dataset, write_image_dataset
+from core.ingest.dataset import memory_map_image_dataset, write_image_dataset_file
 from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
 from core.learning.catalogue import build_recipe_catalogue
@@ -134,7 +134,7 @@ def main() -> None:
         cases = list(list_cost_cases(options.methods))
         for case in cases:
             bench.learn_first_task(case)
-            bench.measure_step_memory(case)
+            bench.measure_and_store_step_memory(case)
         for _, case in itertools.product(range(options.rounds), cases):
             case.steps += bench.measure_step_seconds(case)
         for _, case in itertools.product(range(options.rounds), cases):
@@ -149,8 +149,8 @@ def main() -> None:
 
 def list_cost_cases(names: list[str]) -> Iterator[MethodCostCase]:
     """Yield the methods and networks to measure, with the fine-tuning runs they are compared with."""
-    wanted = [_build_case(name) for name in names if name != "finetune"] or [
-        _build_case("finetune")
+    wanted = [_build_method_cost_case(name) for name in names if name != "finetune"] or [
+        _build_method_cost_case("finetune")
     ]
     for network, scenario in dict.fromkeys((json.dumps(c.network), c.scenario) for c in wanted):
         yield MethodCostCase("finetune", "finetune", json.loads(network), scenario)
@@ -165,7 +165,7 @@ def list_cost_cases(names: list[str]) -> Iterator[MethodCostCase]:
             yield MethodCostCase(label, case.method, case.network, case.scenario, hyper=hyper)
 
 
-def _build_case(name: str) -> MethodCostCase:
+def _build_method_cost_case(name: str) -> MethodCostCase:
     method = registry.get_method(name)
     families = method.accepts.architectures
     refused = families is not None and "small-resnet" not in families
@@ -206,7 +206,7 @@ class MethodCostBench:
 
     def measure_step_seconds(self, case: MethodCostCase) -> list[float]:
         """Measure the seconds of training steps of the second task."""
-        clock = StepTimingControl(self._device)
+        clock = StepTimeRecorder(self._device)
         self._run_task_job(case, case.past + 1, clock, epochs=MANY_EPOCHS)
         return clock.step_durations
 
@@ -216,12 +216,12 @@ class MethodCostBench:
         self._run_task_job(case, 2, epochs=self._options.epochs, held_out=True)
         return time.perf_counter() - start
 
-    def measure_step_memory(self, case: MethodCostCase) -> None:
+    def measure_and_store_step_memory(self, case: MethodCostCase) -> None:
         """Measure the memory in use after a training step, and its rise during the next one."""
-        method, peak = registry.get_method(case.method), StepMemoryControl(self._device)
+        method, peak = registry.get_method(case.method), StepMemoryRecorder(self._device)
         after_step = method.after_step
 
-        def watch_training_step(self: Any, ctx: Any, batch: Any) -> None:
+        def record_kept_bytes_after_step(self: Any, ctx: Any, batch: Any) -> None:
             after_step(self, ctx, batch)
             sections = [section.tensors for _, section in self.state.iterate_filled_sections()]
             storages = {
@@ -230,7 +230,7 @@ class MethodCostBench:
             }
             case.held = sum(storages.values())
 
-        with mock.patch.object(method, "after_step", watch_training_step):
+        with mock.patch.object(method, "after_step", record_kept_bytes_after_step):
             self._run_task_job(case, case.past + 1, peak, epochs=MANY_EPOCHS)
         case.peak = peak.bytes
 
@@ -286,11 +286,11 @@ class MethodCostBench:
             "threads": options.threads,
             "device": options.device,
         }
-        run_completed_job_spec(spec, control=control)
+        complete_and_run_job_spec(spec, control=control)
         return out / "result"
 
 
-class StepTimingControl:
+class StepTimeRecorder:
     """Training control that records when each step ended, and stops the job after enough steps."""
 
     def __init__(self, device: torch.device) -> None:
@@ -316,7 +316,7 @@ class StepTimingControl:
         return [end - start for start, end in itertools.pairwise(self._ends[WARM - 1 :])]
 
 
-class StepMemoryControl:
+class StepMemoryRecorder:
     """Training control that measures the memory of the second step, then stops the job."""
 
     def __init__(self, device: torch.device) -> None:
@@ -373,7 +373,7 @@ def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None
         n = FIRST_IMAGES if task == 1 else count
         for part, rows in (("train", order[:n]), ("held-out", order[n : n + HELD_OUT])):
             file = folder / f"{part}-{task}.safetensors"
-            write_image_dataset(
+            write_image_dataset_file(
                 file, labels[rows], (32, 32, 3), [np.ascontiguousarray(images[rows])]
             )
 

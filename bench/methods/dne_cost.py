@@ -29,7 +29,7 @@ from core.learning.networks.dne.network import DneNetwork
 from core.learning.networks.dne.packed import PackedExperts, is_expert_packing_faster
 from core.learning.networks.dne.task_attention import TaskAttention
 from core.learning.networks.growing import (
-    BlockwiseClassifier,
+    FeatureBlocksClassifier,
     OlderExpertFeatures,
     apply_blockwise_linear,
 )
@@ -51,7 +51,7 @@ def count_dne_expert_parameters(heads: int, sources: int) -> int:
 
 def build_random_expert_chain(
     tasks: int, heads: int
-) -> tuple[DneNetwork, list[BlockwiseClassifier]]:
+) -> tuple[DneNetwork, list[FeatureBlocksClassifier]]:
     """Build a chain of DNE experts with random weights, and a classifier for every version."""
     first = [str(c) for c in range(50)]
     plain = build_network({"name": "dne"}, ImageSpec(32, 3), "class", HeadSpec(tuple(first)))
@@ -77,7 +77,7 @@ def compute_dne_attention_by_formula(attention: TaskAttention, z: Tensor, x: Ten
 class DneTrainingStep:
     """A training step of DNE's newest expert, with and without shared computation."""
 
-    def __init__(self, network: DneNetwork, before: BlockwiseClassifier, x: Tensor) -> None:
+    def __init__(self, network: DneNetwork, before: FeatureBlocksClassifier, x: Tensor) -> None:
         self.network, self.x = network, x
         self.y = torch.arange(len(x), device=x.device) % len(network.classes)
         self.before = before
@@ -108,7 +108,7 @@ class DneTrainingStep:
                 teacher = apply_blockwise_linear(
                     torch.cat(old.features, 1), before.weight, before.bias, before.widths
                 )
-            self._run_backward(torch.cat([*old.features, newest], 1), newest, teacher)
+            self._compute_loss_and_gradients(torch.cat([*old.features, newest], 1), newest, teacher)
 
     def run_step_with_separate_passes(self) -> None:
         """Run a DNE training step with separate passes for student and teacher."""
@@ -119,9 +119,11 @@ class DneTrainingStep:
             features = self.network.features(self.x)
             with torch.no_grad():
                 teacher = self.before(self.previous.features(self.x))
-            self._run_backward(features, features[:, self.before.width :], teacher)
+            self._compute_loss_and_gradients(features, features[:, self.before.width :], teacher)
 
-    def _run_backward(self, features: Tensor, newest: Tensor, teacher: Tensor) -> None:
+    def _compute_loss_and_gradients(
+        self, features: Tensor, newest: Tensor, teacher: Tensor
+    ) -> None:
         logits = self.network.logits(features).float()
         assert self.network.auxiliary is not None
         own = self.network.auxiliary(newest).float()
@@ -169,7 +171,7 @@ def main() -> None:
         )
         _print_alternating_seconds(
             "all versions over the last",
-            _make_answer_calls(network, classifiers, x),
+            _make_dne_prediction_functions(network, classifiers, x),
             options.rounds,
             device,
         )
@@ -189,12 +191,14 @@ def main() -> None:
         )
 
 
-def _make_answer_calls(network: DneNetwork, classifiers: list[BlockwiseClassifier], x: Tensor):  # type: ignore[no-untyped-def]
-    def answer_with_classifiers(known: list[BlockwiseClassifier]) -> None:
+def _make_dne_prediction_functions(  # type: ignore[no-untyped-def]
+    network: DneNetwork, classifiers: list[FeatureBlocksClassifier], x: Tensor
+):
+    def predict_with_classifiers(known: list[FeatureBlocksClassifier]) -> None:
         with torch.inference_mode(), use_training_precision(x.device):
             network.compute_logits_of_several_versions(x, known)
 
-    return lambda: answer_with_classifiers(classifiers), lambda: answer_with_classifiers(
+    return lambda: predict_with_classifiers(classifiers), lambda: predict_with_classifiers(
         classifiers[-1:]
     )
 

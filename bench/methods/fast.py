@@ -88,7 +88,7 @@ def main() -> None:
             "optimizer": {"lr": rate, "head_lr": rate},
         }
     with tempfile.TemporaryDirectory() as folder:
-        parts = _read_source_and_target(options.data, Path(folder))
+        parts = _read_source_and_target_tasks(options.data, Path(folder))
         bench = FineTuningBench(
             Path(folder), parts, {"name": options.architecture}, options.threads
         )
@@ -165,7 +165,7 @@ class FineTuningBench:
     def _run_learning_job(
         self, tasks: Sequence[FineTuningTask], recipe: dict[str, Any], parent: dict[str, Any]
     ) -> dict[str, Any]:
-        from bench.job_run import run_completed_job_spec
+        from bench.job_run import complete_and_run_job_spec
         from core.learning.catalogue import build_recipe_catalogue
         from core.recipe.resolve import resolve_recipe
 
@@ -187,7 +187,7 @@ class FineTuningBench:
             "threads": self._threads,
             "device": "cpu",
         }
-        run_completed_job_spec(spec)
+        complete_and_run_job_spec(spec)
         return {
             **json.loads((out / "result" / "result.json").read_text()),
             "folder": out / "result",
@@ -199,12 +199,14 @@ def _read_task_accuracy(result: dict[str, Any], task: int) -> float:
     return float(row["correct"] / row["total"])
 
 
-def _read_source_and_target(data: Path, folder: Path) -> tuple[FineTuningTask, FineTuningTask]:
+def _read_source_and_target_tasks(
+    data: Path, folder: Path
+) -> tuple[FineTuningTask, FineTuningTask]:
     """Read the 50 classes of the source task and 10 of the target task from CIFAR-100 archives."""
     source = [_ingest_class_archive(data, folder, first) for first in range(0, 50, 10)]
-    return _join_archive_parts(
+    return _join_archives_into_task(
         folder, SOURCE, source, TESTED_PER_SOURCE_CLASS
-    ), _join_archive_parts(folder, TARGET, [_ingest_class_archive(data, folder, 50)], None)
+    ), _join_archives_into_task(folder, TARGET, [_ingest_class_archive(data, folder, 50)], None)
 
 
 def _ingest_class_archive(data: Path, folder: Path, first: int) -> Any:
@@ -222,11 +224,11 @@ def _ingest_class_archive(data: Path, folder: Path, first: int) -> Any:
     )
 
 
-def _join_archive_parts(
+def _join_archives_into_task(
     folder: Path, number: int, ingested: Sequence[Any], tested: int | None
 ) -> FineTuningTask:
     """Join archives with different classes into one, with `tested` images per class held out."""
-    from core.ingest.dataset import memory_map_image_dataset, write_image_dataset
+    from core.ingest.dataset import memory_map_image_dataset, write_image_dataset_file
 
     classes: list[str] = []
     joined: dict[str, list[tuple[Any, Any]]] = {"train": [], "held_out": []}
@@ -244,7 +246,7 @@ def _join_archive_parts(
             )
             images, labels = images[rows], labels[rows]
         paths[part] = folder / f"task-{number}-{part}.safetensors"
-        write_image_dataset(paths[part], labels, images.shape[1:], [images])
+        write_image_dataset_file(paths[part], labels, images.shape[1:], [images])
     return FineTuningTask(number, classes, paths["train"], paths["held_out"])
 
 

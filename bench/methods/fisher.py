@@ -50,8 +50,8 @@ def main() -> None:
         ways: dict[str, Callable[[], object]] = {
             "loop": partial(compute_fisher_by_loop, network, x),
             "vmap": partial(compute_fisher_by_vmap, network, x),
-            "ours": partial(compute_fisher_by_product, network, x, "sample"),
-            "ours, exact": partial(compute_fisher_by_product, network, x, "exact"),
+            "ours": partial(compute_fisher_by_service_code, network, x, "sample"),
+            "ours, exact": partial(compute_fisher_by_service_code, network, x, "exact"),
         }
         took: dict[str, list[float]] = {way: [] for way in ways}
         for lap in range(options.rounds + 1):
@@ -66,7 +66,7 @@ def main() -> None:
         print(f"{name:9} {figures}   ratio {middle['ours'] / best:.2f} (goal ≤ {GOAL})", flush=True)
 
 
-def compute_fisher_by_product(network: Network, x: Tensor, kind: Kind) -> dict[str, Tensor]:
+def compute_fisher_by_service_code(network: Network, x: Tensor, kind: Kind) -> dict[str, Tensor]:
     """Compute the diagonal Fisher information by the service's code."""
     y = torch.zeros(len(x), dtype=torch.int64)
     names = [name for name, _ in network.named_parameters()]

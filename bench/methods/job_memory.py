@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from bench.job_run import complete_job_spec
 from core.admission.admission import JobWorkload, estimate_job_memory
 from core.admission.network_size import find_network_size
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.jobs.job_event import DoneEvent, JobEvent
 from core.contract.responses.architecture import ImageOut
 from core.recipe.architecture import complete_architecture
@@ -26,7 +26,7 @@ from core.recipe.catalogue import load_recipe_catalogue
 from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
 from worker.attempts.child import ForkServer
-from worker.attempts.memory import read_resident_bytes
+from worker.attempts.memory import read_anonymous_memory_bytes
 
 NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
     "mlp": ({"name": "mlp", "hidden": [4096, 4096]}, 32),
@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 def measure_and_estimate_memory(
-    catalogue: MethodCatalogue, zygote: ForkServer, folder: Path, network: str, method: str
+    catalogue: RecipeCatalogue, zygote: ForkServer, folder: Path, network: str, method: str
 ) -> tuple[int, int]:
     """Measure the peak memory of a learning job, and return it with the service's estimate."""
     asked, size = NETWORKS[network]
@@ -77,7 +77,7 @@ def measure_and_estimate_memory(
         path.write_text(
             json.dumps(complete_job_spec({**spec, "threads": 2, "device": "cpu"}).to_json())
         )
-        peak, result = _run_job_in_child(zygote, path)
+        peak, result = _measure_job_peak_memory(zygote, path)
         parent = _build_parent_version(number, Path(result))
     entry, found = catalogue["methods"][method], find_network_size(asked_for, image)
     assert found is not None
@@ -96,14 +96,14 @@ def _write_random_task(folder: Path, number: int, size: int) -> Json:
     return task
 
 
-def _run_job_in_child(zygote: ForkServer, spec: Path) -> tuple[int, str]:
+def _measure_job_peak_memory(zygote: ForkServer, spec: Path) -> tuple[int, str]:
     child = zygote.fork_child(spec)
-    start, peak = read_resident_bytes(child.pid) or 0, 0
+    start, peak = read_anonymous_memory_bytes(child.pid) or 0, 0
     last: JobEvent | None = None
     while not child.ended:
         for event in child.read_child_events(0.01):
             last = event
-        peak = max(peak, read_resident_bytes(child.pid) or 0)
+        peak = max(peak, read_anonymous_memory_bytes(child.pid) or 0)
     child.close_and_wait()
     if not isinstance(last, DoneEvent):
         raise RuntimeError(f"the job ended with {last}")

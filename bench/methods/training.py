@@ -75,10 +75,10 @@ def main() -> None:
             for _ in range(options.rounds):
                 for (precision, side), seen in rates.items():
                     seen.append(
-                        _run_measurement_process(side, precision, name, file, options.threads)
+                        _measure_image_rate_in_process(side, precision, name, file, options.threads)
                     )
             for precision in precisions:
-                _print_rate_row(
+                _print_training_rate_row(
                     name, precision, case["goal"], {side: rates[precision, side] for side in SIDES}
                 )
 
@@ -90,7 +90,9 @@ def _list_fast_precisions() -> list[str]:
     return ["float32", "bfloat16"] if has_fast_bfloat16() else ["float32"]
 
 
-def _print_rate_row(name: str, precision: str, goal: float, rates: dict[str, list[float]]) -> None:
+def _print_training_rate_row(
+    name: str, precision: str, goal: float, rates: dict[str, list[float]]
+) -> None:
     """Print a line of training rates in images per second, with their ratios."""
     middle = {side: statistics.median(seen) for side, seen in rates.items()}
     goals = {"stock": goal, "tuned": TUNED_GOAL} if precision == "float32" else {}
@@ -178,7 +180,7 @@ class _TrainingEndClock:
 
 def measure_job_image_rate(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
     """Measure images per second of a learning job, as a worker runs it."""
-    from bench.job_run import run_completed_job_spec
+    from bench.job_run import complete_and_run_job_spec
     from core.ingest.dataset import memory_map_image_dataset
     from core.learning.catalogue import build_recipe_catalogue
     from core.recipe.resolve import resolve_recipe
@@ -212,11 +214,11 @@ def measure_job_image_rate(case: dict[str, Any], file: Path, threads: int, preci
             "device": "cpu",
         }
         clock = _TrainingEndClock(-(-count // BATCH))
-        run_completed_job_spec(spec, clock)
+        complete_and_run_job_spec(spec, clock)
     return float(case["epochs"] * count / (clock.end - clock.warm))
 
 
-def _run_measurement_process(
+def _measure_image_rate_in_process(
     side: str, precision: str, case: str, file: Path, threads: int
 ) -> float:
     from worker.attempts.child import MALLOC
@@ -240,12 +242,12 @@ def _run_measurement_process(
 
 def _write_mnist_dataset(data: Path, file: Path) -> None:
     """Write 12,000 MNIST images as a dataset file."""
-    from core.ingest.dataset import write_image_dataset
+    from core.ingest.dataset import write_image_dataset_file
 
     raw = gzip.decompress((data / "mnist" / "train-images-idx3-ubyte.gz").read_bytes())
     labels = gzip.decompress((data / "mnist" / "train-labels-idx1-ubyte.gz").read_bytes())
     images = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 28, 28, 1)[:12_000]
-    write_image_dataset(
+    write_image_dataset_file(
         file,
         np.frombuffer(labels, np.uint8, offset=8)[:12_000].astype(np.int64),
         (28, 28, 1),

@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 
 from bench.research.closed_forms import read_idx_bytes
 from perennial import Perennial
-from tests.e2e.plain_resnet import MEAN, STD, PlainResNet, prepare, train
+from tests.e2e.plain_resnet import MEAN, STD, PlainResNet, normalise_images, train_briefly
 from tools import service
 
 Json = dict[str, Any]
@@ -70,7 +70,7 @@ def main() -> None:
             recipes = {**ROWS, **options.more}
             for row, words in enumerate([*options.rows.split(";"), *options.more]):
                 name = f"adopted-{number}-{row}"
-                figures = measure_adopted_classifier(
+                figures = measure_adopted_classifier_accuracy(
                     client, name, weights, (old, new), recipes[words]
                 )
                 listed = " | ".join(f"{one:.3f}" for one in figures)
@@ -124,11 +124,11 @@ def train_classifier_on_old_classes(
     net = PlainResNet(len(old), WIDTH)
     pixels = [one for label in sorted(old) for one in old[label][:count]]
     labels = torch.arange(len(old)).repeat_interleave(count)
-    train(net, prepare(torch.from_numpy(np.stack(pixels))), labels, epochs)
+    train_briefly(net, normalise_images(torch.from_numpy(np.stack(pixels))), labels, epochs)
     return {name: tensor.contiguous() for name, tensor in net.state_dict().items()}
 
 
-def measure_adopted_classifier(
+def measure_adopted_classifier_accuracy(
     client: Perennial,
     name: str,
     weights: Path,

@@ -48,14 +48,14 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     print(f"load of the machine {os.getloadavg()[0]:.1f}, {args.threads} threads")
-    measure_large_closed_form_solve()  # first, while nothing else has taken memory
-    features, passed = measure_feature_pass(args.images)
+    print_large_closed_form_solve_cost()  # first, while nothing else has taken memory
+    features, passed = compute_features_and_cpu_seconds(args.images)
     labels = torch.arange(args.images) % args.classes
     for columns in (0, 1000):
-        measure_sums_and_solve(features, labels, args.classes, columns, passed)
+        print_sums_and_solve_cost(features, labels, args.classes, columns, passed)
 
 
-def measure_feature_pass(images: int) -> tuple[Tensor, float]:
+def compute_features_and_cpu_seconds(images: int) -> tuple[Tensor, float]:
     """Compute features float32 [N, 512] of images, and the CPU seconds that it takes."""
     network = build_network({"name": "resnet18"}, ImageSpec(SIZE, 3), "class", HeadSpec(), 1).eval()
     x = torch.randn(images, 3, SIZE, SIZE)
@@ -66,13 +66,13 @@ def measure_feature_pass(images: int) -> tuple[Tensor, float]:
         )
 
 
-def measure_sums_and_solve(
+def print_sums_and_solve_cost(
     features: Tensor, labels: Tensor, classes: int, projection: int, passed: float
 ) -> None:
     """Measure the CPU seconds to accumulate sums over one task and to solve for the head."""
     drawn = draw_projection_matrix(projection, features.shape[1], 0) if projection else None
 
-    def add_examples_to_sums() -> FeatureSums:
+    def build_feature_sums() -> FeatureSums:
         h = (
             append_column_of_ones(features)
             if drawn is None
@@ -82,8 +82,8 @@ def measure_sums_and_solve(
         sums.add_examples(h, labels)
         return sums
 
-    sums, added = measure_call_seconds(add_examples_to_sums)
-    (_, weight), solved = measure_call_seconds(lambda: ridge.choose_ridge_strength(sums))
+    sums, added = measure_call_seconds(build_feature_sums)
+    (_, weight), solved = measure_call_seconds(lambda: ridge.choose_ridge_strength_and_solve(sums))
     ratio = (passed + added + solved) / passed
     stored = sum(t.nbytes for t in sums.to_tensors().values()), weight.float().nbytes
     print(
@@ -94,14 +94,14 @@ def measure_sums_and_solve(
     )
 
 
-def measure_large_closed_form_solve() -> None:
+def print_large_closed_form_solve_cost() -> None:
     """Measure the CPU seconds of a closed-form solve with many features and classes."""
     labels = torch.arange(3 * LARGE) % LARGE_CLASSES
     sums = FeatureSums.make_empty_sums(LARGE, LARGE_CLASSES)
     for part in labels.split(BATCH):  # few at once: what the solve takes is to be the peak
         sums.add_examples(append_column_of_ones(torch.randn(len(part), LARGE - 1)), part)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    _, chosen = measure_call_seconds(lambda: ridge.choose_ridge_strength(sums))
+    _, chosen = measure_call_seconds(lambda: ridge.choose_ridge_strength_and_solve(sums))
     above = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (8 * LARGE**2)
     _, solved = measure_call_seconds(lambda: ridge.solve_ridge_regression(sums, 1.0))
     print(

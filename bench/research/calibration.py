@@ -64,7 +64,9 @@ class HeldOutPredictions:
     def fitted_temperature(self) -> float:
         return fit_softmax_temperature(self.logits, self.targets)
 
-    def compute_answer_probabilities(self, temperature: float) -> tuple[np.ndarray, np.ndarray]:
+    def compute_confidences_and_correctness(
+        self, temperature: float
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the probability of each prediction, and whether it is correct."""
         probabilities, rows = (self.logits.double() / temperature).softmax(1).max(1)
         return probabilities.numpy(), (rows == self.targets).numpy()
@@ -105,7 +107,7 @@ def main() -> None:
         print_calibration_errors(said)
         print_precision_on_unseen_halves(said)
         print_unknown_class_detection(found, backbone, options.unknown)
-        print_effect_of_new_class_images(found)
+        print_probability_changes_by_new_class(found)
 
 
 def predict_held_out(found: DataSetFeatures) -> HeldOutPredictions:
@@ -127,8 +129,8 @@ def print_calibration_errors(streams: dict[str, HeldOutPredictions]) -> None:
             HeldOutLogits(said.logits.float(), said.targets), said.fitted_temperature
         )
         assert after is not None, "50 images are held out"
-        before = compute_calibration_error(*said.compute_answer_probabilities(1.0))
-        right = said.compute_answer_probabilities(1.0)[1].mean()
+        before = compute_calibration_error(*said.compute_confidences_and_correctness(1.0))
+        right = said.compute_confidences_and_correctness(1.0)[1].mean()
         print_markdown_table_row(
             name,
             len(said.targets),
@@ -139,7 +141,7 @@ def print_calibration_errors(streams: dict[str, HeldOutPredictions]) -> None:
         )
 
 
-def print_effect_of_new_class_images(streams: dict[str, DataSetFeatures]) -> None:
+def print_probability_changes_by_new_class(streams: dict[str, DataSetFeatures]) -> None:
     """Print how much six images of a new class change the probabilities of other classes."""
     print_markdown_table_head(
         "stream | moved by a batch of six, temperature 1 | temperature of the held-out images"
@@ -147,7 +149,7 @@ def print_effect_of_new_class_images(streams: dict[str, DataSetFeatures]) -> Non
     for name, found in streams.items():
         moved: dict[bool, list[float]] = {False: [], True: []}
         for c in range(SMALL):
-            before, after = (predict_with_few_images(found, c, few) for few in (0, SIX))
+            before, after = (predict_with_rare_class_head(found, c, few) for few in (0, SIX))
             for scaled in moved:
                 moved[scaled].append(compute_mean_probability_change(before, after, c, scaled))
         print_markdown_table_row(
@@ -155,12 +157,12 @@ def print_effect_of_new_class_images(streams: dict[str, DataSetFeatures]) -> Non
         )
 
 
-def predict_with_few_images(found: DataSetFeatures, rare: int, few: int) -> HeldOutPredictions:
+def predict_with_rare_class_head(found: DataSetFeatures, rare: int, few: int) -> HeldOutPredictions:
     """Predict held-out images with a head fitted to only `few` images of the class `rare`.
 
     Of the class `rare` one image is held out, as of a batch of six.
     """
-    kept = closed_forms.select_few_of_class(found.labels, rare, few)
+    kept = closed_forms.select_rows_with_rare_class(found.labels, rare, few)
     labels = found.labels[kept]
     if few:
         asked = found.expected != rare
@@ -182,11 +184,13 @@ def compute_mean_probability_change(
     columns = torch.arange(after.logits.shape[1]) != rare
     old = after.targets != rare
 
-    def get_correct_probabilities(said: HeldOutPredictions) -> Tensor:
+    def compute_calibrated_probabilities(said: HeldOutPredictions) -> Tensor:
         return (said.logits.double() / (said.fitted_temperature if scaled else 1.0)).softmax(1)
 
-    first = get_correct_probabilities(before).gather(1, before.targets[:, None])
-    then = get_correct_probabilities(after)[old][:, columns].gather(1, before.targets[:, None])
+    first = compute_calibrated_probabilities(before).gather(1, before.targets[:, None])
+    then = compute_calibrated_probabilities(after)[old][:, columns].gather(
+        1, before.targets[:, None]
+    )
     return float((first - then).abs().mean())
 
 
@@ -221,11 +225,11 @@ def measure_precision_on_halves(
         mine, other = (said.select_rows(rows) for rows in order.tensor_split(2))
         temperature = mine.fitted_temperature
         threshold = choose_confidence_threshold(
-            build_precision_curve(*mine.compute_answer_probabilities(temperature)), promise
+            build_precision_curve(*mine.compute_confidences_and_correctness(temperature)), promise
         ).threshold
         if threshold is None:
             continue
-        probabilities, right = other.compute_answer_probabilities(temperature)
+        probabilities, right = other.compute_confidences_and_correctness(temperature)
         sure = probabilities >= threshold
         shares.append(float(right[sure].mean()) if sure.any() else 1.0)
         covers.append(float(sure.mean()))

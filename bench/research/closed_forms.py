@@ -24,7 +24,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from core.contract.architecture import Normalisation
-from core.ingest.decoding.resizing import SquareResizing
+from core.ingest.decoding.resizing import SquareResizingSettings
 from core.ingest.images import decode_image
 from core.learning.analytic import balance, choice, discriminant, ridge
 from core.learning.analytic.linear import (
@@ -33,8 +33,8 @@ from core.learning.analytic.linear import (
     project_to_random_features,
 )
 from core.learning.analytic.sums import FeatureSums
-from core.learning.networks import ImageSpec, build_backbone
-from core.learning.networks.backbones.timm_names import find_timm_weights_properties
+from core.learning.networks import ImageSpec, build_initialised_backbone
+from core.learning.networks.backbones.timm_names import get_timm_weights_properties
 from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors, save_tensors
 from core.packaged import imagenet_base, packaged_base
@@ -93,7 +93,7 @@ def main() -> None:
         }
         print_head_accuracies(base, found)
         print_rare_class_recall(base, found)
-        print_one_sided_accuracy(base, found)
+        print_imbalanced_batch_accuracy(base, found)
 
 
 def iterate_closed_form_data_sets(data: Path) -> Iterator[EncodedDataSet]:
@@ -173,7 +173,7 @@ class PreparedBackbone:
 
     network: torch.nn.Module
     size: int
-    resizing: SquareResizing
+    resizing: SquareResizingSettings
     inputs: InputNormaliser
 
 
@@ -194,19 +194,19 @@ def load_packaged_backbones(cache: Path) -> dict[str, PreparedBackbone]:
     packaged = packaged_base.load_packaged_base_description()
     cpu = torch.device("cpu")
     draw = torch.Generator()
-    small = build_backbone(packaged.architecture, ImageSpec(32, 3), draw)
+    small = build_initialised_backbone(packaged.architecture, ImageSpec(32, 3), draw)
     small.load_state_dict(load(packaged_base.load_packaged_base_weights(3)))
-    known = find_timm_weights_properties(imagenet_base.MODEL)
-    large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
+    known = get_timm_weights_properties(imagenet_base.MODEL)
+    large = build_initialised_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
     large.load_state_dict(load_converted_imagenet_base(cache))
     return {
         packaged_base.PACKAGED: PreparedBackbone(
-            small.eval(), 32, SquareResizing(), InputNormaliser(packaged.normalise, 3, cpu)
+            small.eval(), 32, SquareResizingSettings(), InputNormaliser(packaged.normalise, 3, cpu)
         ),
         imagenet_base.NAME: PreparedBackbone(
             large.eval(),
             224,
-            SquareResizing(float(known.crop), known.interpolation),
+            SquareResizingSettings(float(known.crop), known.interpolation),
             InputNormaliser(Normalisation(mean=known.mean, std=known.std), 3, cpu),
         ),
     }
@@ -267,7 +267,7 @@ def fit_ridge_regression_head(
         ).choose_strength(balance.weigh_classes_equally_in_sums(sums))
         weight = ridge.solve_ridge_regression(balance.weigh_classes_equally_in_sums(sums), strength)
     else:
-        _, weight = ridge.choose_ridge_strength(sums)
+        _, weight = ridge.choose_ridge_strength_and_solve(sums)
     return lambda features: widen_features(features).double() @ weight
 
 
@@ -334,7 +334,7 @@ def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | N
             sums, append_column_of_ones(h).double(), labels
         ).compute_scores(strength),
     }
-    return choice.choose_better_head(scores, labels, current).head
+    return choice.choose_best_head_or_keep_current(scores, labels, current).head
 
 
 def fit_first_version_head(h: Tensor, labels: Tensor, classes: int) -> Scores:
@@ -389,7 +389,7 @@ def print_rare_class_recall(base: str, streams: dict[str, DataSetFeatures]) -> N
             for found in streams.values():
                 recalls, accuracies = [], []
                 for c in range(found.class_count):
-                    kept = select_few_of_class(found.labels, c, few)
+                    kept = select_rows_with_rare_class(found.labels, c, few)
                     scores = HEADS[name](found.train[kept], found.labels[kept], found.class_count)
                     accuracy, _, by_class = measure_head_accuracy(scores, found)
                     recalls.append(float(by_class[c]))
@@ -398,13 +398,13 @@ def print_rare_class_recall(base: str, streams: dict[str, DataSetFeatures]) -> N
             print(f"| {few} | {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def select_few_of_class(labels: Tensor, rare: int, few: int) -> Tensor:
+def select_rows_with_rare_class(labels: Tensor, rare: int, few: int) -> Tensor:
     """Select the rows of all classes, but only `few` of one class."""
     rows = torch.arange(len(labels))
     return torch.cat([rows[labels != rare], rows[labels == rare][:few]])
 
 
-def print_one_sided_accuracy(base: str, streams: dict[str, DataSetFeatures]) -> None:
+def print_imbalanced_batch_accuracy(base: str, streams: dict[str, DataSetFeatures]) -> None:
     """Print accuracy before and after learning a batch with mostly one class.
 
     All classes but one have few images, a twentieth of what the last one gets in the end: mean over
@@ -420,14 +420,16 @@ def print_one_sided_accuracy(base: str, streams: dict[str, DataSetFeatures]) -> 
     for name in COMPARED:
         cells = []
         for found in streams.values():
-            draws = [_measure_one_sided_batch(name, found, seed) for seed in range(DRAWS)]
+            draws = [_measure_imbalanced_batch_accuracy(name, found, seed) for seed in range(DRAWS)]
             before, after = (np.mean(part) for part in zip(*draws, strict=True))
             loss = max(first - last for first, last in draws)
             cells.append(f"{before:.3f} → {after:.3f} ({loss:.3f})")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def _measure_one_sided_batch(name: str, found: DataSetFeatures, seed: int) -> tuple[float, float]:
+def _measure_imbalanced_batch_accuracy(
+    name: str, found: DataSetFeatures, seed: int
+) -> tuple[float, float]:
     """Measure mean class accuracy before and after learning a batch with mostly one class."""
     order = torch.randperm(len(found.labels), generator=torch.Generator().manual_seed(seed))
     few = max(2, min(int(torch.bincount(found.labels).max()) // BULK, 6))

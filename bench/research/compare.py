@@ -58,7 +58,7 @@ def main() -> None:
         for stream in write_compared_data_sets(Path(scratch), options.data, options.photos):
             sample = SplitSettings(stream.batches, options.images, options.held_out, options.seed)
             chosen = ComparisonOptions(sample, options.epochs, rows=rows, model=options.model)
-            found = compare_methods(stream.folder, chosen, _print_flushed)
+            found = compare_methods(stream.folder, chosen, _print_to_stderr)
             documents[stream.name] = found.document
             learned, held_out = found.document["learned"], found.document["held_out"]
             print(
@@ -117,7 +117,7 @@ def unpack_images(archive: Path | io.BytesIO, folder: Path) -> Path:
     return folder
 
 
-def _print_flushed(line: str) -> None:
+def _print_to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

@@ -30,7 +30,7 @@ from safetensors.torch import load, save_file
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from bench.job_run import run_completed_job_spec
+from bench.job_run import complete_and_run_job_spec
 from core.ingest.dataset import memory_map_image_dataset
 from core.ingest.images import convert_to_square_array
 from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
@@ -42,8 +42,8 @@ from core.learning.networks import HeadSpec, ImageSpec, build_uninitialised_netw
 from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import SUSPECTS
 from core.learning.reports.shift import (
-    LabelledImageSample,
-    measure_channel_statistics,
+    DataShiftSample,
+    compute_image_channel_statistics,
     run_shift_tests_on_samples,
 )
 from core.learning.reports.suspects import (
@@ -83,17 +83,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         cifar = _read_cifar_archives(args.data / "cifar100", Path(folder))
         parts: dict[str, Callable[[], None]] = {
-            "near": lambda: measure_near_duplicates(cifar),
-            "labels": lambda: measure_label_findings(cifar, args.cleanlab, Path(folder)),
-            "shift": lambda: measure_shift_tests(cifar),
-            "cost": lambda: measure_report_cost(cifar, Path(folder)),
+            "near": lambda: print_near_duplicate_detection(cifar),
+            "labels": lambda: print_wrong_label_detection(cifar, args.cleanlab, Path(folder)),
+            "shift": lambda: print_shift_test_rejection_rates(cifar),
+            "cost": lambda: print_data_report_cost(cifar, Path(folder)),
         }
         for part in args.only.split(","):
             print(f"## {part}", flush=True)
             parts[part]()
 
 
-def measure_near_duplicates(cifar: list[Data]) -> None:
+def print_near_duplicate_detection(cifar: list[Data]) -> None:
     """Print the share of near-duplicates found, and of unrelated images flagged."""
     generator = np.random.default_rng(0)
     images = np.concatenate([x for x, _ in cifar])
@@ -121,7 +121,7 @@ def measure_near_duplicates(cifar: list[Data]) -> None:
     )
 
 
-def measure_label_findings(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
+def print_wrong_label_detection(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
     """Print the share of planted wrong labels found, and of correct labels flagged."""
     print(
         "| batch | images | seen | recall | precision | flagged without faults | cleanlab recall | "
@@ -129,7 +129,7 @@ def measure_label_findings(cifar: list[Data], cleanlab: Path | None, folder: Pat
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     seen = [(_compute_image_features(x), y) for x, y in cifar]
-    batches = {"digits": _read_digits()} | {
+    batches = {"digits": _compute_digit_features()} | {
         f"CIFAR-100 {name[8:]}": one for name, one in zip(ARCHIVES, seen, strict=True)
     }
     for name, count in (("CIFAR-100 60-79", 2), ("CIFAR-100 60-99", 4)):
@@ -152,17 +152,19 @@ def measure_label_findings(cifar: list[Data], cleanlab: Path | None, folder: Pat
     )
 
 
-def measure_shift_tests(cifar: list[Data]) -> None:
+def print_shift_test_rejection_rates(cifar: list[Data]) -> None:
     """Print how often the shift test rejects at 5 %, without a shift and with brighter images."""
     x, _ = cifar[0]
     generator = torch.Generator().manual_seed(0)
     some = np.random.default_rng(0).permutation(len(x))[:2_000]
-    h = _measure_images(x[some])
-    brighter = _measure_images(
+    h = _compute_features_and_statistics(x[some])
+    brighter = _compute_features_and_statistics(
         np.clip(x[some].astype(np.float32) * BRIGHTER, 0, 255).astype(np.uint8)
     )
     for splits in (200, NULL_SPLITS):
-        below = sum(_compute_p_value(h, h, NULL_SIDE, generator) <= 0.05 for _ in range(splits))
+        below = sum(
+            _compute_shift_test_p_value(h, h, NULL_SIDE, generator) <= 0.05 for _ in range(splits)
+        )
         print(
             f"no shift: {below} of {splits} splits at p ≤ 0.05 ({below / splits:.1%}; goal 5 ± 2 "
             f"%)",
@@ -170,7 +172,8 @@ def measure_shift_tests(cifar: list[Data]) -> None:
         )
     for side in (100, 250, 500):
         found = sum(
-            _compute_p_value(h, brighter, side, generator) <= 0.05 for _ in range(POWER_RUNS)
+            _compute_shift_test_p_value(h, brighter, side, generator) <= 0.05
+            for _ in range(POWER_RUNS)
         )
         print(
             f"brightness + 20 %, {side} images a side: {found} of {POWER_RUNS} found (goal ≥ 90)",
@@ -178,7 +181,7 @@ def measure_shift_tests(cifar: list[Data]) -> None:
         )
 
 
-def measure_report_cost(cifar: list[Data], folder: Path) -> None:
+def print_data_report_cost(cifar: list[Data], folder: Path) -> None:
     """Print the CPU seconds that the data report adds to jobs."""
     pixels, digits = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
@@ -191,7 +194,7 @@ def measure_report_cost(cifar: list[Data], folder: Path) -> None:
         ("CIFAR-100, ResNet-20", base, x[some], y[some]),
     ]
     for name, architecture, images, numbers in runs:
-        inspected, whole = _measure_job_seconds(
+        inspected, whole = _measure_inspection_cpu_seconds(
             folder / name.split(",")[0], architecture, images, numbers
         )
         print(
@@ -201,7 +204,7 @@ def measure_report_cost(cifar: list[Data], folder: Path) -> None:
         )
 
 
-def _measure_job_seconds(
+def _measure_inspection_cpu_seconds(
     folder: Path, architecture: dict[str, Any], images: Images, numbers: np.ndarray
 ) -> tuple[float, float]:
     """Measure CPU seconds of a job's inspection phase and of the whole job."""
@@ -252,7 +255,7 @@ def _measure_job_seconds(
     out = folder / "out"
     out.mkdir()
     begin = time.process_time()
-    run_completed_job_spec(
+    complete_and_run_job_spec(
         {**common, **more, "snapshot": None, "out": str(out), "threads": 1, "device": "cpu"},
         record_phase_time,
     )
@@ -298,20 +301,20 @@ def _find_issues_by_cleanlab(
     return np.array(json.loads(done.stdout.strip().splitlines()[-1]), np.int64)
 
 
-def _compute_p_value(
-    one: LabelledImageSample, other: LabelledImageSample, side: int, generator: torch.Generator
+def _compute_shift_test_p_value(
+    one: DataShiftSample, other: DataShiftSample, side: int, generator: torch.Generator
 ) -> float:
     order = torch.randperm(len(one.features), generator=generator)
     sides = ((one, order[:side]), (other, order[side : 2 * side]))
-    first, second = (
-        LabelledImageSample(of.features[rows], of.light[rows], []) for of, rows in sides
-    )
+    first, second = (DataShiftSample(of.features[rows], of.light[rows], []) for of, rows in sides)
     return run_shift_tests_on_samples(first, second, generator).p
 
 
-def _measure_images(images: Images) -> LabelledImageSample:
-    return LabelledImageSample(
-        _compute_image_features(images), measure_channel_statistics(torch.from_numpy(images)), []
+def _compute_features_and_statistics(images: Images) -> DataShiftSample:
+    return DataShiftSample(
+        _compute_image_features(images),
+        compute_image_channel_statistics(torch.from_numpy(images)),
+        [],
     )
 
 
@@ -326,7 +329,7 @@ def _compute_image_features(images: Images) -> Tensor:
     ).clone()
 
 
-def _read_digits() -> tuple[Tensor, np.ndarray]:
+def _compute_digit_features() -> tuple[Tensor, np.ndarray]:
     pixels, numbers = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     return _compute_image_features(

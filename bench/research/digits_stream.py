@@ -37,16 +37,20 @@ def main() -> None:
         client = Perennial(running.key, base_url=running.url)
         for name, method in methods.items():
             scores = [
-                _learn_stream_of_tasks(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
+                _measure_stream_accuracy(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
                 for seed in range(seeds)
             ]
-            _print_scores(name, scores)
-        _print_scores(
-            "joint", [_learn_all_at_once(client, f"joint-{seed}", seed) for seed in range(seeds)]
+            _print_seed_accuracies(name, scores)
+        _print_seed_accuracies(
+            "joint",
+            [
+                _measure_merged_batch_accuracy(client, f"joint-{seed}", seed)
+                for seed in range(seeds)
+            ],
         )
 
 
-def _learn_stream_of_tasks(
+def _measure_stream_accuracy(
     client: Perennial, model: str, method: dict[str, Any], seed: int
 ) -> float:
     client.models.create(
@@ -66,7 +70,7 @@ def _learn_stream_of_tasks(
     return metrics.summary.acc or 0.0
 
 
-def _learn_all_at_once(client: Perennial, model: str, seed: int) -> float:
+def _measure_merged_batch_accuracy(client: Perennial, model: str, seed: int) -> float:
     merged = io.BytesIO()
     with zipfile.ZipFile(merged, "w") as out:
         for _, data in digits.build_digit_archives():
@@ -85,7 +89,7 @@ def _submit_and_wait(client: Perennial, model: str, archives: list[bytes]) -> No
         job.wait()
 
 
-def _print_scores(name: str, scores: list[float]) -> None:
+def _print_seed_accuracies(name: str, scores: list[float]) -> None:
     print(
         f"{name:12} ACC {statistics.mean(scores):.3f}   seeds: "
         + "  ".join(f"{s:.3f}" for s in scores),

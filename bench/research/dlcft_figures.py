@@ -136,7 +136,9 @@ def describe_forecast_quality(updates: list[DlcftUpdate], trials: list[DlcftUpda
             ("forecast and fall of accuracy", [t.rise for t in said], [-row[3] for row in rows]),
         ):
             lines.append(f"  {name}: {_describe_rank_correlations(p, m, tried)}")
-        lines += _describe_forecast_bands([t.rise for t in said], rises, [-row[3] for row in rows])
+        lines += _compare_losses_by_forecast_band(
+            [t.rise for t in said], rises, [-row[3] for row in rows]
+        )
     lines.append(
         f"known {statistics.median(u.measuring for u in updates[LAST]):.1f} s sooner than measured "
         "on the earlier "
@@ -145,7 +147,7 @@ def describe_forecast_quality(updates: list[DlcftUpdate], trials: list[DlcftUpda
     return lines
 
 
-def _describe_forecast_bands(
+def _compare_losses_by_forecast_band(
     predicted: list[float], measured: list[float], falls: list[float]
 ) -> list[str]:
     """Compare forecast with measured losses of updates, in bands of the forecast."""

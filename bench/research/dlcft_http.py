@@ -96,7 +96,7 @@ class ReducedMnist:
 
 
 @dataclass(frozen=True)
-class LearnedStream:
+class StreamLearningResult:
     """Results of one model that learned a stream: versions, metrics and sizes."""
 
     scenario: str
@@ -180,7 +180,7 @@ def upload_network_as_base(client: Perennial, network: Network, architecture: Js
 
 def learn_stream_with_every_method(
     client: Perennial, mnist: ReducedMnist, base: str, options: argparse.Namespace
-) -> list[LearnedStream]:
+) -> list[StreamLearningResult]:
     """Learn the digit stream with every scenario and method over HTTP, and return the results.
 
     Raises:
@@ -213,7 +213,7 @@ def learn_stream_with_every_method(
     for job in jobs:
         job.wait(1800)
     return [
-        LearnedStream(
+        StreamLearningResult(
             scenario,
             method,
             client.metrics.retrieve(name),
@@ -235,7 +235,7 @@ def iterate_digit_stream_batches(
             yield f"digits-{pair[0]}-{pair[1]}", mnist.build_npz_batch(pair, count, 0)
 
 
-def render_accuracy_matrices(found: list[LearnedStream]) -> str:
+def render_accuracy_matrices(found: list[StreamLearningResult]) -> str:
     """Render the accuracy matrix of every stream in Markdown, with ACC and forgetting."""
     lines = [
         "| scenario | method | version | task 1 | task 2 | task 3 | ACC | forgetting |",
@@ -253,7 +253,7 @@ def render_accuracy_matrices(found: list[LearnedStream]) -> str:
     return "\n".join(lines)
 
 
-def render_loss_forecasts(found: list[LearnedStream]) -> str:
+def render_loss_forecasts(found: list[StreamLearningResult]) -> str:
     """Render a table of each update's forecast and measured loss on earlier tasks."""
     lines = [
         "| scenario | method | version | predicted rise | measured rise | ratio | by task: before "
@@ -278,7 +278,7 @@ def render_loss_forecasts(found: list[LearnedStream]) -> str:
     return "\n".join(lines)
 
 
-def render_part_sizes(found: list[LearnedStream]) -> str:
+def render_part_sizes(found: list[StreamLearningResult]) -> str:
     """Render a table of the bytes in the last version's parts by type, total and new."""
     kinds = ("backbone", "displacement", "head", "curvature", "buffer")
     lines = [

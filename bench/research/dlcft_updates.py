@@ -39,7 +39,7 @@ from torch import Tensor
 
 from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.plan import PlannedDataSet, PlannedImages
-from bench.job_run import run_completed_job_spec
+from bench.job_run import complete_and_run_job_spec
 from bench.research.dlcft_figures import (
     DlcftUpdate,
     LossForecastTerms,
@@ -132,7 +132,7 @@ def train_base_and_run_updates(
         first,
     )
     begun = time.monotonic()
-    run_function_in_child(train_base_in_child, spec, folder / "base")
+    run_function_in_child(train_base_by_job, spec, folder / "base")
     result = json.loads((folder / "base" / "result" / "result.json").read_text())
     counts = result["results"][-1]
     accuracy = counts["correct"] / counts["total"]
@@ -177,7 +177,7 @@ def train_base_and_run_updates(
                 options, "data", resolved, {**task, "held_out": None}, parent, zero
             )
             update = run_function_in_child(
-                run_update_in_child, spec, out, tasks, test, options.measured
+                run_and_measure_update, spec, out, tasks, test, options.measured
             )
             if before is not None:
                 update.measured = compute_loss_and_accuracy_changes(before.tasks, update.tasks[:-1])
@@ -198,12 +198,12 @@ def train_base_and_run_updates(
     return updates, trials
 
 
-def train_base_in_child(spec: Json, out: Path) -> None:
+def train_base_by_job(spec: Json, out: Path) -> None:
     """In a child process: train the base network."""
-    run_completed_job_spec({**spec, "out": str(out)})
+    complete_and_run_job_spec({**spec, "out": str(out)})
 
 
-def run_update_in_child(
+def run_and_measure_update(
     spec: Json, out: Path, tasks: list[Path], test: Path, count: int
 ) -> DlcftUpdate:
     """In a child process: run and time one update, and predict all tasks so far."""
@@ -238,7 +238,7 @@ def run_update_in_child(
             )
         )
 
-    run_completed_job_spec(
+    complete_and_run_job_spec(
         {**spec, "out": str(out)}, record_job_event, hook=record_sample_predictions
     )
     ended = time.perf_counter()
@@ -252,7 +252,7 @@ def run_update_in_child(
         peak * 1024,
         {name: path.stat().st_size for name, path in files.items()},
         {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},
-        read_forecast_terms(spec["parent"], _list_result_parts(folder), result),
+        read_loss_forecast_terms(spec["parent"], _list_result_parts(folder), result),
         said[:-1],
         said[-1],
         measuring,
@@ -281,7 +281,9 @@ def predict_sample_of_file(
     )
 
 
-def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> LossForecastTerms | None:
+def read_loss_forecast_terms(
+    parent: Json, parts: list[Json], result: Json
+) -> LossForecastTerms | None:
     """Read the loss forecast of an update and its terms from the files of two versions."""
     if "forecast" not in result:
         return None
@@ -311,7 +313,7 @@ def run_function_in_child(function: Any, *arguments: Any) -> Any:
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(
-        target=_put_result_in_queue, args=(queue, functools.partial(function, *arguments))
+        target=_run_work_and_queue_result, args=(queue, functools.partial(function, *arguments))
     )
     child.start()
     while True:
@@ -327,7 +329,7 @@ def run_function_in_child(function: Any, *arguments: Any) -> Any:
     return value
 
 
-def _put_result_in_queue(queue: Any, work: Any) -> None:
+def _run_work_and_queue_result(queue: Any, work: Any) -> None:
     try:
         queue.put((True, work()))
     except Exception as error:

@@ -37,7 +37,7 @@ from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.grid import ExperimentRun, expand_plan_to_runs
 from bench.experiment.outcomes import ExperimentRunOutcome, collect_run_outcomes
 from bench.experiment.plan import ExperimentPlan
-from bench.experiment.program import run_main_and_exit
+from bench.experiment.program import run_main_with_job_environment
 from bench.experiment.runs import ExperimentResultStore
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.der_net import DerNetwork
@@ -249,4 +249,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_main_and_exit("bench.research.dne_cifar100", main)
+    run_main_with_job_environment("bench.research.dne_cifar100", main)

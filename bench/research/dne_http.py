@@ -76,7 +76,9 @@ class ProbedTaskStream:
         chosen = [pair for task in held_out for pair in task[:: max(1, len(task) // ASKED)][:ASKED]]
         return [("image", (path, png, "image/png")) for path, png in chosen]
 
-    def compare_probe_predictions(self, http: httpx2.Client, model: str, newest: int) -> None:
+    def exit_unless_predictions_unchanged(
+        self, http: httpx2.Client, model: str, newest: int
+    ) -> None:
         """Predict the probe images with every version, and compare with earlier predictions."""
         for version in range(1, newest + 1):
             body = (
@@ -128,7 +130,7 @@ def main() -> None:
             http = open_http_client(running)
             for stream in streams:
                 for model in stream.model_names():
-                    stream.compare_probe_predictions(http, model, len(stream.tasks))
+                    stream.exit_unless_predictions_unchanged(http, model, len(stream.tasks))
                 print(
                     f"{stream.name}, started again: {stream.asked} times {len(stream.build_probe_images())} "
                     "images predicted by "
@@ -252,7 +254,7 @@ def learn_stream_with_kills(
         end = job.wait(1800)
         if stages and number == KILLED:
             print_resumed_snapshots(job, end, stages)
-        stream.compare_probe_predictions(http, model, number)
+        stream.exit_unless_predictions_unchanged(http, model, number)
 
 
 def kill_job_after_snapshot(running: service.RunningService, job: JobHandle, stage: str) -> None:
@@ -268,7 +270,7 @@ def kill_job_after_snapshot(running: service.RunningService, job: JobHandle, sta
         ):
             if (event.data.step or 0) <= (taken.step or 0):
                 continue
-            _find_job_process(running).kill()
+            _require_job_process(running).kill()
             return
     raise SystemExit(
         f"FAILED: {job.id} ended before it could be killed as it trained the {stage}: give it more "
@@ -378,7 +380,7 @@ def render_version_sizes(versions: list[types.Version]) -> str:
     return "\n".join(lines)
 
 
-def _find_job_process(running: service.RunningService) -> psutil.Process:
+def _require_job_process(running: service.RunningService) -> psutil.Process:
     """Return the process that the fork server forked for the job."""
     for found in psutil.Process(running.process.pid).children(recursive=True):
         parent = found.parent()

@@ -49,11 +49,11 @@ def main() -> None:
             losses = [
                 loss
                 for seed in range(seeds)
-                for loss in _learn_and_compare_stream(client, name, method, seed)
+                for loss in _measure_feature_losses_of_stream(client, name, method, seed)
             ]
-            _print_table_row(name, losses)
-        _print_table_row(
-            "absurd", [_learn_with_extreme_rate(client, seed) for seed in range(seeds)]
+            _print_feature_loss_row(name, losses)
+        _print_feature_loss_row(
+            "absurd", [_measure_extreme_rate_feature_loss(client, seed) for seed in range(seeds)]
         )
 
 
@@ -71,7 +71,7 @@ def _create_model(client: Perennial, model: str, method: Any, seed: int) -> str:
     return model
 
 
-def _learn_and_compare_stream(
+def _measure_feature_losses_of_stream(
     client: Perennial, name: str, method: Any, seed: int
 ) -> Iterator[tuple[float, bool]]:
     """Learn a stream; yield each version's feature loss and whether the default limit would hold
@@ -85,7 +85,7 @@ def _learn_and_compare_stream(
             yield found
 
 
-def _learn_with_extreme_rate(client: Perennial, seed: int) -> tuple[float, bool]:
+def _measure_extreme_rate_feature_loss(client: Perennial, seed: int) -> tuple[float, bool]:
     model = _create_model(client, f"absurd-{seed}", METHODS["er"], seed)
     archives = [archive for _, archive in digits.build_digit_archives()]
     for archive in archives[:-1]:
@@ -108,7 +108,7 @@ def _read_feature_loss(
     return check.value, any("have collapsed" in text for text in version.warnings)
 
 
-def _print_table_row(name: str, found: list[tuple[float, bool]]) -> None:
+def _print_feature_loss_row(name: str, found: list[tuple[float, bool]]) -> None:
     held = sum(is_held for _, is_held in found)
     print(f"| {name} | {len(found)} | {held} | {max(loss for loss, _ in found):.3f} |", flush=True)
 

@@ -45,7 +45,7 @@ from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import ImageSpec, build_uninitialised_network
 from core.learning.networks.network import HeadSpec
 from core.learning.precision import InputNormaliser, move_network_to_device
-from core.lineage.checks import CHECKS, NEW_GATE, check_losses_against_gate_limits
+from core.lineage.checks import CHECKS, NEW_GATE, check_lost_images_against_gate_limits
 from core.packaged import imagenet_base, packaged_base
 from core.statistics.flips import compute_one_sided_mcnemar_p
 from core.statistics.power import compute_loss_detection_probability
@@ -130,11 +130,11 @@ def main() -> None:
     if asked.photos is None:
         features = _extract_stream_features(asked.data)
         _print_false_alarms({name: features[name] for name in ALARMED}, HEADS, asked.splits)
-        _print_stream_losses(STREAMS, features, HEADS, asked.orders)
+        _print_gate_accuracy_losses(STREAMS, features, HEADS, asked.orders)
     else:
-        features = _read_photo_features(asked.data, asked.photos, asked.cache)
+        features = _load_features_by_data_set(asked.data, asked.photos, asked.cache)
         _print_false_alarms(features, AUTO, asked.splits)
-        _print_stream_losses(_cut_into_streams(features), features, AUTO, asked.orders)
+        _print_gate_accuracy_losses(_cut_into_streams(features), features, AUTO, asked.orders)
 
 
 def _print_detection_power() -> None:
@@ -167,7 +167,9 @@ def _extract_stream_features(data: Path) -> dict[str, GateStudyFeatures]:
     }
 
 
-def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, GateStudyFeatures]:
+def _load_features_by_data_set(
+    data: Path, photos: Path, cache: Path
+) -> dict[str, GateStudyFeatures]:
     """Read cached features of photos, by name of the data set."""
     cache.mkdir(parents=True, exist_ok=True)
     prepared = closed_forms.load_packaged_backbones(cache)[imagenet_base.NAME]
@@ -237,7 +239,7 @@ Learn = Callable[[Tensor, Tensor, int, str | None], tuple[Head, str]]
 
 
 def _fit_ridge_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    weight = ridge.choose_ridge_strength(_accumulate_feature_sums(h, labels, classes))[1]
+    weight = ridge.choose_ridge_strength_and_solve(_accumulate_feature_sums(h, labels, classes))[1]
     return lambda features: features @ weight, "ridge"
 
 
@@ -284,7 +286,7 @@ def _print_false_alarms(
         for head, learn in heads.items():
             held: dict[int, Counter[str]] = {images: Counter() for images in HELD_OUT}
             for _ in range(splits):
-                for images, judged in _judge_updates_without_loss(data, learn, generator):
+                for images, judged in _judge_updates_without_accuracy_loss(data, learn, generator):
                     for update, checks in zip(UPDATES, judged, strict=True):
                         held[images][update] += not all(check["passed"] for check in checks)
             for images, counts in held.items():
@@ -294,7 +296,7 @@ def _print_false_alarms(
     print(f"all: {dict(total)} of {splits * len(streams) * len(heads) * len(HELD_OUT)} each")
 
 
-def _judge_updates_without_loss(
+def _judge_updates_without_accuracy_loss(
     data: GateStudyFeatures, learn: Learn, generator: torch.Generator
 ) -> Iterator[tuple[int, list[list[GateCheck]]]]:
     """Judge updates without a true loss, to count the gate's false alarms.
@@ -309,24 +311,27 @@ def _judge_updates_without_loss(
     place_of = {int(c): i for i, c in enumerate(classes)}
     all_held = torch.cat([_find_rows_of_class(data.test[1], int(c)) for c in classes])
 
-    def fit_part(part: slice, current: str | None = None) -> tuple[Head, str]:
+    def fit_head_on_part(part: slice, current: str | None = None) -> tuple[Head, str]:
         picked = torch.cat([of_class[part] for of_class in rows])
         labels = torch.cat(
             [torch.full((len(of_class[part]),), i) for i, of_class in enumerate(rows)]
         )
         return learn(data.train[0][picked], labels, len(classes), current)
 
-    before, name = fit_part(slice(0, None, 2))
-    updates = [fit_part(slice(0, None, 1), name)[0], fit_part(slice(1, None, 2), name)[0]]
+    before, name = fit_head_on_part(slice(0, None, 2))
+    updates = [
+        fit_head_on_part(slice(0, None, 1), name)[0],
+        fit_head_on_part(slice(1, None, 2), name)[0],
+    ]
     for images in HELD_OUT:
         held = _draw_random_rows(all_held, images, generator)
         truth = torch.tensor([place_of[int(label)] for label in data.test[1][held]])
         old, *answers = (head(data.test[0][held]).argmax(1) for head in (before, *updates))
-        tasks = [_JudgedTask(1, truth, old, new, new, new < 0) for new in answers]
+        tasks = [_TaskPredictions(1, truth, old, new, new, new < 0) for new in answers]
         yield (
             images,
             [
-                _judge_losses_by_gate([task], [_build_gate_task_comparison(task, 1)], None)
+                _judge_accuracy_losses_by_gate([task], [_count_flips_of_task(task, 1)], None)
                 for task in tasks
             ],
         )
@@ -341,7 +346,7 @@ def _find_rows_of_class(labels: Tensor, number: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _JudgedTask:
+class _TaskPredictions:
     """True and predicted labels of a task's images, by production and by the candidate."""
 
     number: int
@@ -379,7 +384,7 @@ def _count_changed_predictions(
     }
 
 
-def _build_gate_task_comparison(task: _JudgedTask, against: int) -> TaskDriftCounts:
+def _count_flips_of_task(task: _TaskPredictions, against: int) -> TaskDriftCounts:
     right, kept = task.old == task.truth, task.best == task.truth
     return TaskDriftCounts(
         task=task.number,
@@ -390,8 +395,8 @@ def _build_gate_task_comparison(task: _JudgedTask, against: int) -> TaskDriftCou
     )
 
 
-def _judge_losses_by_gate(
-    tasks: Sequence[_JudgedTask],
+def _judge_accuracy_losses_by_gate(
+    tasks: Sequence[_TaskPredictions],
     drifts: list[TaskDriftCounts],
     new: tuple[int, int] | None,
     gate: GateLimits = NEW_GATE,
@@ -426,10 +431,10 @@ def _judge_losses_by_gate(
         "known": missing,
         "visible": {"images": 0, "loss": None, "more": None, "then": None},
     }
-    return check_losses_against_gate_limits(gate, losses, "")
+    return check_lost_images_against_gate_limits(gate, losses, "")
 
 
-def _print_stream_losses(
+def _print_gate_accuracy_losses(
     streams: Sequence[GateStudyStream],
     features: dict[str, GateStudyFeatures],
     heads: dict[str, Learn],
@@ -447,7 +452,9 @@ def _print_stream_losses(
             held: Counter[str] = Counter()
             versions = 0
             for order in range(orders):
-                for checks, strict in _learn_stream_of_batches(stream, data, learn, order):
+                for checks, strict in _learn_stream_and_yield_gate_checks(
+                    stream, data, learn, order
+                ):
                     versions += 1
                     held.update(check["name"] for check in checks if not check["passed"])
                     held.update(["held"] if any(not check["passed"] for check in checks) else [])
@@ -470,7 +477,7 @@ def _update_worst_checks(worst: dict[str, float], checks: list[GateCheck]) -> No
         worst[name] = (min if is_share_right else max)(worst.get(name, value), value)
 
 
-def _learn_stream_of_batches(
+def _learn_stream_and_yield_gate_checks(
     stream: GateStudyStream, data: GateStudyFeatures, learn: Learn, order: int
 ) -> Iterator[tuple[list[GateCheck], list[GateCheck]]]:
     """Learn the classes of a data set in random order, batch after batch.
@@ -495,13 +502,13 @@ def _learn_stream_of_batches(
         head, current = learn(data.train[0][picked], labels, known, current)
         heads.append((known, head))
         if number > 1:
-            yield _compare_heads_on_task(data, classes, size, heads, best)
+            yield _judge_new_head_by_gate(data, classes, size, heads, best)
         for task in range(1, number + 1):
-            features, _ = _select_task_images(data, classes, size, task)
+            features, _ = _select_task_test_features(data, classes, size, task)
             best.setdefault(task, []).append((known, heads[-1][1](features).argmax(1)))
 
 
-def _select_task_images(
+def _select_task_test_features(
     data: GateStudyFeatures, classes: list[int], size: int, task: int
 ) -> tuple[Tensor, Tensor]:
     rows = [_find_rows_of_class(data.test[1], c) for c in classes[(task - 1) * size : task * size]]
@@ -509,7 +516,7 @@ def _select_task_images(
     return data.test[0][torch.cat(rows)], truth
 
 
-def _compare_heads_on_task(
+def _judge_new_head_by_gate(
     data: GateStudyFeatures,
     classes: list[int],
     size: int,
@@ -519,25 +526,27 @@ def _compare_heads_on_task(
     (before, old), (_, new) = heads[-2:]
     number, tasks, drifts = len(heads), [], []
     for task in range(1, number):
-        features, truth = _select_task_images(data, classes, size, task)
+        features, truth = _select_task_test_features(data, classes, size, task)
         scores = new(features)
         now = scores.argmax(1)
         answered = old(features).argmax(1)
         tasks.append(
-            _JudgedTask(task, truth, answered, scores[:, :before].argmax(1), now, now >= before)
+            _TaskPredictions(
+                task, truth, answered, scores[:, :before].argmax(1), now, now >= before
+            )
         )
         if size == 1:
             continue  # as the service, which asks for two classes
         known, rows = max(best[task][-LAST_VERSIONS:], key=lambda one: int((one[1] == truth).sum()))
         drifts.append(
-            _build_gate_task_comparison(
-                _JudgedTask(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1
+            _count_flips_of_task(
+                _TaskPredictions(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1
             )
         )
-    features, truth = _select_task_images(data, classes, size, number)
+    features, truth = _select_task_test_features(data, classes, size, number)
     right = int((new(features).argmax(1) == truth).sum())
     learned = (right, len(truth))
-    return _judge_losses_by_gate(tasks, drifts, learned), _judge_losses_by_gate(
+    return _judge_accuracy_losses_by_gate(tasks, drifts, learned), _judge_accuracy_losses_by_gate(
         tasks, drifts, learned, STRICT
     )
 

@@ -65,8 +65,8 @@ def main() -> None:
             client, client.methods.list().items, tasks=options.tasks, recipe=recipe
         )
         seconds = time.monotonic() - begun
-        said = render_service_responses(client, recipe=recipe)
-    print(render_summary_table(found), render_accuracy_matrices(found), said, sep="\n\n")
+        said = render_responses_to_bad_settings(client, recipe=recipe)
+    print(render_method_accuracy_table(found), render_accuracy_matrices(found), said, sep="\n\n")
     print(f"\n{len(found)} methods in {seconds:.0f} s")
 
 
@@ -121,7 +121,7 @@ def build_model_request(
     }
 
 
-def render_summary_table(found: list[tuple[types.Model, types.Metrics]]) -> str:
+def render_method_accuracy_table(found: list[tuple[types.Model, types.Metrics]]) -> str:
     """Render a summary table: last row of each accuracy matrix, and its figures."""
     columns = max(len(metrics.columns) for _, metrics in found)
     tasks = [f"task {n + 1}" for n in range(columns)]
@@ -158,7 +158,7 @@ def render_accuracy_matrices(found: list[tuple[types.Model, types.Metrics]]) -> 
     return "\n".join(lines)
 
 
-def render_service_responses(
+def render_responses_to_bad_settings(
     client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn"
 ) -> str:
     """Render the service's responses to weak and impossible settings, in Markdown.

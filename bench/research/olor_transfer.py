@@ -48,7 +48,7 @@ from bench.experiment.outcomes import (
     group_outcomes_by_table_cell,
 )
 from bench.experiment.plan import ExperimentPlan
-from bench.experiment.program import run_main_and_exit
+from bench.experiment.program import run_main_with_job_environment
 from bench.experiment.runs import ExperimentResultStore
 
 TARGETS = ("near", "far", "folds")
@@ -93,11 +93,11 @@ def main() -> int:
     if options.small:
         networks, options.seeds = ["resnet20"], options.seeds[:1]
         _shrink_plan(document)
-    _replace_target_streams(document, options.target, options.data, options.out)
+    _set_target_data_sets_of_plan(document, options.target, options.data, options.out)
     grid = list(product(options.iotas, options.gammas))
     if options.target == "folds" and (0.01, 1.0) not in grid:
         grid.append((0.01, 1.0))
-    document["methods"] = _build_method_grid(document["methods"], networks, grid)
+    document["methods"] = _expand_methods_over_olor_grid(document["methods"], networks, grid)
     document["bases"] = [base for base in document["bases"] if base["name"] in networks]
     document["seeds"] = [int(seed) for seed in options.seeds]
     plan = ExperimentPlan.model_validate_json(json.dumps(document))
@@ -106,14 +106,14 @@ def main() -> int:
         plan, ExperimentDatasetCache(options.data, options.out / "data"), "cpu"
     )
     table = render_transfer_table(
-        summarise_methods(collect_run_outcomes(runs, ExperimentResultStore(options.out))[0])
+        average_runs_by_method(collect_run_outcomes(runs, ExperimentResultStore(options.out))[0])
     )
     (options.out / f"olor-{options.target}.md").write_text(table)
     print(table)
     return status
 
 
-def summarise_methods(outcomes: Sequence[ExperimentRunOutcome]) -> list[OlorTransferRow]:
+def average_runs_by_method(outcomes: Sequence[ExperimentRunOutcome]) -> list[OlorTransferRow]:
     """Average finished runs over streams and seeds into a row per method."""
     of_method: dict[str, list[ExperimentRunOutcome]] = {}
     for cell, found in group_outcomes_by_table_cell(outcomes).items():
@@ -185,7 +185,7 @@ def render_transfer_table(found: Sequence[OlorTransferRow]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _build_method_grid(
+def _expand_methods_over_olor_grid(
     known: Sequence[dict[str, Any]], networks: Sequence[str], grid: Sequence[tuple[float, float]]
 ) -> list[dict[str, Any]]:
     """Extend the plan to all pairs of OLOR's iota1 and gamma, with full tuning and linear probe."""
@@ -206,10 +206,12 @@ def _build_method_grid(
     return methods
 
 
-def _replace_target_streams(document: dict[str, Any], target: str, data: Path, out: Path) -> None:
+def _set_target_data_sets_of_plan(
+    document: dict[str, Any], target: str, data: Path, out: Path
+) -> None:
     """Replace the plan's data sets by the target data set."""
     if target == "far":
-        path = str(_write_coloured_digits(data / "mnist", out / "far"))
+        path = str(_write_mnist_archive_in_rgb(data / "mnist", out / "far"))
         document["data"] = [
             {
                 **document["data"][0],
@@ -233,7 +235,7 @@ def _shrink_plan(document: dict[str, Any]) -> None:
     document["recipe"] |= {"batch_size": 16, "epochs": 4}
 
 
-def _write_coloured_digits(source: Path, folder: Path) -> Path:
+def _write_mnist_archive_in_rgb(source: Path, folder: Path) -> Path:
     """Write an archive of MNIST images with three equal channels, and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "mnist.zip").exists():
@@ -269,4 +271,4 @@ def _parse_numbers(text: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    run_main_and_exit("bench.research.olor_transfer", main)
+    run_main_with_job_environment("bench.research.olor_transfer", main)

@@ -33,13 +33,13 @@ from bench.research.new_user import encode_photo_as_jpeg
 from core.contract.manifest import PER_TASK, REST
 from core.ingest.images import decode_image
 from core.learning.catalogue import build_recipe_catalogue
-from core.learning.data.known_features import KnownFeatureInputs
+from core.learning.data.known_features import KnownFeatureInputNormaliser
 from core.learning.methods.method import Method
 from core.learning.methods.registry import METHODS
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors, save_tensors
-from core.learning.training.control import NoControlRequests
+from core.learning.training.control import EmptyControlRequestSource
 from core.learning.training.job import LearningJob
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.resolve import resolve_recipe
@@ -70,7 +70,7 @@ draw.
 
 
 @dataclass(frozen=True)
-class OneSidedDataSet:
+class ImbalanceStudyDataSet:
     """A data set of encoded images by class, shuffled."""
 
     name: str
@@ -82,17 +82,17 @@ class OneSidedDataSet:
         return len(self.train)
 
 
-def plan_even_batches(classes: int, large: int) -> Batches:
+def plan_batches_with_one_large_class(classes: int, large: int) -> Batches:
     """Plan batches: one with all classes, then one with 120 images of a single class."""
     last = [(c, slice(FEW, FEW + (BULK if c == large else FEW))) for c in range(classes)]
     return [[(c, slice(FEW)) for c in range(classes)], last]
 
 
-def plan_several_batches(classes: int, large: int) -> Batches:
+def plan_new_class_then_one_class_batches(classes: int, large: int) -> Batches:
     """Plan batches: three with new classes, then one with 120 images of one class."""
     cuts = [classes * part // 3 for part in range(4)]
     parts = [[(c, slice(FEW)) for c in range(*cut)] for cut in itertools.pairwise(cuts)]
-    return [*parts, plan_even_batches(classes, large)[1]]
+    return [*parts, plan_batches_with_one_large_class(classes, large)[1]]
 
 
 def plan_rarest_class_batches(classes: int, large: int) -> Batches:
@@ -102,8 +102,8 @@ def plan_rarest_class_batches(classes: int, large: int) -> Batches:
 
 
 CASES: dict[str, Callable[[int, int], Batches]] = {
-    "even": plan_even_batches,
-    "several": plan_several_batches,
+    "even": plan_batches_with_one_large_class,
+    "several": plan_new_class_then_one_class_batches,
     "rarest": plan_rarest_class_batches,
 }
 
@@ -127,7 +127,7 @@ def main() -> None:
     names = options.streams and options.streams.split(";")
     streams = [
         each
-        for each in iterate_one_sided_data_sets(options.data, options.photos)
+        for each in iterate_imbalance_study_data_sets(options.data, options.photos)
         if not names or each.name in names
     ]
     for case in options.cases.split(","):
@@ -141,34 +141,36 @@ def main() -> None:
             for stream in streams:
                 base = BatchLearner(options.base, patch, stream, options.cache)
                 print(
-                    f"| {base.measure_accuracy_of_case(CASES[case], options.draws)} ",
+                    f"| {base.measure_and_format_plan_accuracy(CASES[case], options.draws)} ",
                     end="",
                     flush=True,
                 )
             print("|", flush=True)
 
 
-def iterate_one_sided_data_sets(data: Path, photos: Path | None) -> Iterator[OneSidedDataSet]:
+def iterate_imbalance_study_data_sets(
+    data: Path, photos: Path | None
+) -> Iterator[ImbalanceStudyDataSet]:
     """Yield the data sets: digits, MNIST, CIFAR-100 classes new to the base, photos."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
-    yield split_images_for_cases("digits", _encode_labelled_images(pixels, digits.target))
+    yield split_held_out_images_by_class("digits", _encode_labelled_images(pixels, digits.target))
     found = (
         closed_forms.read_idx_bytes(data / "mnist", f"train-{kind}")[:6000]
         for kind in ("images", "labels")
     )
-    yield split_images_for_cases("MNIST", _encode_labelled_images(*found))
-    yield split_images_for_cases("CIFAR-100, 60–69", read_cifar_archives(data, "60-69"))
-    yield split_images_for_cases("CIFAR-100, 70–79", read_cifar_archives(data, "70-79"))
+    yield split_held_out_images_by_class("MNIST", _encode_labelled_images(*found))
+    yield split_held_out_images_by_class("CIFAR-100, 60–69", read_cifar_archives(data, "60-69"))
+    yield split_held_out_images_by_class("CIFAR-100, 70–79", read_cifar_archives(data, "70-79"))
     enlarged = [
         (encode_photo_as_jpeg(image, PIXELS), c)
         for image, c in read_cifar_archives(data, "80-89", "90-99")
         if c < 12
     ]
-    yield split_images_for_cases("photos", enlarged)
+    yield split_held_out_images_by_class("photos", enlarged)
     if photos is not None:
         stream = closed_forms.read_photo_data_set(photos)
-        yield split_images_for_cases(photos.name, stream.train + stream.held_out)
+        yield split_held_out_images_by_class(photos.name, stream.train + stream.held_out)
 
 
 def _encode_labelled_images(pixels: np.ndarray, labels: np.ndarray) -> closed_forms.Labelled:
@@ -192,7 +194,9 @@ def read_cifar_archives(data: Path, *tens: str) -> closed_forms.Labelled:
     return found
 
 
-def split_images_for_cases(name: str, images: closed_forms.Labelled) -> OneSidedDataSet:
+def split_held_out_images_by_class(
+    name: str, images: closed_forms.Labelled
+) -> ImbalanceStudyDataSet:
     """Split each class into held-out images and those to learn."""
     by_class: dict[int, list[bytes]] = {}
     for row in np.random.default_rng(0).permutation(len(images)):
@@ -201,13 +205,13 @@ def split_images_for_cases(name: str, images: closed_forms.Labelled) -> OneSided
     needed = FEW + BULK
     held_out = [rows[: min(HELD_OUT, max(0, len(rows) - needed))] for rows in lists]
     train = [rows[len(held) :] for rows, held in zip(lists, held_out, strict=True)]
-    return OneSidedDataSet(name, train, held_out)
+    return ImbalanceStudyDataSet(name, train, held_out)
 
 
 class BatchLearner:
     """Learns batches from one of the two bases by a recipe, and measures accuracies."""
 
-    def __init__(self, base: str, patch: Json, stream: OneSidedDataSet, cache: Path) -> None:
+    def __init__(self, base: str, patch: Json, stream: ImbalanceStudyDataSet, cache: Path) -> None:
         self._stream = stream
         self._cache = cache
         name = imagenet_base.NAME if base == "photos" else packaged_base.PACKAGED
@@ -233,20 +237,24 @@ class BatchLearner:
         if not self._weights.exists():
             save_tensors(dict(prepared.network.state_dict()), self._weights)
         self._decoded: dict[bytes, Tensor] = {}
-        self._known = KnownFeatureInputs(self._normalise, 3, torch.device("cpu"))
+        self._known = KnownFeatureInputNormaliser(self._normalise, 3, torch.device("cpu"))
         self._features = cache / f"{base}-{stream.name}.features.safetensors"
         self._computed: dict[str, Tensor] = (
             load_tensors(self._features) if self._features.exists() else {}
         )
 
-    def measure_accuracy_of_case(self, case: Callable[[int, int], Batches], draws: int) -> str:
+    def measure_and_format_plan_accuracy(
+        self, case: Callable[[int, int], Batches], draws: int
+    ) -> str:
         """Measure mean accuracy before and after a case's last batch, over several random draws."""
-        found = [self._learn_case(case, seed) for seed in range(draws)]
+        found = [self._measure_accuracy_of_batch_plan(case, seed) for seed in range(draws)]
         before, after = (float(np.mean(part)) for part in zip(*found, strict=True))
         loss = max(first - last for first, last in found)
         return f"{before:.3f} → {after:.3f} ({loss:.3f})"
 
-    def _learn_case(self, case: Callable[[int, int], Batches], seed: int) -> tuple[float, float]:
+    def _measure_accuracy_of_batch_plan(
+        self, case: Callable[[int, int], Batches], seed: int
+    ) -> tuple[float, float]:
         classes = self._stream.class_count
         batches = case(classes, (3 * seed + 1) % classes)
         orders = [
@@ -317,7 +325,7 @@ class BatchLearner:
         learning = LearningJob(
             complete_job_spec(spec),
             lambda event: None,
-            NoControlRequests(),
+            EmptyControlRequestSource(),
             record_accuracy,
             inputs=known,
         )

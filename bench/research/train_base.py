@@ -32,7 +32,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learning.networks import ImageSpec, build_backbone
+from core.learning.networks import ImageSpec, build_initialised_backbone
 
 ARCHIVES = [f"classes_{first:02}-{first + 9:02}.zip" for first in range(0, 60, 10)]
 MEAN, STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
@@ -97,7 +97,7 @@ class BaseTraining:
         self.data, self.folder, self.epochs = data, folder, epochs
         self.architecture = {"name": "resnet20", "width": width}
         generator = torch.Generator().manual_seed(SEED)
-        self.backbone = build_backbone(self.architecture, ImageSpec(32, 3), generator)
+        self.backbone = build_initialised_backbone(self.architecture, ImageSpec(32, 3), generator)
         self.head = nn.Linear(self.backbone.width, len(data["classes"]))
         with torch.no_grad():
             self.head.weight.normal_(0, 0.01, generator=generator)

@@ -72,14 +72,14 @@ def main() -> None:
             outcomes = [
                 outcome
                 for name, batches in read_streams(options.data, options.per_class)
-                for outcome in submit_stream_with_trials(
+                for outcome in measure_trial_choices_of_stream(
                     client, f"{source}-{name}", batches, options.epochs
                 )
             ]
             print_mean_regrets(outcomes)
 
 
-def submit_stream_with_trials(
+def measure_trial_choices_of_stream(
     client: Perennial, name: str, batches: list[bytes], epochs: int
 ) -> Iterator[RecipeChoiceOutcome]:
     """Submit a stream's batches with trials, and print a line for each."""
@@ -126,7 +126,10 @@ def read_streams(data: Path, per_class: int) -> Iterator[tuple[str, list[bytes]]
     """Yield the name and batches of each stream."""
     for name in CIFAR:
         with zipfile.ZipFile(data / "cifar100" / f"classes_{name}.zip") as archive:
-            yield f"cifar-{name}", pack_two_class_archives(_read_archive(archive), per_class)
+            yield (
+                f"cifar-{name}",
+                pack_two_class_archives(_read_images_by_part_and_class(archive), per_class),
+            )
     yield "mnist", pack_two_class_archives(_read_mnist(data / "mnist"), per_class)
 
 
@@ -147,7 +150,7 @@ def pack_two_class_archives(
     return batches
 
 
-def _read_archive(archive: zipfile.ZipFile) -> dict[str, dict[str, list[bytes]]]:
+def _read_images_by_part_and_class(archive: zipfile.ZipFile) -> dict[str, dict[str, list[bytes]]]:
     images: dict[str, dict[str, list[bytes]]] = {
         "train": defaultdict(list),
         "test": defaultdict(list),

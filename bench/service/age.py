@@ -86,7 +86,7 @@ class RequestCountingStore:
         return None
 
 
-class UpdateCostStream:
+class UpdateCostBench:
     """A model, and the worker that updates it, to measure how the cost of updates grows."""
 
     def __init__(
@@ -118,11 +118,13 @@ class UpdateCostStream:
         answer = self._client.post("/v1/models", json=model)
         assert answer.status_code == 201, answer.text
 
-    def learn_random_batch(self, number: int) -> UpdateCost:
+    def learn_random_batch_and_measure_cost(self, number: int) -> UpdateCost:
         """Submit a batch of random images and learn it; return the update's cost."""
-        return self.learn_given_batch(make_random_npz_batch(number, self._scenario, self._side))
+        return self.learn_batch_and_measure_cost(
+            make_random_npz_batch(number, self._scenario, self._side)
+        )
 
-    def learn_given_batch(self, archive: bytes) -> UpdateCost:
+    def learn_batch_and_measure_cost(self, archive: bytes) -> UpdateCost:
         """Submit a batch and learn it; return the update's cost."""
         answer = self._client.post(
             "/v1/models/aging/tasks",
@@ -132,7 +134,7 @@ class UpdateCostStream:
         assert answer.status_code == 202, answer.text
         return self._run_waiting_job()
 
-    def learn_edit_as_version(self, operations: list[dict[str, Any]]) -> UpdateCost:
+    def apply_edit_and_measure_cost(self, operations: list[dict[str, Any]]) -> UpdateCost:
         """Submit an edit and make its version; return the cost."""
         answer = self._client.post("/v1/models/aging/edits", json={"operations": operations})
         assert answer.status_code == 202, answer.text
@@ -212,7 +214,7 @@ def _get_cpu_seconds(process: psutil.Process) -> float:
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
-def run_and_print_stream(method: str, scenario: str, updates: int, side: int) -> None:
+def run_stream_and_print_update_costs(method: str, scenario: str, updates: int, side: int) -> None:
     """Run one stream of updates, and print the cost of every tenth one."""
     print(f"\n{method}, scenario {scenario}, {side} px, {CLASSES * PER_CLASS} images a batch")
     print(
@@ -222,10 +224,10 @@ def run_and_print_stream(method: str, scenario: str, updates: int, side: int) ->
     print("|---:|---:|---:|---:|---:|---:|---|---:|---:|")
     seen: list[UpdateCost] = []
     with tempfile.TemporaryDirectory() as folder:
-        stream = UpdateCostStream(Path(folder), method, scenario, side)
+        stream = UpdateCostBench(Path(folder), method, scenario, side)
         try:
             for number in range(1, updates + 1):
-                one = stream.learn_random_batch(number)
+                one = stream.learn_random_batch_and_measure_cost(number)
                 seen.append(one)
                 if number in SHOWN or number % 10 == 0 or number == updates:
                     print(
@@ -238,8 +240,8 @@ def run_and_print_stream(method: str, scenario: str, updates: int, side: int) ->
             stream.close()
     if updates > FIRST + 1:
         ratios = {
-            name: _compute_median_figure(seen[-3:], name)
-            / _compute_median_figure(seen[FIRST - 2 : FIRST + 1], name)
+            name: _compute_median_update_cost(seen[-3:], name)
+            / _compute_median_update_cost(seen[FIRST - 2 : FIRST + 1], name)
             for name in NAMES
         }
         print(
@@ -248,7 +250,7 @@ def run_and_print_stream(method: str, scenario: str, updates: int, side: int) ->
         )
 
 
-def _compute_median_figure(some: list[UpdateCost], name: str) -> float:
+def _compute_median_update_cost(some: list[UpdateCost], name: str) -> float:
     return float(statistics.median(getattr(one, name) for one in some))
 
 
@@ -266,7 +268,7 @@ def main() -> None:
     args = parser.parse_args()
     for method in args.methods:
         for scenario in args.scenarios:
-            run_and_print_stream(method, scenario, args.updates, args.side)
+            run_stream_and_print_update_costs(method, scenario, args.updates, args.side)
 
 
 if __name__ == "__main__":

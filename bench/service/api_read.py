@@ -40,18 +40,18 @@ def main() -> None:
             archives = digits.build_digit_archives()
             client.models.create("polled", recipe={"epochs": 1}, architecture="small-cnn")
             job = client.submit("polled", archives[0][1]).wait().id
-            _compare_read_rates("idle", running, bare, job, seconds)
+            _print_read_rates("idle", running, bare, job, seconds)
             # A job that outlasts the measurement.
             client.models.create("busy", recipe={"epochs": 10_000}, architecture="small-cnn")
             busy = client.submit("busy", archives[1][1])
             while busy.refresh().progress.phase != "train":
                 time.sleep(0.1)
-            _compare_read_rates("while a job trains", running, bare, job, seconds)
+            _print_read_rates("while a job trains", running, bare, job, seconds)
             busy.cancel()
             busy.wait(check=False)
 
 
-def _compare_read_rates(
+def _print_read_rates(
     title: str, running: service.RunningService, bare: str, job: str, seconds: float
 ) -> None:
     url = f"{running.url}/v1/jobs/{job}"
@@ -69,14 +69,14 @@ def _compare_read_rates(
             and set(cached.statuses) == {304}
         )
         print(
-            f"{clients:>8} {_format_load_figures(reference):>24} {_format_load_figures(plain):>24} "
+            f"{clients:>8} {_format_rate_and_latencies(reference):>24} {_format_rate_and_latencies(plain):>24} "
             f"{plain.per_s / reference.per_s:6.2f}×"
-            f" {_format_load_figures(cached):>24} {cached.per_s / reference.per_s:6.2f}×",
+            f" {_format_rate_and_latencies(cached):>24} {cached.per_s / reference.per_s:6.2f}×",
             flush=True,
         )
 
 
-def _format_load_figures(seen: load.RequestLoadResult) -> str:
+def _format_rate_and_latencies(seen: load.RequestLoadResult) -> str:
     return f"{seen.per_s:.0f} ({seen.p50_ms:.1f} / {seen.p99_ms:.1f})"
 
 

@@ -32,7 +32,7 @@ import httpx2
 from PIL import Image
 
 from bench.service import load
-from bench.service.resources import find_api_process
+from bench.service.resources import require_api_process
 from perennial import JobHandle, Perennial, types
 from tools import service
 
@@ -61,26 +61,26 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder) / "data", {"PERENNIAL_THREADS": "1"}) as running,
     ):
-        wrong = _measure_job_with_crowd(running, given)
+        wrong = _print_job_times_under_load_and_errors(running, given)
         if given.uploads:
-            wrong += _upload_all_at_once(running, given.uploads, given.megabytes)
+            wrong += _send_uploads_concurrently(running, given.uploads, given.megabytes)
     print(f"load average after {os.getloadavg()[0]:.1f}")
     for line in wrong:
         print(f"WRONG: {line}")
     return 1 if wrong else 0
 
 
-def _measure_job_with_crowd(
+def _print_job_times_under_load_and_errors(
     running: service.RunningService, given: argparse.Namespace
 ) -> list[str]:
     """Measure a job alone, then with many readers of its events, then alone again."""
     client = Perennial(running.key, base_url=running.url)
     batch = _build_noise_batch(100, 16)
-    _measure_job_alone(
+    _measure_job_seconds_without_load(
         client, "first", batch, 1
     )  # the worker's first job loads what the others find loaded
-    before = _measure_job_alone(client, "before", batch, given.epochs)
-    job = _submit_job(client, "crowd", batch, given.epochs)
+    before = _measure_job_seconds_without_load(client, "before", batch, given.epochs)
+    job = _create_model_and_submit_batch(client, "crowd", batch, given.epochs)
     key = {"Authorization": f"Bearer {running.key}"}
     ended = threading.Event()
     with ThreadPoolExecutor(3) as side:
@@ -89,14 +89,14 @@ def _measure_job_with_crowd(
             warm_up=0, pause_s=given.pause, until=ended.is_set,
         )  # fmt: skip
         followed = side.submit(
-            asyncio.run, _follow_events_in_streams(running, job.id, given.streams)
+            asyncio.run, _count_events_of_streams(running, job.id, given.streams)
         )
         try:
             during = _compute_job_seconds(job.wait(LONGEST_S))
         finally:
             ended.set()
         got, streams = polled.result(), followed.result()
-    after = _measure_job_alone(client, "after", batch, given.epochs)
+    after = _measure_job_seconds_without_load(client, "after", batch, given.epochs)
     events = sum(1 for _ in job.events())
     if given.pollers:
         print(
@@ -120,11 +120,17 @@ def _measure_job_with_crowd(
     ]
 
 
-def _measure_job_alone(client: Perennial, name: str, batch: bytes, epochs: int) -> float:
-    return _compute_job_seconds(_submit_job(client, name, batch, epochs).wait(LONGEST_S))
+def _measure_job_seconds_without_load(
+    client: Perennial, name: str, batch: bytes, epochs: int
+) -> float:
+    return _compute_job_seconds(
+        _create_model_and_submit_batch(client, name, batch, epochs).wait(LONGEST_S)
+    )
 
 
-def _submit_job(client: Perennial, name: str, batch: bytes, epochs: int) -> JobHandle:
+def _create_model_and_submit_batch(
+    client: Perennial, name: str, batch: bytes, epochs: int
+) -> JobHandle:
     client.models.create(
         name,
         image={"size": 16, "channels": 3},
@@ -140,7 +146,7 @@ def _compute_job_seconds(job: types.Job) -> float:
     return (end - begin).total_seconds()
 
 
-async def _follow_events_in_streams(
+async def _count_events_of_streams(
     running: service.RunningService, job: str, streams: int
 ) -> list[int]:
     """Follow a job in many event streams; return the number of events that each received."""
@@ -162,7 +168,9 @@ async def _follow_events_in_streams(
     return await asyncio.gather(*(count_stream_events() for _ in range(streams)))
 
 
-def _upload_all_at_once(running: service.RunningService, uploads: int, megabytes: int) -> list[str]:
+def _send_uploads_concurrently(
+    running: service.RunningService, uploads: int, megabytes: int
+) -> list[str]:
     """Send all uploads at the same time; return the errors."""
     client = Perennial(running.key, base_url=running.url)
     names = [f"upload-{number}" for number in range(uploads)]
@@ -177,10 +185,10 @@ def _upload_all_at_once(running: service.RunningService, uploads: int, megabytes
     statuses: collections.Counter[int] = collections.Counter()
     wrong: list[str] = []
     together = threading.Barrier(uploads)
-    api = find_api_process(running.process.pid)
+    api = require_api_process(running.process.pid)
     before = most = api.memory_info().rss
 
-    def upload_one_batch(name: str, body: bytes) -> None:
+    def send_batch_when_all_ready(name: str, body: bytes) -> None:
         headers = {"Authorization": f"Bearer {running.key}", "Idempotency-Key": name}
         together.wait()
         with httpx2.Client(base_url=running.url, headers=headers, timeout=120) as http:
@@ -197,7 +205,7 @@ def _upload_all_at_once(running: service.RunningService, uploads: int, megabytes
     began = time.perf_counter()
     with ThreadPoolExecutor(uploads) as pool:
         ends = [
-            pool.submit(upload_one_batch, name, body)
+            pool.submit(send_batch_when_all_ready, name, body)
             for name, body in zip(names, bodies, strict=True)
         ]
         while not all(end.done() for end in ends):

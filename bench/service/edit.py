@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.service import age
-from bench.service.age import UpdateCost, UpdateCostStream
+from bench.service.age import UpdateCost, UpdateCostBench
 
 
 def main() -> None:
@@ -28,17 +28,17 @@ def main() -> None:
     asked = parser.parse_args()
     age.CLASSES, age.PER_CLASS = asked.classes, asked.per_class
     with tempfile.TemporaryDirectory() as folder:
-        stream = UpdateCostStream(Path(folder), "analytic", "class", asked.side)
+        stream = UpdateCostBench(Path(folder), "analytic", "class", asked.side)
         try:
             for number in range(1, asked.tasks + 1):
-                last = stream.learn_random_batch(number)
+                last = stream.learn_random_batch_and_measure_cost(number)
             classes = asked.tasks * asked.classes
             print(f"{asked.tasks} tasks, {classes * asked.per_class:,} images, {classes:,} classes")
             print("| step | s | job CPU s | worker CPU s | SQL | requests | new bytes |")
             print("|---|---:|---:|---:|---:|---:|---:|")
-            print_edit_row("last update", last)
+            print_edit_cost_row("last update", last)
             for name, operations in list_edits_to_measure(asked.tasks, asked.classes).items():
-                print_edit_row(name, stream.learn_edit_as_version(operations))
+                print_edit_cost_row(name, stream.apply_edit_and_measure_cost(operations))
         finally:
             stream.close()
 
@@ -61,7 +61,7 @@ def list_edits_to_measure(tasks: int, classes: int) -> dict[str, list[dict[str, 
     }
 
 
-def print_edit_row(name: str, one: UpdateCost) -> None:
+def print_edit_cost_row(name: str, one: UpdateCost) -> None:
     """Print a row with the cost of an edit."""
     print(
         f"| {name} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | {one.worker_cpu_s:.2f} | "

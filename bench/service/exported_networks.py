@@ -152,7 +152,7 @@ def _solve_classifier(
     if head == "ncm":
         means = functional.normalize(discriminant.compute_class_means(sums)) / COSINE_TEMPERATURE
         return LinearWeights(means, means.new_zeros(len(means))), {}
-    strength, weight = ridge.choose_ridge_strength(sums)
+    strength, weight = ridge.choose_ridge_strength_and_solve(sums)
     cool = fit_softmax_temperature(
         ridge.compute_left_out_scores(sums, strength, weight, columns.double(), labels), labels
     )

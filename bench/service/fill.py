@@ -36,7 +36,7 @@ from bench.service.series import (
     S,
     build_concatenation_sql,
     build_digest_sql,
-    build_fill_statement,
+    build_insert_from_select,
     build_json_sql,
     build_number_table_statements,
     build_owner_id_sql,
@@ -45,20 +45,20 @@ from bench.service.series import (
 )
 from core.database.session import Database
 from core.database.tables import (
+    AccessKey,
     Alias,
     AliasMove,
     AuditEntry,
-    Event,
     ExportedDownload,
     Job,
-    Key,
     Model,
     Owner,
     OwnerEvent,
-    Part,
+    StoredJobEvent,
     Task,
     Version,
     VersionMeasurement,
+    VersionPart,
     VersionTaskResult,
 )
 
@@ -155,13 +155,13 @@ def _iterate_insert_statements(
 def _iterate_owner_statements(size: GeneratedRowCounts, now: float) -> Iterator[tuple[str, Any]]:
     """Yield SQL statements that insert owners, keys and models."""
     at = literal(now - size.task_count * SECONDS_APART)
-    yield build_fill_statement(
+    yield build_insert_from_select(
         Owner, SERIES, S.n < size.owners,
         id=build_owner_id_sql(S.n), name=build_concatenation_sql("owner-", S.n),
         overtook=literal(False), created_at=at,
     )  # fmt: skip
-    yield build_fill_statement(
-        Key, SERIES, S.n < size.keys,
+    yield build_insert_from_select(
+        AccessKey, SERIES, S.n < size.keys,
         id=build_row_id_sql("key", S.n), owner_id=build_owner_id_sql(S.n % size.owners),
         name=literal("a key"),
         prefix=build_concatenation_sql("b", S.n),
@@ -178,7 +178,7 @@ def _iterate_owner_statements(size: GeneratedRowCounts, now: float) -> Iterator[
         .subquery()
         .c
     )
-    yield build_fill_statement(
+    yield build_insert_from_select(
         Model, newest, None,
         id=build_row_id_sql("mdl", newest.model),
         owner_id=build_owner_id_sql(build_owner_number_sql(newest.model, size)),
@@ -195,7 +195,7 @@ def _iterate_owner_statements(size: GeneratedRowCounts, now: float) -> Iterator[
         next_version=newest.version + 1, created_at=at,
     )  # fmt: skip
     for name, version in (("latest", newest.latest), ("production", newest.head)):
-        yield build_fill_statement(
+        yield build_insert_from_select(
             Alias, newest, None,
             model_id=build_row_id_sql("mdl", newest.model), name=literal(name), version=version,
             updated_at=literal(now),
@@ -208,7 +208,7 @@ def _iterate_job_statements(size: GeneratedRowCounts, now: float) -> Iterator[tu
     owner = build_owner_id_sql(build_owner_number_sql(S.model, size))
     kept = S.number > size.tasks - KEPT_TASKS
     settled = S.standing.in_(["learned", "rolled_back", "skipped"])
-    yield build_fill_statement(
+    yield build_insert_from_select(
         Task, SERIES, None,
         id=build_row_id_sql("tsk", S.n), model_id=build_row_id_sql("mdl", S.model), number=S.number,
         name=build_concatenation_sql("week ", S.number),
@@ -225,7 +225,7 @@ def _iterate_job_statements(size: GeneratedRowCounts, now: float) -> Iterator[tu
         standing=S.standing,
         standing_at=case((~waits, S.at + 20.0)), stops=STOPS, warnings=build_json_sql([]), created_at=S.at,
     )  # fmt: skip
-    yield build_fill_statement(
+    yield build_insert_from_select(
         Job, SERIES, None,
         id=build_row_id_sql("job", S.n), model_id=build_row_id_sql("mdl", S.model),
         owner_id=owner, task_id=build_row_id_sql("tsk", S.n),
@@ -245,18 +245,18 @@ def _iterate_job_statements(size: GeneratedRowCounts, now: float) -> Iterator[tu
     for place, data in enumerate(
         (build_json_sql({"state": "queued"}), build_json_sql({"state": "running"}), ended)
     ):
-        yield build_fill_statement(
-            Event, SERIES, None if place == 0 else ~waits,
+        yield build_insert_from_select(
+            StoredJobEvent, SERIES, None if place == 0 else ~waits,
             job_id=build_row_id_sql("job", S.n), type=literal("state"), data=data, at=S.at + place * 10.0,
         )  # fmt: skip
-    yield build_fill_statement(
+    yield build_insert_from_select(
         OwnerEvent, SERIES, None,
         owner_id=owner, model_id=build_row_id_sql("mdl", S.model),
         job_id=build_row_id_sql("job", S.n), type=literal("job"),
         data=build_json_sql({"state": "queued", "kind": "learn", "task": 1, "version": None, "outcome": None}),
         at=S.at,
     )  # fmt: skip
-    yield build_fill_statement(
+    yield build_insert_from_select(
         OwnerEvent, SERIES, PUBLISHED,
         owner_id=owner, model_id=build_row_id_sql("mdl", S.model), type=literal("alias"),
         data=build_json_sql({"alias": "latest", "version": 1, "previous": 0, "cause": "publish"}),
@@ -266,7 +266,7 @@ def _iterate_job_statements(size: GeneratedRowCounts, now: float) -> Iterator[tu
         ("task.submit", literal("key_" + "0" * 26), None),
         ("version.publish", None, done),
     ):
-        yield build_fill_statement(
+        yield build_insert_from_select(
             AuditEntry, SERIES, where,
             at=S.at, owner_id=owner, actor=case((literal(where is None), key)), action=literal(action),
             object=build_row_id_sql("tsk", S.n), data=build_json_sql({"number": 1}),
@@ -280,7 +280,7 @@ def _iterate_version_statements(
     """Yield SQL statements that insert versions, parts, exports, alias moves and accuracies."""
     done = S.version.is_not(None)
     model = build_row_id_sql("mdl", S.model)
-    yield build_fill_statement(
+    yield build_insert_from_select(
         Version, SERIES, S.number == 1,
         id=literal("ver_1") + func.substr(build_row_id_sql("mdl", S.model), 6),
         model_id=model, number=literal(0),
@@ -289,7 +289,7 @@ def _iterate_version_statements(
         bytes_new=literal(0), warnings=build_json_sql([]), created_at=S.at,
     )  # fmt: skip
     held = S.standing.in_(HELD)
-    yield build_fill_statement(
+    yield build_insert_from_select(
         Version, SERIES, done,
         id=build_row_id_sql("ver", S.n), model_id=model, number=S.version,
         parent=S.parent, task_number=S.number,
@@ -305,25 +305,25 @@ def _iterate_version_statements(
     for place, (name, digest, size_) in enumerate(
         (("backbone", shared, 976_168), ("head", build_digest_sql("f", S.n), 12_044))
     ):
-        yield build_fill_statement(
-            Part, SERIES, done,
+        yield build_insert_from_select(
+            VersionPart, SERIES, done,
             version_id=build_row_id_sql("ver", S.n), name=literal(name),
             position=literal(place), type=literal(name),
             sha256=digest, bytes=literal(size_),
         )  # fmt: skip
     for name in ("latest", "production"):
-        yield build_fill_statement(
+        yield build_insert_from_select(
             AliasMove, SERIES, PUBLISHED,
             model_id=model, alias=literal(name), version=S.version, previous=S.parent,
             cause=literal("publish"), at=S.at + 20.0,
         )  # fmt: skip
-    yield build_fill_statement(
+    yield build_insert_from_select(
         AliasMove, SERIES, S.standing == "rolled_back",
         model_id=model, alias=literal("production"), version=S.parent, previous=S.version,
         cause=literal("rollback"), at=S.at + 25.0,
     )  # fmt: skip
     other = SERIES.alias()
-    yield build_fill_statement(
+    yield build_insert_from_select(
         VersionTaskResult, SERIES.join(other, other.c.model == S.model),
         (S.model < size.measured) & done & other.c.version.is_not(None) & (other.c.version <= S.version),
         model_id=model, version=S.version, task=other.c.number,
@@ -333,12 +333,12 @@ def _iterate_version_statements(
         answers=build_digest_sql("9", S.n * 1000 + other.c.number), answers_bytes=literal(1_044),
     )  # fmt: skip
     for name, value, detail in MEASURED:
-        yield build_fill_statement(
+        yield build_insert_from_select(
             VersionMeasurement, SERIES, done,
             model_id=model, version=S.version, name=literal(name), task=literal(0), value=literal(value),
             **({} if detail is None else {"detail": build_json_sql(detail)}),
         )  # fmt: skip
-    yield build_fill_statement(
+    yield build_insert_from_select(
         ExportedDownload, SERIES, done & (S.n % 50 == 0),
         version_id=build_row_id_sql("ver", S.n), format=literal("safetensors"),
         sha256=build_digest_sql("9", S.n),

@@ -62,9 +62,9 @@ def main() -> int:
         upgrade_schema(db)
         store = FolderStore(Path(folder) / "store")
         store.create_folder_or_bucket()
-        wrong = _compare_upload_calls(db, store, given.uploads, given.calls) + _compare_job_calls(
-            db, given.jobs, given.calls
-        )
+        wrong = _print_and_count_slow_upload_calls(
+            db, store, given.uploads, given.calls
+        ) + _print_and_count_slow_job_calls(db, given.jobs, given.calls)
         db.close()
     return 1 if wrong else 0
 
@@ -85,7 +85,9 @@ def _measure_median_milliseconds(calls: int, call: Callable[[], object]) -> floa
     return statistics.median(took)
 
 
-def _print_slow_calls(few: dict[str, float], many: dict[str, float], words: str) -> int:
+def _print_durations_and_count_slow_calls(
+    few: dict[str, float], many: dict[str, float], words: str
+) -> int:
     """Print durations with few and with many rows; return the number of calls that are too slow."""
     wrong = 0
     for name, before in few.items():
@@ -99,13 +101,15 @@ def _print_slow_calls(few: dict[str, float], many: dict[str, float], words: str)
     return wrong
 
 
-def _compare_upload_calls(db: Database, store: FolderStore, count: int, calls: int) -> int:
+def _print_and_count_slow_upload_calls(
+    db: Database, store: FolderStore, count: int, calls: int
+) -> int:
     mine = _insert_owner(db, "mine")
     _insert_open_uploads(db, mine.owner_id, OF_OWNER)
     few = _measure_upload_calls(db, mine, calls)
     for number in range((count - OF_OWNER) // OF_OWNER):
         _insert_open_uploads(db, _insert_owner(db, f"owner-{number}").owner_id, OF_OWNER)
-    wrong = _print_slow_calls(
+    wrong = _print_durations_and_count_slow_calls(
         few, _measure_upload_calls(db, mine, calls), f"{count:,} open uploads"
     )
     with db.write() as session:
@@ -155,7 +159,7 @@ def _measure_upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, f
     return found
 
 
-def _compare_job_calls(db: Database, count: int, calls: int) -> int:
+def _print_and_count_slow_job_calls(db: Database, count: int, calls: int) -> int:
     mine = _insert_owner(db, "of-many-jobs")
     model = _insert_model(db, mine.owner_id, "many")
     _queue_tasks(db, mine.owner_id, model, 1, 10)
@@ -163,7 +167,7 @@ def _compare_job_calls(db: Database, count: int, calls: int) -> int:
     for first in range(11, count + 1, ROWS):
         _queue_tasks(db, mine.owner_id, model, first, min(ROWS, count + 1 - first))
     many = _measure_job_calls(db, mine, calls)
-    wrong = _print_slow_calls(few, many, f"{count:,} queued jobs of one owner")
+    wrong = _print_durations_and_count_slow_calls(few, many, f"{count:,} queued jobs of one owner")
     claims.claim_job(db, "w", 60.0)
     other = _insert_owner(db, "of-one-job")
     _queue_tasks(db, other.owner_id, _insert_model(db, other.owner_id, "one"), 1, 1)
@@ -228,13 +232,15 @@ def _queue_tasks(db: Database, owner: str, model: str, first: int, count: int) -
 
 
 def _measure_job_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
-    def claim_next_job() -> None:
+    def claim_and_complete_next_job() -> None:
         claim = claims.claim_job(db, "w", 60.0)
         assert claim is not None
         claims.complete_pause_or_cancellation(db, claim)
 
     return {
-        "claim a job and give it back": _measure_median_milliseconds(calls, claim_next_job),
+        "claim a job and give it back": _measure_median_milliseconds(
+            calls, claim_and_complete_next_job
+        ),
         "list jobs": _measure_median_milliseconds(
             calls,
             lambda: jobs.list_jobs(db, actor, limit=50, cursor=None),

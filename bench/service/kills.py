@@ -60,7 +60,7 @@ class KilledWorkerService:
         self._client = httpx2.Client(base_url=f"{running.url}/v1", headers=headers, timeout=60)
         self._models = 0
 
-    def submit_new_job(self, recipe: dict[str, Any]) -> str:
+    def create_model_and_submit_batch(self, recipe: dict[str, Any]) -> str:
         """Create a model, submit a batch, and return the job."""
         self._models += 1
         name = f"m{self._models}"
@@ -81,7 +81,7 @@ class KilledWorkerService:
         """Kill the worker, and return the time; `elsewhere` removes its folder, too, as on another
         host.
         """
-        worker = self._find_worker_process()
+        worker = self._wait_for_worker_process()
         time.sleep(max(0.0, worker.create_time() + LIVES_S - time.time()))
         worker.kill()
         if elsewhere:
@@ -101,15 +101,15 @@ class KilledWorkerService:
     def wait_for_snapshot(self, job: str) -> int:
         """Wait until a job's present attempt has written a snapshot, and return its number."""
 
-        def find_snapshot_number() -> int | None:
+        def find_attempt_with_snapshot() -> int | None:
             with self._db.read() as session:
                 row = session.get_one(Job, job)
                 is_there = row.snapshot is not None and row.snapshot.fence == row.fence
                 return row.attempt if is_there else None
 
-        return int(self._wait_for_condition(find_snapshot_number))
+        return int(self._wait_for_condition(find_attempt_with_snapshot))
 
-    def _find_worker_process(self) -> psutil.Process:
+    def _wait_for_worker_process(self) -> psutil.Process:
         def list_worker_processes() -> list[psutil.Process]:
             commands = [(child, " ".join(child.cmdline())) for child in self._launcher.children()]
             return [child for child, line in commands if "worker.loop" in line or "celery" in line]
@@ -139,14 +139,14 @@ def main() -> int:
         service.run_temporary_service(Path(folder), ENVIRONMENT) as running,
     ):
         site = KilledWorkerService(running)
-        is_soon = _kill_worker_repeatedly(site, given.kills)
-        is_moving = _kill_young_workers(site, given.minutes)
+        is_soon = _check_restart_after_repeated_kills(site, given.kills)
+        is_moving = _check_goals_with_short_lived_workers(site, given.minutes)
     return int(not (is_soon and is_moving))
 
 
-def _kill_worker_repeatedly(site: KilledWorkerService, kills: int) -> bool:
+def _check_restart_after_repeated_kills(site: KilledWorkerService, kills: int) -> bool:
     """Kill the worker of one job repeatedly; return True if it always restarts in time."""
-    job, seconds = site.submit_new_job(ENDLESS), []
+    job, seconds = site.create_model_and_submit_batch(ENDLESS), []
     for _ in range(kills):
         attempt = site.wait_for_snapshot(job)
         killed = site.kill_worker()
@@ -160,14 +160,14 @@ def _kill_worker_repeatedly(site: KilledWorkerService, kills: int) -> bool:
     return max(seconds) <= GOAL_S
 
 
-def _kill_young_workers(site: KilledWorkerService, minutes: float) -> bool:
+def _check_goals_with_short_lived_workers(site: KilledWorkerService, minutes: float) -> bool:
     """Kill the worker repeatedly while short jobs arrive; return True if the goals are met."""
     settings = Settings()
     end = time.monotonic() + 60 * minutes
-    lost = site.submit_new_job(ENDLESS)
+    lost = site.create_model_and_submit_batch(ENDLESS)
     attempt = site.wait_for_snapshot(lost)
     lost_at, again_at = site.kill_worker(elsewhere=True), None
-    kills, jobs = 1, [site.submit_new_job(SHORT)]
+    kills, jobs = 1, [site.create_model_and_submit_batch(SHORT)]
     while time.monotonic() < end or again_at is None:
         worker_ends = time.monotonic() + LIVES_S
         while time.monotonic() < worker_ends:
@@ -175,7 +175,7 @@ def _kill_young_workers(site: KilledWorkerService, minutes: float) -> bool:
                 again_at = time.time()
                 site.cancel_job(lost)
             if site.read_job(jobs[-1])["state"] not in ("queued", "validating", "running"):
-                jobs.append(site.submit_new_job(SHORT))
+                jobs.append(site.create_model_and_submit_batch(SHORT))
             time.sleep(LOOK_S)
         site.kill_worker()
         kills += 1

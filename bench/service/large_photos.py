@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image
 
 from core.errors import Rejected
-from core.ingest.decoding.resizing import LATEST, SquareResizing
+from core.ingest.decoding.resizing import LATEST, SquareResizingSettings
 from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
 
@@ -146,7 +146,7 @@ def measure_photo_decoding(photo: Path) -> dict[str, float | str]:
                 SIZE,
                 3,
                 ArchiveLimits(),
-                resizing=SquareResizing(decoding=LATEST),
+                resizing=SquareResizingSettings(decoding=LATEST),
                 held_out_share=0.0,
                 processes=1,
             )

@@ -62,7 +62,10 @@ def main() -> None:
     parser.add_argument("--ends", default="10,1000", help="versions of the models that publish")
     given = parser.parse_args()
     sizes, ends = ([int(n) for n in text.split(",") if n] for text in (given.sizes, given.ends))
-    with tempfile.TemporaryDirectory() as folder, _open_empty_database(given.database) as url:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _create_temporary_database_url(given.database) as url,
+    ):
         settings = Settings(data_dir=Path(folder) / "data", database_url=url, threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
         migrate.upgrade_schema(db)
@@ -92,12 +95,12 @@ def main() -> None:
                         running, size, f"?from={size - 99}&to={size}&tasks={size - 99},{size}"
                     )
         if ends:
-            _measure_publishing(db, settings, ends)
+            _print_publishing_seconds(db, settings, ends)
         db.close()
 
 
 @contextmanager
-def _open_empty_database(server: str) -> Iterator[str]:
+def _create_temporary_database_url(server: str) -> Iterator[str]:
     """Yield the URL of an empty database: PostgreSQL on a given server, or SQLite."""
     if not server:
         yield ""
@@ -133,12 +136,13 @@ def _print_metrics_times(running: service.RunningService, size: int, window: str
         cpu_ms = (count_service_cpu_seconds(running) - before) * 1e3 / len(found.latencies_ms)
         told += (
             f"; {CLIENTS} clients p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms,"
-            f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each; {_measure_uncached_time(running, url, key, size)}"
+            f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each; "
+            + _measure_and_format_uncached_time(running, url, key, size)
         )
     print(told, flush=True)
 
 
-def _measure_uncached_time(
+def _measure_and_format_uncached_time(
     running: service.RunningService, url: str, key: dict[str, str], size: int
 ) -> str:
     """Measure the seconds of a request for the accuracy matrix that cannot be cached."""
@@ -161,7 +165,7 @@ def count_service_cpu_seconds(running: service.RunningService) -> float:
     return float(sum(times.user + times.system for times in processes))
 
 
-def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> None:
+def _print_publishing_seconds(db: Database, settings: Settings, ends: list[int]) -> None:
     """Print the median seconds of publishing a version, by number of tasks in the model."""
     store = open_object_store(settings)
     store.create_folder_or_bucket()
@@ -206,7 +210,7 @@ def _write_random_job_result(folder: Path, task: int, most: int) -> None:
         "method": {"name": "finetune", "hyper": {}, "state": {}},
         "environment": {"torch": "2", "cpu_capability": "x", "threads": 1, "device": "cpu"},
         "trainable": 1, "parameters": 1,
-        **_build_job_figures(tasks),
+        **_build_generated_job_measurements(tasks),
         "results": [
             {"version": v, "task": n, "correct": 100 + n % 50, "total": 150,
              "per_class": {"cat": [60, 75], "dog": [55, 75]}}
@@ -216,7 +220,7 @@ def _write_random_job_result(folder: Path, task: int, most: int) -> None:
     (folder / "result.json").write_text(json.dumps(document, sort_keys=True))
 
 
-def _build_job_figures(tasks: range) -> Json:
+def _build_generated_job_measurements(tasks: range) -> Json:
     numbers = sorted(map(str, tasks))
     return {
         "update_norm": {"backbone": 1.2, "head": 0.8, "relative": 0.1},
@@ -298,7 +302,7 @@ def _insert_version(session: Session, size: int, number: int) -> None:
             "architecture": {"name": "small-cnn"},
             "image": {"size": 32, "channels": 3},
             "tasks": list(tasks),
-            **(_build_job_figures(tasks) if number else {}),
+            **(_build_generated_job_measurements(tasks) if number else {}),
         }
     )
     version = Version(
@@ -319,7 +323,7 @@ def _insert_version(session: Session, size: int, number: int) -> None:
     if number:
         cells = [("base", number), ("parent", number), *(("new", task) for task in tasks)]
         measured = [_build_measured_cell(which, number, task) for which, task in cells]
-        figures = VersionFigures(**manifest.list_fields_that_are_set())
+        figures = VersionFigures(**manifest.get_explicitly_set_field_values())
         store_version_measurements(
             session, model, version, NewVersionMeasurements(measured, figures, {}), set()
         )

@@ -332,11 +332,11 @@ def _list_worker_steps(side: DatabaseWithApi) -> dict[str, Callable[[], object]]
         "sweep: files of tasks": lambda: task_files.select_tasks_with_expirable_files(db),
         "sweep: memories": lambda: sweep._delete_replay_data_of_deleted_tasks(db, blobs),
         "sweep: deleted models": lambda: sweep._delete_deleted_models_data(db, blobs),
-        "sweep: one batch of blobs": lambda: _find_used_digests(db),
+        "sweep: one batch of blobs": lambda: _run_used_digest_query(db),
     }
 
 
-def _find_used_digests(db: Database) -> None:
+def _run_used_digest_query(db: Database) -> None:
     from bench.service.series import make_generated_sha256
     from core.retention import references
 

@@ -17,7 +17,7 @@ from bench.service.fill import MANIFEST
 from bench.service.series import GeneratedRowCounts, make_generated_row_id
 from core.contract.jobs.snapshot import StoredBestState
 from core.database.session import Database
-from core.database.tables import Alias, Base, Job, Part, Version
+from core.database.tables import Alias, Job, UploadedBase, Version, VersionPart
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage
 
@@ -61,16 +61,16 @@ def store_real_files_for_reads(
             files[f"{name}.safetensors"] = (hashlib.sha256(data).hexdigest(), len(data))
             sha256, length = blobs.put_file(path)
             described.append({"name": name, "type": name, "sha256": sha256, "bytes": length})
-            row = session.get(Part, (version.id, name))
+            row = session.get(VersionPart, (version.id, name))
             if row is None:
-                session.add(Part(version_id=version.id, position=position, **described[-1]))
+                session.add(VersionPart(version_id=version.id, position=position, **described[-1]))
             elif name != "backbone":  # which stays the blob of a base that many versions share
                 row.sha256, row.bytes = sha256, length
             else:
-                everywhere = update(Part).where(Part.sha256 == row.sha256)
+                everywhere = update(VersionPart).where(VersionPart.sha256 == row.sha256)
                 session.execute(everywhere.values(sha256=sha256, bytes=length))
         session.add(
-            Base(
+            UploadedBase(
                 id=BASE, owner_id=make_generated_row_id("own", 0), architecture={"name": "small-cnn"},
                 sha256=described[0]["sha256"], bytes=described[0]["bytes"], created_at=version.created_at,
             )

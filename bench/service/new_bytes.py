@@ -56,18 +56,19 @@ def main() -> None:
         client = Perennial(running.key, base_url=running.url)
         for number, (title, recipe) in enumerate(CASES.items()):
             print(
-                _describe_added_version_bytes(client, f"bytes-{number}", title, recipe), flush=True
+                _learn_and_describe_added_bytes(client, f"bytes-{number}", title, recipe),
+                flush=True,
             )
         for number, (title, method) in enumerate(MEMORIES.items()):
             print(
-                _describe_restored_replay_images(
+                _describe_replay_images_stored_again(
                     client, running.data_dir / "store", f"memory-{number}", title, method
                 ),
                 flush=True,
             )
 
 
-def _describe_added_version_bytes(
+def _learn_and_describe_added_bytes(
     client: Perennial, model: str, title: str, recipe: dict[str, Any]
 ) -> str:
     """Describe the mean bytes that versions 2 to 4 of a model add."""
@@ -75,7 +76,7 @@ def _describe_added_version_bytes(
     for _, archive in digits.build_digit_archives()[:4]:
         client.submit(model, archive).wait()
     tensors = [_read_version_tensors(client, model, version) for version in range(1, 5)]
-    changed = sum(_count_changed_images(old, new) for old, new in pairwise(tensors))
+    changed = sum(_count_changed_bytes(old, new) for old, new in pairwise(tensors))
     new = sum(client.versions.retrieve(model, v).bytes_new for v in range(2, 5))
     whole = client.versions.retrieve(model, 4).bytes
     return (
@@ -84,7 +85,7 @@ def _describe_added_version_bytes(
     )
 
 
-def _describe_restored_replay_images(
+def _describe_replay_images_stored_again(
     client: Perennial, store: Path, model: str, title: str, method: dict[str, Any]
 ) -> str:
     """Describe how many replay images each version stores again."""
@@ -162,7 +163,7 @@ def _read_version_tensors(client: Perennial, model: str, version: int) -> dict[s
     return found
 
 
-def _count_changed_images(old: dict[str, bytes], new: dict[str, bytes]) -> int:
+def _count_changed_bytes(old: dict[str, bytes], new: dict[str, bytes]) -> int:
     return sum(len(data) for name, data in new.items() if old.get(name) != data)
 
 

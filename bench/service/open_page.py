@@ -23,7 +23,7 @@ from playwright.sync_api import CDPSession, expect
 from bench.service.browser import open_logged_in_page
 from core.database import job_log
 from core.database.session import Database
-from core.database.tables import Event
+from core.database.tables import StoredJobEvent
 from core.settings import Settings
 from perennial import Perennial
 from tools import digits, service
@@ -46,7 +46,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder), {"PERENNIAL_THREADS": "1"}) as running,
     ):
-        job = _submit_paused_job(running)
+        job = _submit_and_pause_job(running)
         writer = _JobEventWriter(
             Database(Settings(data_dir=Path(folder)).resolved_database_url), job, given.per_second
         )
@@ -56,7 +56,8 @@ def main() -> None:
             browser.send("Performance.enable")
             writer.start()
             heaps = [
-                _print_page_line(browser, minute, writer) for minute in range(1, given.minutes + 1)
+                _wait_and_print_page_memory(browser, minute, writer)
+                for minute in range(1, given.minutes + 1)
             ]
             writer.ended.set()
             writer.join()
@@ -73,7 +74,7 @@ def main() -> None:
         sys.exit(ratio > MOST)
 
 
-def _submit_paused_job(running: service.RunningService) -> str:
+def _submit_and_pause_job(running: service.RunningService) -> str:
     """Submit a job, pause it after a moment of training, and return its id."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create(MODEL, scenario="class", architecture="mlp", recipe=LASTS)
@@ -111,7 +112,9 @@ class _JobEventWriter(threading.Thread):
                             "total_steps": STEPS,
                             "loss": 1 / (1 + self.steps),
                         }
-                        session.add(Event(job_id=self._job, type="progress", data=told, at=now))
+                        session.add(
+                            StoredJobEvent(job_id=self._job, type="progress", data=told, at=now)
+                        )
                         self.steps += 1
                     else:
                         text = f"This is line {self.lines} of a log that says much and often."
@@ -120,7 +123,7 @@ class _JobEventWriter(threading.Thread):
             self.written += self._per_second
 
 
-def _print_page_line(browser: CDPSession, minute: int, writer: _JobEventWriter) -> float:
+def _wait_and_print_page_memory(browser: CDPSession, minute: int, writer: _JobEventWriter) -> float:
     """Print the browser page's figures, and return its heap in megabytes."""
     time.sleep(60)
     browser.send("HeapProfiler.collectGarbage")

@@ -52,11 +52,11 @@ def main() -> None:
         insert_measured_model(db, given.size)
         db.close()
         with service.run_temporary_service(Path(folder)) as running:
-            _measure_page_requests(running, given.size, given.rounds)
-            _measure_paint_times(running, given.size, given.rounds)
+            _print_page_request_times(running, given.size, given.rounds)
+            _print_page_paint_times(running, given.size, given.rounds)
 
 
-def _measure_page_requests(running: service.RunningService, size: int, rounds: int) -> None:
+def _print_page_request_times(running: service.RunningService, size: int, rounds: int) -> None:
     print(f"a model of {size:,} versions and tasks; {GOALS}")
     key = {"Authorization": f"Bearer {running.key}"}
     for query in ("", "?first=1", f"?last={size // 2}", f"?v={size}&t={size // 2}"):
@@ -77,7 +77,7 @@ def _measure_page_requests(running: service.RunningService, size: int, rounds: i
         )
 
 
-def _measure_paint_times(running: service.RunningService, size: int, rounds: int) -> None:
+def _print_page_paint_times(running: service.RunningService, size: int, rounds: int) -> None:
     """Print milliseconds from navigation to paint of the page, with cached files."""
     first, whole, bytes_of_heap = [], [], 0.0
     with open_logged_in_page(running) as page:

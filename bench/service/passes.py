@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from core.learning.networks import ImageSpec, build_backbone
+from core.learning.networks import ImageSpec, build_initialised_backbone
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.passes import PASSES
 
@@ -34,12 +34,16 @@ def main() -> None:
     for name, passes in PASSES.items():
         for known in passes:
             image = ImageSpec(known.size, 3)
-            network = build_backbone(
+            network = build_initialised_backbone(
                 architectures[name], image, torch.Generator().manual_seed(0)
             ).eval()
             images = torch.randn(IMAGES, 3, known.size, known.size)
-            forward = _measure_least_seconds(partial(_predict_images, network, images), runs)
-            training = _measure_least_seconds(partial(_learn_images, network, images), runs)
+            forward = _measure_cpu_seconds_per_image(
+                partial(_predict_images, network, images), runs
+            )
+            training = _measure_cpu_seconds_per_image(
+                partial(_run_forward_and_backward, network, images), runs
+            )
             print(f"{name} at {known.size} px: {forward:.4f} s answered, {training:.4f} s learned")
 
 
@@ -48,11 +52,11 @@ def _predict_images(network: Callable[[Tensor], Tensor], images: Tensor) -> None
         network(images)
 
 
-def _learn_images(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
+def _run_forward_and_backward(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
     network(images).square().sum().backward()
 
 
-def _measure_least_seconds(run: Callable[[], object], runs: int) -> float:
+def _measure_cpu_seconds_per_image(run: Callable[[], object], runs: int) -> float:
     """Return the smallest CPU time per image over several runs, after a warm-up."""
     run()
     taken = []

@@ -39,7 +39,7 @@ from core.contract.jobs.export_job import INPUT
 from core.contract.manifest import Manifest
 from core.database.session import Database
 from core.database.tables import Owner
-from core.ingest.decoding.resizing import FIRST, SquareResizing
+from core.ingest.decoding.resizing import FIRST, SquareResizingSettings
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.export import graph
@@ -80,7 +80,7 @@ class BareVersionPredictor:
     def decode_photos(self, photos: Sequence[Path]) -> NDArray[np.uint8]:
         """Decode photos as the service does, to uint8 [N, size, size, channels]."""
         image = self.manifest.image
-        resizing = SquareResizing(image.crop, image.interpolation, image.decoding or FIRST)
+        resizing = SquareResizingSettings(image.crop, image.interpolation, image.decoding or FIRST)
         pixels = [
             decode_image(photo.read_bytes(), image.size, image.channels, MAX_PIXELS, resizing)
             for photo in photos
@@ -177,7 +177,7 @@ def print_prediction_rates_for_size(
     answer = client.predict("photos", files[:1])
     print(
         f"first answer after promotion: {(time.perf_counter() - begin) * 1000:.0f} ms",
-        get_response_engine(answer),
+        get_inference_engine_name(answer),
     )
     for key in keys:
         wait_for_onnx_runtime(Perennial(key, base_url=running.url), files)
@@ -193,7 +193,7 @@ def print_prediction_rates_for_size(
             before = rates.measure_rates_once_more(bare, files)
             # 64 are more than one owner may have under way.
             used = keys if clients > 16 else keys[:1]
-            elapsed, taken = measure_client_load(
+            elapsed, taken = measure_predict_client_times(
                 running, used, files, folder, clients, count, options.seconds
             )
             onnx, decoding = (
@@ -235,14 +235,14 @@ def wait_for_onnx_runtime(client: Perennial, files: Sequence[Path]) -> None:
     begin = time.monotonic()
     engine = "engine not named"
     while time.monotonic() < begin + STEADY_S:
-        engine = get_response_engine(client.predict("photos", files[:64]))
+        engine = get_inference_engine_name(client.predict("photos", files[:64]))
         if engine != "torch":
             break
         time.sleep(0.2)
     print(f"steady after {time.monotonic() - begin:.1f} s: {engine}")
 
 
-def get_response_engine(answer: object) -> str:
+def get_inference_engine_name(answer: object) -> str:
     """Return the engine that a predict response names, if any."""
     return str(getattr(answer, "engine", None) or "engine not named")
 
@@ -305,7 +305,7 @@ def print_prediction_differences(
     )
 
 
-def measure_client_load(
+def measure_predict_client_times(
     running: service.RunningService, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> tuple[float, list[float]]:  # fmt: skip

@@ -35,7 +35,7 @@ from bench.service.series import (
 from bench.service.side import DatabaseWithApi, create_filled_database, serve_database_by_api
 from core.database.session import Database
 from core.database.tables import Task
-from core.ingest.dataset import write_image_dataset
+from core.ingest.dataset import write_image_dataset_file
 from core.storage import Blobs, open_object_store
 
 IMAGES, SIDE = 1000, 32
@@ -94,7 +94,7 @@ def main() -> int:
             for name, size in (("small", SMALL), (f"reads_{large.task_count}", large))
         ]
         for side in sides:
-            _add_held_out_images(side)
+            _add_held_out_images_to_task(side)
             stack.enter_context(serve_database_by_api(side))
         print(
             f"{SMALL.task_count:,} and {large.task_count:,} tasks; load average {os.getloadavg()[0]:.1f}; "
@@ -110,14 +110,16 @@ def main() -> int:
     return 1 if slow else 0
 
 
-def _add_held_out_images(side: DatabaseWithApi) -> None:
+def _add_held_out_images_to_task(side: DatabaseWithApi) -> None:
     """Add held-out images to a task, so that its images can be read."""
     draw = np.random.default_rng(0)
     pixels = draw.integers(0, 256, (IMAGES, SIDE, SIDE, 3), np.uint8)
     db = Database(side.settings.resolved_database_url)
     blobs = Blobs(open_object_store(side.settings), side.settings.make_folder("cache"))
     path = side.settings.data_dir / "images"
-    write_image_dataset(path, np.arange(IMAGES, dtype=np.int64) % 2, pixels.shape[1:], [pixels])
+    write_image_dataset_file(
+        path, np.arange(IMAGES, dtype=np.int64) % 2, pixels.shape[1:], [pixels]
+    )
     sha256, _ = blobs.put_file(path, move=True)
     with db.write() as session:
         mine = (Task.model_id == make_generated_row_id("mdl", 0), Task.number == TASK)

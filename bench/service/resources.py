@@ -120,7 +120,7 @@ class ProcessResourceWatch:
         self.samples.setdefault(name, []).append(found)
 
 
-def find_api_process(launcher: int) -> psutil.Process:
+def require_api_process(launcher: int) -> psutil.Process:
     """Find the API process below a launcher."""
     return next(
         p

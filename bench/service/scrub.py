@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from core.database.session import Database
-from core.database.tables import Base, Owner, ScrubProgress
+from core.database.tables import Owner, ScrubProgress, UploadedBase
 from core.ids import new_id
 from core.settings import Settings
 from core.storage import Blobs, open_object_store
@@ -130,7 +130,7 @@ def _write_random_bases(settings: Settings, size: int) -> None:
                 "bytes": written,
                 "created_at": time.time(),
             }
-            session.add(Base(id=new_id("bas"), owner_id=owner, **row))
+            session.add(UploadedBase(id=new_id("bas"), owner_id=owner, **row))
     db.close()
 
 

@@ -156,7 +156,9 @@ def build_number_table_statements(
     yield "(series)", insert(SERIES).from_select(names, select(*(values[name] for name in names)))
 
 
-def build_fill_statement(table: Any, source: Any, where: Any, **columns: Any) -> tuple[str, Any]:
+def build_insert_from_select(
+    table: Any, source: Any, where: Any, **columns: Any
+) -> tuple[str, Any]:
     """Build the SQL statement that fills a table with a row for each number."""
     query = select(*(value.label(name) for name, value in columns.items()))
     if isinstance(source, Table | Join):

@@ -66,7 +66,7 @@ def create_filled_database(
     """Create and fill a database of a given size, on PostgreSQL or SQLite."""
     data = folder / name
     data.mkdir(parents=True, exist_ok=True)
-    url = _create_database(server, f"perennial_bench_{name}") if server else ""
+    url = _ensure_database_and_get_url(server, f"perennial_bench_{name}") if server else ""
     settings = Settings(data_dir=data, database_url=url)
     db = Database(settings.resolved_database_url, statement_s=3600)
     upgrade_schema(db)
@@ -94,7 +94,7 @@ def create_filled_database(
     return side
 
 
-def _create_database(server: str, name: str) -> str:
+def _ensure_database_and_get_url(server: str, name: str) -> str:
     url = make_url(server)
     plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(plain, autocommit=True) as connection:

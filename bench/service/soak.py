@@ -284,7 +284,7 @@ def main() -> int:
             traffic.send_initial_traffic()
             with ProcessResourceWatch(running.process.pid) as watch:
                 traffic.send_all_traffic(seconds)
-    grown = _report_growth(watch, seconds)
+    grown = _print_process_growth_and_find_excess(watch, seconds)
     print(f"answers and jobs: {dict(sorted(traffic.seen.items()))}")
     print(f"load average before {load[0]:.1f}, after {os.getloadavg()[0]:.1f}")
     for line in (*grown, *collections.Counter(traffic.wrong).most_common(20)):
@@ -292,7 +292,7 @@ def main() -> int:
     return 1 if grown or traffic.wrong else 0
 
 
-def _report_growth(watch: ProcessResourceWatch, seconds: float) -> list[str]:
+def _print_process_growth_and_find_excess(watch: ProcessResourceWatch, seconds: float) -> list[str]:
     """Print the resource growth of each process, and return what grows too much."""
     wrong = [f"{name}: replaced {count} times" for name, count in watch.restarts.items()]
     print(

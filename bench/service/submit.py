@@ -56,9 +56,9 @@ def main() -> None:
         with serve_database_by_api(side), httpx2.Client(base_url=side.url, **connection) as client:
             process = psutil.Process(side.process)
             client.post("/v1/models", json={"name": "sent", **MODEL}).raise_for_status()
-            _measure_submits(client, process, given.submits)
-            _measure_task_lists(client, process, side.first_model_id(), given.submits)
-        _print_statement_counts(side)
+            _print_submit_times(client, process, given.submits)
+            _print_version_list_times(client, process, side.first_model_id(), given.submits)
+        _print_submit_statement_count(side)
 
 
 def build_noise_batch(seed: int) -> bytes:
@@ -88,7 +88,7 @@ def _submit_noise_batch(client: httpx2.Client | TestClient, seed: int) -> None:
     assert answer.status_code == 202, answer.text
 
 
-def _measure_submits(client: httpx2.Client, process: psutil.Process, count: int) -> None:
+def _print_submit_times(client: httpx2.Client, process: psutil.Process, count: int) -> None:
     batches = [build_noise_batch(seed) for seed in range(count + WARM_UP)]
 
     def submit_numbered_batch(number: int) -> None:
@@ -99,7 +99,7 @@ def _measure_submits(client: httpx2.Client, process: psutil.Process, count: int)
     _print_call_times("submit", process, submit_numbered_batch, count)
 
 
-def _measure_task_lists(
+def _print_version_list_times(
     client: httpx2.Client, process: psutil.Process, model: str, count: int
 ) -> None:
     path = f"/v1/models/{model}/versions?limit=200"
@@ -130,19 +130,19 @@ def _print_call_times(
     )
 
 
-def _print_statement_counts(side: DatabaseWithApi) -> None:
+def _print_submit_statement_count(side: DatabaseWithApi) -> None:
     logging.disable(logging.INFO)  # the application's own lines
     with TestClient(create_app(side.settings)) as client:
         client.headers.update(_build_headers(side))
         _submit_noise_batch(client, 1_000_000)
         statements: list[str] = []
 
-        def count_statement(*arguments: object) -> None:
+        def record_sql_statement(*arguments: object) -> None:
             statements.append(str(arguments[2]))
 
-        event.listen(Engine, "before_cursor_execute", count_statement)
+        event.listen(Engine, "before_cursor_execute", record_sql_statement)
         _submit_noise_batch(client, 1_000_001)
-        event.remove(Engine, "before_cursor_execute", count_statement)
+        event.remove(Engine, "before_cursor_execute", record_sql_statement)
     print(f"a submit takes {len(statements)} SQL statements")
 
 

@@ -25,7 +25,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from bench.service.age import UpdateCostStream
+from bench.service.age import UpdateCostBench
 from core.learning.timm_import import import_timm_models
 from core.packaged import imagenet_base
 
@@ -56,17 +56,17 @@ def main() -> None:
     )
     print("|---:|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
-        stream = UpdateCostStream(Path(folder), "analytic", "data", SIDE, imagenet_base.NAME)
+        stream = UpdateCostBench(Path(folder), "analytic", "data", SIDE, imagenet_base.NAME)
         try:
             for number in range(1, UPDATES + 1):
                 count = options.images if number in (1, UPDATES) else options.between
                 batch, photos = photos[:count], photos[count:]
                 if count != options.images:
-                    stream.learn_given_batch(_pack_photos_as_zip(batch))
+                    stream.learn_batch_and_measure_cost(_pack_photos_as_zip(batch))
                     continue
-                before = _measure_pass_seconds(batch)
-                update = stream.learn_given_batch(_pack_photos_as_zip(batch))
-                bare = (before + _measure_pass_seconds(batch)) / 2
+                before = _measure_decode_and_forward_seconds(batch)
+                update = stream.learn_batch_and_measure_cost(_pack_photos_as_zip(batch))
+                bare = (before + _measure_decode_and_forward_seconds(batch)) / 2
                 ratio = (update.job_cpu_s + update.worker_cpu_s) / bare
                 print(
                     f"| {number} | {count:,} | {bare:.1f} | {update.job_cpu_s:.1f} "
@@ -87,7 +87,7 @@ def _pack_photos_as_zip(photos: Sequence[Photo]) -> bytes:
     return out.getvalue()
 
 
-def _measure_pass_seconds(photos: Sequence[Photo]) -> float:
+def _measure_decode_and_forward_seconds(photos: Sequence[Photo]) -> float:
     """Measure CPU seconds to decode photos and pass them through the base's network."""
     backbone = (
         import_timm_models()

@@ -36,14 +36,14 @@ def main() -> None:
         total = archive.stat().st_size
         print(f"archive: {total / MB:,.0f} MB")
         print(
-            f"disk alone (write + fsync): {_measure_disk_rate(Path(folder), total):,.0f} MB/s; sha256 alone: "
+            f"disk alone (write + fsync): {_measure_disk_write_rate(Path(folder), total):,.0f} MB/s; sha256 alone: "
             f"{_measure_hash_rate(archive):,.0f} MB/s"
         )
         with service.run_temporary_service(Path(folder) / "data") as running:
             Perennial(running.key, base_url=running.url).models.create(
                 "large", architecture="small-cnn"
             )
-            api = _find_api_process(running)
+            api = _require_api_process(running)
             with _PeakMemorySampler(api) as peak:
                 start = time.perf_counter()
                 with archive.open("rb") as body:
@@ -75,7 +75,7 @@ def _write_large_archive(path: Path, size: int) -> None:
             archive.writestr(f"{'ab'[number % 2]}/{number:05d}.png", os.urandom(MB))
 
 
-def _measure_disk_rate(folder: Path, size: int) -> float:
+def _measure_disk_write_rate(folder: Path, size: int) -> float:
     block, start = os.urandom(1 << 20), time.perf_counter()
     with (folder / "probe").open("wb") as file:
         for _ in range(size >> 20):
@@ -94,7 +94,7 @@ def _measure_hash_rate(path: Path) -> float:
     return path.stat().st_size / MB / (time.perf_counter() - start)
 
 
-def _find_api_process(running: service.RunningService) -> psutil.Process:
+def _require_api_process(running: service.RunningService) -> psutil.Process:
     for process in psutil.Process(running.process.pid).children(recursive=True):
         if any("api.app" in word for word in process.cmdline()):
             return process

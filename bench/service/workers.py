@@ -58,7 +58,9 @@ def main() -> int:
     per_hour = []
     for count in (1, given.workers):
         jobs = given.jobs * count
-        took = _measure_worker_throughput(given.database, given.broker, count, jobs, given.seconds)
+        took = _measure_seconds_to_finish_jobs(
+            given.database, given.broker, count, jobs, given.seconds
+        )
         per_hour.append(jobs / took * 3600)
         ideal = 3600 * count / given.seconds
         print(
@@ -74,7 +76,7 @@ def main() -> int:
     return 0 if ratio >= given.workers * GOAL else 1
 
 
-def _measure_worker_throughput(
+def _measure_seconds_to_finish_jobs(
     server: str, broker: str, workers: int, jobs: int, seconds: float
 ) -> float:
     """Return the seconds from the first claim to the last published version."""
@@ -97,7 +99,7 @@ def _measure_worker_throughput(
             with _start_benchmark_workers(settings, broker, workers, seconds):
                 time.sleep(2)  # the last zygote is as ready as the first
                 _insert_decoded_tasks(db, settings, jobs)
-                return _wait_until_finished(db, jobs, seconds)
+                return _wait_for_jobs_and_get_seconds(db, jobs, seconds)
         finally:
             db.close()
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
@@ -196,7 +198,7 @@ def _insert_decoded_tasks(db: Database, settings: Settings, count: int) -> None:
             )  # fmt: skip
 
 
-def _wait_until_finished(db: Database, count: int, seconds: float) -> float:
+def _wait_for_jobs_and_get_seconds(db: Database, count: int, seconds: float) -> float:
     end = time.monotonic() + 120 + count * seconds * 2
     while time.monotonic() < end:
         with db.read() as session:

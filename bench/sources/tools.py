@@ -38,14 +38,14 @@ def main() -> int:
     failed = 0
     for question in (
         compare_parquet,
-        compare_label_lists,
+        check_label_lists_are_refused,
         compare_imagefolder,
-        compare_shards,
-        compare_concatenated_shards,
+        compare_webdataset_shards,
+        compare_concatenated_webdataset_shards,
         compare_coco_crops,
-        compare_turned_coco_crops,
+        compare_exif_rotated_coco_crops,
         compare_yolo_crops,
-        compare_turned_yolo_crops,
+        compare_exif_rotated_yolo_crops,
     ):
         with tempfile.TemporaryDirectory() as folder:
             for what, theirs, ours, must in question(Path(folder)):
@@ -76,7 +76,7 @@ def draw_distinct_photo(number: int, size: tuple[int, int] = (30, 20)) -> Image.
     return image
 
 
-def encode_turned_png(number: int, orientation: int = 1) -> bytes:
+def encode_png_with_orientation(number: int, orientation: int = 1) -> bytes:
     """Encode a photo as PNG that EXIF rotates."""
     out, exif = io.BytesIO(), Image.Exif()
     exif[0x0112] = orientation
@@ -84,7 +84,7 @@ def encode_turned_png(number: int, orientation: int = 1) -> bytes:
     return out.getvalue()
 
 
-def read_sent_labels(batch: Any) -> Found:
+def read_packed_images_and_labels(batch: Any) -> Found:
     """Read the labels and image bytes of a packed batch."""
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         files = {one.name: file.read() for one in tar if (file := tar.extractfile(one))}
@@ -92,7 +92,7 @@ def read_sent_labels(batch: Any) -> Found:
     return sorted((row.split(",")[1], files[row.split(",")[0]]) for row in rows)
 
 
-def convert_sent_to_pixels(found: Found) -> Found:
+def decode_packed_images_to_rgb(found: Found) -> Found:
     """Decode the images of a packed batch; return their labels with RGB pixels."""
     return sorted(
         (label, Image.open(io.BytesIO(data)).convert("RGB").tobytes()) for label, data in found
@@ -107,7 +107,7 @@ def compare_parquet(at: Path) -> Answers:
         {"image": datasets.Image(), "label": datasets.ClassLabel(names=LABELS)}
     )
     rows = {
-        "image": [{"bytes": encode_turned_png(n), "path": f"{n}.png"} for n in range(8)],
+        "image": [{"bytes": encode_png_with_orientation(n), "path": f"{n}.png"} for n in range(8)],
         "label": [n % 2 for n in range(8)],
     }
     datasets.Dataset.from_dict(rows, features=features).to_parquet(at / "train.parquet")
@@ -121,12 +121,14 @@ def compare_parquet(at: Path) -> Answers:
     yield (
         "datasets, parquet with ClassLabel",
         theirs,
-        convert_sent_to_pixels(read_sent_labels(open_batch(at / "train.parquet"))),
+        decode_packed_images_to_rgb(
+            read_packed_images_and_labels(open_batch(at / "train.parquet"))
+        ),
         True,
     )
 
 
-def compare_label_lists(at: Path) -> Answers:
+def check_label_lists_are_refused(at: Path) -> Answers:
     """Check that the client refuses a list of ClassLabels as multi-label."""
     import datasets
 
@@ -134,7 +136,7 @@ def compare_label_lists(at: Path) -> Answers:
         {"image": datasets.Image(), "labels": datasets.List(datasets.ClassLabel(names=LABELS))}
     )
     rows = {
-        "image": [{"bytes": encode_turned_png(n), "path": None} for n in range(4)],
+        "image": [{"bytes": encode_png_with_orientation(n), "path": None} for n in range(4)],
         "labels": [[0, 1], [1], [0], []],
     }
     datasets.Dataset.from_dict(rows, features=features).to_parquet(at / "train.parquet")
@@ -152,7 +154,7 @@ def compare_imagefolder(at: Path) -> Answers:
     (at / "in/train").mkdir(parents=True)
     lines = []
     for number in range(8):
-        (at / f"in/train/{number}.png").write_bytes(encode_turned_png(number))
+        (at / f"in/train/{number}.png").write_bytes(encode_png_with_orientation(number))
         lines.append(json.dumps({"file_name": f"{number}.png", "label": LABELS[number % 2]}))
     (at / "in/train/metadata.jsonl").write_text("\n".join(lines))
     found = datasets.load_dataset(
@@ -162,7 +164,7 @@ def compare_imagefolder(at: Path) -> Answers:
     yield (
         "datasets, imagefolder",
         theirs,
-        convert_sent_to_pixels(read_sent_labels(open_batch(at / "in"))),
+        decode_packed_images_to_rgb(read_packed_images_and_labels(open_batch(at / "in"))),
         True,
     )
 
@@ -180,7 +182,7 @@ def write_webdataset_shards(at: Path) -> list[Path]:
                 writer.write(
                     {
                         "__key__": f"{4 * shard + number:06d}",
-                        "png": encode_turned_png(number),
+                        "png": encode_png_with_orientation(number),
                         "cls": number % 2,
                     }
                 )
@@ -195,24 +197,24 @@ def read_shards_by_webdataset(paths: list[Path]) -> Found:
     return sorted((sample["cls"].decode(), sample["png"]) for sample in found)
 
 
-def compare_shards(at: Path) -> Answers:
+def compare_webdataset_shards(at: Path) -> Answers:
     """Compare how the client and the library webdataset read shards."""
     paths = write_webdataset_shards(at / "in")
     yield (
         "webdataset, two shards",
         read_shards_by_webdataset(paths),
-        read_sent_labels(open_batch(at / "in")),
+        read_packed_images_and_labels(open_batch(at / "in")),
         True,
     )
 
 
-def compare_concatenated_shards(at: Path) -> Answers:
+def compare_concatenated_webdataset_shards(at: Path) -> Answers:
     """Compare the reading of two shards concatenated in one file."""
     paths = write_webdataset_shards(at / "in")
     (at / "both.tar").write_bytes(b"".join(path.read_bytes() for path in paths))
     with tarfile.open(at / "both.tar", ignore_zeros=True) as tar:
         members = sorted(tar.extractfile(one).read() for one in tar if one.name.endswith(".png"))  # type: ignore[union-attr]
-    ours = read_sent_labels(open_batch(at / "both.tar"))
+    ours = read_packed_images_and_labels(open_batch(at / "both.tar"))
     yield (
         "webdataset, shards in one file, beside both",
         read_shards_by_webdataset(paths),
@@ -240,7 +242,7 @@ def write_coco_photos(at: Path, orientation: int, size: tuple[int, int] | None) 
         {"id": 7 + number, "name": label} for number, label in enumerate(LABELS)
     ]
     for number in range(4):
-        (at / f"{number}.png").write_bytes(encode_turned_png(number, orientation))
+        (at / f"{number}.png").write_bytes(encode_png_with_orientation(number, orientation))
         sizes = {} if size is None else {"width": size[0], "height": size[1]}
         document["images"].append({"id": number, "file_name": f"{number}.png", **sizes})
         document["annotations"].append(
@@ -277,12 +279,12 @@ def compare_coco_crops(at: Path) -> Answers:
     yield (
         "pycocotools, crops",
         cut_crops_by_pycocotools(at / "in", Image.open),
-        convert_sent_to_pixels(read_sent_labels(open_batch(at / "in"))),
+        decode_packed_images_to_rgb(read_packed_images_and_labels(open_batch(at / "in"))),
         True,
     )
 
 
-def compare_turned_coco_crops(at: Path) -> Answers:
+def compare_exif_rotated_coco_crops(at: Path) -> Answers:
     """Compare crops of COCO boxes in photos that EXIF rotates."""
     write_coco_photos(at / "stored", 6, (30, 20))
     theirs = cut_crops_by_pycocotools(
@@ -298,7 +300,7 @@ def compare_turned_coco_crops(at: Path) -> Answers:
     yield (
         "pycocotools, turned, sizes as stored",
         upright,
-        convert_sent_to_pixels(read_sent_labels(open_batch(at / "stored"))),
+        decode_packed_images_to_rgb(read_packed_images_and_labels(open_batch(at / "stored"))),
         True,
     )
     write_coco_photos(at / "turned", 6, (20, 30))
@@ -308,7 +310,7 @@ def compare_turned_coco_crops(at: Path) -> Answers:
     yield (
         "pycocotools, turned, sizes as turned",
         theirs,
-        convert_sent_to_pixels(read_sent_labels(open_batch(at / "turned"))),
+        decode_packed_images_to_rgb(read_packed_images_and_labels(open_batch(at / "turned"))),
         True,
     )
 
@@ -320,7 +322,9 @@ def write_yolo_photos(at: Path, orientation: int) -> Path:
     width, height = (20, 30) if orientation == 6 else (30, 20)
     x, y, w, h = BOX
     for number in range(4):
-        (at / f"train/images/{number}.png").write_bytes(encode_turned_png(number, orientation))
+        (at / f"train/images/{number}.png").write_bytes(
+            encode_png_with_orientation(number, orientation)
+        )
         shares = f"{(x + w / 2) / width} {(y + h / 2) / height} {w / width} {h / height}"
         (at / f"train/labels/{number}.txt").write_text(f"{number % 2} {shares}\n")
     (at / "data.yaml").write_text(f"train: train/images\nnames: {LABELS}\n")
@@ -348,25 +352,27 @@ def compare_yolo_crops(at: Path) -> Answers:
     yield (
         "supervision, crops of YOLO",
         cut_crops_by_supervision(at / "in"),
-        convert_sent_to_pixels(read_sent_labels(open_batch(at / "in"))),
+        decode_packed_images_to_rgb(read_packed_images_and_labels(open_batch(at / "in"))),
         True,
     )
 
 
-def compare_turned_yolo_crops(at: Path) -> Answers:
+def compare_exif_rotated_yolo_crops(at: Path) -> Answers:
     """Compare crops of YOLO boxes in photos that EXIF rotates."""
     write_yolo_photos(at / "in", 6)
     theirs = cut_crops_by_supervision(at / "in")
     yield (
         "supervision, turned, boxes=turned",
         theirs,
-        convert_sent_to_pixels(read_sent_labels(open_batch(at / "in", boxes="turned"))),
+        decode_packed_images_to_rgb(
+            read_packed_images_and_labels(open_batch(at / "in", boxes="turned"))
+        ),
         True,
     )
     yield (
         "supervision, turned, as it comes",
         theirs,
-        convert_sent_to_pixels(read_sent_labels(open_batch(at / "in"))),
+        decode_packed_images_to_rgb(read_packed_images_and_labels(open_batch(at / "in"))),
         False,
     )
 

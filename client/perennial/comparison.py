@@ -35,6 +35,6 @@ class Comparison:
             raise ValueError("each image needs one picture, as PNG")
 
     def _repr_html_(self) -> str:
-        from perennial.notebook import render_comparison
+        from perennial.notebook import render_comparison_as_html
 
-        return render_comparison(self)
+        return render_comparison_as_html(self)

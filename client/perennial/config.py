@@ -75,7 +75,7 @@ def find_service_connection(
     stored = stored or {}
     # A profile given as an argument applies as a whole; otherwise the environment takes precedence.
     from_environment = None if profile else os.environ.get("PERENNIAL_URL")
-    address = parse_service_url(url or from_environment or stored.get("url") or DEFAULT_URL)
+    address = extract_service_base_url(url or from_environment or stored.get("url") or DEFAULT_URL)
     without_key = ServiceConnection(address, None, "nowhere", name)
     if key:
         return replace(without_key, key=key, source="argument")
@@ -94,7 +94,7 @@ def find_service_connection(
     return without_key
 
 
-def parse_service_url(url: str) -> str:
+def extract_service_base_url(url: str) -> str:
     """Return the base URL of a service from the URL of one of its pages or paths (`/ui…`, `/v1…`,
     `/docs`).
 

@@ -70,7 +70,7 @@ class NewModel(ModelChanges, total=False):
     selection: bool
 
 
-class BatchOptions(TypedDict, total=False):
+class OpenBatchOptions(TypedDict, total=False):
     """Options for reading an ambiguous batch; see `perennial.pack.open_batch`.
 
     `kind`: folder, csv, webdataset, parquet, imagefolder, coco, yolo, urls or archive. `layout`,

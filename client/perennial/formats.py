@@ -23,7 +23,7 @@ class UploadFormat:
     endings: tuple[str, ...]
     marks: tuple[tuple[int, bytes], ...] = ()
 
-    def has_format_mark(self, first: bytes) -> bool:
+    def has_format_signature(self, first: bytes) -> bool:
         """Return True if a file's first bytes have one of the format's marks."""
         return any(first.startswith(mark, offset) for offset, mark in self.marks)
 
@@ -51,9 +51,9 @@ class UploadFormats:
         fitting = (ending for ending in self.endings if name.lower().endswith(ending))
         return name[: len(name) - len(next(fitting, ""))]
 
-    def has_any_format_mark(self, first: bytes) -> bool:
+    def has_any_format_signature(self, first: bytes) -> bool:
         """Return True if a file's first bytes have a mark of any upload format."""
-        return any(one.has_format_mark(first) for one in self.each)
+        return any(one.has_format_signature(first) for one in self.each)
 
     def __str__(self) -> str:
         """Return the names for a sentence: “zip, tar or npz”."""

@@ -1,7 +1,7 @@
 """Checks of values from the service before they reach terminals, files, shells or URLs.
 
 The client trusts no response. `escape_control_characters` makes a value a line,
-`make_safe_filename` a file name, and `quote_shell_word` a word of a suggested command.
+`require_safe_filename` a file name, and `quote_shell_word` a word of a suggested command.
 `build_api_path` and `require_same_origin` make it a path of the API. Each refuses or escapes
 everything else; a refusal is a `BadAnswer` with one sentence.
 """
@@ -28,7 +28,7 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNOREC
 _ECHOED = re.compile(r"[\x21-\x7e]+")
 
 
-def make_safe_filename(text: object) -> str:
+def require_safe_filename(text: object) -> str:
     """Make a file name safe: it can only denote a file in the folder it is joined to.
 
     Raises:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perennial._types import Compare, Job, ListedModel, Metrics, Model, Version
 from perennial.bars import compute_job_share_done, describe_job_state, describe_job_time_left
-from perennial.text import format_count, make_text_one_line
+from perennial.text import format_count_with_noun, make_text_one_line
 from perennial.words import format_action_command, replace_requests_by_commands
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def render_response_as_html(answer: Any) -> str | None:
     return None
 
 
-def render_comparison(comparison: Comparison) -> str:
+def render_comparison_as_html(comparison: Comparison) -> str:
     """Render a comparison of two versions as HTML, with pictures of the images that flipped."""
     a, b = comparison.compare.a.version, comparison.compare.b.version
     figures = []
@@ -62,7 +62,8 @@ def render_comparison(comparison: Comparison) -> str:
         ]
         picture_html = f'<img src="{source}" alt="{_escape_text(image.label)}" style="{_IMAGE}">'
         figures.append(f'<div style="{_FIGURE}">{picture_html}{"<br>".join(caption_lines)}</div>')
-    return f'<div style="{_BOX}">{_render_version_comparison(comparison.compare)}<div>{"".join(figures)}</div></div>'
+    table = _render_version_comparison_as_html(comparison.compare)
+    return f'<div style="{_BOX}">{table}<div>{"".join(figures)}</div></div>'
 
 
 def is_running_in_notebook() -> bool:
@@ -104,7 +105,7 @@ def render_transfer_bar(title: str, done: int, total: int | None) -> str:
     return f'<div style="{_BOX}">{_escape_text(title)}: {amount}{bar}</div>'
 
 
-def _render_model(model: Model | ListedModel) -> str:
+def _render_model_as_html(model: Model | ListedModel) -> str:
     production = model.aliases.get("production")
     where = "none yet" if production is None else f"version {production}"
     rows = [
@@ -125,13 +126,13 @@ def _render_model(model: Model | ListedModel) -> str:
         ("tags", ", ".join(model.tags)),
     ]
     about = f"<div>{_escape_text(model.description)}</div>" if model.description else ""
-    waits = "".join(_render_attention(entry, model.name) for entry in model.attention[:MOST_ROWS])
-    return (
-        f"{_render_heading('Model', model.name, model.id)}{about}{_render_pairs_table(rows)}{waits}"
+    waits = "".join(
+        _render_attention_as_html(entry, model.name) for entry in model.attention[:MOST_ROWS]
     )
+    return f"{_render_heading('Model', model.name, model.id)}{about}{_render_html_pairs_table(rows)}{waits}"
 
 
-def _render_attention(entry: Attention, model: str) -> str:
+def _render_attention_as_html(entry: Attention, model: str) -> str:
     """Render a decision that a model waits for as HTML, with the commands that make it."""
     commands = [
         f"<li><code>{_escape_text(format_action_command(action, model))}</code></li>"
@@ -141,7 +142,7 @@ def _render_attention(entry: Attention, model: str) -> str:
     return f"<div>{detail_html}<ul>{''.join(commands)}</ul></div>"
 
 
-def _render_version(version: Version) -> str:
+def _render_version_as_html(version: Version) -> str:
     name = version.manifest.name or ""
     rows = [
         ("status", version.status),
@@ -152,7 +153,7 @@ def _render_version(version: Version) -> str:
         ("note", version.note or ""),
     ]
     checks = [_build_gate_check_row(check) for check in version.gate.checks[:MOST_ROWS]]
-    gate = _render_table(("gate", "found", "limit", ""), checks) if checks else ""
+    gate = _render_html_table(("gate", "found", "limit", ""), checks) if checks else ""
     warned = "".join(
         f"<div>{_escape_text(replace_requests_by_commands(one))}</div>"
         for one in version.warnings[:MOST_ROWS]
@@ -162,7 +163,7 @@ def _render_version(version: Version) -> str:
         "Version", f"{version.number} of {name}" if name else str(version.number), version.id
     )
     verdict = f"<div>{mark} its gate {'passed' if version.gate.passed else 'failed'}</div>"
-    return f"{title}{_render_pairs_table(rows)}{verdict}{gate}{warned}"
+    return f"{title}{_render_html_pairs_table(rows)}{verdict}{gate}{warned}"
 
 
 def _build_gate_check_row(check: GateCheck) -> tuple[str, str, str, str]:
@@ -175,7 +176,7 @@ def _build_gate_check_row(check: GateCheck) -> tuple[str, str, str, str]:
     )
 
 
-def _render_job(job: Job) -> str:
+def _render_job_as_html(job: Job) -> str:
     state_word, progress = describe_job_state(job), job.progress
     color = {
         "held": _WAITS,
@@ -200,10 +201,10 @@ def _render_job(job: Job) -> str:
         ("error", job.error.detail if job.error else ""),
     ]
     bar = _render_share_bar(compute_job_share_done(job), color.get(state_word, _GOOD))
-    return f"{_render_heading('Job', kind, job.id)}{bar}{_render_pairs_table(rows)}"
+    return f"{_render_heading('Job', kind, job.id)}{bar}{_render_html_pairs_table(rows)}"
 
 
-def _render_version_comparison(compare: Compare) -> str:
+def _render_version_comparison_as_html(compare: Compare) -> str:
     a, b, total = compare.a.version, compare.b.version, compare.totals
     rows = [
         ("images", f"{total.n:,}"),
@@ -229,15 +230,15 @@ def _render_version_comparison(compare: Compare) -> str:
         for one in compare.left_out[:MOST_ROWS]
     )
     table = (
-        _render_table(("class", "images", f"only {a} right", f"only {b} right"), classes)
+        _render_html_table(("class", "images", f"only {a} right", f"only {b} right"), classes)
         + further_classes
         if classes
         else ""
     )
-    return f"{_render_heading('Versions', f'{a} and {b}', compare.model)}{_render_pairs_table(rows)}{table}{left}"
+    return f"{_render_heading('Versions', f'{a} and {b}', compare.model)}{_render_html_pairs_table(rows)}{table}{left}"
 
 
-def _render_metrics(metrics: Metrics) -> str:
+def _render_metrics_as_html(metrics: Metrics) -> str:
     columns = metrics.columns[-MOST_CELLS:]
     head = "".join(
         f'<th style="{_NUMBER}" title="{_escape_text(column.name or "")}">task {column.task}</th>'
@@ -281,7 +282,7 @@ def _format_bytes(size: int) -> str:
 def _format_mean_accuracy(accuracy: Sequence[float | None]) -> str:
     """Format the mean of a version's measured accuracies."""
     measured = [one for one in accuracy if one is not None]
-    tasks = format_count(len(measured), "task")
+    tasks = format_count_with_noun(len(measured), "task")
     return f"{sum(measured) / len(measured):.3f} over {tasks}" if measured else ""
 
 
@@ -316,7 +317,7 @@ def _render_share_bar(share: float, color: str) -> str:
     return f"<div>{outer} {percent:.0f} %</div>"
 
 
-def _render_pairs_table(rows: Iterable[tuple[str, str]]) -> str:
+def _render_html_pairs_table(rows: Iterable[tuple[str, str]]) -> str:
     """Render names and values as an HTML table, without empty values."""
     row_texts = [
         f'<tr><td style="{_CELL};{_QUIET}">{_escape_text(name)}</td><td '
@@ -327,7 +328,7 @@ def _render_pairs_table(rows: Iterable[tuple[str, str]]) -> str:
     return f'<table style="{_TABLE}">{"".join(row_texts)}</table>' if row_texts else ""
 
 
-def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _render_html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Render an HTML table from cells of HTML; all columns but the first are figures."""
     styles = [_CELL] + [_NUMBER] * (len(head) - 1)
     names = "".join(
@@ -342,10 +343,10 @@ def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 _SHOWN: dict[type[Any], Callable[[Any], str]] = {
-    Model: _render_model,
-    ListedModel: _render_model,
-    Version: _render_version,
-    Job: _render_job,
-    Compare: _render_version_comparison,
-    Metrics: _render_metrics,
+    Model: _render_model_as_html,
+    ListedModel: _render_model_as_html,
+    Version: _render_version_as_html,
+    Job: _render_job_as_html,
+    Compare: _render_version_comparison_as_html,
+    Metrics: _render_metrics_as_html,
 }

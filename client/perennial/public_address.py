@@ -108,7 +108,7 @@ def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> HttpRequestTar
         raise AddressRefused(f"A URL may have {max_chars} characters; this one has {len(url)}.")
     match = _URL.fullmatch(url)
     if match is None:
-        raise AddressRefused(_explain_invalid_url(url))
+        raise AddressRefused(_explain_invalid_webhook_url(url))
     scheme, host = match["scheme"].lower(), match["host"].lower()
     port = int(match["port"] or DEFAULT_PORTS[scheme])
     if port > 65535:
@@ -282,7 +282,7 @@ def _is_in_ip_networks(address: IPAddress, nets: Sequence[Network]) -> bool:
     )
 
 
-def _explain_invalid_url(url: str) -> str:
+def _explain_invalid_webhook_url(url: str) -> str:
     advice = "Give it as https://host/path"
     if "@" in url.partition("://")[2].partition("/")[0]:
         return f"A URL with a user name is not taken: the signature says who sends. {advice}."

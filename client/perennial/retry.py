@@ -38,7 +38,7 @@ class Retries:
     longest_s: float = 30.0
     patience_s: float = 300.0
 
-    def copy_for_transfers(self) -> Self:
+    def copy_with_more_attempts(self) -> Self:
         """Return rules with more attempts, for a resumable transfer that may outlast an outage.
 
         A limit of one attempt is kept.

@@ -35,11 +35,11 @@ _HOLE = re.compile(r"\{(\w+)\}")
 _MAYBE = re.compile(r" \[([^\]]+)\]")
 
 
-def _quote_step_value(value: object) -> str:
+def _quote_value_for_shell(value: object) -> str:
     return shlex.quote(str(value))
 
 
-class ApiOperation(NamedTuple):
+class ApiOperationWithCommand(NamedTuple):
     """Kind of API request that advice can name, with its command and its button on a page.
 
     Attributes:
@@ -58,101 +58,105 @@ class ApiOperation(NamedTuple):
 
 # The first that fits a path is used, so the production alias precedes any alias.
 OPERATIONS = (
-    ApiOperation(
+    ApiOperationWithCommand(
         "PUT",
         "models/{model}/aliases/production",
         "promote {model} {version} [--reason {reason}]",
         "“Promote…”",
     ),
-    ApiOperation(
+    ApiOperationWithCommand(
         "PUT",
         "models/{model}/aliases/{alias}",
         "promote {model} {version} --alias {alias} [--reason {reason}]",
     ),
-    ApiOperation(
+    ApiOperationWithCommand(
         "POST",
         "models/{model}/aliases/production/follow",
         "follow {model}",
         "“Let production follow”",
     ),
-    ApiOperation(
+    ApiOperationWithCommand(
         "POST",
         "models/{model}/aliases/production/rollback",
         "rollback {model} [--to {version}] [--reason {reason}]",
         "“Roll back…”",
     ),
-    ApiOperation(
+    ApiOperationWithCommand(
         "POST", "jobs/{job}/retry", "jobs retry {job} [--recipe {recipe}]", "“Learn it again…”"
     ),
-    ApiOperation("POST", "jobs/{job}/choose", "jobs choose {job} {trial}", "“Choose a trial”"),
-    ApiOperation(
+    ApiOperationWithCommand(
+        "POST", "jobs/{job}/choose", "jobs choose {job} {trial}", "“Choose a trial”"
+    ),
+    ApiOperationWithCommand(
         "POST",
         "models/{model}/tasks/{task}/relearn",
         "tasks relearn {model} {task} [--recipe {recipe}]",
         "“Learn task {task} again…”",
     ),
-    ApiOperation(
+    ApiOperationWithCommand(
         "POST",
         "models/{model}/tasks/{task}/discard",
         "tasks discard {model} {task} [--reason {reason}]",
         "“Discard task {task}…”",
     ),
-    ApiOperation(
+    ApiOperationWithCommand(
         "POST",
         "models/{model}/tasks/{task}/continue",
         "tasks continue {model} {task} [--reason {reason}]",
         "“Go on without task {task}…”",
     ),
-    ApiOperation(
+    ApiOperationWithCommand(
         "POST",
         "models/{model}/tasks",
         "submit {model} BATCH [--recipe {recipe}]",
         "“Send a batch”",
     ),
-    ApiOperation(
+    ApiOperationWithCommand(
         "POST",
         "models/{model}/edits",
         "classes merge {model} {names} --into {into}",
         "“Merge classes” on the page “Classes”",
     ),
-    ApiOperation("POST", "models/{model}/rebase", "models rebase {model} --base {base}"),
-    ApiOperation(
+    ApiOperationWithCommand("POST", "models/{model}/rebase", "models rebase {model} --base {base}"),
+    ApiOperationWithCommand(
         "GET",
         "models/{model}/rebase",
         "models rebase {model} --status",
         "“Compare both image by image”",
     ),
-    ApiOperation(
+    ApiOperationWithCommand(
         "POST",
         "models/{model}/rebase/finish",
         "models rebase {model} --finish",
         "“Move production…” or “Put it back…”",
     ),
-    ApiOperation("DELETE", "models/{model}", "models rm {model}", "“Delete the model…”"),
-    ApiOperation(
+    ApiOperationWithCommand("DELETE", "models/{model}", "models rm {model}", "“Delete the model…”"),
+    ApiOperationWithCommand(
         "POST",
         "models",
         "models create {name} [--scenario {scenario}] [--architecture {architecture}] [--image "
         "{image}] [--base {base}] [--recipe {recipe}] [--description {description}]",
         "“New model”",
     ),
-    ApiOperation("GET", "models/{model}", "models show {model}", "its page"),
-    ApiOperation("GET", "architectures", "bases architectures", "the form of a new model"),
-    ApiOperation("GET", "methods", "methods", "the form of a new model"),
-    ApiOperation("GET", "bases", "bases list"),
-    ApiOperation(
+    ApiOperationWithCommand("GET", "models/{model}", "models show {model}", "its page"),
+    ApiOperationWithCommand(
+        "GET", "architectures", "bases architectures", "the form of a new model"
+    ),
+    ApiOperationWithCommand("GET", "methods", "methods", "the form of a new model"),
+    ApiOperationWithCommand("GET", "bases", "bases list"),
+    ApiOperationWithCommand(
         "POST",
         "bases",
         "bases upload FILE.safetensors --architecture {architecture} [--image-size {image_size}]"
         " [--channels {channels}]",
     ),
-    ApiOperation("POST", "keys", "keys create NAME", "“New key…”"),
-    ApiOperation("PATCH", "webhooks/{webhook}", "webhooks enable {webhook}", "“Enable”"),
-    ApiOperation("GET", "webhooks", "webhooks list", "the page of webhooks"),
-    ApiOperation("GET", "uploads", "uploads list"),
-    ApiOperation("POST", "uploads", "submit MODEL BATCH", "“Send a batch”"),
-    ApiOperation("DELETE", "uploads/{upload}", "uploads rm {upload}"),
-    ApiOperation(
+    ApiOperationWithCommand("POST", "keys", "keys create NAME", "“New key…”"),
+    ApiOperationWithCommand("PATCH", "webhooks/{webhook}", "webhooks enable {webhook}", "“Enable”"),
+    ApiOperationWithCommand("GET", "webhooks", "webhooks list", "the page of webhooks"),
+    ApiOperationWithCommand("GET", "uploads", "uploads list"),
+    ApiOperationWithCommand("POST", "uploads", "submit MODEL BATCH", "“Send a batch”"),
+    ApiOperationWithCommand("DELETE", "uploads/{upload}", "uploads rm {upload}"),
+    ApiOperationWithCommand(
         "PATCH", "uploads/{upload}", "submit MODEL BATCH", "“Send a batch”, with the same file"
     ),
 )
@@ -185,7 +189,7 @@ class ApiRequestForAdvice:
         return text
 
     def format_as_command(
-        self, word: Callable[[object], str] = _quote_step_value, model: str | None = None
+        self, word: Callable[[object], str] = _quote_value_for_shell, model: str | None = None
     ) -> str | None:
         """Format the request as a command such as `perennial jobs retry job_1`; None if no command
         sends it.
@@ -238,7 +242,7 @@ class ApiRequestForAdvice:
             return None
         return _HOLE.sub(lambda hole: match[1][hole[1]], match[0].button)
 
-    def _find_request_operation(self) -> tuple[ApiOperation, dict[str, str]] | None:
+    def _find_request_operation(self) -> tuple[ApiOperationWithCommand, dict[str, str]] | None:
         for operation in OPERATIONS:
             pattern = _HOLE.sub(r"(?P<\1>[^/]+)", operation.path)
             match = re.fullmatch(f"/v1/{pattern}", self.path)
@@ -300,7 +304,7 @@ def replace_query_parameters(text: str, render: Callable[[str, str], str]) -> st
     return _OPTION.sub(lambda match: render(match["name"], unquote(match["value"])), text)
 
 
-def convert_options_to_query_parameters(text: str) -> str:
+def replace_options_by_query_parameters(text: str) -> str:
     """Replace command-line options in a text by query parameters, such as `?layout=folders`.
 
     The rules of reading a batch, which the client shares, name both:
@@ -311,6 +315,6 @@ def convert_options_to_query_parameters(text: str) -> str:
     )
 
 
-def drop_query_parameters_from_text(text: str) -> str:
+def keep_cli_form_of_options(text: str) -> str:
     """Keep only the command-line forms of options in a text, and drop their query parameters."""
     return _TYPED.sub(lambda match: f"-o {match['name']}={match['value']}", text)

@@ -32,7 +32,7 @@ def make_text_one_line(text: str) -> str:
     return escape_control_characters(" ".join(text.split()))
 
 
-def format_count(number: int, noun: str, plural: str = "") -> str:
+def format_count_with_noun(number: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun: `1 image`, `1,200 images`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 

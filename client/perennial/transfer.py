@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from perennial._formats import FORMATS
-from perennial.errors import ConfigError, UndecidedBatch
+from perennial.errors import UndecidedBatch, ConfigError
 
 CHUNK_BYTES = 8 << 20
 """Bytes per piece of a resumable upload."""
@@ -150,7 +150,7 @@ BatchIn = str | os.PathLike[str] | bytes | Mapping[str, Any] | TransferSource
 """An archive, its bytes, a folder or data set, `s3://…`, images by class, or an opened batch."""
 
 
-def prepare_batch_source(batch: BatchIn, **options: Any) -> TransferSource:
+def open_batch_as_transfer_source(batch: BatchIn, **options: Any) -> TransferSource:
     """Turn a batch of any supported kind into bytes to upload; folders and data sets become a tar.
 
     Args:
@@ -286,7 +286,7 @@ class UploadLocationCache:
             platformdirs.user_cache_path("perennial", appauthor=False) / "uploads" / f"{name}.json"
         )
 
-    def read_stored_path(self) -> str | None:
+    def read_upload_location(self) -> str | None:
         """Read the location of an upload that an earlier run stored; None if there is none."""
         try:
             # The caller checks the location, since another program may have written the file.
@@ -295,14 +295,14 @@ class UploadLocationCache:
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def store_upload_path(self, location: str) -> None:
+    def store_upload_location(self, location: str) -> None:
         """Store the location of an upload, so that a later run can resume it."""
         # Without this file, the upload still works, and only cannot be resumed by a later run.
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file.write_text(json.dumps({"location": location}))
 
-    def remove_stored_path(self) -> None:
+    def remove_upload_location(self) -> None:
         """Delete the stored location of an upload that is finished or gone."""
         with contextlib.suppress(OSError):
             self._file.unlink(missing_ok=True)

@@ -11,11 +11,11 @@ from perennial.errors import BadAnswer
 from perennial.guard import quote_shell_word
 from perennial.steps import (
     ApiRequestForAdvice,
-    drop_query_parameters_from_text,
+    keep_cli_form_of_options,
     replace_query_parameters,
     replace_requests_in_sentence,
 )
-from perennial.text import format_count, make_text_one_line
+from perennial.text import format_count_with_noun, make_text_one_line
 
 if TYPE_CHECKING:
     from perennial._types import (
@@ -117,7 +117,7 @@ def describe_held_version(
     )
     reasons = [
         *describe_failed_checks(version),
-        *locate_page_of_lost_images(url, model.name, version),
+        *suggest_version_comparison_page(url, model.name, version),
     ]
     return "\n".join([first, *(f"  {reason}" for reason in reasons), *next_steps])
 
@@ -165,7 +165,7 @@ def describe_failed_checks(version: Version) -> Iterator[str]:
             )
 
 
-def locate_page_of_lost_images(url: str, model: str, version: Version) -> Iterator[str]:
+def suggest_version_comparison_page(url: str, model: str, version: Version) -> Iterator[str]:
     """Yield the URL of the page that shows the images on which failed checks lost, if any."""
     if version.parent and any(check.pictures for check in version.gate.checks):
         page = f"{url}/ui/models/{quote(model, safe='')}/compare"
@@ -232,9 +232,9 @@ def replace_requests_by_commands(text: str) -> str:
     A command that makes a model moves to a line of its own at the end, so that it can be copied.
     """
     # Cleaned first, because parts of it become commands that a person copies.
-    text = drop_query_parameters_from_text(make_text_one_line(text).replace(*ATTENTION))
+    text = keep_cli_form_of_options(make_text_one_line(text).replace(*ATTENTION))
     # Before other requests are replaced, because the same request also finishes a move.
-    text = _BACK.sub(_format_rollback_command, text)
+    text = _BACK.sub(_format_rebase_back_command, text)
     for pattern, typed in SAID:
         text = re.sub(pattern, typed, text)
 
@@ -250,7 +250,7 @@ def replace_requests_by_commands(text: str) -> str:
     return _LAST_CREATE.sub(r"\n  \1", text)
 
 
-def _format_rollback_command(match: re.Match[str]) -> str:
+def _format_rebase_back_command(match: re.Match[str]) -> str:
     try:
         # The name is percent-encoded in the path, and a command takes it as it is.
         return f"`perennial models rebase {quote_shell_word(unquote(match['model']))} --back` puts"
@@ -271,7 +271,7 @@ def describe_left_out_files_and_entries(report: BatchReport) -> list[str]:
         return describe_bad_entries(report)
     examples = "; ".join(f"{one.path} ({one.reason})" for one in (report.rejected or [])[:3])
     more = ", …" if report.rejected_count > 3 else ""
-    files = format_count(report.rejected_count, "file")
+    files = format_count_with_noun(report.rejected_count, "file")
     return [f"{files} could not be used: {examples}{more}", *describe_bad_entries(report)]
 
 
@@ -281,11 +281,11 @@ def describe_bad_entries(report: BatchReport) -> list[str]:
         return []
     examples = "; ".join(f"{one.where}: {one.reason}" for one in (report.bad_entries or [])[:3])
     more = "; …" if report.bad_entries_count > 3 else ""
-    entries = format_count(report.bad_entries_count, "entry", "entries")
+    entries = format_count_with_noun(report.bad_entries_count, "entry", "entries")
     return [f"{entries} of the label table left out: {examples}{more}"]
 
 
-def describe_findings(task: Task) -> list[str]:
+def summarise_findings_without_warning(task: Task) -> list[str]:
     """Summarise findings in a batch's images that its warnings do not mention, in two lines at
     most.
     """

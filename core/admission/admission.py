@@ -13,8 +13,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core.admission.network_size import NetworkSize, find_network_size
-from core.contract.catalogue import MethodCatalogue
-from core.contract.projection import count_random_features
+from core.contract.catalogue import RecipeCatalogue
+from core.contract.projection import resolve_random_feature_count
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.contract.responses.catalogue import Footprint, MethodEntry
 from core.contract.responses.recipe import RecipeOut
@@ -83,7 +83,7 @@ class AdmissionLimits:
         return AdmissionLimits(settings.max_parameters, settings.max_admitted_job_memory_bytes)
 
     def check_network_size(
-        self, catalogue: MethodCatalogue, architecture: ArchitectureChoice, image: ImageOut
+        self, catalogue: RecipeCatalogue, architecture: ArchitectureChoice, image: ImageOut
     ) -> None:
         """Check that a network has no more parameters than allowed.
 
@@ -98,7 +98,7 @@ class AdmissionLimits:
 
     def check_job_memory(
         self,
-        catalogue: MethodCatalogue,
+        catalogue: RecipeCatalogue,
         architecture: ArchitectureChoice,
         image: ImageOut,
         recipe: RecipeOut,
@@ -287,7 +287,7 @@ def estimate_job_memory(
     if not (chosen := footprint.get("columns", "")):
         return JobMemoryEstimate(method["name"], *weights)
     # 0 means no random features: the network's own are used, with a column of ones for the bias.
-    columns = count_random_features(hypers.get(chosen), size.features) or size.features + 1
+    columns = resolve_random_feature_count(hypers.get(chosen), size.features) or size.features + 1
     return JobMemoryEstimate(method["name"], *weights, columns, work.tasks)
 
 

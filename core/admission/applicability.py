@@ -14,11 +14,11 @@ from sqlalchemy import Select, SQLColumnExpression, select
 from sqlalchemy.orm import Session
 
 from core.contract.base import ADOPTED
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.recipe import RecipeOut
 from core.database.kinds import JobKind
 from core.database.states import UNFINISHED, JobState
-from core.database.tables import Job, Model, Part, Version
+from core.database.tables import Job, Model, Version, VersionPart
 from core.errors import InvalidRecipe
 from core.recipe.weaknesses import SUMS
 
@@ -77,7 +77,7 @@ def build_last_open_job_query(model_id: str | SQLColumnExpression[str]) -> Selec
 
 def list_warnings_of_next_task_recipe(
     session: Session,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     model: Model,
     head: Version | None,
     recipe: RecipeOut,
@@ -97,7 +97,7 @@ def list_warnings_of_next_task_recipe(
 
 def list_warnings_of_recipe_change(
     session: Session,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     model: Model,
     before: NextTaskPredecessors,
     recipe: RecipeOut,
@@ -118,7 +118,7 @@ def list_warnings_of_recipe_change(
 
 
 def list_warnings_of_recipe_from_starting_point(
-    catalogue: MethodCatalogue, start: NextTaskStartingPoint, recipe: RecipeOut, scenario: str
+    catalogue: RecipeCatalogue, start: NextTaskStartingPoint, recipe: RecipeOut, scenario: str
 ) -> list[str]:
     """Return warnings about learning from a starting point with a resolved recipe.
 
@@ -153,7 +153,7 @@ def list_warnings_of_recipe_from_starting_point(
     _require_closed_form_keeps_learned_classes(
         start, method["name"], entry.get("inference"), scenario
     )
-    return _warn_of_unused_memory(start, method["name"], frozenset(entry.get("takes", [])))
+    return _list_warnings_of_unused_memory(start, method["name"], frozenset(entry.get("takes", [])))
 
 
 def _require_closed_form_keeps_learned_classes(
@@ -187,7 +187,7 @@ def _require_closed_form_keeps_learned_classes(
 
 
 def _find_next_task_starting_point(
-    session: Session, catalogue: MethodCatalogue, before: NextTaskPredecessors, after: str
+    session: Session, catalogue: RecipeCatalogue, before: NextTaskPredecessors, after: str
 ) -> NextTaskStartingPoint | None:
     """Return the version and method that the next task starts from; None for version 0, which has
     learned nothing.
@@ -217,8 +217,8 @@ def _find_next_task_starting_point(
         made_by = {} if recipe.method is None else recipe.method.to_json()
     types: set[str] = set()
     if made_by.get("name") != after:  # the same method takes over all of it
-        stored_types = select(Part.type).where(
-            Part.version_id == head.id, Part.deleted_at.is_(None)
+        stored_types = select(VersionPart.type).where(
+            VersionPart.version_id == head.id, VersionPart.deleted_at.is_(None)
         )
         types = set(session.scalars(stored_types))
     memory = frozenset(types & _MEMORY.keys())
@@ -231,7 +231,7 @@ def _find_next_task_starting_point(
     )
 
 
-def _warn_of_unused_memory(
+def _list_warnings_of_unused_memory(
     start: NextTaskStartingPoint, after: str, takes: frozenset[str]
 ) -> list[str]:
     """Return a warning if a change of method leaves stored memory unused, or lacks memory that it

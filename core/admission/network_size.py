@@ -34,7 +34,7 @@ _CONVNEXTS = {
 """Channels of the first stage, and number of blocks of each stage."""
 
 
-class _TransformerEncoderSize(NamedTuple):
+class _TransformerEncoderDimensions(NamedTuple):
     """Encoder of a vision transformer: number of blocks, token width, and width of the MLP."""
 
     layers: int
@@ -43,9 +43,9 @@ class _TransformerEncoderSize(NamedTuple):
 
 
 _VITS = {
-    "vit_b_16": (_TransformerEncoderSize(12, 768, 3072), 16),
-    "vit_b_32": (_TransformerEncoderSize(12, 768, 3072), 32),
-    "vit_l_16": (_TransformerEncoderSize(24, 1024, 4096), 16),
+    "vit_b_16": (_TransformerEncoderDimensions(12, 768, 3072), 16),
+    "vit_b_32": (_TransformerEncoderDimensions(12, 768, 3072), 32),
+    "vit_l_16": (_TransformerEncoderDimensions(24, 1024, 4096), 16),
 }
 """Encoder, and patch size of large images."""
 
@@ -69,7 +69,7 @@ class NetworkSize:
     features: int = 0
     shared: bool = True
 
-    def count_layer_output(self, values: int, times: int = 1) -> None:
+    def add_layer_output(self, values: int, times: int = 1) -> None:
         """Add a layer's output of `values` activations, `times` over, to the network's size."""
         self.activations += values * times
         self.widest = max(self.widest, values)
@@ -91,7 +91,7 @@ def find_network_size(
     architecture: Hyper = chosen
     size = NetworkSize()
     # A pass also holds the images themselves.
-    size.count_layer_output(channels * pixels**2)
+    size.add_layer_output(channels * pixels**2)
     if name == "mlp":
         _add_mlp_size(size, architecture["hidden"])
     elif name == "small-cnn":
@@ -119,14 +119,14 @@ def find_network_size(
         patch = _choose_vit_patch_size(architecture, pixels, large)
         _add_vit_size(size, encoder, patch, pixels, channels)
     elif name == "vit":
-        encoder = _TransformerEncoderSize(
+        encoder = _TransformerEncoderDimensions(
             architecture["layers"], architecture["hidden"], architecture["mlp"]
         )
         _add_vit_size(
             size, encoder, _choose_vit_patch_size(architecture, pixels, 16), pixels, channels
         )
     elif name == "dne":
-        _add_first_dne_expert_size(
+        _add_size_of_first_dne_expert_network(
             size, architecture, _choose_vit_patch_size(architecture, pixels, 16), pixels, channels
         )
     elif name == "timm" and pretrained is not None:
@@ -152,7 +152,7 @@ def _add_mlp_size(size: NetworkSize, hidden: list[int]) -> None:
     inputs, size.shared = size.widest, False
     for outputs in hidden:
         size.parameters += inputs * outputs + outputs
-        size.count_layer_output(outputs, 2)
+        size.add_layer_output(outputs, 2)
         inputs = outputs
     size.features = inputs
 
@@ -162,11 +162,11 @@ def _add_small_cnn_size(size: NetworkSize, pixels: int, channels: int) -> None:
     area = pixels**2
     for inputs, outputs, divisor in ((channels, 32, 1), (32, 64, 4), (64, 128, 16)):
         size.parameters += 9 * inputs * outputs + outputs
-        size.count_layer_output(
+        size.add_layer_output(
             outputs * area // divisor, 2
         )  # the pooled output and its int64 indices take three quarters of it
     size.parameters += 1152 * 128 + 128
-    size.count_layer_output(1152)
+    size.add_layer_output(1152)
     size.features = 128
 
 
@@ -175,17 +175,17 @@ def _add_small_resnet_size(
 ) -> None:
     """Add the size of a residual network for small images to `size`."""
     size.parameters += 9 * channels * width + 2 * width
-    size.count_layer_output(width * pixels**2, 2)
+    size.add_layer_output(width * pixels**2, 2)
     inputs = width
     for stage, count in enumerate(blocks):
         outputs, area = width * 2**stage, _halve_feature_map_side_repeatedly(pixels, stage) ** 2
         for block in range(count):
             source = inputs if block == 0 else outputs
             size.parameters += 9 * (source + outputs) * outputs + 4 * outputs
-            size.count_layer_output(outputs * area, 4)
+            size.add_layer_output(outputs * area, 4)
             if block == 0 and stage > 0:
                 size.parameters += source * outputs + 2 * outputs
-                size.count_layer_output(outputs * area)
+                size.add_layer_output(outputs * area)
         inputs = outputs
     size.features = inputs
 
@@ -201,10 +201,10 @@ def _add_resnet_size(
     """Add the size of a ResNet of torchvision's family to `size`."""
     size.parameters += (9 if small else 49) * channels * 64 + 2 * 64
     side = pixels if small else _halve_feature_map_side_repeatedly(pixels, 1)
-    size.count_layer_output(64 * side**2, 2)
+    size.add_layer_output(64 * side**2, 2)
     if not small:
         side = _halve_feature_map_side_repeatedly(side, 1)
-        size.count_layer_output(
+        size.add_layer_output(
             64 * side**2, 3
         )  # the pooled values, and their source indices as int64
     inputs = 64
@@ -219,19 +219,19 @@ def _add_resnet_size(
             first = block == 0
             if expansion == 1:
                 size.parameters += 9 * (inputs + width) * width + 4 * width
-                size.count_layer_output(width * area, 4)
+                size.add_layer_output(width * area, 4)
             else:
                 size.parameters += (
                     inputs * width + 9 * width**2 + width * outputs + 4 * width + 2 * outputs
                 )
                 # The first block halves the image in its second convolution, so the first one reads
                 # all of it.
-                size.count_layer_output(width * (before if first else area), 2)
-                size.count_layer_output(width * area, 2)
-                size.count_layer_output(outputs * area, 2)
+                size.add_layer_output(width * (before if first else area), 2)
+                size.add_layer_output(width * area, 2)
+                size.add_layer_output(outputs * area, 2)
             if first and (stage > 0 or expansion > 1):
                 size.parameters += inputs * outputs + 2 * outputs
-                size.count_layer_output(outputs * area)
+                size.add_layer_output(outputs * area)
             inputs = outputs
     size.features = inputs
 
@@ -242,25 +242,29 @@ def _add_convnext_size(
     """Add the size of a ConvNeXt network to `size`."""
     size.parameters += channels * stride**2 * width + 3 * width
     side = pixels // stride
-    size.count_layer_output(width * side**2, 2)
+    size.add_layer_output(width * side**2, 2)
     for stage, count in enumerate(blocks):
         if stage > 0:
             # Between stages: a layer norm, and a 2 x 2 convolution that doubles the width.
             size.parameters += 2 * width + 8 * width**2 + 2 * width
-            size.count_layer_output(width * side**2, 2)
+            size.add_layer_output(width * side**2, 2)
             width, side = 2 * width, side // 2
         # A block: 7 x 7 depthwise convolution, layer norm, two linear layers, layer scale.
         size.parameters += count * (
             49 * width + width + 2 * width + 8 * width**2 + 5 * width + width
         )
-        size.count_layer_output(width * side**2, 6 * count)
-        size.count_layer_output(4 * width * side**2, 2 * count)
+        size.add_layer_output(width * side**2, 6 * count)
+        size.add_layer_output(4 * width * side**2, 2 * count)
     size.parameters += 2 * width
     size.features = width
 
 
 def _add_vit_size(
-    size: NetworkSize, encoder: _TransformerEncoderSize, patch: int, pixels: int, channels: int
+    size: NetworkSize,
+    encoder: _TransformerEncoderDimensions,
+    patch: int,
+    pixels: int,
+    channels: int,
 ) -> None:
     """Add the size of a vision transformer to `size`."""
     layers, width, mlp = encoder
@@ -270,12 +274,12 @@ def _add_vit_size(
     size.parameters += layers * (
         4 * width**2 + 4 * width + 4 * width + 2 * width * mlp + mlp + width
     )
-    size.count_layer_output(tokens * width, 2 + 12 * layers)
-    size.count_layer_output(tokens * mlp, 2 * layers)
+    size.add_layer_output(tokens * width, 2 + 12 * layers)
+    size.add_layer_output(tokens * mlp, 2 * layers)
     size.features = width
 
 
-def _add_first_dne_expert_size(
+def _add_size_of_first_dne_expert_network(
     size: NetworkSize, architecture: Hyper, patch: int, pixels: int, channels: int
 ) -> None:
     """Add the size of the first expert network of the method DNE.
@@ -292,9 +296,9 @@ def _add_first_dne_expert_size(
     # A layer: query, key, value and projection, of which the last has a bias; two layer norms;
     # the MLP.
     size.parameters += layers * (4 * width**2 + width + 4 * width + 2 * width * mlp + mlp + width)
-    size.count_layer_output(tokens * width, 12 * layers)
-    size.count_layer_output(tokens * mlp, 2 * layers)
-    size.count_layer_output(heads * tokens**2, 2 * layers)
+    size.add_layer_output(tokens * width, 12 * layers)
+    size.add_layer_output(tokens * mlp, 2 * layers)
+    size.add_layer_output(heads * tokens**2, 2 * layers)
     size.features = width
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from core.admission.applicability import list_warnings_of_next_task_recipe
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.patch import RecipePatch
 from core.database.session import Database
 from core.database.tables import Model
@@ -35,7 +35,7 @@ See docs/reference/methods/README.md for measurements.
 
 
 def preview_next_task_recipe(
-    db: Database, catalogue: MethodCatalogue, actor: Actor, model: str, override: Mapping[str, Any]
+    db: Database, catalogue: RecipeCatalogue, actor: Actor, model: str, override: Mapping[str, Any]
 ) -> ResolvedRecipe:
     """Return the complete recipe with which a model's next task would be learned, and warnings.
 
@@ -51,7 +51,7 @@ def preview_next_task_recipe(
 
 
 def suggest_retry_recipes(
-    db: Database, catalogue: MethodCatalogue, actor: Actor, model: str
+    db: Database, catalogue: RecipeCatalogue, actor: Actor, model: str
 ) -> list[tuple[str, str]]:
     """Return recipes to suggest for learning a task again, as (description, patch in JSON).
 
@@ -80,7 +80,7 @@ def suggest_retry_recipes(
 
 
 def _resolve_next_task_recipe(
-    session: Session, catalogue: MethodCatalogue, model: Model, patch: RecipePatch
+    session: Session, catalogue: RecipeCatalogue, model: Model, patch: RecipePatch
 ) -> ResolvedRecipe:
     """Complete the recipe for a model's next task, with all warnings."""
     resolved = resolve_recipe(

@@ -19,16 +19,20 @@ from core.bases.base_advice import (
     get_base_architecture,
     refuse_pytorch_or_archive_file,
 )
-from core.bases.classifier import drop_head_tensors_of_classifier, find_classifier_in_base_file
+from core.bases.classifier import drop_head_tensors_of_classifier, get_classifier_of_base_file
 from core.bases.expected_base import select_tensors_to_compare_with_expected
-from core.contract.base import Classifier, ExpectedBaseTensors, UploadedBaseDescription
-from core.contract.catalogue import MethodCatalogue
+from core.contract.base import (
+    ExpectedBaseTensors,
+    UploadedBaseDescription,
+    UploadedClassifierDescription,
+)
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.audit import AuditData
 from core.contract.responses.base import BaseOut, BasePage, ListedBase, ModelRef
-from core.contract.responses.model_change import ImageRequest
+from core.contract.responses.model_change import RequestedImageSettings
 from core.database.session import Database
-from core.database.tables import Base, Model
+from core.database.tables import Model, UploadedBase
 from core.errors import BaseInvalid, Invalid, NotFound, Unavailable, WrongState
 from core.files.safetensors_header import (
     TensorHeader,
@@ -39,8 +43,8 @@ from core.files.safetensors_header import (
 from core.ids import new_id
 from core.lineage import words
 from core.recipe.architecture import complete_architecture as complete
-from core.recipe.base_images import BaseImageSettings, get_base_image_settings
-from core.recipe.images import ModelImageSettings, resolve_image_settings
+from core.recipe.base_images import BaseImageSettings, override_image_settings_by_base
+from core.recipe.images import ImageFormatAndNormalisation, resolve_image_settings
 from core.requests import idempotency
 from core.requests.actor import Actor
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -59,7 +63,7 @@ _NAMED, _MOST = 5, 20
 
 
 @dataclass(frozen=True)
-class UploadedBaseNetwork:
+class ExpectedBaseNetwork:
     """The network that an uploaded base is checked against: its architecture and images.
 
     Attributes:
@@ -71,19 +75,19 @@ class UploadedBaseNetwork:
     """
 
     architecture: ArchitectureChoice
-    images: ModelImageSettings
+    images: ImageFormatAndNormalisation
     family: str
     expected: ExpectedBaseTensors
     classes: Sequence[str] | None = None
 
 
 def parse_base_upload_architecture(
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     text: str,
     size: int | None,
     channels: int | None,
     config: BaseImageSettings = UNSAID,
-) -> tuple[ArchitectureChoice, ModelImageSettings]:
+) -> tuple[ArchitectureChoice, ImageFormatAndNormalisation]:
     """Parse the query `?architecture=` of an upload; return the complete architecture and the
     images of the base.
 
@@ -112,8 +116,11 @@ def parse_base_upload_architecture(
             f"image_size is {size} and config.size {config.size}; say one of them.",
             fields=[{"field": "config.size", "message": "not that of image_size"}],
         )
-    asked_image: ImageRequest = {"size": size or config.size or 0, "channels": channels or 0}
-    images = get_base_image_settings(
+    asked_image: RequestedImageSettings = {
+        "size": size or config.size or 0,
+        "channels": channels or 0,
+    }
+    images = override_image_settings_by_base(
         resolve_image_settings(catalogue, requested, asked_image), config
     )
     # A base belongs to no scenario, and the check needs one.
@@ -124,16 +131,16 @@ def create_base_from_upload(
     resources: UseCaseResources,
     settings: Settings,
     actor: Actor,
-    network: UploadedBaseNetwork,
+    network: ExpectedBaseNetwork,
     path: Path,
-    repeat: idempotency.IdempotentRequest | None = None,
+    repeat: idempotency.IdempotentRequestIdentity | None = None,
 ) -> BaseOut:
     """Check an uploaded file of weights and register it as a base; `path` is moved into the store.
 
     Raises:
         BaseInvalid: the file is not safetensors, does not fit this architecture, or has NaN or
             infinity in it.
-        StorageFull: the owner has no room for it.
+        StorageQuotaReached: the owner has no room for it.
         Unavailable: the sweep removed the file before it was registered.
     """
     db, blobs = resources.db, resources.blobs
@@ -144,7 +151,7 @@ def create_base_from_upload(
         backbone = drop_head_tensors_of_classifier(tensors, network.expected)
     _check_tensors_fit_architecture(backbone, network)
     if network.classes is not None:
-        classifier = find_classifier_in_base_file(tensors, network.expected, network.classes)
+        classifier = get_classifier_of_base_file(tensors, network.expected, network.classes)
     limit = settings.max_owner_bytes
     quota.require_storage_room(db, actor.owner_id, limit, path.stat().st_size)
     # Last, because it reads the whole file; the checks above read only its header.
@@ -156,7 +163,7 @@ def create_base_from_upload(
         if not blobs.has(sha256):
             raise Unavailable("The upload was removed before it was registered; send it again.")
         now = db.now(session)
-        row = Base(
+        row = UploadedBase(
             id=new_id("bas"),
             owner_id=actor.owner_id,
             architecture=_build_uploaded_base_description(
@@ -179,11 +186,11 @@ def create_base_from_upload(
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
         # Before `take_room`, which locks the owner's row and therefore comes last.
         session.flush()
-        quota.add_accepted_upload_bytes(session, actor.owner_id, limit, size)
+        quota.add_upload_bytes_or_raise_if_full(session, actor.owner_id, limit, size)
     return response
 
 
-def _read_uploaded_tensor_headers(path: Path, network: UploadedBaseNetwork) -> list[TensorHeader]:
+def _read_uploaded_tensor_headers(path: Path, network: ExpectedBaseNetwork) -> list[TensorHeader]:
     """Read the names and shapes of the tensors in an uploaded safetensors file.
 
     Raises:
@@ -211,7 +218,7 @@ def get_uploaded_base(db: Database, actor: Actor, base_id: str) -> BaseOut:
         NotFound: there is no such base, or it belongs to another owner.
     """
     with db.read() as session:
-        row = session.get(Base, base_id)
+        row = session.get(UploadedBase, base_id)
         if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
         return _uploaded_base_to_json(row)
@@ -220,9 +227,9 @@ def get_uploaded_base(db: Database, actor: Actor, base_id: str) -> BaseOut:
 def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> BasePage:
     """Return a page of the caller's bases, newest first, with the models that start from each."""
     with db.read() as session:
-        query = select(Base).where(actor.build_visible_condition(Base.owner_id))
-        bases: ListPage[Base] = read_query_page(
-            session, query, Base.id, limit, cursor, descending=True
+        query = select(UploadedBase).where(actor.build_visible_condition(UploadedBase.owner_id))
+        bases: ListPage[UploadedBase] = read_query_page(
+            session, query, UploadedBase.id, limit, cursor, descending=True
         )
         users = _find_dependent_models(
             session, bases.rows, actor.build_visible_condition(Model.owner_id)
@@ -243,7 +250,7 @@ def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
     with db.write() as session:
         # a new model that names this base either commits first or finds the base gone
         references.lock_blob_references_exclusively(session)
-        row = session.get(Base, base_id)
+        row = session.get(UploadedBase, base_id)
         if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
         # Anybody's model keeps the base, but the refusal names only those that the caller sees.
@@ -286,7 +293,7 @@ def _make_base_in_use_error(models: list[ModelRef]) -> WrongState:
 
 
 def _find_dependent_models(
-    session: Session, rows: Sequence[Base], seen: ColumnElement[bool]
+    session: Session, rows: Sequence[UploadedBase], seen: ColumnElement[bool]
 ) -> dict[str, list[ModelRef]]:
     """Return the visible models that start from each base, by base id, oldest first."""
     models_by_base: dict[str, list[ModelRef]] = {row.id: [] for row in rows}
@@ -302,7 +309,7 @@ def _find_dependent_models(
 
 
 def _check_tensors_fit_architecture(
-    tensors: Sequence[TensorHeader], network: UploadedBaseNetwork
+    tensors: Sequence[TensorHeader], network: ExpectedBaseNetwork
 ) -> None:
     """Check that an uploaded base's tensors fit the stated architecture.
 
@@ -327,7 +334,9 @@ def _check_tensors_fit_architecture(
 
 
 def _build_uploaded_base_description(
-    architecture: ArchitectureChoice, images: ModelImageSettings, classifier: Classifier | None
+    architecture: ArchitectureChoice,
+    images: ImageFormatAndNormalisation,
+    classifier: UploadedClassifierDescription | None,
 ) -> UploadedBaseDescription:
     stored: dict[str, object] = {**architecture, "image": images.image}
     if images.normalise is not None:
@@ -337,7 +346,7 @@ def _build_uploaded_base_description(
     return cast(UploadedBaseDescription, stored)
 
 
-def _uploaded_base_to_json(row: Base) -> BaseOut:
+def _uploaded_base_to_json(row: UploadedBase) -> BaseOut:
     classifier = row.architecture.get("classifier")
     return {
         "id": row.id,

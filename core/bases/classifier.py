@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from core.contract.base import Classifier, ExpectedBaseTensors
+from core.contract.base import ExpectedBaseTensors, UploadedClassifierDescription
 from core.errors import BaseInvalid
 from core.files.safetensors_header import TensorHeader
 
@@ -10,9 +10,9 @@ _NAMED = 5
 """Tensors that a message names."""
 
 
-def find_classifier_in_base_file(
+def get_classifier_of_base_file(
     tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors, classes: Sequence[str]
-) -> Classifier:
+) -> UploadedClassifierDescription:
     """Return the classifier (backbone and head) in an uploaded file whose backbone fits its
     architecture.
 

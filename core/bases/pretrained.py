@@ -12,8 +12,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.base import PRETRAINED, ModelBase
-from core.contract.catalogue import MethodCatalogue
-from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
+from core.contract.catalogue import RecipeCatalogue
+from core.contract.pretrained import PretrainedWeights, build_pretrained_weights_from_row
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
@@ -32,14 +32,14 @@ from core.requests.actor import Actor, UseCaseTransaction
 from core.retention import references
 from core.settings import Settings
 from core.storage import Blobs
-from core.text.nearest import suggest_nearest_field_path
+from core.text.nearest import format_field_path_suggestion
 from core.usage import quota
 
 FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
-class PretrainedWeightsPolicy:
+class PretrainedWeightsLimits:
     """Limits on the pretrained weights that this service downloads and stores.
 
     Attributes:
@@ -55,19 +55,19 @@ class PretrainedWeightsPolicy:
     photos: bool = False
 
     @staticmethod
-    def from_settings(settings: Settings) -> "PretrainedWeightsPolicy":
+    def from_settings(settings: Settings) -> "PretrainedWeightsLimits":
         """Return the limits on downloads of pretrained weights that the settings define."""
         photos = settings.default_base == imagenet_base.NAME
-        return PretrainedWeightsPolicy(
+        return PretrainedWeightsLimits(
             settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs, photos
         )
 
 
-ANY = PretrainedWeightsPolicy()
+ANY = PretrainedWeightsLimits()
 
 
-def find_pretrained_or_imagenet_weights(
-    catalogue: MethodCatalogue, architecture: ArchitectureChoice, base: ModelBase
+def get_pretrained_or_imagenet_weights(
+    catalogue: RecipeCatalogue, architecture: ArchitectureChoice, base: ModelBase
 ) -> PretrainedWeights:
     """Return the pretrained weights that an architecture names, or those of the ImageNet base.
 
@@ -76,7 +76,7 @@ def find_pretrained_or_imagenet_weights(
             ImageNet base has another architecture or is not installed.
     """
     if base == imagenet_base.NAME:
-        return _find_imagenet_weights(catalogue, architecture)
+        return _get_imagenet_base_weights(catalogue, architecture)
     name = architecture.get("model")
     if architecture["name"] != "timm" or not isinstance(name, str):
         raise _make_pretrained_base_impossible_error(
@@ -88,11 +88,11 @@ def find_pretrained_or_imagenet_weights(
         )
     pretrained_rows = catalogue["pretrained"]
     if name not in pretrained_rows:
-        near = suggest_nearest_field_path(name, pretrained_rows)
+        near = format_field_path_suggestion(name, pretrained_rows)
         raise _make_pretrained_base_impossible_error(
             f"There are no pretrained weights {name!r}; {near}GET /v1/architectures has the names."
         )
-    weights = describe_pretrained_weights(name, pretrained_rows[name])
+    weights = build_pretrained_weights_from_row(name, pretrained_rows[name])
     if not weights.repository:
         raise _make_pretrained_base_impossible_error(
             f"The weights of timm/{name} are not on the Hub: upload them as a base, POST /v1/bases."
@@ -100,8 +100,8 @@ def find_pretrained_or_imagenet_weights(
     return weights
 
 
-def _find_imagenet_weights(
-    catalogue: MethodCatalogue, architecture: ArchitectureChoice
+def _get_imagenet_base_weights(
+    catalogue: RecipeCatalogue, architecture: ArchitectureChoice
 ) -> PretrainedWeights:
     """Return the weights of the ImageNet base."""
     if architecture != imagenet_base.ARCHITECTURE:
@@ -122,12 +122,12 @@ def _find_imagenet_weights(
 
 
 def require_storage_room_for_weights(
-    db: Database, actor: Actor, weights: PretrainedWeights, terms: PretrainedWeightsPolicy
+    db: Database, actor: Actor, weights: PretrainedWeights, terms: PretrainedWeightsLimits
 ) -> None:
     """Check that the owner has enough storage left for the weights, by their approximate size.
 
     Raises:
-        StorageFull, BodyTooLarge: the owner has no room.
+        StorageQuotaReached, BodyTooLarge: the owner has no room.
     """
     quota.require_storage_room(
         db, actor.owner_id, terms.max_owner_bytes, FLOAT_BYTES * weights.parameters
@@ -140,7 +140,7 @@ def add_version_zero_or_fetch_job(
     model: Model,
     weights: PretrainedWeights,
     recipe: RecipeOut,
-    terms: PretrainedWeightsPolicy,
+    terms: PretrainedWeightsLimits,
 ) -> None:
     """Add version 0 of a new model, or a job that downloads its weights and then makes version 0.
 
@@ -151,21 +151,23 @@ def add_version_zero_or_fetch_job(
 
     Raises:
         Invalid: the weights are not stored, and the service does not use the Hub.
-        StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
+        StorageQuotaReached, TooManyRequests: the owner has no room for the weights, or for their job.
     """
     session, now = transaction.session, transaction.now
     # First, so that a stored blob is not deleted between the look-up and the commit.
     references.lock_blob_references_against_deletion(session)
     stored = session.get(FetchedWeights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
-        part, origin = version_zero.build_pretrained_weights_part(weights, stored)
+        part, origin = version_zero.build_pretrained_weights_part_and_origin(weights, stored)
         start = version_zero.VersionZeroWeights(
             [part], origin, version_zero.find_pixel_statistics_of_weights(weights, model)
         )
         move_origin = AliasMoveOrigin("create", transaction.actor.key_id)
         seed = int(recipe.get("seed", 0))
         version_zero.add_version_zero(session, model, start, move_origin, seed=seed, now=now)
-        quota.add_accepted_upload_bytes(session, model.owner_id, terms.max_owner_bytes, part.bytes)
+        quota.add_upload_bytes_or_raise_if_full(
+            session, model.owner_id, terms.max_owner_bytes, part.bytes
+        )
         return
     # The ImageNet base comes from an installed package, so it needs no Hub.
     if not terms.hub and weights.repository != imagenet_base.NAME:

@@ -55,7 +55,7 @@ def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
     recipes.
 
     Raises:
-        StoreCorrupt: a file is missing or damaged.
+        StoredObjectDamaged: a file is missing or damaged.
     """
     words = SharedLabelNumbering(pair.scenario == "task")
     total, tasks = PredictionFlipStatistics(), list[TaskFlips]()
@@ -126,7 +126,7 @@ def list_compared_images(
 
     Raises:
         Invalid: no compared image has this label, or the cursor belongs to another list.
-        StoreCorrupt: a file is missing or damaged.
+        StoredObjectDamaged: a file is missing or damaged.
     """
     after = _parse_image_cursor(cursor)
     if label is not None and all(label not in task.labels for task in pair.tasks):

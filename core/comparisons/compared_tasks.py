@@ -19,8 +19,8 @@ from core.contract.responses.versions.compare import LeftOut
 from core.database.label_names import list_label_names
 from core.database.session import Database
 from core.database.tables import Model, Task, Version, VersionTaskResult
-from core.errors import Gone, NotFound, PredictionsMissing, StoreCorrupt
-from core.ingest.answers import StoredTaskPredictions, read_encrypted_predictions
+from core.errors import NotFound, ObjectGone, PredictionsMissing, StoredObjectDamaged
+from core.ingest.answers import TaskPredictionsBlobEntry, read_encrypted_predictions
 from core.ingest.dataset import memory_map_image_dataset
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.class_only import require_classification_model
@@ -147,7 +147,7 @@ def load_version_pair_to_compare(
         NotFound: the caller sees no such model, version or task, or the task's data was deleted.
         Gone: the model retains only counts of the task's held-out images.
         PredictionsMissing: no task can be compared, or the requested one cannot.
-        StoreCorrupt: a file of the task is known to be damaged.
+        StoredObjectDamaged: a file of the task is known to be damaged.
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
@@ -198,13 +198,13 @@ def retry_comparison_without_deleted_tasks(
 
     Raises:
         NotFound, Gone, PredictionsMissing: see `load_version_pair_to_compare`; no task remains.
-        StoreCorrupt: a file is damaged; the message says which one and what to do.
+        StoredObjectDamaged: a file is damaged; the message says which one and what to do.
     """
     while True:
         try:
             with translate_deleted_file_errors(db, actor, pair.model):
                 return use(pair)
-        except StoreCorrupt:
+        except StoredObjectDamaged:
             remaining = load_version_pair_to_compare(
                 db, actor, pair.model, str(pair.a.number), str(pair.b.number), task
             )
@@ -220,7 +220,7 @@ def iterate_predictions_of_both_versions(
     """Yield the stored predictions of both versions for one task after another.
 
     Raises:
-        StoreCorrupt: a file is missing or damaged.
+        StoredObjectDamaged: a file is missing or damaged.
     """
     for task in pair.tasks:
         _, labels = memory_map_image_dataset(blobs.fetch_verified_file(task.held_out))
@@ -231,14 +231,14 @@ def iterate_predictions_of_both_versions(
                 words.convert_labels_to_numbers(
                     task.number, _list_output_row_classes(pair, side, task)
                 ),
-                StoredTaskPredictions(side.number, task.number, task.key),
+                TaskPredictionsBlobEntry(side.number, task.number, task.key),
                 digest,
             )
             for side, digest in ((pair.a, task.a), (pair.b, task.b))
         )
         # Each file is as it was stored, so a difference means that a row refers to a wrong one.
         if not len(truth) == len(a) == len(b):
-            raise StoreCorrupt(
+            raise StoredObjectDamaged(
                 f"The answers on task {task.number} are of {len(a)} and {len(b)} images, and it "
                 f"has {len(truth)}.",
                 extra={"object": Blobs.make_blob_key(task.a if len(a) != len(truth) else task.b)},
@@ -247,17 +247,17 @@ def iterate_predictions_of_both_versions(
 
 
 def _read_stored_predictions(
-    blobs: Blobs, classes: Ids, place: StoredTaskPredictions, digest: str
+    blobs: Blobs, classes: Ids, place: TaskPredictionsBlobEntry, digest: str
 ) -> tuple[Ids, npt.NDArray[np.float16]]:
     """Read a version's stored predictions: labels as int64 [N] and probabilities as float16 [N].
 
     Raises:
-        StoreCorrupt: the file is damaged or names a row that the head does not have.
+        StoredObjectDamaged: the file is damaged or names a row that the head does not have.
     """
     rows, probabilities = read_encrypted_predictions(blobs.fetch_verified_file(digest), place)
     # numpy would count a negative row from the end, and return a wrong class without an error.
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(classes):
-        raise StoreCorrupt(
+        raise StoredObjectDamaged(
             f"Answers on task {place.task} name row {int(rows.max())} of a head with "
             f"{len(classes)} classes.",
             extra={"object": Blobs.make_blob_key(digest)},
@@ -303,7 +303,7 @@ def _require_held_out_images_retained(model: Model, task: Task | None, number: i
             f"The data of task {number} was deleted on {format_rfc3339(task.data_deleted_at)}."
         )
     if task.held_out_deleted_at is not None:
-        raise Gone(_explain_deleted_predictions(model, task))
+        raise ObjectGone(_explain_deleted_predictions(model, task))
 
 
 def _explain_deleted_predictions(model: Model, task: Task) -> str:

@@ -28,7 +28,7 @@ ADOPTED_VERSION = 1
 """Number of that version, and of the task that stands for what it had learned before."""
 
 
-class Classifier(TypedDict):
+class UploadedClassifierDescription(TypedDict):
     """The head's tensors and the classes of an uploaded base that is a whole classifier.
 
     - `classes`: names of the rows of its head, in their order.
@@ -51,7 +51,7 @@ class UploadedBaseDescription(ArchitectureChoice):
 
     image: NotRequired[ImageOut]
     normalise: NotRequired[NormalisationOut]
-    classifier: NotRequired[Classifier]
+    classifier: NotRequired[UploadedClassifierDescription]
 
 
 class ExpectedTensor(TypedDict):

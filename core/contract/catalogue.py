@@ -8,7 +8,7 @@ from core.contract.problem import PredictionProblemEntry
 from core.contract.responses.catalogue import ArchitectureEntry, MethodEntry, RecipeLanguage
 
 
-class MethodCatalogue(TypedDict):
+class RecipeCatalogue(TypedDict):
     """Catalogue of what a recipe can name: methods, architectures, optimizers and presets.
 
     - `recipe`: the other fields of a recipe.

@@ -37,11 +37,11 @@ class Document(BaseModel):
         # Without defaults, a document that is read and written again has the same bytes.
         return self.model_dump(mode="json", exclude_unset=True)
 
-    def fields_to_json(self, names: Collection[str]) -> JsonObject:
+    def dump_named_fields_to_json(self, names: Collection[str]) -> JsonObject:
         """Return the named fields that were set, as they are stored in JSON."""
         return self.model_dump(mode="json", exclude_unset=True, include=set(names))
 
-    def list_fields_that_are_set(self) -> dict[str, Any]:
+    def get_explicitly_set_field_values(self) -> dict[str, Any]:
         """Return the fields that were set as objects by name, to construct another document from
         them.
         """

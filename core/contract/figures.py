@@ -50,7 +50,7 @@ class KnnProbeResult(Document):
     tasks: dict[str, Counts]
 
 
-class BaselineResult(Document):
+class FeatureClassifierBaselineCounts(Document):
     """Correct predictions of a simple classifier on a version's features, for comparison with its
     head.
 
@@ -195,7 +195,7 @@ class VersionFigures(Document):
     adp: AnytimeDeploymentPerformance | None = None
     forecast: LossRiseForecast | None = None
     rollback: OlorRollback | None = None
-    baseline_ncm: BaselineResult | None = None
-    baseline_lda: BaselineResult | None = None
+    baseline_ncm: FeatureClassifierBaselineCounts | None = None
+    baseline_lda: FeatureClassifierBaselineCounts | None = None
     baseline_later: dict[str, dict[str, int]] | None = None
     calibration: Calibration | None = None

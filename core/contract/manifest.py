@@ -16,8 +16,8 @@ from core.contract.document import Document, Number
 from core.contract.figures import (
     AnswerChangeCounts,
     AnytimeDeploymentPerformance,
-    BaselineResult,
     Calibration,
+    FeatureClassifierBaselineCounts,
     KnnProbeResult,
     LossRiseForecast,
     OlorRollback,
@@ -225,8 +225,8 @@ class Manifest(Document):
     adp: AnytimeDeploymentPerformance | None = None
     forecast: LossRiseForecast | None = None
     rollback: OlorRollback | None = None
-    baseline_ncm: BaselineResult | None = None
-    baseline_lda: BaselineResult | None = None
+    baseline_ncm: FeatureClassifierBaselineCounts | None = None
+    baseline_lda: FeatureClassifierBaselineCounts | None = None
     baseline_later: dict[str, dict[str, int]] | None = None
     calibration: Calibration | None = None
     trainable: int | None = None

@@ -91,6 +91,6 @@ class PretrainedWeightsTable(TypedDict):
     refused: dict[str, str]
 
 
-def describe_pretrained_weights(name: str, row: PretrainedWeightsRow) -> PretrainedWeights:
+def build_pretrained_weights_from_row(name: str, row: PretrainedWeightsRow) -> PretrainedWeights:
     """Describe pretrained weights by their name and their row of the catalogue."""
     return PretrainedWeights(name=name, **row)

@@ -6,7 +6,7 @@ NARROW_COLUMNS = 1000
 """Random features for a narrower backbone."""
 
 
-def count_random_features(projection: int | None, features: int) -> int:
+def resolve_random_feature_count(projection: int | None, features: int) -> int:
     """Return the number of random features that a recipe's projection has; 0 without a projection.
 
     Args:

@@ -25,10 +25,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.database.tables.table import Table
+from core.database.tables.table import DatabaseTable
 
 
-def insert_rows(session: Session, table: type[Table], rows: Sequence[Mapping[str, Any]]) -> None:
+def insert_rows(
+    session: Session, table: type[DatabaseTable], rows: Sequence[Mapping[str, Any]]
+) -> None:
     """Insert many database rows that all have the same columns and only finite numbers.
 
     PostgreSQL gets them as one document, because its driver would send a statement for each row.
@@ -47,7 +49,7 @@ def insert_rows(session: Session, table: type[Table], rows: Sequence[Mapping[str
 
 
 @cache
-def _build_insert_from_json_statement(table: type[Table], names: tuple[str, ...]) -> Insert:
+def _build_insert_from_json_statement(table: type[DatabaseTable], names: tuple[str, ...]) -> Insert:
     """Return an SQL statement that inserts the rows of one JSON document."""
     columns = [column(name, table.__table__.c[name].type) for name in names]
     document = func.json_to_recordset(cast(bindparam("rows", type_=String), JSON))
@@ -56,7 +58,7 @@ def _build_insert_from_json_statement(table: type[Table], names: tuple[str, ...]
     return insert(table).from_select(names, select(*(json_rows.c[name] for name in names)))
 
 
-def build_joined_column_expressions(
+def build_concatenated_column_aggregates(
     *columns: InstrumentedAttribute[Any],
 ) -> Sequence[ColumnElement[str]]:
     """Return SQL expressions that join the values of each column to one text, all in the same
@@ -67,6 +69,6 @@ def build_joined_column_expressions(
     return [func.aggregate_strings(cast(column, String), ",") for column in columns]
 
 
-def parse_joined_columns(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
-    """Parse the joined texts of `build_joined_column_expressions` to lists of values."""
+def parse_concatenated_column_aggregates(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
+    """Parse the joined texts of `build_concatenated_column_aggregates` to lists of values."""
     return [from_json(f"[{text or ''}]") for text in row]  # twice as fast as `json`

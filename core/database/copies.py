@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL
 
-from core.errors import CannotStart
+from core.errors import ProcessCannotStart
 
 COPY_PREFIX = "before-"
 """Beginning of a copy's name, which the revision follows that the upgrade leads to."""
@@ -24,7 +24,7 @@ def copy_database_before_upgrade(url: URL, folder: Path, name: str) -> Path:
     changes, the newest remain, `KEPT_COPIES` with this one.
 
     Raises:
-        CannotStart: the copy failed; PostgreSQL needs `pg_dump` on the path.
+        ProcessCannotStart: the copy failed; PostgreSQL needs `pg_dump` on the path.
     """
     is_sqlite = url.get_backend_name() == "sqlite"
     target = folder.absolute() / f"{name}.{'db' if is_sqlite else 'dump'}"
@@ -44,7 +44,7 @@ def copy_database_before_upgrade(url: URL, folder: Path, name: str) -> Path:
             part.unlink()
         output = error.stderr if isinstance(error, subprocess.CalledProcessError) else None
         reason = (output or str(error)).strip().splitlines()[-1]
-        raise CannotStart(
+        raise ProcessCannotStart(
             f"The database cannot be copied to {target} before its schema changes: {reason}. "
             "Remove the cause, or back up the database yourself and run `perennial migrate "
             "--no-backup`."

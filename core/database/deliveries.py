@@ -18,7 +18,7 @@ from core.contract.webhook import TEST, WebhookData, WebhookPayload
 from core.database.tables.job import Job
 from core.database.tables.model import Model
 from core.database.tables.version import Version
-from core.database.tables.webhook import PENDING, Delivery, Webhook
+from core.database.tables.webhook import PENDING, Webhook, WebhookDelivery
 from core.ids import new_id
 
 MAX_PENDING = 10_000
@@ -34,7 +34,7 @@ Of a larger one, only its outcome is sent.
 _RECORDED = "deliveries"
 WAITING: ColumnElement[str] = literal_column(f"'{PENDING}'")
 """A literal, since only then can the partial indexes of waiting deliveries be used."""
-WAITS: ColumnElement[bool] = Delivery.state == WAITING
+WAITS: ColumnElement[bool] = WebhookDelivery.state == WAITING
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,9 @@ def add_webhook_delivery(
     now: float,
     *,
     model_id: str | None = None,
-) -> Delivery:
+) -> WebhookDelivery:
     """Add a delivery that is due at once, for a webhook whose row is locked."""
-    row = Delivery(
+    row = WebhookDelivery(
         id=new_id("dlv"),
         webhook_id=hook.id,
         owner_id=hook.owner_id,
@@ -196,7 +196,9 @@ def build_webhook_test_payload(hook: Webhook, now: float) -> str:
 
 def count_pending_deliveries(session: Session, owner_id: str) -> int:
     """Return how many webhook deliveries of an owner are not sent yet."""
-    return session.scalar(select(func.count()).where(Delivery.owner_id == owner_id, WAITS)) or 0
+    return (
+        session.scalar(select(func.count()).where(WebhookDelivery.owner_id == owner_id, WAITS)) or 0
+    )
 
 
 def _find_subscribed_webhook_ids(

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.event import LogData, StateData
 from core.database.states import JobAction, JobState
-from core.database.tables import Event, Job, Task
-from core.text.counts import format_count
+from core.database.tables import Job, StoredJobEvent, Task
+from core.text.counts import format_count_with_noun
 
 Level = Literal["info", "warning", "error"]
 Line = tuple[Level, str]
@@ -20,7 +20,9 @@ Line = tuple[Level, str]
 
 def add_job_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
     """Add a line to a job's log, in the caller's transaction."""
-    session.add(Event(job_id=job_id, type="log", data=build_job_log_event_data(line), at=now))
+    session.add(
+        StoredJobEvent(job_id=job_id, type="log", data=build_job_log_event_data(line), at=now)
+    )
 
 
 def build_first_log_lines(task: Task) -> list[Line]:
@@ -51,7 +53,7 @@ def build_job_log_event_data(line: Line) -> LogData:
 
 
 def _format_batch_size(images: int, classes: int) -> str:
-    return f"{format_count(images, 'image')} of {format_count(classes, 'class', 'classes')}"
+    return f"{format_count_with_noun(images, 'image')} of {format_count_with_noun(classes, 'class', 'classes')}"
 
 
 def build_job_state_log_line(

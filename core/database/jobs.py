@@ -21,7 +21,7 @@ from core.database.states import (
     JobState,
     find_next_job_state,
 )
-from core.database.tables import Event, Job, TrialFile
+from core.database.tables import Job, StoredJobEvent, TrialFile
 from core.errors import BatchHeldForFindings
 
 
@@ -114,13 +114,15 @@ def record_job_creation(
         *(("log", job_log.build_job_log_event_data(log_line)) for log_line in lines),
     ]
     session.execute(
-        insert(Event),
+        insert(StoredJobEvent),
         [{"job_id": job.id, "type": kind, "data": of, "at": now} for kind, of in rows],
     )
-    owner_events.record_job_event(session, job, data or {}, now)
+    owner_events.record_owner_event_of_job(session, job, data or {}, now)
 
 
 def _record_job_state_event(session: Session, job: Job, data: StateData, now: float) -> None:
     """Record a job's new state among the job's events and those of its owner."""
-    session.add(Event(job_id=job.id, type="state", data={**data, "state": job.state}, at=now))
-    owner_events.record_job_event(session, job, data, now)
+    session.add(
+        StoredJobEvent(job_id=job.id, type="state", data={**data, "state": job.state}, at=now)
+    )
+    owner_events.record_owner_event_of_job(session, job, data, now)

@@ -15,7 +15,10 @@ from sqlalchemy.orm import Session
 
 from core.contract.figures import VersionFigures
 from core.contract.manifest import Manifest
-from core.database.bulk import build_joined_column_expressions, parse_joined_columns
+from core.database.bulk import (
+    build_concatenated_column_aggregates,
+    parse_concatenated_column_aggregates,
+)
 from core.database.tables import VersionMeasurement
 
 NAMES = tuple(VersionFigures.model_fields)
@@ -82,7 +85,7 @@ def build_measurement_rows(
         without: tasks to leave out.
     """
     result = []
-    values = figures.fields_to_json(NAMES)
+    values = figures.dump_named_fields_to_json(NAMES)
     for name in NAMES:
         document = values.get(name)
         if document is None:
@@ -92,12 +95,14 @@ def build_measurement_rows(
         detail = summary if isinstance(summary, dict) else None
         result.append(
             MeasurementRow(
-                name, ALL_TASKS, _extract_figure_number(summary, _VALUE.get(name)), detail
+                name, ALL_TASKS, _get_measured_value_as_float(summary, _VALUE.get(name)), detail
             )
         )
         if name == _CURVES:
             result += [
-                MeasurementRow(name, int(task), _extract_figure_number(of_task, "mean"), of_task)
+                MeasurementRow(
+                    name, int(task), _get_measured_value_as_float(of_task, "mean"), of_task
+                )
                 for task, of_task in by_task.items()
             ]
         elif by_task:
@@ -154,11 +159,11 @@ def read_version_measurements(
         rows_by_version[version].append(MeasurementRow(*row))
     # Parts by task come as one text: a row for each would dominate the time (`core.database.bulk`).
     by_task = select(
-        table.version, table.name, *build_joined_column_expressions(table.task, table.detail)
+        table.version, table.name, *build_concatenated_column_aggregates(table.task, table.detail)
     )
     by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
     for version, name, *texts in session.execute(by_task):
-        details = zip(*parse_joined_columns(texts), strict=True)
+        details = zip(*parse_concatenated_column_aggregates(texts), strict=True)
         rows_by_version[version] += [
             MeasurementRow(name, task, None, detail) for task, detail in details
         ]
@@ -211,7 +216,7 @@ def _join_measurement_document(name: str, summary: Any, by_task: Mapping[str, An
     return {**summary, _TASKS[name]: ordered} if name in _TASKS else summary
 
 
-def _extract_figure_number(figure: Any, key: str | None) -> float | None:
+def _get_measured_value_as_float(figure: Any, key: str | None) -> float | None:
     """Return a measured figure as a number: the value itself, or the one under `key`."""
     value = figure.get(key) if isinstance(figure, dict) else figure
     return float(value) if isinstance(value, int | float) else None

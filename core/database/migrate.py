@@ -47,7 +47,7 @@ def _read_migration_revisions() -> dict[str, str | None]:
 
 
 @cache
-def find_newest_schema_revision() -> str:
+def get_newest_schema_revision() -> str:
     """Return the newest schema revision, which this code needs.
 
     Raises:
@@ -76,7 +76,7 @@ def _read_schema_revision_in_connection(connection: Connection) -> str | None:
 
 
 @contextmanager
-def begin_exclusive_transaction(db: Database) -> Iterator[Connection]:
+def begin_migration_transaction(db: Database) -> Iterator[Connection]:
     """Open a transaction that excludes a second migration of the database at the same time."""
     with db.engine.connect() as connection:
         if db.dialect == "sqlite":
@@ -107,12 +107,12 @@ def upgrade_schema(db: Database, *, backups: Path | None = None) -> Path | None:
 
     Raises:
         SchemaOutdated: this code cannot upgrade the schema, because it is too old or newer.
-        CannotStart: the copy failed, so nothing was changed.
+        ProcessCannotStart: the copy failed, so nothing was changed.
     """
     from alembic import command
     from alembic.config import Config
 
-    with begin_exclusive_transaction(db) as connection:
+    with begin_migration_transaction(db) as connection:
         copy = prepare_schema_upgrade(connection, backups)
         config = Config()
         # Alembic interpolates `%` in its options, and a folder's name may contain one.
@@ -129,10 +129,10 @@ def prepare_schema_upgrade(connection: Connection, backups: Path | None) -> Path
     begun an exclusive transaction, so that nothing is written between copy and upgrade.
     """
     revision = _read_schema_revision_in_connection(connection)
-    if revision in (None, find_newest_schema_revision()):
+    if revision in (None, get_newest_schema_revision()):
         return None
     _require_upgradable_schema(revision)
-    name = f"{COPY_PREFIX}{find_newest_schema_revision()}"
+    name = f"{COPY_PREFIX}{get_newest_schema_revision()}"
     copy = backups and copy_database_before_upgrade(connection.engine.url, backups, name)
     if revision == FORMER[-1]:
         # Nothing else differs, which `tests/migrations/test_former_data.py` shows.
@@ -146,7 +146,7 @@ def require_current_schema(db: Database) -> None:
     Raises:
         SchemaOutdated: the schema is older, missing, or of a newer release.
     """
-    revision, needed = read_schema_revision(db), find_newest_schema_revision()
+    revision, needed = read_schema_revision(db), get_newest_schema_revision()
     if revision == needed:
         return
     if revision is not None:
@@ -172,6 +172,6 @@ def _require_upgradable_schema(revision: str | None) -> None:
     # A revision that this code does not know can only come from a later release.
     if revision != FORMER[-1] and revision not in _read_migration_revisions():
         raise SchemaOutdated(
-            f"The database schema {revision} is newer than this code ({find_newest_schema_revision()}): "
+            f"The database schema {revision} is newer than this code ({get_newest_schema_revision()}): "
             "run the release that made it, or a later one, and its `perennial migrate`."
         )

@@ -24,14 +24,14 @@ _LOCKS = 0x6F776E65
 """First half of the advisory locks taken here; the second half is derived from the owner's id."""
 
 
-def record_job_event(session: Session, job: Job, data: StateData, now: float) -> None:
+def record_owner_event_of_job(session: Session, job: Job, data: StateData, now: float) -> None:
     """Record that a job's state changed, among the events of its owner.
 
     Args:
         data: data of the job's own event.
     """
     version = data.get("version", job.version)
-    _add_owner_event(
+    _collect_owner_event_until_commit(
         session,
         (job.owner_id, job.model_id, job.id),
         "job",
@@ -54,20 +54,28 @@ def record_job_event(session: Session, job: Job, data: StateData, now: float) ->
         deliveries.record_finished_export_for_webhooks(session, job, now)
 
 
-def record_version_event(session: Session, model: Model, version: Version, now: float) -> None:
+def record_owner_event_of_version(
+    session: Session, model: Model, version: Version, now: float
+) -> None:
     """Record that a version was published or held, among the events of its owner."""
     data: OwnerEventData = {
         "version": version.number,
         "task": version.task_number,
         "status": version.status,
     }
-    _add_owner_event(session, (model.owner_id, model.id, version.job_id), "version", data, now)
+    _collect_owner_event_until_commit(
+        session, (model.owner_id, model.id, version.job_id), "version", data, now
+    )
     deliveries.record_version_outcome_for_webhooks(session, model, version, now)
 
 
-def record_alias_event(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
+def record_owner_event_of_alias(
+    session: Session, model: Model, moved: AliasMoved, now: float
+) -> None:
     """Record that an alias was moved or deleted, among the events of its owner."""
-    _add_owner_event(session, (model.owner_id, model.id, None), "alias", moved, now)
+    _collect_owner_event_until_commit(
+        session, (model.owner_id, model.id, None), "alias", moved, now
+    )
     deliveries.record_webhook_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
@@ -90,7 +98,7 @@ def write_recorded_owner_events(session: Session) -> None:
     deliveries.write_recorded_webhook_deliveries(session)
 
 
-def _add_owner_event(
+def _collect_owner_event_until_commit(
     session: Session,
     of: tuple[str, str, str | None],
     type: OwnerEventType,

@@ -319,7 +319,7 @@ class PollingDatabaseReads:
             self._jobs[job_id] = row, job
         return job
 
-    async def find_task_stopping_lineage(
+    async def read_task_state_if_stopping_lineage(
         self, model_id: str, task: int
     ) -> tuple[str, int | None, bool] | None:
         """Return a task's standing, newest version and relearning state, if it stops its model's
@@ -332,7 +332,7 @@ class PollingDatabaseReads:
         )
         return (rows[0][0], rows[0][1], bool(rows[0][2])) if rows else None
 
-    async def list_events(
+    async def list_job_events(
         self, job_id: str, after_id: int, limit: int, types: Sequence[str] | None = None
     ) -> list[PolledJobEventRow]:
         """Return at most `limit` events of a job with an id above `after_id`, in order; `types`

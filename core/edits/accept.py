@@ -20,11 +20,11 @@ from core.contract.responses.task_image import Split
 from core.database import job_log
 from core.database.jobs import build_unfinished_job_condition, record_job_creation
 from core.database.kinds import JobKind
-from core.database.tables import Edit, Job, Model, Part, Task, Version
+from core.database.tables import Edit, Job, Model, Task, Version, VersionPart
 from core.edits import listing
 from core.edits.checks import (
     EditChanges,
-    TaughtTask,
+    TaskForEditCheck,
     check_operations,
     make_emptied_task_error,
 )
@@ -91,7 +91,7 @@ class EditRequest:
     operations: Sequence[Operation]
     reason: str | None = None
     parent: int | None = None
-    repeat: idempotency.IdempotentRequest | None = None
+    repeat: idempotency.IdempotentRequestIdentity | None = None
 
 
 def accept_edit(
@@ -175,7 +175,7 @@ def accept_edit(
 
 def read_tasks_with_taught_first(
     session: Session, model: Model, manifest: Manifest
-) -> dict[int, TaughtTask]:
+) -> dict[int, TaskForEditCheck]:
     """Read a model's tasks by number; those that a given version was taught come first, in
     order.
     """
@@ -185,24 +185,24 @@ def read_tasks_with_taught_first(
     taught = list_taught_tasks(manifest)
     untaught = sorted(by_number.keys() - set(taught))
     return {
-        number: _build_taught_task(by_number[number], str(standings[number]))
+        number: _build_task_for_edit_check(by_number[number], str(standings[number]))
         for number in (*taught, *untaught)
         if number in by_number
     }
 
 
-def _build_taught_task(task: Task, standing: str) -> TaughtTask:
+def _build_task_for_edit_check(task: Task, standing: str) -> TaskForEditCheck:
     gone = task.data_deleted_at is not None
     sizes: dict[Split, int] = {"train": task.n_train or 0, "held_out": 0}
     if task.held_out_sha256 is not None and task.held_out_deleted_at is None:
         sizes["held_out"] = task.n_held_out or 0
-    return TaughtTask(task.number, frozenset(task.classes), sizes, standing, gone)
+    return TaskForEditCheck(task.number, frozenset(task.classes), sizes, standing, gone)
 
 
 def _check_requested_edit(
     session: Session, model: Model, operations: Sequence[Operation]
 ) -> _CheckedEdit:
-    _require_no_open_edit(session, model)
+    _require_lineage_open_for_edit(session, model)
     head = lineage.find_version_next_task_starts_from(session, model)
     if head is None or head.number == 0:
         raise WrongState("The model was not taught anything yet, so there is nothing to edit.")
@@ -226,7 +226,7 @@ def _check_requested_edit(
     way, again = _choose_edit_strategy(session, model, head, changes, list(taught), edited)
     # A patch learns no task again, so it may leave a task without any class.
     if way == "patch":
-        changes = changes.exclude_tasks_left_without_classes(taught)
+        changes = changes.drop_tasks_left_without_classes(taught)
     else:
         for number in edited:
             if changes.leaves_task_without_images(taught[number]):
@@ -234,7 +234,7 @@ def _check_requested_edit(
     return _CheckedEdit(head, changes, edited, again, way)
 
 
-def _require_no_open_edit(session: Session, model: Model) -> None:
+def _require_lineage_open_for_edit(session: Session, model: Model) -> None:
     """Raise an error if a task blocks the model's lineage or another edit is still open."""
     stopping = session.scalar(
         select(Task.number).where(Task.model_id == model.id, Task.stops).limit(1)
@@ -272,7 +272,7 @@ def _choose_edit_strategy(
         return "recompute", edited
     start = find_version_to_relearn_from(session, model, head, edited[0])
     again = taught[len(list_taught_tasks(start.manifest)) :]
-    gone = _list_tasks_without_images(session, model, again)
+    gone = _list_tasks_without_training_images(session, model, again)
     if not gone:
         return "relearn", again
     if changes.is_only_renaming_classes(head.manifest.classes or []):
@@ -332,7 +332,7 @@ class StoredFeaturePart:
     task.
     """
 
-    part: Part
+    part: VersionPart
     keeps_all: bool
 
 
@@ -346,13 +346,13 @@ def find_stored_feature_parts(
     versions = select(Version.number, Version.parent).where(Version.model_id == model.id)
     parents = {number: parent for number, parent in session.execute(versions)}
     query = (
-        select(Version.number, Version.manifest, Part)
-        .join(Part, Part.version_id == Version.id)
+        select(Version.number, Version.manifest, VersionPart)
+        .join(VersionPart, VersionPart.version_id == Version.id)
         .where(
             Version.model_id == model.id,
-            Part.type == FEATURES,
-            Part.deleted_at.is_(None),
-            Part.name.in_(names),
+            VersionPart.type == FEATURES,
+            VersionPart.deleted_at.is_(None),
+            VersionPart.name.in_(names),
         )
     )
     by_version: dict[int, list[StoredFeaturePart]] = {}
@@ -372,7 +372,9 @@ def find_stored_feature_parts(
     return parts
 
 
-def _list_tasks_without_images(session: Session, model: Model, tasks: list[int]) -> list[int]:
+def _list_tasks_without_training_images(
+    session: Session, model: Model, tasks: list[int]
+) -> list[int]:
     kept = (
         Task.train_sha256.is_not(None),
         Task.train_deleted_at.is_(None),
@@ -400,14 +402,14 @@ def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: 
     copy_recipe_resources(job)
     session.add(job)
     session.flush()
-    learned_again = _format_task_count(len(checked.learned_again))
+    learned_again = _format_task_count_with_verb(len(checked.learned_again))
     how = {
         "recompute": "kept features are summed up again",
         "relearn": f"{learned_again} learned again from kept images",
         "rename": "only names of classes change",
         "patch": "rows of the classifier change, and nothing is learned",
     }[checked.way]
-    text = f"{_format_task_count(len(checked.tasks))} edited: {how}."
+    text = f"{_format_task_count_with_verb(len(checked.tasks))} edited: {how}."
     job_log.add_job_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now, {})
     return job
@@ -475,5 +477,5 @@ def _describe_patch_approximation(checked: _CheckedEdit) -> str | None:
     return " ".join(texts)
 
 
-def _format_task_count(count: int) -> str:
+def _format_task_count_with_verb(count: int) -> str:
     return "1 task is" if count == 1 else f"{count} tasks are"

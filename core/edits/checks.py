@@ -16,7 +16,7 @@ ImageEdits = dict[int, str | None]
 
 
 @dataclass(frozen=True)
-class TaughtTask:
+class TaskForEditCheck:
     """A task of a model with its classes, image counts and standing, as edit checks need it.
 
     Attributes:
@@ -32,7 +32,7 @@ class TaughtTask:
     standing: str
     is_deleted: bool = False
 
-    def copy_with_standing_learned(self) -> "TaughtTask":
+    def copy_with_standing_learned(self) -> "TaskForEditCheck":
         """Return a copy of the task with the standing set to `learned`."""
         return replace(self, standing="learned")
 
@@ -51,7 +51,7 @@ class EditChanges:
     images: dict[tuple[int, Split], ImageEdits] = field(default_factory=dict)
     dropped: frozenset[int] = frozenset()
 
-    def list_changed_tasks(self, tasks: Mapping[int, TaughtTask]) -> list[int]:
+    def list_changed_tasks(self, tasks: Mapping[int, TaskForEditCheck]) -> list[int]:
         """Return the numbers of the tasks whose data the edit changes, in the order of `tasks`."""
         edited = {number for number, _ in self.images} | self.dropped
         return [
@@ -85,7 +85,9 @@ class EditChanges:
             if new is not None and len(sources.get(new, [])) == 1
         }
 
-    def exclude_tasks_left_without_classes(self, tasks: Mapping[int, TaughtTask]) -> "EditChanges":
+    def drop_tasks_left_without_classes(
+        self, tasks: Mapping[int, TaskForEditCheck]
+    ) -> "EditChanges":
         """Return the edit's changes without tasks that would have no class left."""
         empty = {
             number
@@ -94,7 +96,7 @@ class EditChanges:
         }
         return replace(self, dropped=self.dropped | empty)
 
-    def leaves_task_without_images(self, task: TaughtTask) -> bool:
+    def leaves_task_without_images(self, task: TaskForEditCheck) -> bool:
         """Return True if the edit leaves a task without training images, as far as its counts
         tell.
         """
@@ -139,7 +141,7 @@ def make_emptied_task_error(number: int) -> Invalid:
 def check_operations(
     operations: Sequence[Operation],
     scenario: str,
-    tasks: Mapping[int, TaughtTask],
+    tasks: Mapping[int, TaskForEditCheck],
     known: Sequence[str],
 ) -> EditChanges:
     """Check the operations of an edit request, and combine them into one set of changes.
@@ -167,7 +169,7 @@ def check_operations(
         change = operation.relabel or operation.remove
         if change is None:
             continue
-        task = _find_learned_task(change, tasks)
+        task = _require_editable_task(change, tasks)
         if change.image is None:
             dropped.add(task.number)
         else:
@@ -255,7 +257,9 @@ def _list_classes_merged_into_target(merge: MergeClasses, place: int) -> list[st
     return others
 
 
-def _find_learned_task(change: Relabel | Remove, tasks: Mapping[int, TaughtTask]) -> TaughtTask:
+def _require_editable_task(
+    change: Relabel | Remove, tasks: Mapping[int, TaskForEditCheck]
+) -> TaskForEditCheck:
     assert change.task is not None, "patterns are resolved before"
     task = tasks.get(change.task)
     if task is None:
@@ -275,7 +279,7 @@ def _add_edit_operation_on_image(
     images: dict[tuple[int, Split], ImageEdits],
     place: int,
     change: Relabel | Remove,
-    task: TaughtTask,
+    task: TaskForEditCheck,
 ) -> None:
     assert change.image is not None, "whole tasks are dropped"
     size = task.sizes.get(change.part, 0)

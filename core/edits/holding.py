@@ -7,22 +7,24 @@ from sqlalchemy.orm import Session
 
 from core.contract.manifest import FEATURES
 from core.contract.part_types import PRIVATE_TYPES
-from core.database.tables import Edit, Part, Version
+from core.database.tables import Edit, Version, VersionPart
 from core.edits.rewrite import get_names_of_task_feature_parts
 
 
-def find_parts_with_edited_images(session: Session, edit: Edit) -> Sequence[tuple[Part, int]]:
+def find_parts_with_edited_images(
+    session: Session, edit: Edit
+) -> Sequence[tuple[VersionPart, int]]:
     """Return parts of earlier versions that hold features or images of an edit's tasks, with the
     version numbers.
     """
     query = (
-        select(Part, Version.number)
-        .join(Version, Version.id == Part.version_id)
+        select(VersionPart, Version.number)
+        .join(Version, Version.id == VersionPart.version_id)
         .where(
             Version.model_id == edit.model_id,
             Version.number < (edit.version or 0),
-            Part.type.in_(sorted(PRIVATE_TYPES)),
-            Part.deleted_at.is_(None),
+            VersionPart.type.in_(sorted(PRIVATE_TYPES)),
+            VersionPart.deleted_at.is_(None),
         )
     )
     found = [(part, number) for part, number in session.execute(query)]

@@ -44,10 +44,10 @@ def read_edit(db: Database, actor: Actor, model: str, number: int) -> EditOut:
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        return build_edit_response(session, find_edit(session, row, number))
+        return build_edit_response(session, find_edit_or_raise(session, row, number))
 
 
-def find_edit(session: Session, model: Model, number: int) -> Edit:
+def find_edit_or_raise(session: Session, model: Model, number: int) -> Edit:
     """Find the database row of a model's edit by its number.
 
     Raises:
@@ -164,7 +164,7 @@ def read_class_aliases(session: Session, model_id: str) -> dict[str, str | None]
     return {name: to for name, to in session.execute(query)}
 
 
-def forget_class_aliases(session: Session, model_id: str, names: Iterable[str]) -> None:
+def delete_reused_class_aliases(session: Session, model_id: str, names: Iterable[str]) -> None:
     """Delete stored former class names that are again names of present classes."""
     former = ClassAlias.model_id == model_id, ClassAlias.name.in_(list(names))
     session.execute(delete(ClassAlias).where(*former))

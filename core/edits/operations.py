@@ -24,7 +24,7 @@ MAX_OPERATIONS = 10_000
 Label = Annotated[
     str,
     StringConstraints(min_length=1, max_length=characters.MAX_NAME_CHARS),
-    AfterValidator(characters.normalise_name),
+    AfterValidator(characters.validate_and_normalise_name),
 ]
 """A class name, as in a batch."""
 Number = Annotated[int, Field(ge=1, lt=2**31)]

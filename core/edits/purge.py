@@ -33,7 +33,7 @@ def purge_data_removed_by_edit(
     """
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
-        edit = listing.find_edit(session, row, number)
+        edit = listing.find_edit_or_raise(session, row, number)
         if edit.version is None or edit.undone_at is not None or row.head < edit.version:
             raise WrongState(
                 f"Version {row.head}, from which the line goes on, is not one of edit {number} or "

@@ -26,7 +26,7 @@ from core.database.tables import (
     TaskFileBeforeEdit,
     VersionTaskResult,
 )
-from core.edits.listing import forget_class_aliases
+from core.edits.listing import delete_reused_class_aliases
 from core.edits.reports import EditChangesForDataReports, update_report_after_edit
 from core.edits.texts import redact_paths_of_deleted_images
 from core.errors import Invalid
@@ -47,7 +47,7 @@ def read_edit_result(folder: Path) -> EditResult | None:
     return EditResult.from_json(json.loads(path.read_text())) if path.is_file() else None
 
 
-def read_edited_tasks(session: Session, job_id: str) -> set[int]:
+def read_edited_task_numbers(session: Session, job_id: str) -> set[int]:
     """Read from a job's result the numbers of the tasks that it edits; empty if it makes no edit.
 
     Predictions of other versions on them belong to the former images.
@@ -86,7 +86,7 @@ def store_finished_edit_outcome(
     until = now + model.training_data_days * DAY_S if result.can_undo else None
     size = 0
     for before, after in zip(result.before, result.after, strict=True):
-        task = _lock_task_row(session, model, before)
+        task = _lock_unchanged_task_row(session, model, before)
         size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_files_of_edited_task(after))
         if until is not None:
             _retain_task_files_before_edit(session, edit, task, before, after, until)
@@ -184,16 +184,18 @@ def restore_matrix_cells_before_edit(
         _replace_matrix_cell_counts(session, model, cell, keep_answers=True)
 
 
-def _lock_task_row(session: Session, model: Model, before: TaskStateBeforeOrAfterEdit) -> Task:
+def _lock_unchanged_task_row(
+    session: Session, model: Model, before: TaskStateBeforeOrAfterEdit
+) -> Task:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     # Read again under the lock: the session may have the row as it was before.
     task = session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
-    if describe_task_for_edit_journal(task) != before.model_copy(update={"bytes": {}}):
+    if build_task_state_for_edit_journal(task) != before.model_copy(update={"bytes": {}}):
         raise Invalid(f"Task {task.number} has changed while the edit was made. Send it again.")
     return task
 
 
-def describe_task_for_edit_journal(task: Task) -> TaskStateBeforeOrAfterEdit:
+def build_task_state_for_edit_journal(task: Task) -> TaskStateBeforeOrAfterEdit:
     """Return a task's labels, image counts and data file digests, for the journal of an edit."""
     has_train = task.train_deleted_at is None and task.data_deleted_at is None
     has_held_out = task.held_out_deleted_at is None and task.data_deleted_at is None
@@ -281,4 +283,4 @@ def _record_class_aliases(
         )
     session.flush()
     in_use = {name for task in result.after for name in task.classes}
-    forget_class_aliases(session, model.id, in_use)
+    delete_reused_class_aliases(session, model.id, in_use)

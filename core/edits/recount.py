@@ -9,13 +9,13 @@ from core.contract.edit import MatrixCellBeforeEdit
 from core.database.session import Database
 from core.database.tables import Task, Version, VersionTaskResult
 from core.edits.rewrite import EditedLabels
-from core.errors import StoreCorrupt
-from core.ingest.answers import StoredTaskPredictions, read_encrypted_predictions
+from core.errors import StoredObjectDamaged
+from core.ingest.answers import TaskPredictionsBlobEntry, read_encrypted_predictions
 from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class _RecountedMatrixCell:
+class _MatrixCellToRecount:
     """A cell of the accuracy matrix to recount, with its version's classes and stored
     predictions.
     """
@@ -23,7 +23,7 @@ class _RecountedMatrixCell:
     version: int
     names: Sequence[str]
     answers: str
-    place: StoredTaskPredictions
+    place: TaskPredictionsBlobEntry
 
 
 def recount_matrix_cells(
@@ -49,7 +49,7 @@ def recount_matrix_cells(
                 rows, _ = read_encrypted_predictions(
                     blobs.fetch_verified_file(cell.answers), cell.place
                 )
-            except (StoreCorrupt, ValueError):  # the damage has been recorded
+            except (StoredObjectDamaged, ValueError):  # the damage has been recorded
                 continue
             if len(rows) != len(edited.before):
                 continue
@@ -80,7 +80,7 @@ def count_correct_in_matrix_cell(
 
 def _read_matrix_cells_of_task(
     db: Database, model_id: str, task: int
-) -> list[_RecountedMatrixCell]:
+) -> list[_MatrixCellToRecount]:
     query = (
         select(
             VersionTaskResult.version, VersionTaskResult.answers, Task.answers_key, Version.manifest
@@ -103,8 +103,11 @@ def _read_matrix_cells_of_task(
     )
     with db.read() as session:
         return [
-            _RecountedMatrixCell(
-                version, manifest.classes or [], digest, StoredTaskPredictions(version, task, key)
+            _MatrixCellToRecount(
+                version,
+                manifest.classes or [],
+                digest,
+                TaskPredictionsBlobEntry(version, task, key),
             )
             for version, digest, key, manifest in session.execute(query)
             if digest is not None

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from core.contract.edit import TaskReportAfterEdit
 from core.contract.reports.data_report import ClassCount, DataReport, Suspect
 from core.contract.reports.report import BatchReport
-from core.ingest.findings.batch_data import measure_class_balance
+from core.ingest.findings.batch_data import build_class_balance_report
 
 Entry = TypeVar("Entry")
 _OF_IMAGES = ("duplicate_paths", "conflicts", "near_conflicts", "rejected", "ignored_files")
@@ -52,7 +52,9 @@ def update_report_after_edit(
             ],
         }
     if "data" in edited:
-        edited["data"] = _update_data_report(edited["data"], changes, changes.edited.get(task))
+        edited["data"] = _apply_edit_to_data_report(
+            edited["data"], changes, changes.edited.get(task)
+        )
         if "suspects" in edited["data"] and "suspects_count" in edited["data"]:
             # The list is bounded, and the count is of all.
             gone = len(report["data"]["suspects"]) - len(edited["data"]["suspects"])
@@ -60,13 +62,13 @@ def update_report_after_edit(
     return edited
 
 
-def _update_data_report(
+def _apply_edit_to_data_report(
     data: DataReport, changes: EditChangesForDataReports, edited: TaskReportAfterEdit | None
 ) -> DataReport:
     found = cast(DataReport, dict(data))
     classes = changes.classes
     if edited is not None and "balance" in found:
-        found |= measure_class_balance(
+        found |= build_class_balance_report(
             _recount_report_images_by_class(found["balance"], edited, classes)
         )
     if "suspects" in found:

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from core.contract.manifest import FEATURES, ORDER, REST
 from core.edits.checks import ImageEdits
-from core.ingest.dataset import Images, memory_map_image_dataset, write_image_dataset
+from core.ingest.dataset import Images, memory_map_image_dataset, write_image_dataset_file
 from core.ingest.findings.traces import (
     ImageFingerprints,
     read_image_fingerprints,
@@ -54,7 +54,9 @@ class EditedLabels:
         """Return True if the edit relabels or removes images, apart from renaming their class."""
         return [renames.get(label, label) for label in self.before] != list(self.after)
 
-    def list_changed_rows(self, classes: Mapping[str, str | None]) -> tuple[list[int], list[int]]:
+    def list_touched_and_removed_rows(
+        self, classes: Mapping[str, str | None]
+    ) -> tuple[list[int], list[int]]:
         """Return the rows of relabelled or removed images, and the rows of removed images alone."""
         rows = range(len(self.before))
         touched = [
@@ -114,7 +116,7 @@ def write_edited_dataset(
         for begin in range(0, len(rows), step):
             yield np.asarray(images[rows[begin : begin + step]])
 
-    write_image_dataset(target, labels, shape, iterate_blocks())
+    write_image_dataset_file(target, labels, shape, iterate_blocks())
 
 
 def read_paths_of_removed_images(
@@ -130,7 +132,7 @@ def read_paths_of_removed_images(
     ]
 
 
-def read_labels_from_trace_file(path: Path) -> tuple[list[str], list[str]]:
+def read_labels_from_fingerprint_file(path: Path) -> tuple[list[str], list[str]]:
     """Read the labels of training and held-out images from a trace file; none if it has no
     labels.
     """
@@ -141,7 +143,7 @@ def read_labels_from_trace_file(path: Path) -> tuple[list[str], list[str]]:
     return labels[: len(traces.train)], labels[len(traces.train) :]
 
 
-def write_edited_trace_file(
+def write_edited_fingerprint_file(
     source: Path, target: Path, train: EditedLabels, held_out: EditedLabels
 ) -> bool:
     """Write a trace file (image hashes and paths) with the images and labels that remain after an
@@ -226,7 +228,7 @@ def write_feature_dataset(
     labels = np.array([number[label] for label in edited.remaining_labels], np.int64)
     keys = np.ascontiguousarray(rows.keys[kept]).reshape(-1, 1, 1, KEY_BYTES)
     dataset, features = folder / "keys.safetensors", folder / "known.safetensors"
-    write_image_dataset(dataset, labels, (1, 1, KEY_BYTES), [keys])
+    write_image_dataset_file(dataset, labels, (1, 1, KEY_BYTES), [keys])
     save_file({"features": np.ascontiguousarray(rows.features[kept])}, features)
     return dataset, features
 

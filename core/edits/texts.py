@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.database.tables import Event, Job, Task
+from core.database.tables import Job, StoredJobEvent, Task
 
 Value = TypeVar("Value")
 REMOVED = "(removed)"
@@ -33,7 +33,7 @@ def redact_paths_of_deleted_images(session: Session, model_id: str, paths: Colle
         job.report = _redact_image_paths_in_json(job.report, pattern)
         job.error = _redact_image_paths_in_json(job.error, pattern)
     jobs = select(Job.id).where(Job.model_id == model_id)
-    for event in session.scalars(select(Event).where(Event.job_id.in_(jobs))):
+    for event in session.scalars(select(StoredJobEvent).where(StoredJobEvent.job_id.in_(jobs))):
         event.data = _redact_image_paths_in_json(event.data, pattern)
 
 

@@ -9,7 +9,7 @@ from core.database.jobs import build_unfinished_job_condition
 from core.database.session import Database
 from core.database.tables import ClassAlias, Edit, Job, Model, Task, TaskFileBeforeEdit, Version
 from core.edits import listing, record
-from core.errors import Gone, WrongState
+from core.errors import ObjectGone, WrongState
 from core.lineage import lineage
 from core.lineage.lineage import AliasMoveOrigin
 from core.requests.actor import Actor, find_model
@@ -32,7 +32,7 @@ def undo_edit(
     """
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
-        edit = listing.find_edit(session, row, number)
+        edit = listing.find_edit_or_raise(session, row, number)
         if edit.undone_at is not None:
             return listing.build_edit_response(session, edit), None
         now = db.now(session)
@@ -73,9 +73,11 @@ def _require_edit_undoable(session: Session, model: Model, edit: Edit, now: floa
             f"Edit {edit.number} made no version: its job is {state}.", extra={"state": str(state)}
         )
     if edit.undo_until is None:
-        raise Gone(f"Edit {edit.number} removed images, and nothing is kept to restore them.")
+        raise ObjectGone(f"Edit {edit.number} removed images, and nothing is kept to restore them.")
     if edit.undo_until < now:
-        raise Gone(f"Edit {edit.number} could be undone until {format_rfc3339(edit.undo_until)}.")
+        raise ObjectGone(
+            f"Edit {edit.number} could be undone until {format_rfc3339(edit.undo_until)}."
+        )
     # Each edit recorded what it replaced, so edits can only be undone from the newest back.
     later = session.scalar(
         select(func.min(Edit.number))
@@ -116,7 +118,7 @@ def _restore_task_before_edit(
             )
         )
     )
-    now = record.describe_task_for_edit_journal(task)
+    now = record.build_task_state_for_edit_journal(task)
     # A file that was deleted since is not brought back.
     files = {
         kind: former

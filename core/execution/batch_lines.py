@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from core.database import job_log
 from core.database.job_log import Line
 from core.ingest.ingest import IngestedBatch
-from core.text.counts import format_count
+from core.text.counts import format_count_with_noun
 
 EXAMPLES = 3
 """Maximum number of rejected images named in the log; the task's report has more."""
@@ -21,9 +21,8 @@ MAX_PATH = 100
 def build_batch_decoding_log_lines(made: IngestedBatch) -> list[Line]:
     """Build log lines about a decoded batch: images to learn, rejected images, and warnings."""
     total = made.n_train + made.n_held_out + made.n_selection
-    content = (
-        f"{format_count(total, 'image')} of {format_count(len(made.classes), 'class', 'classes')}"
-    )
+    images = format_count_with_noun(total, "image")
+    content = f"{images} of {format_count_with_noun(len(made.classes), 'class', 'classes')}"
     held_out = (
         f"{made.n_held_out:,} held out to measure"
         if made.n_held_out
@@ -34,21 +33,23 @@ def build_batch_decoding_log_lines(made: IngestedBatch) -> list[Line]:
     summary: Line = ("info", text)
     return [
         summary,
-        *list_log_lines_of_rejected_images(made.report),
+        *build_batch_report_log_lines(made.report),
         *(("warning", text) for text in made.warnings),
     ]
 
 
-def list_log_lines_of_rejected_images(report: Mapping[str, Any]) -> list[Line]:
+def build_batch_report_log_lines(report: Mapping[str, Any]) -> list[Line]:
     """Build log lines about the rejected and ignored images of a batch."""
     log_lines: list[Line] = []
     count = int(report.get("rejected_count") or 0)
     if count:
         examples = _format_rejected_image_examples(report.get("rejected") or [], count)
-        log_lines.append(("warning", f"{format_count(count, 'image')} rejected: {examples}."))
+        log_lines.append(
+            ("warning", f"{format_count_with_noun(count, 'image')} rejected: {examples}.")
+        )
     if ignored := int(report.get("ignored") or 0):
         log_lines.append(
-            ("info", f"{format_count(ignored, 'file')} ignored: not an image of a class.")
+            ("info", f"{format_count_with_noun(ignored, 'file')} ignored: not an image of a class.")
         )
     if duplicates := int(report.get("duplicates") or 0):
         text = "image repeats another one" if duplicates == 1 else "images repeat others"
@@ -65,7 +66,7 @@ def list_log_lines_of_rejected_images(report: Mapping[str, Any]) -> list[Line]:
 
 def log_batch_report(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
     """Write the lines of a batch report to the job's log, in the caller's transaction."""
-    for log_line in list_log_lines_of_rejected_images(report):
+    for log_line in build_batch_report_log_lines(report):
         job_log.add_job_log_line(session, job_id, log_line, now)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import load_only
 from core.contract.reports.report import BatchReport
 from core.database.session import Database
 from core.database.tables import Model, Task
-from core.errors import StoreCorrupt
+from core.errors import StoredObjectDamaged
 from core.ingest.dataset import Images, memory_map_image_dataset
 from core.ingest.findings.batch_data import (
     EarlierTaskFingerprints,
@@ -69,7 +69,7 @@ def report_duplicates_of_earlier_tasks(
             [memory_map_image_dataset(path) for path in (made.train, made.held_out)]
         )(row)
 
-    def iterate_earlier_tasks(
+    def compare_and_iterate_earlier_tasks(
         tasks: Iterator[_EarlierTaskHashFile],
     ) -> Iterator[EarlierTaskFingerprints]:
         together, images = list[tuple[int, ImageFingerprints]](), 0
@@ -103,7 +103,9 @@ def report_duplicates_of_earlier_tasks(
                 contradictions, batch_traces, together, load_picture_of_earlier_task
             )
 
-    earlier = iterate_earlier_tasks(_iterate_earlier_tasks_with_hashes(db, model.id, before))
+    earlier = compare_and_iterate_earlier_tasks(
+        _iterate_earlier_tasks_with_hashes(db, model.id, before)
+    )
     data = made.report["data"]
     if near:
         data = {
@@ -165,5 +167,5 @@ def _read_image_hashes_if_undamaged(blobs: Blobs, sha256: str) -> ImageFingerpri
     """
     try:
         return read_image_fingerprints(blobs.fetch_verified_file(sha256))
-    except (StoreCorrupt, ValueError):
+    except (StoredObjectDamaged, ValueError):
         return None

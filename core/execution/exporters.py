@@ -29,7 +29,7 @@ def has_onnx_export_packages() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in PACKAGES)
 
 
-def record_worker_that_can_export(db: Database, worker: str) -> None:
+def record_worker_if_able_to_export(db: Database, worker: str) -> None:
     """Record in the database that this worker can run exports, if it has the packages."""
     if has_onnx_export_packages():
         with db.write() as session:

@@ -13,7 +13,7 @@ from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
-from core.database.tables import ExportJob, Model, Part, Task, Version
+from core.database.tables import ExportJob, Model, Task, Version, VersionPart
 from core.errors import Invalid
 from core.jobs.fence import JobClaim
 from core.lineage.coverage import list_taught_tasks
@@ -41,27 +41,29 @@ class ExportRequest:
     sure: SureOut | None = None
 
 
-def read_requested_export(db: Database, claim: JobClaim) -> ExportRequest:
+def read_export_request_of_claimed_job(db: Database, claim: JobClaim) -> ExportRequest:
     """Read the version and format that a claimed export job has to export.
 
     Raises:
         Invalid: the download is now made by another job.
-        StoreCorrupt: a part is known to be damaged.
+        StoredObjectDamaged: a part is known to be damaged.
     """
     with db.read() as session:
         export_job = session.scalar(select(ExportJob).where(ExportJob.job_id == claim.job_id))
         if export_job is None:
             raise Invalid("Another job makes this download. Ask for it: GET …/download.")
         version = session.get_one(Version, export_job.version_id)
-        query = select(Part).where(Part.version_id == version.id, Part.deleted_at.is_(None))
+        query = select(VersionPart).where(
+            VersionPart.version_id == version.id, VersionPart.deleted_at.is_(None)
+        )
         types = list_inference_part_types(version.manifest)
-        rows = session.scalars(query.order_by(Part.position, Part.name))
+        rows = session.scalars(query.order_by(VersionPart.position, VersionPart.name))
         parts = [(part.name, part.type, part.sha256) for part in rows if part.type in types]
         # At once, instead of after minutes of work that ends in a wrong file.
         damage.refuse_damaged_version_parts(
             session, version, {Blobs.make_blob_key(sha256): name for name, _, sha256 in parts}
         )
-        held_out = _list_held_out_datasets(session, version)
+        held_out = _list_newest_held_out_datasets(session, version)
         return ExportRequest(
             version.id,
             version.number,
@@ -76,7 +78,7 @@ def read_requested_export(db: Database, claim: JobClaim) -> ExportRequest:
         )
 
 
-def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[int, str]]:
+def _list_newest_held_out_datasets(session: Session, version: Version) -> list[tuple[int, str]]:
     """Return (task, digest) of the held-out datasets of a version's newest tasks."""
     query = (
         select(Task.number, Task.held_out_sha256)
@@ -94,7 +96,7 @@ def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[in
     return [(number, sha256) for number, sha256 in session.execute(query) if sha256 is not None]
 
 
-def prepare_export_process_inputs(
+def fetch_export_inputs_and_write_spec(
     db: Database, blobs: Blobs, settings: Settings, order: ExportRequest, folder: Path
 ) -> Path:
     """Fetch the input files of an export process, and write its spec.
@@ -102,7 +104,7 @@ def prepare_export_process_inputs(
     Return the file.
 
     Raises:
-        StoreCorrupt: a part or a dataset is missing or damaged.
+        StoredObjectDamaged: a part or a dataset is missing or damaged.
     """
     with damage.reword_damage_errors_of_model(db, order.model_id):
         spec = ExportSpec(

@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.job_result import JobResult
+from core.contract.jobs.job_result import LearnJobResult
 from core.database.tables import Model, Task
 from core.execution.result import ResultFolder
 from core.storage import Blobs
@@ -51,7 +51,7 @@ def digest_held_out_feature_inputs(held_out: str, parts: Iterable[tuple[str, str
 
 
 def store_held_out_features_of_result(
-    blobs: Blobs, result: ResultFolder[JobResult]
+    blobs: Blobs, result: ResultFolder[LearnJobResult]
 ) -> dict[int, StoredHeldOutFeatures]:
     """Store the held-out features that a job result contains, by task."""
     stored: dict[int, StoredHeldOutFeatures] = {}

@@ -6,25 +6,27 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.manifest import PER_TASK, REST, STATISTICS
-from core.database.tables import Edit, Part, Version
+from core.database.tables import Edit, Version, VersionPart
 from core.lineage.coverage import list_taught_tasks
 
 
-def list_parts_needed_to_continue(session: Session, version: Version) -> list[Part]:
+def list_parts_needed_to_continue(session: Session, version: Version) -> list[VersionPart]:
     """Return all stored parts that a job needs to continue from a version."""
     return [
         *list_parts_of_version_itself(session, version),
-        *read_parts_of_earlier_tasks(session, version),
+        *read_feature_parts_of_earlier_tasks(session, version),
     ]
 
 
-def list_parts_of_version_itself(session: Session, version: Version) -> list[Part]:
+def list_parts_of_version_itself(session: Session, version: Version) -> list[VersionPart]:
     """Return the parts stored by a version itself, without those that no job reads."""
-    query = select(Part).where(Part.version_id == version.id, Part.name.not_like(f"%.{REST}"))
-    return list(session.execute(query.order_by(Part.position)).scalars())
+    query = select(VersionPart).where(
+        VersionPart.version_id == version.id, VersionPart.name.not_like(f"%.{REST}")
+    )
+    return list(session.execute(query.order_by(VersionPart.position)).scalars())
 
 
-def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]:
+def read_feature_parts_of_earlier_tasks(session: Session, parent: Version) -> list[VersionPart]:
     """Read parts of a version's ancestors that hold feature sums and features of earlier tasks.
 
     They go back as far as all ancestors have sums. Features may have been deleted with their task's
@@ -32,17 +34,17 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
     """
     # One query for the whole lineage; one for each ancestor would take longer with every task.
     query = (
-        select(Version.number, Part)
-        .join(Part, Part.version_id == Version.id)
+        select(Version.number, VersionPart)
+        .join(VersionPart, VersionPart.version_id == Version.id)
         .where(
             Version.model_id == parent.model_id,
-            Part.type.in_(PER_TASK),
-            Part.deleted_at.is_(None),
-            Part.name.not_like(f"%.{REST}"),
+            VersionPart.type.in_(PER_TASK),
+            VersionPart.deleted_at.is_(None),
+            VersionPart.name.not_like(f"%.{REST}"),
         )
-        .order_by(Part.position)
+        .order_by(VersionPart.position)
     )
-    by_number: dict[int, list[Part]] = {}
+    by_number: dict[int, list[VersionPart]] = {}
     for version, part in session.execute(query):
         by_number.setdefault(version, []).append(part)
     if not by_number:
@@ -55,7 +57,7 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
     of_taught = {
         f"{kind}.{task}" for kind in PER_TASK for task in list_taught_tasks(parent.manifest)
     }
-    parts: list[Part] = []
+    parts: list[VersionPart] = []
     number: int | None = ancestors[parent.number].parent
     while number is not None:
         own = by_number.get(number, [])

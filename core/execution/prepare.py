@@ -20,7 +20,7 @@ from core.contract.architecture import Architecture, ImageSettings
 from core.contract.jobs.job_spec import (
     EarlierTask,
     FileByteRange,
-    JobSpec,
+    LearnJobSpec,
     LocalPartFile,
     SelectionDataset,
     StartingVersion,
@@ -33,14 +33,14 @@ from core.contract.reports.report import BatchReport
 from core.contract.responses.recipe import RecipeOut
 from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
-from core.database.tables import Model, Part, Task, Version, VersionTaskResult
-from core.errors import Invalid, StoreCorrupt
+from core.database.tables import Model, Task, Version, VersionPart, VersionTaskResult
+from core.errors import Invalid, StoredObjectDamaged
 from core.execution import snapshots
 from core.execution.held_out_features import BACKBONE, digest_held_out_feature_inputs
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
 from core.execution.totals import digest_parts_included_in_feature_totals as make_totals_key
 from core.execution.totals import is_part_included_in_feature_totals
-from core.ingest.answers import StoredTaskPredictions, decrypt_predictions
+from core.ingest.answers import TaskPredictionsBlobEntry, decrypt_predictions
 from core.ingest.findings.traces import read_image_fingerprints
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
@@ -64,7 +64,7 @@ class StoredPredictionsLocation:
     """Location of a version's stored predictions on a task: a blob, and the range in it."""
 
     sha256: str
-    place: StoredTaskPredictions
+    place: TaskPredictionsBlobEntry
 
 
 def fetch_job_inputs_and_write_spec(
@@ -78,7 +78,7 @@ def fetch_job_inputs_and_write_spec(
     Raises:
         Invalid: the job's training data was deleted, or this code cannot use its recipe. The caller
             fails the job (kind `data`).
-        StoreCorrupt: a blob is missing or damaged.
+        StoredObjectDamaged: a blob is missing or damaged.
         LeaseLost: the claim is not the job's any more.
     """
     blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
@@ -112,8 +112,8 @@ def fetch_job_inputs_and_write_spec(
         report = task.report
         promise = choose_threshold_for_promised_precision(session, model, parent.number)
         stored_answers, features = (
-            find_stored_predictions(session, parent),
-            find_held_out_features(tasks, parts[parent.id]),
+            find_stored_predictions_by_task(session, parent),
+            find_reusable_held_out_features(tasks, parts[parent.id]),
         )
         # Derived data can be computed again, so a damaged object is left out instead of stopping
         # the job.
@@ -150,8 +150,8 @@ def fetch_job_inputs_and_write_spec(
             sha256: fetch_blob_if_undamaged(blobs, sha256)
             for sha256 in {of.sha256 for of in stored_answers.values()}
         }
-        answers = write_stored_predictions(stored_answers, answers_files, folder)
-        spec = JobSpec(
+        answers = copy_stored_predictions_to_one_file(stored_answers, answers_files, folder)
+        spec = LearnJobSpec(
             architecture=Architecture.from_json(model.architecture),
             image=ImageSettings.from_json(model.image),
             scenario=model.scenario,
@@ -159,7 +159,7 @@ def fetch_job_inputs_and_write_spec(
             recipe=recipe,
             normalise=base.manifest.normalise,
             classes=model.classes if model.scenario == "data" else None,
-            task=_fetch_learned_task(blobs, task, task.train_sha256, folder),
+            task=_fetch_data_of_task_to_learn(blobs, task, task.train_sha256, folder),
             history=[
                 fetch_files_of_earlier_task(
                     blobs,
@@ -173,7 +173,7 @@ def fetch_job_inputs_and_write_spec(
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
             # Figures are stored beside the manifest; this one saves the count of earlier tasks.
-            parent=_add_measured_figures_to_manifest(
+            parent=_add_measurements_to_manifest(
                 _fetch_parent_parts(blobs, parent, parts[parent.id], numbers, totals),
                 probe[parent.number],
             ),
@@ -248,7 +248,7 @@ def _find_digest_of_feature_totals(
 def _fetch_parent_parts(
     blobs: Blobs,
     parent: Version,
-    parts: list[Part],
+    parts: list[VersionPart],
     numbers: AncestorClassNumberMaps,
     totals: str | None,
 ) -> StartingVersion:
@@ -263,7 +263,7 @@ def _fetch_parent_parts(
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
-def _add_measured_figures_to_manifest(
+def _add_measurements_to_manifest(
     version: StartingVersion, figures: Mapping[str, JsonValue]
 ) -> StartingVersion:
     """Add a version's measured figures, which are stored apart, to its manifest."""
@@ -274,7 +274,7 @@ def _add_measured_figures_to_manifest(
 def fetch_version_parts(
     blobs: Blobs,
     version: Version,
-    parts: list[Part],
+    parts: list[VersionPart],
     numbers: AncestorClassNumberMaps = AS_STORED,
 ) -> StartingVersion:
     """Fetch the parts of a version as local files.
@@ -301,14 +301,16 @@ def fetch_version_parts(
 
 
 def _get_class_numbers_field_of_part(
-    part: Part, numbers: AncestorClassNumberMaps
+    part: VersionPart, numbers: AncestorClassNumberMaps
 ) -> dict[str, Any]:
     """Return the spec field with the class number map that a part needs, if it needs one."""
     place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
     return {} if place is None else {"numbers": place}
 
 
-def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> TaskToLearn:
+def _fetch_data_of_task_to_learn(
+    blobs: Blobs, task: Task, train_sha256: str, folder: Path
+) -> TaskToLearn:
     """Fetch the data files of the task that a job learns."""
     traces = _fetch_image_hash_file(blobs, task)
     return TaskToLearn(
@@ -353,7 +355,7 @@ def fetch_files_of_earlier_task(
     )
 
 
-def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, str]:
+def find_reusable_held_out_features(tasks: list[Task], parts: list[VersionPart]) -> dict[int, str]:
     """Return task → digest of stored held-out features computed by the same backbone."""
     backbone = [(part.name, part.sha256) for part in parts if part.type == BACKBONE]
     return {
@@ -369,11 +371,11 @@ def fetch_blob_if_undamaged(blobs: Blobs, digest: str) -> Path | None:
     """Fetch a stored blob that could be computed again; None if it is deleted or damaged."""
     try:
         return blobs.fetch_verified_file(digest)
-    except StoreCorrupt:
+    except StoredObjectDamaged:
         return None
 
 
-def find_stored_predictions(
+def find_stored_predictions_by_task(
     session: Session, parent: Version
 ) -> dict[int, StoredPredictionsLocation]:
     """Find the parent version's stored predictions by task."""
@@ -389,13 +391,13 @@ def find_stored_predictions(
         )
     )
     return {
-        task: StoredPredictionsLocation(digest, StoredTaskPredictions(parent.number, task, key))
+        task: StoredPredictionsLocation(digest, TaskPredictionsBlobEntry(parent.number, task, key))
         for task, digest, key in session.execute(query)
         if digest is not None
     }
 
 
-def write_stored_predictions(
+def copy_stored_predictions_to_one_file(
     stored: Mapping[int, StoredPredictionsLocation], files: Mapping[str, Path | None], folder: Path
 ) -> dict[int, FileByteRange]:
     """Copy stored predictions of several tasks to one file, and return each task's range in it.

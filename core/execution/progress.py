@@ -32,7 +32,7 @@ from core.contract.reports.data_report import DataReport
 from core.database import job_log
 from core.database.session import Database
 from core.database.states import LEASED, TERMINAL
-from core.database.tables import Event, Job, Task
+from core.database.tables import Job, StoredJobEvent, Task
 from core.execution import job_share
 from core.jobs.fence import JobClaim, lock_claimed_job
 
@@ -116,7 +116,7 @@ def store_job_process_events(db: Database, claim: JobClaim, events: Sequence[Job
         if event_rows:
             # One statement for all: the ORM would ask for the id of each.
             session.execute(
-                insert(Event), [{**row, "job_id": job.id, "at": now} for row in event_rows]
+                insert(StoredJobEvent), [{**row, "job_id": job.id, "at": now} for row in event_rows]
             )
 
 
@@ -186,12 +186,14 @@ def _update_progress_by_event(
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
         carried_fields = {
             name: value
-            for name, value in progress.list_fields_that_are_set().items()
+            for name, value in progress.get_explicitly_set_field_values().items()
             if name in _OF_THE_JOB
         }
         progress = JobProgress(**carried_fields)
     changed = {
-        name: value for name, value in event.list_fields_that_are_set().items() if name in _FIELDS
+        name: value
+        for name, value in event.get_explicitly_set_field_values().items()
+        if name in _FIELDS
     }
     return progress.model_copy(update=changed)
 
@@ -253,19 +255,23 @@ def count_seconds_job_was_claimed(
         most_s: seconds that the job may run.
     """
 
-    def compute_plausible_seconds(end: float, begin: float) -> float:
+    def compute_seconds_or_zero_if_implausible(end: float, begin: float) -> float:
         return end - begin if 0 <= end - begin <= most_s + SLACK_S else 0.0
 
-    query = select(Event.data["state"].as_string(), Event.at)
+    query = select(StoredJobEvent.data["state"].as_string(), StoredJobEvent.at)
     total, since = 0.0, None
     for state, at in session.execute(
         # Ordered by id and not by time, since the clock may have been set back in between.
-        query.where(Event.job_id == job_id, Event.type == "state").order_by(Event.id)
+        query.where(StoredJobEvent.job_id == job_id, StoredJobEvent.type == "state").order_by(
+            StoredJobEvent.id
+        )
     ):
         if since is not None:
-            total += compute_plausible_seconds(at, since)
+            total += compute_seconds_or_zero_if_implausible(at, since)
         since = at if state in _LEASED else None
         # A job that is retried gets the whole limit again.
         if state in _TERMINAL:
             total = 0.0
-    return total + (compute_plausible_seconds(now, since) if since is not None else 0.0)
+    return total + (
+        compute_seconds_or_zero_if_implausible(now, since) if since is not None else 0.0
+    )

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from core.contract.jobs.job_result import (
     BestStateResult,
-    JobResult,
     LearnedNetworkRecord,
+    LearnJobResult,
     ResultPart,
 )
 
@@ -43,13 +43,13 @@ class ResultFolder(Generic[_Said]):
     folder: Path
 
 
-def read_result_folder(folder: Path) -> ResultFolder[JobResult]:
+def read_result_folder(folder: Path) -> ResultFolder[LearnJobResult]:
     """Read and check the result folder of a finished job process.
 
     Raises:
         ValueError: it is not a complete result.
     """
-    result = _read_result_folder(folder, JobResult)
+    result = _read_result_folder(folder, LearnJobResult)
     for cell in result.document.results:
         # A wrong count would stay in the matrix, since versions are immutable.
         if not (0 <= cell.correct <= cell.total and 0 <= cell.correct_count <= cell.total):
@@ -84,7 +84,7 @@ def _read_result_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
         raise ValueError(
             f"The job left no complete result: {type(error).__name__} {error}."
         ) from error
-    parts = [_require_part_file_inside_folder(folder, part) for part in document.parts]
+    parts = [_resolve_part_file_inside_folder(folder, part) for part in document.parts]
     # Rows of parts are keyed by name, so a second one could not be stored.
     if len({part.name for part in parts}) != len(parts):
         raise ValueError("The job's result names a part twice.")
@@ -95,7 +95,7 @@ def _parse_non_finite_as_none(_name: str) -> None:
     """Parse a JSON constant for NaN or infinity as None."""
 
 
-def _require_part_file_inside_folder(folder: Path, part: ResultPart) -> ResultPartFile:
+def _resolve_part_file_inside_folder(folder: Path, part: ResultPart) -> ResultPartFile:
     """Return the path of a part file after checking that it is inside the result folder.
 
     Raises:

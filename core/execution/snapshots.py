@@ -19,11 +19,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.jobs.job_event import SnapshotEvent
-from core.contract.jobs.snapshot import StoredJobState, StoredSnapshot
+from core.contract.jobs.snapshot import StoredSnapshot, StoredTrainingState
 from core.database import job_log
 from core.database.session import Database
-from core.database.tables import Event, Job, Version
-from core.errors import LeaseLost, StoreCorrupt
+from core.database.tables import Job, StoredJobEvent, Version
+from core.errors import LeaseLost, StoredObjectDamaged
 from core.failpoints import hit_failpoint
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.storage import ObjectStorage
@@ -57,7 +57,7 @@ def digest_snapshot_inputs(job: Job) -> str:
     return _digest_job_inputs(job, format=SNAPSHOT_FORMAT)
 
 
-def _list_resumable_snapshot_digests(session: Session, job: Job) -> list[str]:
+def _list_resumable_snapshot_input_digests(session: Session, job: Job) -> list[str]:
     """Return the input digests of the snapshots from which a job can resume.
 
     Before format 1, the origin had the code version instead of the format: that of the job's
@@ -128,7 +128,7 @@ def upload_and_register_snapshot(
         # A snapshot is progress, and only losses without progress count against a job.
         job.strikes = 0
         job.resume_on = _choose_resume_device(job, claim)
-        session.add(Event(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
+        session.add(StoredJobEvent(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
     hit_failpoint("snapshot-registered")
     delete_older_stored_states(store, build_snapshot_key_prefix(claim.job_id), claim.fence, number)
 
@@ -142,7 +142,7 @@ def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:
     return None if may_move or claim.device == "auto" else claim.device
 
 
-def find_next_stored_state_number(registered: StoredJobState | None, claim: JobClaim) -> int:
+def find_next_stored_state_number(registered: StoredTrainingState | None, claim: JobClaim) -> int:
     """Return the number of the next training state that a job attempt stores, from 1.
 
     Args:
@@ -193,14 +193,16 @@ def fetch_snapshot(
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         snapshot = job.snapshot
-        fits = snapshot is not None and snapshot.origin in _list_resumable_snapshot_digests(
+        fits = snapshot is not None and snapshot.origin in _list_resumable_snapshot_input_digests(
             session, job
         )
     if snapshot is None:
         return None
     # Another recipe or parent would end in other bits than an undisturbed job.
     if not fits:
-        _ignore_unusable_snapshot(db, claim, "it was made by another recipe, parent or format")
+        _log_unusable_snapshot_and_untie_device(
+            db, claim, "it was made by another recipe, parent or format"
+        )
         return None
     folder.mkdir(parents=True)
     try:
@@ -213,14 +215,16 @@ def fetch_snapshot(
             # Snapshots exist for minutes and are not scrubbed, so they are verified when they are
             # used.
             if digest.hexdigest() != sha256:
-                raise StoreCorrupt(f"{snapshot.key}{name} has another digest than was registered.")
-    except StoreCorrupt as error:
-        _ignore_unusable_snapshot(db, claim, error.detail)
+                raise StoredObjectDamaged(
+                    f"{snapshot.key}{name} has another digest than was registered."
+                )
+    except StoredObjectDamaged as error:
+        _log_unusable_snapshot_and_untie_device(db, claim, error.detail)
         return None
     return folder
 
 
-def _ignore_unusable_snapshot(db: Database, claim: JobClaim, why: str) -> None:
+def _log_unusable_snapshot_and_untie_device(db: Database, claim: JobClaim, why: str) -> None:
     """Log that a job's snapshot is unusable, and let the job run on any device."""
     with db.write() as session:
         job = lock_claimed_job(session, claim)

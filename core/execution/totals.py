@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.contract.jobs.job_result import JobResult
+from core.contract.jobs.job_result import LearnJobResult
 from core.contract.manifest import PER_TASK
-from core.database.tables import Model, Part
+from core.database.tables import Model, VersionPart
 from core.execution.result import ResultFolder
 from core.lineage.class_numbers import AncestorClassNumberMaps
 from core.storage import Blobs
@@ -32,13 +32,13 @@ class StoredFeatureTotals:
     path: Path
 
 
-def is_part_included_in_feature_totals(part: Part) -> bool:
+def is_part_included_in_feature_totals(part: VersionPart) -> bool:
     """Return True if a part's content is included in the stored feature sums over all tasks."""
     return part.type in PER_TASK and part.deleted_at is None
 
 
 def digest_parts_included_in_feature_totals(
-    parts: Iterable[Part], numbers: AncestorClassNumberMaps
+    parts: Iterable[VersionPart], numbers: AncestorClassNumberMaps
 ) -> str:
     """Compute a digest of the parts that the stored feature sums over all tasks include.
 
@@ -59,7 +59,7 @@ def digest_parts_included_in_feature_totals(
 
 
 def store_feature_totals_of_result(
-    blobs: Blobs, result: ResultFolder[JobResult]
+    blobs: Blobs, result: ResultFolder[LearnJobResult]
 ) -> StoredFeatureTotals | None:
     """Store a job result's feature sums over all tasks as a blob; None if the method has none."""
     if result.document.totals is None:
@@ -71,7 +71,7 @@ def store_feature_totals_of_result(
 def record_feature_totals(
     model: Model,
     stored: StoredFeatureTotals,
-    parts: Iterable[Part],
+    parts: Iterable[VersionPart],
     numbers: AncestorClassNumberMaps,
 ) -> int:
     """Record stored feature sums over all tasks in the model's row, in place of older ones.

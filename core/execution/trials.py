@@ -26,7 +26,7 @@ from core.retention import references, retention
 from core.storage import Blobs, ObjectStorage
 from core.trials.rows import (
     TrialState,
-    delete_trial_files,
+    delete_trial_file_rows,
     find_best_trial_number,
     forget_trial_measurements,
     read_trials,
@@ -141,11 +141,11 @@ class ClaimedJobTrials:
             job_log.add_job_log_line(session, job.id, ("info", text), now)
             return chosen.number
 
-    def copy_trial_result(self, number: int, folder: Path) -> Path:
+    def copy_trial_result_to_folder(self, number: int, folder: Path) -> Path:
         """Copy the stored result of a trial to a folder, and return the folder.
 
         Raises:
-            StoreCorrupt: a file is missing or damaged.
+            StoredObjectDamaged: a file is missing or damaged.
         """
         with self.db.read() as session:
             query = select(TrialFile.name, TrialFile.sha256).where(
@@ -214,7 +214,7 @@ def _reset_state_of_previous_trial(job: Job) -> None:
 
 def _requeue_outdated_trials(session: Session, job: Job, trials: list[Trial]) -> None:
     """Queue a job's trials again, since the job now continues from another version."""
-    delete_trial_files(session, job.id)
+    delete_trial_file_rows(session, job.id)
     job.chosen_trial = None
     for trial in trials:
         forget_trial_measurements(trial)

@@ -21,7 +21,7 @@ from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import JobAction
 from core.database.tables import Job, Model, Task
-from core.edits.listing import forget_class_aliases, read_class_aliases
+from core.edits.listing import delete_reused_class_aliases, read_class_aliases
 from core.errors import (
     ArchiveHostile,
     ArchiveInvalid,
@@ -33,8 +33,8 @@ from core.execution import batch_lines
 from core.execution.batch_traces import report_duplicates_of_earlier_tasks
 from core.failpoints import hit_failpoint
 from core.ingest.decoding.decoder import SMALL_SIDE
-from core.ingest.decoding.resizing import SquareResizing
-from core.ingest.findings.contradictions import require_no_label_contradictions
+from core.ingest.decoding.resizing import SquareResizingSettings
+from core.ingest.findings.contradictions import refuse_unaccepted_label_contradictions
 from core.ingest.first_report import add_submit_fields_to_decoded_report
 from core.ingest.ingest import (
     DecodingMonitor,
@@ -42,7 +42,7 @@ from core.ingest.ingest import (
     IngestOptions,
     decode_archive_to_datasets,
 )
-from core.ingest.layout import FormerNames, parse_stored_reading
+from core.ingest.layout import FormerNames, parse_stored_reading_options
 from core.ingest.limits import ArchiveLimits
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
@@ -73,7 +73,7 @@ def decode_archive_and_start_job(
         folder: an empty folder for the dataset files; the caller deletes it.
 
     Raises:
-        StoreCorrupt: the stored archive is damaged.
+        StoredObjectDamaged: the stored archive is damaged.
         Rejected: the batch is unusable; `extra["report"]` says why. The caller calls
             `claim.reject_job`.
         LeaseLost: the claim is no longer the job's; nothing was changed.
@@ -102,7 +102,7 @@ def decode_archive_and_start_job(
         db, blobs, model, task.number, made, near=policy != "off"
     )
     # A contradiction with an earlier task shows only now that the pixels are known.
-    require_no_label_contradictions(made.report)
+    refuse_unaccepted_label_contradictions(made.report)
     files = [made.train, made.held_out, made.traces]
     files += [] if made.selection is None else [made.selection]
     # With the link, the job need not download what it learns from next.
@@ -172,8 +172,8 @@ def decode_batch_within_limits(
         image_size=int(model.image["size"]),
         channels=int(model.image["channels"]),
         limits=ArchiveLimits.from_settings(settings),
-        resizing=SquareResizing.from_json(model.image),
-        reading=parse_stored_reading(
+        resizing=SquareResizingSettings.from_json(model.image),
+        reading=parse_stored_reading_options(
             archive.report.get("reading"), archive.classes, archive.former_names
         ),
         allowed_classes=model.classes if model.scenario == "data" else archive.fixed,
@@ -265,7 +265,7 @@ def _store_decoding_result_in_task(
             )
     task.classes = dict(made.classes)
     # A name that a batch uses for a class again is no former one.
-    forget_class_aliases(session, model.id, task.classes)
+    delete_reused_class_aliases(session, model.id, task.classes)
     task.n_train, task.n_held_out = made.n_train, made.n_held_out
     # A retry decodes again, and must not lose what a person has accepted since.
     settled = task.report.get("settled")
@@ -287,7 +287,7 @@ def fetch_uploaded_archive(
     """Return the uploaded archive as a local file: the stored one itself, or a copy.
 
     Raises:
-        StoreCorrupt: it is missing or damaged: not the batch's fault.
+        StoredObjectDamaged: it is missing or damaged: not the batch's fault.
     """
     path, key = folder / "archive", archive.key
     with damage.reword_damage_errors_of_model(db, model_id):

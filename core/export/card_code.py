@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from core.contract.architecture import ImageSettings
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.manifest import Manifest
 from core.export.image_reader import FIRST, get_image_decoding_version
 
@@ -23,13 +23,13 @@ _USUAL_SIDE = (
 _MODELS = "from core.export.loading.backbones.torchvision import models"
 
 
-def find_architecture_family(manifest: Manifest, catalogue: MethodCatalogue) -> str | None:
+def find_architecture_family(manifest: Manifest, catalogue: RecipeCatalogue) -> str | None:
     """Return the family of a manifest's architecture, or None if the catalogue lacks it."""
     entry = catalogue["architectures"].get(manifest.architecture.name)
     return None if entry is None else entry["family"]
 
 
-def build_loading_code(manifest: Manifest, catalogue: MethodCatalogue) -> str | None:
+def build_loading_code(manifest: Manifest, catalogue: RecipeCatalogue) -> str | None:
     """Build Python code for the model card that rebuilds the network from a download, or None.
 
     None means that no file in `loading` covers the architecture or the network.
@@ -38,7 +38,7 @@ def build_loading_code(manifest: Manifest, catalogue: MethodCatalogue) -> str | 
         find_architecture_family(manifest, catalogue) or "unknown"
     )
     network = _read_optional_model_card_code(
-        f"networks/{_choose_inference_code(manifest, catalogue)}"
+        f"networks/{_choose_inference_code_name(manifest, catalogue)}"
     )
     if backbone is None or network is None:
         return None
@@ -82,7 +82,7 @@ def _replace_single_occurrence(code: str, old: str, new: str) -> str:
     return code.replace(old, new)
 
 
-def _choose_inference_code(manifest: Manifest, catalogue: MethodCatalogue) -> str:
+def _choose_inference_code_name(manifest: Manifest, catalogue: RecipeCatalogue) -> str:
     """Choose the inference code for a model card: the method's own, or that of the network family.
 
     It is the method's own if its state is stored, else the network's.
@@ -100,7 +100,7 @@ def _choose_inference_code(manifest: Manifest, catalogue: MethodCatalogue) -> st
 
 def _read_backbone_source_code(name: str) -> str | None:
     code = _read_optional_model_card_code(f"backbones/{name}")
-    if code is None or _MODELS not in _locate_model_card_code(f"backbones/{name}").read_text(
+    if code is None or _MODELS not in _get_model_card_code_path(f"backbones/{name}").read_text(
         encoding="utf-8"
     ):
         return code
@@ -112,7 +112,7 @@ def _read_optional_model_card_code(name: str) -> str | None:
     """Read the part of a code file that goes into a model card, or None if there is no such
     file.
     """
-    path = _locate_model_card_code(name)
+    path = _get_model_card_code_path(name)
     if not path.is_file():
         return None
     # Before the mark are imports that only this repository has.
@@ -125,6 +125,6 @@ def _read_required_model_card_code(name: str) -> str:
     return code
 
 
-def _locate_model_card_code(name: str) -> Path:
+def _get_model_card_code_path(name: str) -> Path:
     # Names in the catalogue may have hyphens, names of modules may not.
     return _FOLDER / f"{name.replace('-', '_')}.py"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.manifest import Manifest
 from core.contract.responses.versions.sure import SureOut
 
@@ -33,7 +33,7 @@ class VersionToExport:
 
     manifest: Manifest
     parts: Sequence[PartFileToExport]
-    catalogue: MethodCatalogue
+    catalogue: RecipeCatalogue
     made: Path | None = None
     sure: SureOut | None = None
 
@@ -65,7 +65,7 @@ class DownloadFormat:
 
         Raises:
             ExportUnavailable: this version is not available in this format.
-            StoreCorrupt: the parts do not fit together.
+            StoredObjectDamaged: the parts do not fit together.
             DamagedPartFileError: a part's bytes do not match its digest; the file must be
                 discarded.
         """

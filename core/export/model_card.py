@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from core.contract.document import JsonObject
 from core.contract.manifest import Manifest
-from core.contract.pretrained import describe_pretrained_weights
+from core.contract.pretrained import build_pretrained_weights_from_row
 from core.export.card_code import (
     build_image_reading_code,
     build_loading_code,
@@ -83,7 +83,7 @@ def build_download_config(version: VersionToExport) -> JsonObject:
         )
     if find_architecture_family(manifest, version.catalogue) == "timm":
         name = str(manifest.architecture.hyper["model"])
-        weights = describe_pretrained_weights(name, version.catalogue["pretrained"][name])
+        weights = build_pretrained_weights_from_row(name, version.catalogue["pretrained"][name])
         content["timm"] = dict(weights.build_timm_arguments(manifest.image.size))
     return content
 

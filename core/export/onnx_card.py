@@ -34,7 +34,7 @@ def collect_labels_of_graph_outputs(manifest: Manifest) -> dict[str, list[str]]:
     return {get_head_output_name(None): list(manifest.classes)} if manifest.classes else {}
 
 
-def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
+def build_graph_signature(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
     """Describe the inputs and outputs of an exported graph for `config.json`.
 
     Args:
@@ -88,7 +88,7 @@ def render_onnx_readme(manifest: Manifest) -> str:
         "",
         "## Run it",
         "",
-        *_describe_prediction_code(image),
+        *_describe_onnx_example_code(image),
         "",
         "```python",
         build_onnx_prediction_code(image).rstrip(),
@@ -122,7 +122,7 @@ def build_onnx_prediction_code(image: ImageSettings) -> str:
     return text
 
 
-def _describe_prediction_code(image: ImageSettings) -> list[str]:
+def _describe_onnx_example_code(image: ImageSettings) -> list[str]:
     """Describe an ONNX export's example code and its requirements in sentences."""
     if get_image_decoding_version(image) == FIRST:
         return [

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from core.errors import BaseInvalid, StoreCorrupt
+from core.errors import BaseInvalid, StoredObjectDamaged
 from core.files.safetensors_header import (
     COPY_BYTES,
     DTYPE_BYTES,
@@ -32,7 +32,7 @@ class MergedSafetensorsFile:
             in the merged file, or None to leave the tensor out. A merged name may occur only once.
 
     Raises:
-        StoreCorrupt: a part is not a sound safetensors file, or two tensors would have the same
+        StoredObjectDamaged: a part is not a sound safetensors file, or two tensors would have the same
             name.
     """
 
@@ -98,11 +98,11 @@ def _read_part_tensor_headers(path: Path) -> list[TensorHeader]:
         raise _build_part_mismatch_error(str(error)) from error
 
 
-def _build_part_mismatch_error(why: str) -> StoreCorrupt:
-    return StoreCorrupt(f"The version's parts do not fit together: {why}")
+def _build_part_mismatch_error(why: str) -> StoredObjectDamaged:
+    return StoredObjectDamaged(f"The version's parts do not fit together: {why}")
 
 
-class DamagedPartFileError(StoreCorrupt):
+class DamagedPartFileError(StoredObjectDamaged):
     """Error: a part file's bytes do not match its digest, or are incomplete."""
 
     def __init__(self, path: Path) -> None:

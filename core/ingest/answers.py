@@ -46,7 +46,7 @@ _KEY_BYTES, _NONCE_BYTES = 32, 16
 
 
 @dataclass(frozen=True)
-class StoredTaskPredictions:
+class TaskPredictionsBlobEntry:
     """Place of a version's stored predictions on one task, in the blob that its matrix cell names.
 
     Attributes:
@@ -97,7 +97,7 @@ def write_encrypted_predictions(
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)
 
 
-def decrypt_predictions(path: Path, place: StoredTaskPredictions) -> bytes:
+def decrypt_predictions(path: Path, place: TaskPredictionsBlobEntry) -> bytes:
     """Return the decrypted predictions on one task, as the job wrote them.
 
     Raises:
@@ -177,7 +177,7 @@ class RankedPredictions:
 
 
 def read_encrypted_predictions(
-    path: Path, place: StoredTaskPredictions
+    path: Path, place: TaskPredictionsBlobEntry
 ) -> tuple[Rows, Probabilities]:
     """Read and decrypt a blob's predictions on a task: class and probability for each image.
 
@@ -196,7 +196,7 @@ def parse_predictions(data: bytes) -> tuple[Rows, Probabilities]:
     Raises:
         ValueError: it is no answers.
     """
-    tensors = _load_prediction_tensors(data)
+    tensors = _parse_stored_prediction_tensors(data)
     return tensors["rows"].astype(np.int32), tensors["probabilities"].astype(np.float16)
 
 
@@ -209,7 +209,7 @@ def parse_ranked_predictions(data: bytes) -> RankedPredictions | None:
     Raises:
         ValueError: it is no answers.
     """
-    tensors = _load_prediction_tensors(data)
+    tensors = _parse_stored_prediction_tensors(data)
     if not {"targets", "leaders", "leader_counts"} <= tensors.keys():
         return None
     counts = tensors["leader_counts"].astype(np.int32)
@@ -227,7 +227,7 @@ def parse_ranked_predictions(data: bytes) -> RankedPredictions | None:
     )
 
 
-def _load_prediction_tensors(data: bytes) -> dict[str, npt.NDArray[np.generic]]:
+def _parse_stored_prediction_tensors(data: bytes) -> dict[str, npt.NDArray[np.generic]]:
     # By the library, in compiled code: a publish reads the answers on each task.
     try:
         tensors: dict[str, npt.NDArray[np.generic]] = load(data)

@@ -18,7 +18,7 @@ Labels = npt.NDArray[np.int64]
 _MAX_HEADER_BYTES = 4096
 
 
-def write_image_dataset(
+def write_image_dataset_file(
     path: Path, labels: Labels, shape: tuple[int, int, int], blocks: Iterable[Images]
 ) -> None:
     """Write a dataset of images and labels: `labels` [N], then `blocks` of uint8 [n, S, S, C].
@@ -57,7 +57,7 @@ def write_image_dataset(
 def memory_map_image_dataset(path: Path) -> tuple[Images, Labels]:
     """Memory-map a dataset file: (images uint8 [N, S, S, C], labels int64 [N]), both read-only.
 
-    Raises ValueError if the file does not have exactly the form of `write_image_dataset`.
+    Raises ValueError if the file does not have exactly the form of `write_image_dataset_file`.
     """
     size = path.stat().st_size
     with path.open("rb") as file:

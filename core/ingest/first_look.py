@@ -140,7 +140,7 @@ def check_sample_images_before_decoding(
             ImageFirstBytes(
                 members.names[number], data, is_whole=len(data) == members.sizes[number]
             )
-            for number, data in _read_image_starts(contents, rows, fetch, in_order=in_order)
+            for number, data in _read_sample_image_starts(contents, rows, fetch, in_order=in_order)
         ),
         limits,
     )
@@ -167,7 +167,7 @@ def check_first_bytes_of_images(
     return SampleImageCheck(images, looked, unreadable, tuple(first))
 
 
-def _read_image_starts(
+def _read_sample_image_starts(
     contents: ArchiveContents, rows: npt.NDArray[np.int64], fetch: Fetch, *, in_order: bool
 ) -> Iterator[tuple[int, bytes]]:
     """Yield number and first bytes of sample images while time remains; damaged ones are left out."""

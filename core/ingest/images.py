@@ -19,7 +19,7 @@ from PIL import Image, ImageFile
 
 from core.errors import ImageInvalid
 from core.ingest.decoding import first_decoding
-from core.ingest.decoding.resizing import LATEST, USUAL, SquareResizing
+from core.ingest.decoding.resizing import LATEST, USUAL, SquareResizingSettings
 from core.ingest.image_file import Square, Unreadable, read_square
 from core.ingest.image_file.heic import load_library
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def decode_image(
-    data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizing = USUAL
+    data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizingSettings = USUAL
 ) -> "Pixels":
     """Decode one image file to uint8 [size, size, channels], channels 1 or 3.
 
@@ -45,7 +45,7 @@ def decode_image(
 
 
 def decode_square_image(
-    data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizing = USUAL
+    data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizingSettings = USUAL
 ) -> Square:
     """Decode one image file to a square image of `size` × `size` pixels.
 
@@ -70,7 +70,7 @@ def decode_square_image(
 
 
 def convert_to_square_array(
-    pixels: "Pixels", size: int, channels: int, resizing: SquareResizing = USUAL
+    pixels: "Pixels", size: int, channels: int, resizing: SquareResizingSettings = USUAL
 ) -> "Pixels":
     """Convert an image's pixels uint8 [H, W] or [H, W, C] to a square uint8 [size, size, channels]."""
     import numpy as np

@@ -19,12 +19,15 @@ from core.contract.jobs.trial import LEAST_FOR_SELECTION
 from core.contract.reports.data_report import DataReport
 from core.contract.reports.report import BatchReport, DuplicatesPolicy
 from core.errors import LabelsInvalid
-from core.ingest.dataset import Images, Labels, memory_map_image_dataset, write_image_dataset
+from core.ingest.dataset import Images, Labels, memory_map_image_dataset, write_image_dataset_file
 from core.ingest.decoding.archive_decoding import UNMONITORED, ArchiveDecodingRun, DecodingMonitor
 from core.ingest.decoding.pool import DecoderPool, IngestStopped, choose_decoder_process_count
-from core.ingest.decoding.resizing import USUAL, SquareResizing
+from core.ingest.decoding.resizing import USUAL, SquareResizingSettings
 from core.ingest.findings import contradictions
-from core.ingest.findings.batch_data import find_near_duplicates_in_batch, measure_class_balance
+from core.ingest.findings.batch_data import (
+    build_class_balance_report,
+    find_near_duplicates_in_batch,
+)
 from core.ingest.findings.equal_images import find_equal_images
 from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.ingest.inspect import check_archive_size, open_file_read_only
@@ -32,10 +35,10 @@ from core.ingest.layout import USUAL as USUAL_READING
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
 from core.ingest.names import quote_name
-from core.ingest.readers.registry import get_upload_reader
+from core.ingest.readers.registry import get_upload_reader_by_name
 from core.ingest.report import (
     DecodingResult,
-    report_decoded_batch,
+    build_decoded_batch_report_and_mask,
     warn_of_held_out_images_in_training,
 )
 from core.statistics import near
@@ -104,7 +107,7 @@ class IngestOptions:
     image_size: int
     channels: int
     limits: ArchiveLimits
-    resizing: SquareResizing = USUAL
+    resizing: SquareResizingSettings = USUAL
     reading: BatchReadingSettings = USUAL_READING
     allowed_classes: Sequence[str] | None = None
     held_out_share: float = 0.15
@@ -159,7 +162,7 @@ def decode_archive_to_datasets(
         pool.start_decoder()
         with open_file_read_only(archive) as fd:
             check_archive_size(fd, limits)
-            reader = get_upload_reader(media_type).with_fallback_name_encoding(
+            reader = get_upload_reader_by_name(media_type).with_fallback_name_encoding(
                 reading.options.names
             )
             listed, source = reader.open_archive(fd, archive.absolute(), limits, scratch)
@@ -178,7 +181,7 @@ def decode_archive_to_datasets(
             monitor,
         )
         decoded = decoding.decode_archive(source, contents)
-        report, good = report_decoded_batch(
+        report, good = build_decoded_batch_report_and_mask(
             decoded, contents.layout, options.duplicates, reading.options.max_bad
         )
         made = _write_datasets(out_dir, options, decoded, good, report, classes)
@@ -225,7 +228,7 @@ def _write_datasets(
         *([(selection, is_selected)] if is_selected.any() else []),
     ):
         index = np.flatnonzero(part)
-        write_image_dataset(
+        write_image_dataset_file(
             path, labels[index], shape, _iterate_image_blocks(decoded.pixels, shape, index)
         )
     images_per_class = np.bincount(labels[good], minlength=len(class_list))
@@ -238,14 +241,14 @@ def _write_datasets(
         if name in present
     }
     # Images set aside for trials are in no list that a person sees.
-    report["data"] = _build_data_report_and_fingerprints(
+    report["data"] = _write_fingerprints_build_data_report(
         out_dir, decoded, good & ~is_selected, is_held_out, class_list, report
     )
     # After the data report, which adds the conflicts to the report.
     conflict = contradictions.describe_label_conflicts(report)
     if conflict:
         warnings.insert(0, conflict)
-    report["data"] |= measure_class_balance(
+    report["data"] |= build_class_balance_report(
         {name: {"images": n, "held_out": measured[name]} for name, n in counts.items()}
     )
     # With a share of 0, nothing was meant to be measured.
@@ -356,7 +359,7 @@ def draw_trial_selection_images(
     return is_selected
 
 
-def _build_data_report_and_fingerprints(
+def _write_fingerprints_build_data_report(
     out_dir: Path,
     decoded: DecodingResult,
     good: npt.NDArray[np.bool_],

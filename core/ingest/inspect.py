@@ -14,9 +14,9 @@ from core.contract.reports.report import DuplicatesPolicy, EntryReason, FileReas
 from core.errors import ArchiveInvalid, ArchiveTooLarge
 from core.ingest.content import digest_batch_content
 from core.ingest.first_look import NOTHING, SampleImageCheck, check_sample_images_before_decoding
-from core.ingest.layout import USUAL, BatchReadingSettings, build_stored_reading
+from core.ingest.layout import USUAL, BatchReadingSettings, build_stored_reading_options
 from core.ingest.limits import ArchiveLimits
-from core.ingest.readers.registry import get_upload_reader
+from core.ingest.readers.registry import get_upload_reader_by_name
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,9 @@ def read_archive_directory_and_digest(
     """
     with open_file_read_only(path) as fd:
         check_archive_size(fd, limits)
-        reader = get_upload_reader(media_type).with_fallback_name_encoding(reading.options.names)
+        reader = get_upload_reader_by_name(media_type).with_fallback_name_encoding(
+            reading.options.names
+        )
         contents = reader.list_contents(fd, limits).assign_classes(limits, reading)
         fetch = reader.make_file_start_reader(fd, contents, limits)
         first_look = check_sample_images_before_decoding(
@@ -106,7 +108,7 @@ def read_archive_directory_and_digest(
     layout = contents.layout
     # After the digest: a batch that is sent again has the labels that it was sent with.
     layout.replace_former_class_names(reading.former_names())
-    classes, n_train, n_test = layout.count_class_images()
+    classes, n_train, n_test = layout.count_images_by_class_and_part()
     return ArchiveDirectory(
         classes,
         n_train,
@@ -119,7 +121,7 @@ def read_archive_directory_and_digest(
         tuple(layout.ignored_files),
         (*layout.warnings, *first_look.build_left_out_warnings()),
         not contents.arrays,
-        build_stored_reading(reading.options, layout),
+        build_stored_reading_options(reading.options, layout),
         tuple(layout.bad_entries),
         layout.bad_entries_count,
         first_look,

@@ -26,7 +26,7 @@ class RetainedLabelTables:
 
     def can_retain_table(self, name: str, size: int) -> bool:
         """Return True if a file is a possible label table and there is room to retain it."""
-        if _is_labels_csv_name(name):
+        if _is_labels_csv_near_top(name):
             return self._own_bytes + size <= MAX_TABLE_BYTES
         return (
             may_be_label_table_name(name)
@@ -39,7 +39,7 @@ class RetainedLabelTables:
 
     def retain_file(self, number: int, name: str, data: bytes) -> None:
         """Retain the bytes of a possible label table for which `can_retain_table` is true."""
-        if _is_labels_csv_name(name):
+        if _is_labels_csv_near_top(name):
             self._own_bytes += len(data)
             self._data[number] = data
             return
@@ -65,7 +65,7 @@ class RetainedLabelTables:
         return self._data[number]
 
 
-def _is_labels_csv_name(name: str) -> bool:
+def _is_labels_csv_near_top(name: str) -> bool:
     return name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1
 
 

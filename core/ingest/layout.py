@@ -25,11 +25,11 @@ from core.ingest.rules.names import CSV_NAME
 from core.ingest.rules.options import build_reading_option_texts, parse_reading_option_texts
 from core.ingest.rules.plan import (
     IGNORED,
+    assign_file_classes_and_parts,
     list_no_known_classes,
-    plan_batch_reading,
     require_training_images_of_every_class,
 )
-from core.text.steps import convert_options_to_query_parameters
+from core.text.steps import replace_options_by_query_parameters
 
 __all__ = ["IGNORED", "ArchiveLayout", "BatchReadingSettings", "build_archive_layout"]
 
@@ -83,7 +83,9 @@ class BatchReadingSettings:
 USUAL = BatchReadingSettings()
 
 
-def build_stored_reading(options: BatchReadingOptions, layout: "ArchiveLayout") -> StoredReading:
+def build_stored_reading_options(
+    options: BatchReadingOptions, layout: "ArchiveLayout"
+) -> StoredReading:
     """Return the reading options to store with a batch, so that its job reads it the same way."""
     stored: StoredReading = {
         "options": build_reading_option_texts(options),
@@ -93,7 +95,7 @@ def build_stored_reading(options: BatchReadingOptions, layout: "ArchiveLayout") 
     return {**stored, "former_names": layout.renamed} if layout.renamed else stored
 
 
-def parse_stored_reading(
+def parse_stored_reading_options(
     stored: StoredReading | None, classes: Collection[str], former_names: FormerNames
 ) -> BatchReadingSettings:
     """Parse the reading options that are stored with a batch.
@@ -167,7 +169,7 @@ class ArchiveLayout:
             for name, to in sorted(self.renamed.items())
         ]
 
-    def count_class_images(self) -> tuple[dict[str, int], int, int]:
+    def count_images_by_class_and_part(self) -> tuple[dict[str, int], int, int]:
         """Return (label → images, sorted by label; number of training images; number of held-out
         images).
         """
@@ -210,7 +212,7 @@ def build_archive_layout(
         ArchiveTooLarge: there are too many classes.
     """
     with _convert_reading_rule_errors():
-        plan = plan_batch_reading(
+        plan = assign_file_classes_and_parts(
             names,
             reading.build_reading_options(names),
             read,
@@ -230,7 +232,7 @@ def build_archive_layout(
         plan.notes,
         # The rules name options as on a command line; requests have parameters.
         [
-            convert_options_to_query_parameters(text)
+            replace_options_by_query_parameters(text)
             for text in plan.warnings + plan.left_out_warnings
         ],
         plan.decided_by,
@@ -252,6 +254,6 @@ def _convert_reading_rule_errors() -> Iterator[None]:
             for remedy in error.remedies
         ]
         raise _ERRORS[error.kind](
-            convert_options_to_query_parameters(str(error)),
+            replace_options_by_query_parameters(str(error)),
             extra={"remedies": remedies} if remedies else None,
         ) from error

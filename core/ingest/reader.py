@@ -103,7 +103,7 @@ class UploadReader:
 
     def recognises_format(self, first: bytes) -> bool:
         """Return True if an upload's first bytes (up to 1024) show the reader's format."""
-        return self.format.has_format_mark(first)
+        return self.format.has_format_signature(first)
 
     def with_fallback_name_encoding(self, encoding: str) -> "UploadReader":
         """Return a reader that decodes entry names of unstated encoding by the given one.

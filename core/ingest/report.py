@@ -43,7 +43,7 @@ class DecodingResult:
     pixels: Path
 
 
-def report_decoded_batch(
+def build_decoded_batch_report_and_mask(
     decoded: DecodingResult,
     layout: ArchiveLayout,
     policy: DuplicatesPolicy = "keep",

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.jobs.snapshot import StoredBestState
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.database.session import Database
 from core.database.states import JobState
 from core.database.tables import Job, Model
-from core.errors import AnytimeUnavailable, StoreCorrupt, Unavailable
+from core.errors import AnytimeStateUnavailable, StoredObjectDamaged, Unavailable
 from core.export.format import PartFileToExport, VersionToExport
 from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.ids import is_id
@@ -58,24 +58,24 @@ class BestStateDownload:
         A damaged file is deleted, so that the next request builds it again.
 
         Raises:
-            StoreCorrupt: the file is damaged.
+            StoredObjectDamaged: the file is damaged.
             Unavailable: the file has just been replaced by a better state.
         """
         try:
             require_object_digest(self.store, self.key, sha256)
-        # Before the next clause, since `DamagedBlob` is a `StoreCorrupt` as well.
+        # Before the next clause, since `DamagedBlob` is a `StoredObjectDamaged` as well.
         except DamagedBlob:
             self.store.delete(self.key)
             raise
-        except StoreCorrupt:
+        except StoredObjectDamaged:
             raise _make_best_state_replaced_error() from None
         return _read_best_state_file(self.store, self.key, offset, length)
 
 
-def get_best_state_download(
+def get_or_build_best_state_download(
     db: Database,
     store: ObjectStorage,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     actor: Actor,
     job_id: str,
     spool: Path,
@@ -88,12 +88,12 @@ def get_best_state_download(
 
     Raises:
         NotFound: the caller sees no such job, or its model was deleted.
-        AnytimeUnavailable: there is no state: it was not asked for, there is none yet, or the job
+        AnytimeStateUnavailable: there is no state: it was not asked for, there is none yet, or the job
             is over.
-        StoreCorrupt: a part is damaged.
+        StoredObjectDamaged: a part is damaged.
         Unavailable: a better state has just replaced this one.
     """
-    model, state = _find_registered_best_state(db, actor, job_id)
+    model, state = _find_best_state_or_raise(db, actor, job_id)
     filename = f"{model}-{job_id}-step-{state.step}.zip"
     file = _find_stored_best_state_zip(store, state.key, filename)
     if file is None:
@@ -101,11 +101,11 @@ def get_best_state_download(
             # Look again: another thread may have built it while this one waited for the lock.
             file = _find_stored_best_state_zip(
                 store, state.key, filename
-            ) or _build_best_state_download(store, catalogue, state, filename, spool)
+            ) or _build_and_store_best_state_download(store, catalogue, state, filename, spool)
     return file
 
 
-def _find_registered_best_state(
+def _find_best_state_or_raise(
     db: Database, actor: Actor, job_id: str
 ) -> tuple[str, StoredBestState]:
     """Find a job's registered best state; return it with the name of the job's model."""
@@ -150,8 +150,8 @@ def _find_registered_best_state(
 
 def _make_best_state_unavailable_error(
     detail: str, state: JobState, *, retry_after_s: int | None = None
-) -> AnytimeUnavailable:
-    return AnytimeUnavailable(detail, extra={"state": str(state)}, retry_after_s=retry_after_s)
+) -> AnytimeStateUnavailable:
+    return AnytimeStateUnavailable(detail, extra={"state": str(state)}, retry_after_s=retry_after_s)
 
 
 def _find_stored_best_state_zip(
@@ -165,9 +165,9 @@ def _find_stored_best_state_zip(
     return None
 
 
-def _build_best_state_download(
+def _build_and_store_best_state_download(
     store: ObjectStorage,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     state: StoredBestState,
     filename: str,
     spool: Path,
@@ -206,7 +206,7 @@ def _copy_best_state_file(
     """Copy a stored file of a job's best state to `target`.
 
     Raises:
-        StoreCorrupt: the file is damaged.
+        StoredObjectDamaged: the file is damaged.
         Unavailable: the file is gone, since a better state replaced it.
     """
     key, (sha256, _) = state.key + name, state.files[name]
@@ -220,7 +220,7 @@ def _read_best_state_file(
 ) -> Iterator[bytes]:
     try:
         return store.read(key, offset, length)
-    except StoreCorrupt:  # the file is gone
+    except StoredObjectDamaged:  # the file is gone
         raise _make_best_state_replaced_error() from None
 
 

@@ -58,7 +58,7 @@ class WorkerNotifier:
 
     def start_sending_notifications(self) -> None:
         """Start the thread that notifies workers, if there is a broker. Further calls do nothing."""
-        if self._settings.is_embedded:
+        if self._settings.is_brokerless:
             return
         # Several threads may ring for the first time at once.
         with self._lock:
@@ -76,7 +76,7 @@ class WorkerNotifier:
 
         Returns at once, and does not raise if the broker does not respond.
         """
-        if self._settings.is_embedded:
+        if self._settings.is_brokerless:
             wake_worker(self._settings.data_dir)
             hit_failpoint("ring-sent")
             return
@@ -94,7 +94,7 @@ class WorkerNotifier:
         The first call waits for the first check, at most 2.5 times the socket time-out.
         """
         self.start_sending_notifications()
-        if not self._settings.is_embedded:
+        if not self._settings.is_brokerless:
             # A check may take two time-outs, to connect and to read; the rest is a margin.
             self._checked.wait(SOCKET_TIMEOUT_S * 2.5)
         return self._status
@@ -132,17 +132,17 @@ class WorkerNotifier:
                 self._record_notification_time(job_id)
 
     def _check_broker_reachable(self, broker: "_NotificationBroker") -> None:
-        self._report_broker_status(broker.is_reachable())
+        self._set_and_log_broker_status(broker.is_reachable())
         self._checked.set()
 
     def _try_send_notification(self, broker: "_NotificationBroker", job_id: str) -> bool:
         sent = broker.send_notification()
         if not sent:
             log.warning("broker did not take a ring; the chores ring again", job=job_id)
-        self._report_broker_status(sent)
+        self._set_and_log_broker_status(sent)
         return sent
 
-    def _report_broker_status(self, up: bool) -> None:
+    def _set_and_log_broker_status(self, up: bool) -> None:
         status: Status = "up" if up else "down"
         if status != self._status:
             log.info("broker", status=status)
@@ -281,7 +281,7 @@ def _shorten_socket_path(data_dir: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def read_pending_wakeups(listener: socket.socket) -> None:
+def drain_pending_wakeups(listener: socket.socket) -> None:
     """Read all pending datagrams that wake the worker, for at most `SOCKET_TIMEOUT_S` seconds."""
     # Bounded, because rings may arrive as fast as they are read.
     deadline = time.monotonic() + SOCKET_TIMEOUT_S

@@ -161,7 +161,7 @@ class BaseWeightsFetchingJob:
     error: JobError | None
 
 
-def find_base_weights_fetching_job(row: PolledJobRow) -> BaseWeightsFetchingJob | None:
+def build_base_weights_fetching_job(row: PolledJobRow) -> BaseWeightsFetchingJob | None:
     """Return the job that downloads the base weights for which a polled job waits; None: it waits
     for none.
     """
@@ -173,7 +173,7 @@ def find_base_weights_fetching_job(row: PolledJobRow) -> BaseWeightsFetchingJob 
 
 
 @dataclass(frozen=True, slots=True)
-class JobResponseFacts:
+class JobResponseContext:
     """Facts that the response about a job shows besides the job's row.
 
     Attributes:
@@ -189,7 +189,7 @@ class JobResponseFacts:
     device: MissingCudaDevices | None = None
 
 
-def job_to_json(job: JobLike, facts: JobResponseFacts = JobResponseFacts()) -> JobOut:
+def job_to_json(job: JobLike, facts: JobResponseContext = JobResponseContext()) -> JobOut:
     """Convert a job to the JSON form of the API."""
     return {
         "id": job.id,
@@ -203,7 +203,7 @@ def job_to_json(job: JobLike, facts: JobResponseFacts = JobResponseFacts()) -> J
         "error": job.error,
         "version": job.version,
         "outcome": facts.outcome,
-        "waiting_for": _describe_job_wait(facts),
+        "waiting_for": _build_job_wait_response(facts),
         "warnings": list(job.warnings or []),
         "recipe": job.recipe,
         "retry_of": job.retry_of,
@@ -215,7 +215,7 @@ def job_to_json(job: JobLike, facts: JobResponseFacts = JobResponseFacts()) -> J
     }
 
 
-def build_job_etag(job: JobLike, facts: JobResponseFacts) -> str:
+def build_job_etag(job: JobLike, facts: JobResponseContext) -> str:
     """Return the strong ETag of a job's response, which changes whenever the response does."""
     stop = facts.stop
     waits = "" if stop is None else f"-{stop.standing}-{stop.task}-{stop.version}-{stop.again:d}"
@@ -225,7 +225,7 @@ def build_job_etag(job: JobLike, facts: JobResponseFacts) -> str:
     return f'"{job.id[4:]}-{job.revision}{outcome}{base}{waits}{device}"'
 
 
-def encode_job_response(job: JobLike, facts: JobResponseFacts) -> bytes:
+def encode_job_response(job: JobLike, facts: JobResponseContext) -> bytes:
     """Encode a job's response as JSON bytes; equal ETags mean equal bytes."""
     return json.dumps(job_to_json(job, facts), separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -239,7 +239,9 @@ class EncodedJobCache:
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, bytes]] = {}
 
-    def encode_job_response_cached(self, job: JobLike, facts: JobResponseFacts, tag: str) -> bytes:
+    def encode_job_response_cached(
+        self, job: JobLike, facts: JobResponseContext, tag: str
+    ) -> bytes:
         """Return the encoded response of a job from the cache, or encode it; `tag` is its ETag."""
         cached = self._known.get(job.id)
         if cached is not None and cached[0] == tag:
@@ -266,7 +268,9 @@ def build_job_response(
     session.flush()
     with_base = [] if model is None or model.base_job is not None else [job.model_id]
     unstopped = [] if may_be_stopped else [job.model_id]
-    return job_to_json(job, find_job_response_facts(session, [job], with_base, unstopped)[job.id])
+    return job_to_json(
+        job, read_job_response_contexts(session, [job], with_base, unstopped)[job.id]
+    )
 
 
 def build_model_stopped_condition(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
@@ -274,12 +278,12 @@ def build_model_stopped_condition(model_id: SQLColumnExpression[str]) -> ColumnE
     return exists().where(Task.model_id == model_id, Task.stops)
 
 
-def find_job_response_facts(
+def read_job_response_contexts(
     session: Session,
     jobs: Sequence[Job],
     with_base: Collection[str] = (),
     unstopped: Collection[str] = (),
-) -> dict[str, JobResponseFacts]:
+) -> dict[str, JobResponseContext]:
     """Return by job id the facts that its response shows besides its row, in a fixed number of
     queries.
 
@@ -313,9 +317,9 @@ def find_job_response_facts(
     bases = _find_base_weights_fetching_jobs(
         session, {job.model_id for job in jobs if _has_queue_place(job)} - set(with_base)
     )
-    devices = _find_missing_cuda_devices(session, jobs)
+    devices = _find_missing_cuda_devices_by_job(session, jobs)
     return {
-        job.id: JobResponseFacts(
+        job.id: JobResponseContext(
             outcomes.get(job.id),
             stops.get(job.model_id) if _is_waiting_for_earlier_task(job) else None,
             bases.get(job.model_id) if _has_queue_place(job) else None,
@@ -341,7 +345,7 @@ def _find_base_weights_fetching_jobs(
     }
 
 
-def _find_missing_cuda_devices(
+def _find_missing_cuda_devices_by_job(
     session: Session, jobs: Sequence[Job]
 ) -> dict[str, MissingCudaDevices]:
     """Return by job id the CUDA devices that the job waits for, in one query."""
@@ -352,7 +356,7 @@ def _find_missing_cuda_devices(
     ]
     if not needing:
         return {}
-    reports = workers.list_cuda_workers(session)
+    reports = workers.list_last_reports_by_cuda_count(session)
     now = time.time()  # a slightly wrong clock does no harm: a worker counts as present for 90 s
     missing = {
         job.id: find_missing_cuda_devices(
@@ -394,15 +398,15 @@ def _is_waiting_for_earlier_task(job: Job) -> bool:
     return _has_queue_place(job) and not job.again
 
 
-def _describe_job_wait(facts: JobResponseFacts) -> WaitingFor | None:
+def _build_job_wait_response(facts: JobResponseContext) -> WaitingFor | None:
     if facts.base is not None:
-        return _explain_wait_for_base(facts.base)
+        return _build_base_wait_response(facts.base)
     if facts.stop is not None:
-        return _explain_wait_for_task(facts.stop)
-    return None if facts.device is None else _explain_wait_for_device(facts.device)
+        return _build_task_wait_response(facts.stop)
+    return None if facts.device is None else _build_device_wait_response(facts.device)
 
 
-def _explain_wait_for_base(base: BaseWeightsFetchingJob) -> WaitingFor:
+def _build_base_wait_response(base: BaseWeightsFetchingJob) -> WaitingFor:
     ended = base.state in _TERMINAL
     return {
         "kind": "base",
@@ -417,7 +421,7 @@ def _explain_wait_for_base(base: BaseWeightsFetchingJob) -> WaitingFor:
     }
 
 
-def _explain_wait_for_device(device: MissingCudaDevices) -> WaitingFor:
+def _build_device_wait_response(device: MissingCudaDevices) -> WaitingFor:
     devices = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
     since = "for a day" if device.seen_at is None else f"since {format_rfc3339(device.seen_at)}"
     why, else_ = f"asks for {devices}", '{"resources": {"device": "any", "gpus": 1}}'
@@ -431,7 +435,7 @@ def _explain_wait_for_device(device: MissingCudaDevices) -> WaitingFor:
     return {"kind": "device", "version": None, "task": None, "detail": detail}
 
 
-def _explain_wait_for_task(stop: LineageStoppingTask) -> WaitingFor:
+def _build_task_wait_response(stop: LineageStoppingTask) -> WaitingFor:
     reason = f"version {stop.version} of task {stop.task} is held by its gate"
     if stop.standing != TaskStanding.HELD:
         reason = (

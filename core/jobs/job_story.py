@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from core.contract.responses.job import JobOut
 from core.database.session import Database
 from core.database.states import JobState
-from core.database.tables import Event, Job, Model
+from core.database.tables import Job, Model, StoredJobEvent
 from core.jobs import jobs
 from core.jobs.anytime import PAST
 from core.requests.actor import Actor
@@ -44,7 +44,7 @@ class BestStateSummary:
 
 
 @dataclass(frozen=True)
-class JobWithReports:
+class JobPageData:
     """A job with its model's name, log and curves, for its page.
 
     Attributes:
@@ -65,7 +65,7 @@ class JobWithReports:
     best: BestStateSummary | None = None
 
 
-def read_job_page_data(db: Database, actor: Actor, job_id: str) -> JobWithReports:
+def read_job_page_data(db: Database, actor: Actor, job_id: str) -> JobPageData:
     """Read what the page of a job shows: the job, its log and its curves.
 
     Raises:
@@ -92,7 +92,7 @@ def read_job_page_data(db: Database, actor: Actor, job_id: str) -> JobWithReport
         if isinstance(value, int | float)
     ]
     last = newest[0].id if newest else 0
-    return JobWithReports(job, name, scenario, last, log, thin_out_curve_points(loss, POINTS), best)
+    return JobPageData(job, name, scenario, last, log, thin_out_curve_points(loss, POINTS), best)
 
 
 def thin_out_curve_points(
@@ -118,18 +118,20 @@ def _find_downloadable_best_state(session: Session, job: Job) -> BestStateSummar
     """Return the job's best state that can be downloaded, or None."""
     if job.anytime is None or JobState(job.state) in PAST:
         return None
-    query = select(Event.data["value"].as_float()).where(
-        Event.job_id == job.id, Event.type == "metric", Event.data["name"].as_string() == "anytime"
+    query = select(StoredJobEvent.data["value"].as_float()).where(
+        StoredJobEvent.job_id == job.id,
+        StoredJobEvent.type == "metric",
+        StoredJobEvent.data["name"].as_string() == "anytime",
     )
-    accuracy = session.scalars(query.order_by(Event.id.desc()).limit(1)).first()
+    accuracy = session.scalars(query.order_by(StoredJobEvent.id.desc()).limit(1)).first()
     return None if accuracy is None else BestStateSummary(job.anytime.step, accuracy)
 
 
 def _find_newest_events(
     session: Session, job_id: str, kind: str | None, most: int
-) -> Sequence[Event]:
+) -> Sequence[StoredJobEvent]:
     """Return the newest events of a job, newest first, of one type or of all."""
-    query = select(Event).where(Event.job_id == job_id)
+    query = select(StoredJobEvent).where(StoredJobEvent.job_id == job_id)
     if kind is not None:
-        query = query.where(Event.type == kind)
-    return session.scalars(query.order_by(Event.id.desc()).limit(most)).all()
+        query = query.where(StoredJobEvent.type == kind)
+    return session.scalars(query.order_by(StoredJobEvent.id.desc()).limit(most)).all()

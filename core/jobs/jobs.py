@@ -20,7 +20,7 @@ from core.database.states import JobAction, JobState
 from core.database.tables import Job, Model, Task
 from core.errors import Invalid, NotFound
 from core.ids import is_id, new_id
-from core.jobs.job_response import build_job_response, find_job_response_facts, job_to_json
+from core.jobs.job_response import build_job_response, job_to_json, read_job_response_contexts
 from core.lineage import lineage
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -75,7 +75,7 @@ def list_jobs(
         jobs: ListPage[Job] = read_query_page(
             session, query, Job.id, limit, cursor, descending=True
         )
-        job_asides = find_job_response_facts(session, jobs.rows)
+        job_asides = read_job_response_contexts(session, jobs.rows)
         items = [job_to_json(job, job_asides[job.id]) for job in jobs.rows]
         return {"items": items, "next_cursor": jobs.next_cursor}
 

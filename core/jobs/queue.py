@@ -68,7 +68,7 @@ _past: dict[str, _CachedQueueCounts] = {}
 """Latest counts by URL of the database."""
 
 
-def count_queue_metrics(db: Database) -> QueueMetrics:
+def read_queue_metrics(db: Database) -> QueueMetrics:
     """Count the metrics of the job queue; every state of a job has an entry."""
     with db.read() as session:
         now = db.now(session)

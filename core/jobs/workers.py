@@ -98,7 +98,7 @@ def read_workers_status(session: Session, now: float) -> Status:
     return "up" if any(counts.values()) else "none"
 
 
-def list_cuda_workers(session: Session) -> list[tuple[int, float]]:
+def list_last_reports_by_cuda_count(session: Session) -> list[tuple[int, float]]:
     """Return (usable CUDA devices, time of the last such report) of the workers that reported
     within a day.
     """

@@ -22,7 +22,7 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.key import KeyBound, KeyOut, KeyPage, NewKey
 from core.contract.responses.me import MeOut, OwnerLimits, ServiceOut
 from core.database.session import Database
-from core.database.tables import Key, Owner, UserSession
+from core.database.tables import AccessKey, Owner, UserSession
 from core.errors import Invalid, NotFound, WrongState
 from core.export.registry import FORMATS
 from core.ids import NAME_PATTERN, has_name_form, new_id
@@ -129,7 +129,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
         data: AuditData = {"owner": row.name, "scope": scope, "name": name}
         bound: KeyBound | None = None
         if model is not None:
-            bound = predict_keys.describe_key_binding(
+            bound = predict_keys.build_key_binding_response(
                 predict_keys.bind_predict_key(session, key, model, binding), model.name, now
             )
             data |= {"model": model.id, "alias": bound["alias"]}
@@ -143,8 +143,8 @@ def list_keys(
     """Return a page of all access keys, including revoked ones (`revoked_at`), without secrets."""
     del actor  # the route admits only administrators, and they see all keys
     with db.read() as session:
-        query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
-        rows = read_query_page(session, query, Key.id, limit, cursor, descending=newest_first)
+        query: Any = select(AccessKey, Owner.name).join(Owner, Owner.id == AccessKey.owner_id)
+        rows = read_query_page(session, query, AccessKey.id, limit, cursor, descending=newest_first)
         bounds = predict_keys.find_predict_key_bindings(
             session, [row.Key.id for row in rows.rows], db.now(session)
         )
@@ -169,7 +169,7 @@ def revoke_key(db: Database, actor: Actor, key_id: str) -> None:
             "A key cannot revoke itself: use another admin key.", extra={"state": "in-use"}
         )
     with db.write() as session:
-        key = session.get(Key, key_id)
+        key = session.get(AccessKey, key_id)
         if key is None:
             raise NotFound(f"There is no key {key_id!r}.")
         if key.revoked_at is None:
@@ -195,11 +195,11 @@ def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
         now = db.now(session)
         # the lock on this row lets one process at a time continue
         owner = _find_or_add_owner(session, ADMIN_OWNER, now)
-        valid = select(Key.id).where(
-            Key.scope == "admin",
-            Key.revoked_at.is_(None),
+        valid = select(AccessKey.id).where(
+            AccessKey.scope == "admin",
+            AccessKey.revoked_at.is_(None),
             # With expired admin keys alone, nobody could create a key any more.
-            (Key.expires_at.is_(None)) | (Key.expires_at > now),
+            (AccessKey.expires_at.is_(None)) | (AccessKey.expires_at > now),
         )
         if session.execute(valid.limit(1)).first() is not None:
             return None
@@ -227,10 +227,10 @@ def _find_or_add_owner(session: Session, name: str, now: float) -> Owner:
 
 def _add_access_key(
     session: Session, owner: Owner, *, name: str, scope: str, expires: float | None, now: float
-) -> tuple[Key, str]:
+) -> tuple[AccessKey, str]:
     """Add a new access key to the database; return it with its secret text."""
     secret, prefix = generate_access_key()
-    key = Key(
+    key = AccessKey(
         id=new_id("key"),
         owner_id=owner.id,
         name=name,
@@ -266,7 +266,7 @@ def _write_private_file(path: Path, text: str) -> None:
         raise
 
 
-def _access_key_to_json(key: Key, owner: str, bound: KeyBound | None) -> KeyOut:
+def _access_key_to_json(key: AccessKey, owner: str, bound: KeyBound | None) -> KeyOut:
     return {
         "id": key.id,
         "name": key.name,
@@ -281,7 +281,7 @@ def _access_key_to_json(key: Key, owner: str, bound: KeyBound | None) -> KeyOut:
     }
 
 
-def describe_caller(db: Database, settings: Settings, actor: Actor, version: str) -> MeOut:
+def build_caller_response(db: Database, settings: Settings, actor: Actor, version: str) -> MeOut:
     """Return the caller's key, owner, scope and limits, and facts about the service.
 
     Args:
@@ -289,7 +289,9 @@ def describe_caller(db: Database, settings: Settings, actor: Actor, version: str
     """
     with db.read() as session:
         # An outer join, since there is no key while authentication is off.
-        query = select(Owner.name, Key.expires_at).outerjoin(Key, Key.id == actor.key_id)
+        query = select(Owner.name, AccessKey.expires_at).outerjoin(
+            AccessKey, AccessKey.id == actor.key_id
+        )
         owner, expires_at = session.execute(query.where(Owner.id == actor.owner_id)).one()
     return {
         "key": actor.key_id,
@@ -297,7 +299,7 @@ def describe_caller(db: Database, settings: Settings, actor: Actor, version: str
         "scope": cast(Any, actor.scope),
         "expires_at": format_rfc3339(expires_at),
         "limits": _build_owner_limits(settings),
-        "service": _describe_service(settings, version),
+        "service": _build_service_response(settings, version),
     }
 
 
@@ -311,7 +313,7 @@ def _build_owner_limits(settings: Settings) -> OwnerLimits:
     }
 
 
-def _describe_service(settings: Settings, version: str) -> ServiceOut:
+def _build_service_response(settings: Settings, version: str) -> ServiceOut:
     return {
         "version": version,
         "formats": {"uploads": list(UPLOAD_TYPES), "downloads": list(FORMATS)},

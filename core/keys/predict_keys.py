@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.key import KeyBound
 from core.database.session import Database
-from core.database.tables import Key, Model, Owner, PredictKey
+from core.database.tables import AccessKey, Model, Owner, PredictKey
 from core.errors import Invalid, NotFound, TooManyRequests
 from core.requests.actor import Actor, find_model
 from core.versions.versions import find_version
@@ -144,7 +144,7 @@ def find_model_of_new_predict_key(
 
 
 def bind_predict_key(
-    session: Session, key: Key, model: Model, wanted: RequestedKeyBinding
+    session: Session, key: AccessKey, model: Model, wanted: RequestedKeyBinding
 ) -> PredictKey:
     """Add the row that binds a new access key to its model, alias and limits."""
     row = PredictKey(
@@ -168,11 +168,12 @@ def find_predict_key_bindings(
     query = select(PredictKey, Model.name).join(Model, Model.id == PredictKey.model_id)
     rows = session.execute(query.where(PredictKey.key_id.in_(key_ids))).all()
     return {
-        row.PredictKey.key_id: describe_key_binding(row.PredictKey, row.name, now) for row in rows
+        row.PredictKey.key_id: build_key_binding_response(row.PredictKey, row.name, now)
+        for row in rows
     }
 
 
-def describe_key_binding(row: PredictKey, model: str, now: float) -> KeyBound:
+def build_key_binding_response(row: PredictKey, model: str, now: float) -> KeyBound:
     """Return a predict key's model, alias and limits as responses show them.
 
     Args:

@@ -12,7 +12,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from core.database.session import Database
-from core.database.tables import Key, UserSession
+from core.database.tables import AccessKey, UserSession
 from core.errors import NotAllowed, NotAuthenticated
 from core.keys import keys
 from core.requests.actor import Actor
@@ -94,7 +94,7 @@ def end_browser_session(db: Database, token: str) -> None:
         row = session.get(UserSession, digest_session_token(token))
         if row is None:
             return
-        key = session.get_one(Key, row.key_id)
+        key = session.get_one(AccessKey, row.key_id)
         session.delete(row)
         actor = Actor(key.owner_id, key.id, key.scope)
         record_audit_entry(
@@ -102,13 +102,13 @@ def end_browser_session(db: Database, token: str) -> None:
         )
 
 
-def _find_valid_access_key(session: Session, prefix: str, secret: str, now: float) -> Key:
+def _find_valid_access_key(session: Session, prefix: str, secret: str, now: float) -> AccessKey:
     """Return the access key of that text, if it is valid.
 
     Unknown, wrong, revoked and expired keys get the same response, so that guessing reveals
     nothing.
     """
-    key = session.scalars(select(Key).where(Key.prefix == prefix)).first()
+    key = session.scalars(select(AccessKey).where(AccessKey.prefix == prefix)).first()
     # Always compare, so that an unknown prefix takes as long as a wrong secret.
     right = keys.does_access_key_match_digest(secret, "0" * 64 if key is None else key.hash)
     if key is None or not right or key.revoked_at is not None or (key.expires_at or now + 1) <= now:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.problem import PredictionProblemEntry, PrimaryMeasureDescription
 from core.contract.responses.catalogue import (
     ArchitectureEntry,
@@ -61,26 +61,30 @@ PRESETS: dict[str, dict[str, Any]] = {
 """Recipes by name, each a patch of the defaults."""
 
 
-def build_recipe_catalogue() -> MethodCatalogue:
+def build_recipe_catalogue() -> RecipeCatalogue:
     """Build the recipe catalogue (methods, architectures, problems, defaults) as JSON values."""
     return {
-        "methods": {name: _describe_method(method) for name, method in sorted(METHODS.items())},
+        "methods": {
+            name: _build_method_catalogue_entry(method) for name, method in sorted(METHODS.items())
+        },
         "architectures": {
-            name: _describe_architecture(name, info)
+            name: _build_architecture_catalogue_entry(name, info)
             for name, info in sorted(get_architectures().items())
         },
-        "problems": {name: _describe_problem(problem) for name, problem in PROBLEMS.items()},
+        "problems": {
+            name: _build_problem_catalogue_entry(problem) for name, problem in PROBLEMS.items()
+        },
         "pretrained": load_timm_weights_table()["weights"],
         "unusable": load_timm_weights_table()["refused"],
         "recommended": RECOMMENDED,
         "optimizers": DESCRIPTIONS,
         "augmentations": list(AUGMENTS),
         "presets": PRESETS,
-        "recipe": _describe_recipe(),
+        "recipe": _build_recipe_fields_catalogue_entry(),
     }
 
 
-def _describe_architecture(name: str, info: ArchitectureInfo) -> ArchitectureEntry:
+def _build_architecture_catalogue_entry(name: str, info: ArchitectureInfo) -> ArchitectureEntry:
     """Describe an architecture for the recipe catalogue."""
     entry: ArchitectureEntry = {
         "schema": info.hyper.model_json_schema(),
@@ -97,7 +101,7 @@ def _describe_architecture(name: str, info: ArchitectureInfo) -> ArchitectureEnt
     return entry
 
 
-def _describe_recipe() -> RecipeLanguage:
+def _build_recipe_fields_catalogue_entry() -> RecipeLanguage:
     """Describe the fields of a recipe and their defaults for the recipe catalogue."""
     return {
         "schema": Recipe.model_json_schema(),
@@ -118,7 +122,7 @@ def _build_recipe_of_empty_patch() -> dict[str, Any]:
     return {**recipe.model_dump(mode="json"), "method": {"name": method.name, **hyper}}
 
 
-def _describe_method(method: type[Method]) -> MethodEntry:
+def _build_method_catalogue_entry(method: type[Method]) -> MethodEntry:
     """Describe a learning method for the recipe catalogue."""
     accepts = method.accepts
     neutral = (
@@ -163,7 +167,7 @@ def _describe_method(method: type[Method]) -> MethodEntry:
     }
 
 
-def _describe_problem(problem: Problem[Any]) -> PredictionProblemEntry:
+def _build_problem_catalogue_entry(problem: Problem[Any]) -> PredictionProblemEntry:
     """Describe a problem (kind of prediction) for the recipe catalogue."""
     allowed = problem.augmentations
     return {

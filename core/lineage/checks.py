@@ -26,14 +26,14 @@ from core.contract.losses import (
 )
 from core.lineage.features import (
     LIMIT,
-    compute_feature_accuracy_loss,
+    compute_feature_accuracy_drop,
+    find_ancestor_before_feature_collapse,
     find_ancestor_with_best_features,
-    find_ancestor_with_intact_features,
     format_feature_accuracies,
 )
 from core.statistics.flips import compute_one_sided_mcnemar_p
 from core.statistics.power import SIGNIFICANT
-from core.text.counts import format_count
+from core.text.counts import format_count_with_noun
 
 CHECKS: tuple[Check, ...] = get_args(Check)
 IMAGE_CHECKS: tuple[ImageCheck, ...] = get_args(ImageCheck)
@@ -79,7 +79,7 @@ class _GateCheckOutcome:
     text: str
 
 
-def check_losses_against_gate_limits(
+def check_lost_images_against_gate_limits(
     limits: GateLimits | GateOut,
     losses: GateComparisons | None,
     model_id: str,
@@ -132,7 +132,7 @@ def _check_forgetting_limit(losses: GateComparisons, limit: float) -> GateCheck:
     # Both conditions: few images may lose a large share by chance, and among many images even a
     # tiny loss is significant.
     failed = share > limit and p < SIGNIFICANT
-    compared = f"of {format_count(count['images'], 'held-out image')} of earlier tasks"
+    compared = f"of {format_count_with_noun(count['images'], 'held-out image')} of earlier tasks"
     among = "among the classes that both know"
     text = (
         f"{compared} it gets {count['negative']} wrong that version {count['against']} gets right, "
@@ -157,7 +157,7 @@ def _check_confusion_with_new_classes(losses: GateComparisons, limit: float) -> 
         compute_one_sided_mcnemar_p(count["negative"], count["positive"]),
     )
     text = (
-        f"of {format_count(count['images'], 'held-out image')} of earlier tasks it calls "
+        f"of {format_count_with_noun(count['images'], 'held-out image')} of earlier tasks it calls "
         f"{count['negative']} by a class "
         f"that is new in this batch, though version {count['against']} gets them right"
     )
@@ -223,13 +223,13 @@ def _check_drift_from_recent_best(losses: GateComparisons, limit: float) -> Gate
     ]
     first = max(drifted or count["tasks"], key=lambda one: shares[one["task"]])
     text = (
-        f"of {format_count(first['images'], 'held-out image')} of task {first['task']} it gets "
+        f"of {format_count_with_noun(first['images'], 'held-out image')} of task {first['task']} it gets "
         f"{first['negative']} wrong "
         f"that version {first['against']}, the best of the last versions there, gets right, and "
         f"{first['positive']} right that it gets wrong"
     )
     if len(drifted) > 1:
-        text += f"; {format_count(len(drifted) - 1, 'more task')} drifted too"
+        text += f"; {format_count_with_noun(len(drifted) - 1, 'more task')} drifted too"
     # The correction's factor may take the product above 1.
     p = min(
         1.0, compute_one_sided_mcnemar_p(first["negative"], first["positive"]) * count["compared"]
@@ -256,7 +256,7 @@ def _check_learning_of_batch_classes(losses: GateComparisons, limit: float) -> G
     has_new = new_counts["missing"] is None and new_counts["images"] >= LEAST_OF_NEW
     if not has_new and known_counts["missing"] is not None:
         few = (
-            f"the batch has {format_count(new_counts['images'], 'held-out image')} of new "
+            f"the batch has {format_count_with_noun(new_counts['images'], 'held-out image')} of new "
             f"classes, {LEAST_OF_NEW} are needed"
         )
         return _build_unmeasured_check(
@@ -264,17 +264,17 @@ def _check_learning_of_batch_classes(losses: GateComparisons, limit: float) -> G
         )
     share = new_counts["positive"] / new_counts["images"] if has_new else None
     is_blank = share is not None and share <= limit
-    right_known, known_before = _count_known_class_correct(losses)
+    right_known, known_before = _count_known_class_correct_now_and_before(losses)
     contradicts = known_before is not None and right_known <= limit * known_counts["images"]
     texts = []
     if has_new:
         texts.append(
-            f"of {format_count(new_counts['images'], 'held-out image')} of the batch's new "
+            f"of {format_count_with_noun(new_counts['images'], 'held-out image')} of the batch's new "
             f"classes it gets {new_counts['positive']} right"
         )
     if known_counts["missing"] is None:
         texts.append(
-            f"of the batch's {format_count(known_counts['images'], 'held-out image')} of known "
+            f"of the batch's {format_count_with_noun(known_counts['images'], 'held-out image')} of known "
             f"classes it gets {known_counts['negative']} wrong that version "
             f"{known_counts['against']} gets right, and {known_counts['positive']} right that it "
             "gets wrong"
@@ -283,7 +283,7 @@ def _check_learning_of_batch_classes(losses: GateComparisons, limit: float) -> G
         right, images = known_before
         texts.append(
             f"it gets {right_known} of them right, though version {known_counts['against']} gets "
-            f"{right} of {format_count(images, 'held-out image')} of these classes in earlier "
+            f"{right} of {format_count_with_noun(images, 'held-out image')} of these classes in earlier "
             f"tasks right: are the labels swapped or "
             "wrong? Look at them: report.data.suspects of the task, and pictures on its page. "
             "Correct wrong labels and send the batch again"
@@ -313,7 +313,9 @@ def _fail_learning_check_for_doubted_labels(check: GateCheck, doubt: str) -> Gat
     return failed
 
 
-def _count_known_class_correct(losses: GateComparisons) -> tuple[int, tuple[int, int] | None]:
+def _count_known_class_correct_now_and_before(
+    losses: GateComparisons,
+) -> tuple[int, tuple[int, int] | None]:
     """Count correct predictions of known classes: in the batch now, and in earlier tasks by
     production.
 
@@ -342,7 +344,7 @@ def _check_feature_accuracy_against_ancestors(
     name: Check = "features_collapsed"
     if count is None:
         return _build_unmeasured_check(name, limit, _BEFORE)
-    collapsed = find_ancestor_with_intact_features(count, limit)
+    collapsed = find_ancestor_before_feature_collapse(count, limit)
     one = collapsed or find_ancestor_with_best_features(count)
     if one is None:
         return _build_unmeasured_check(name, limit, str(count["missing"]))
@@ -358,7 +360,7 @@ def _check_feature_accuracy_against_ancestors(
     return {
         "name": name,
         "limit": limit,
-        "value": compute_feature_accuracy_loss(one),
+        "value": compute_feature_accuracy_drop(one),
         "passed": collapsed is None,
         "against": one["version"],
         "images": one["images"],
@@ -449,15 +451,21 @@ def _format_lost_classes(lost: Sequence[GateClassComparison], against: int | Non
         for one in lost
     ]
     # A long list begins with its length, since only its first classes are named.
-    return f"{len(texts)} classes: {_join_texts(texts)}" if len(texts) > 2 else _join_texts(texts)
+    return (
+        f"{len(texts)} classes: {_join_first_texts(texts)}"
+        if len(texts) > 2
+        else _join_first_texts(texts)
+    )
 
 
 def _format_wrong_classes(worst: Sequence[GateClassComparison]) -> str:
     """Format classes and their images that turned wrong, as `cat (9 of 12) and dog (8 of 12)`."""
-    return _join_texts([f"{one['label']} ({one['negative']} of {one['images']})" for one in worst])
+    return _join_first_texts(
+        [f"{one['label']} ({one['negative']} of {one['images']})" for one in worst]
+    )
 
 
-def _join_texts(texts: Sequence[str]) -> str:
+def _join_first_texts(texts: Sequence[str]) -> str:
     """Join texts with commas and "and"; only the first few are named."""
     named = list(texts[:_SHOWN])
     if len(texts) > _SHOWN:

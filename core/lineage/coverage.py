@@ -16,14 +16,14 @@ from core.lineage.standing import (
     DEMANDED,
     TaskStanding,
     derive_task_standing,
-    read_open_task_states,
+    read_unfinished_job_states_by_task,
 )
 
 S = TaskStanding
 
 
 @dataclass(frozen=True)
-class MissingTasks:
+class MissingTasksAndClasses:
     """Tasks that a version lacks, and the classes that it therefore cannot predict."""
 
     tasks: tuple[int, ...] = ()
@@ -50,9 +50,9 @@ def list_taught_tasks_after_learning(manifest: Manifest, number: int) -> list[in
     return tasks if number in tasks else [*tasks, number]
 
 
-def find_lost_tasks(
+def find_lacking_required_tasks_and_classes(
     session: Session, model: Model, tasks: Collection[int], *, again: bool
-) -> MissingTasks:
+) -> MissingTasksAndClasses:
     """Find learned or rolled-back tasks that a version taught `tasks` lacks, with the lost classes.
 
     In the data scenario all tasks share the model's classes, so a class is lost only if no other
@@ -66,12 +66,12 @@ def find_lost_tasks(
     query = select(Task.number).where(Task.model_id == model.id, Task.standing.in_(DEMANDED))
     missing = set(session.scalars(query)) - set(tasks)
     if missing and again:
-        missing -= read_open_task_states(session, model.id).keys()
+        missing -= read_unfinished_job_states_by_task(session, model.id).keys()
     if not missing:
-        return MissingTasks()
+        return MissingTasksAndClasses()
     labels_of_missing, known_labels = (
-        _read_task_classes(session, model, missing),
-        _merge_class_names(_read_task_classes(session, model, tasks)),
+        _read_classes_by_task_number(session, model, missing),
+        _merge_class_names(_read_classes_by_task_number(session, model, tasks)),
     )
     if model.scenario == "data":
         labels_of_missing = {
@@ -83,24 +83,26 @@ def find_lost_tasks(
         if model.scenario == "task"
         else _merge_class_names(labels_of_missing) - known_labels
     )
-    return MissingTasks(tuple(sorted(labels_of_missing)), tuple(sorted(labels)))
+    return MissingTasksAndClasses(tuple(sorted(labels_of_missing)), tuple(sorted(labels)))
 
 
 PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
 """Standings of tasks that later versions do not contain until these are learned again."""
 
 
-def find_missing_tasks(
+def find_missing_tasks_with_standings(
     session: Session, model: Model, tasks: Collection[int]
 ) -> list[tuple[Task, TaskStanding]]:
     """Find rolled-back and skipped tasks that a version taught `tasks` lacks, with their
     standings.
     """
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
-    return select_missing_tasks(session, model, session.scalars(query.order_by(Task.number)), tasks)
+    return select_missing_tasks_with_standings(
+        session, model, session.scalars(query.order_by(Task.number)), tasks
+    )
 
 
-def select_missing_tasks(
+def select_missing_tasks_with_standings(
     session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
 ) -> list[tuple[Task, TaskStanding]]:
     """Select the rolled-back and skipped tasks that a version taught `tasks` lacks, with their
@@ -108,11 +110,11 @@ def select_missing_tasks(
     """
     missing = [task for task in passed_over if task.number not in tasks]
     # Most versions lack nothing, which costs no further query.
-    unfinished = read_open_task_states(session, model.id) if missing else {}
+    unfinished = read_unfinished_job_states_by_task(session, model.id) if missing else {}
     return [(task, derive_task_standing(task, unfinished.get(task.number))) for task in missing]
 
 
-def _read_task_classes(
+def _read_classes_by_task_number(
     session: Session, model: Model, numbers: Collection[int]
 ) -> dict[int, set[str]]:
     """Read the classes of each task by task number."""

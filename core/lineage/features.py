@@ -18,18 +18,18 @@ LEAST_IMAGES = 20
 """Minimum images of each side for a comparison; with fewer, one image is more than five points."""
 
 
-def compute_feature_accuracy_loss(one: AncestorFeatureAccuracy) -> float:
+def compute_feature_accuracy_drop(one: AncestorFeatureAccuracy) -> float:
     """Compute how much worse a version's features are than an ancestor's: the difference of
     accuracies.
     """
-    return float(_subtract_accuracies(one))
+    return float(_compute_exact_accuracy_drop(one))
 
 
 def has_feature_collapse(one: AncestorFeatureAccuracy, limit: float = LIMIT) -> bool:
     """Return True if a version's feature accuracy is below an ancestor's by more than limit and
     chance.
     """
-    lead = _subtract_accuracies(one)
+    lead = _compute_exact_accuracy_drop(one)
     spread = sum(
         share * (1 - share) / images
         for share, images in (
@@ -41,7 +41,7 @@ def has_feature_collapse(one: AncestorFeatureAccuracy, limit: float = LIMIT) -> 
     return lead > Fraction(repr(limit)) and float(lead) > SPREADS * spread**0.5
 
 
-def find_ancestor_with_intact_features(
+def find_ancestor_before_feature_collapse(
     count: AncestorFeatureComparison | None, limit: float = LIMIT
 ) -> AncestorFeatureAccuracy | None:
     """Find the newest good ancestor against which a version's features have collapsed.
@@ -59,7 +59,7 @@ def find_ancestor_with_intact_features(
     return (
         max(good, key=lambda one: one["version"])
         if good
-        else max(worse, key=_subtract_accuracies, default=None)
+        else max(worse, key=_compute_exact_accuracy_drop, default=None)
     )
 
 
@@ -67,7 +67,7 @@ def find_ancestor_with_best_features(
     count: AncestorFeatureComparison,
 ) -> AncestorFeatureAccuracy | None:
     """Find the ancestor with the best feature accuracy compared to the version, or None."""
-    return max(count["ancestors"], key=_subtract_accuracies, default=None)
+    return max(count["ancestors"], key=_compute_exact_accuracy_drop, default=None)
 
 
 def format_feature_accuracies(one: AncestorFeatureAccuracy) -> tuple[str, str]:
@@ -82,7 +82,7 @@ def _format_accuracy(right: int, images: int) -> str:
     return f"{100 * right / images:.0f} % of {images:,}"
 
 
-def _subtract_accuracies(one: AncestorFeatureAccuracy) -> Fraction:
+def _compute_exact_accuracy_drop(one: AncestorFeatureAccuracy) -> Fraction:
     """Subtract the feature accuracy of a version from an ancestor's, as an exact fraction."""
     return Fraction(one["right_before"], one["images_before"]) - Fraction(
         one["right"], one["images"]

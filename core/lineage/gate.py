@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from core.contract.features import AncestorFeatureComparison
 from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.contract.losses import GateComparisons
-from core.lineage.checks import check_losses_against_gate_limits
-from core.lineage.coverage import MissingTasks
+from core.lineage.checks import check_lost_images_against_gate_limits
+from core.lineage.coverage import MissingTasksAndClasses
 from core.lineage.visible_losses import describe_detectable_losses
 
 
@@ -31,7 +31,7 @@ class LineagePosition:
 
     parent: int
     head: int
-    lacking: MissingTasks = field(default_factory=MissingTasks)
+    lacking: MissingTasksAndClasses = field(default_factory=MissingTasksAndClasses)
     may_lose: bool = False
     model: str = ""
 
@@ -123,7 +123,7 @@ def judge_gate_metrics(
                 "images": production.images,
             }
         checks.append(check)
-    checks += check_losses_against_gate_limits(
+    checks += check_lost_images_against_gate_limits(
         gate, metrics.losses, place.model, metrics.features, metrics.doubt
     )
     lacking = place.lacking

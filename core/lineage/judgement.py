@@ -11,14 +11,14 @@ from core.contract.losses import GateComparisons
 from core.database.kinds import JobKind
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
 from core.database.tables import Job, Model, Task, Version, VersionMeasurement
-from core.lineage.coverage import find_lost_tasks, list_taught_tasks
+from core.lineage.coverage import find_lacking_required_tasks_and_classes, list_taught_tasks
 from core.lineage.gate import (
     GateMetrics,
     GateProductionComparison,
     LineagePosition,
     judge_gate_metrics,
 )
-from core.lineage.labels import find_doubted_labels_finding
+from core.lineage.labels import explain_mostly_doubted_labels
 from core.lineage.row import read_accuracy_matrix_row
 from core.lineage.sure import choose_threshold_for_promised_precision
 from core.statistics.matrix_row import compute_version_accuracy_figures
@@ -48,7 +48,9 @@ def judge_version_by_gate(session: Session, model: Model, version: Version) -> V
         _read_doubted_labels_finding(session, job, version.task_number),
     )
     limits = get_gate_limits_of_job(model, job)
-    lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
+    lacks = find_lacking_required_tasks_and_classes(
+        session, model, tasks, again=job is not None and job.again
+    )
     # An edit replaces the head that it began from, though it may continue an older version.
     replaces = job is not None and job.kind == JobKind.EDIT
     parent = (job.parent_version if job is not None and replaces else version.parent) or 0
@@ -96,7 +98,7 @@ def _read_doubted_labels_finding(
     if job is None or job.recipe.get("data_report") == "off":
         return None
     task = select(Task.report).where(Task.model_id == job.model_id, Task.number == number)
-    return find_doubted_labels_finding(session.scalar(task))
+    return explain_mostly_doubted_labels(session.scalar(task))
 
 
 def compute_confidently_predicted_share(

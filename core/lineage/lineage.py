@@ -20,7 +20,12 @@ from core.database.tables import Alias, AliasMove, AuditEntry, Job, Model, Task,
 from core.lineage import words
 from core.lineage.coverage import is_one_class_version, list_taught_tasks
 from core.lineage.judgement import judge_version_by_gate
-from core.lineage.standing import ENDED, TaskStanding, read_open_task_states, set_task_standing
+from core.lineage.standing import (
+    ENDED,
+    TaskStanding,
+    read_unfinished_job_states_by_task,
+    set_task_standing,
+)
 
 PRODUCTION, LATEST = "production", "latest"
 DAY_S = 86_400.0
@@ -73,7 +78,7 @@ def read_tasks_by_numbers(
     return list(session.scalars(query.order_by(Task.number)))
 
 
-def find_lineage_head(session: Session, model: Model) -> Version:
+def get_lineage_head(session: Session, model: Model) -> Version:
     """Find the head of the model's lineage: the version that the next task starts from."""
     head = find_version_by_number(session, model, model.head)
     assert head is not None, "a head is a version of its model"
@@ -84,7 +89,7 @@ def find_version_next_task_starts_from(session: Session, model: Model) -> Versio
     """Find the version that the next task starts from, or None while the model waits for its base
     weights.
     """
-    return None if model.base_job is not None else find_lineage_head(session, model)
+    return None if model.base_job is not None else get_lineage_head(session, model)
 
 
 def publish_version(
@@ -102,7 +107,7 @@ def publish_version(
     with the next version.
     """
     version.status = "published"
-    owner_events.record_version_event(session, model, version, now)
+    owner_events.record_owner_event_of_version(session, model, version, now)
     # Even if production stays where it is, the lineage continues from this version.
     model.head = version.number
     set_task_standing(task, TaskStanding.LEARNED, now)
@@ -123,13 +128,13 @@ def is_promotion_withheld_for_one_class(session: Session, model: Model, version:
     return has_none and version.number > 0 and is_one_class_version(version.manifest)
 
 
-def record_version_failed_gate(session: Session, model: Model, task: Task, now: float) -> None:
+def stop_lineage_or_skip_held_task(session: Session, model: Model, task: Task, now: float) -> None:
     """Record that a version failed its gate: stop the lineage at its task, or skip the task.
 
     A task that the lineage head was taught meanwhile remains learned, and a rolled-back one remains
     required.
     """
-    if task.number in list_taught_tasks(find_lineage_head(session, model).manifest):
+    if task.number in list_taught_tasks(get_lineage_head(session, model).manifest):
         return
     if model.on_held == STOP:
         set_task_standing(task, TaskStanding.HELD, now, stops=True)
@@ -194,7 +199,7 @@ def rejudge_and_publish_held_versions(session: Session, model: Model, now: float
         return []
     query = select(Task).where(Task.model_id == model.id, Task.standing == str(TaskStanding.HELD))
     # A task that is being learned again will be judged by its new version.
-    unfinished = read_open_task_states(session, model.id)
+    unfinished = read_unfinished_job_states_by_task(session, model.id)
     passed = []
     # All are read first, since publishing one changes the standings that the query selects by.
     for task in session.scalars(query.order_by(Task.number)).all():
@@ -247,7 +252,7 @@ def promote_version(
     model.head, model.production_follows = target.number, settles or target.number >= head
     if is_held:
         target.status = "published"
-        owner_events.record_version_event(session, model, target, now)
+        owner_events.record_owner_event_of_version(session, model, target, now)
         # A new value, since a change inside a JSON column would not be noticed and stored.
         target.gate = {
             **target.gate,
@@ -336,7 +341,7 @@ def point_alias_to_version(
         "previous": previous,
         "cause": move_origin.cause,
     }
-    owner_events.record_alias_event(session, model, moved, now)
+    owner_events.record_owner_event_of_alias(session, model, moved, now)
     return alias
 
 

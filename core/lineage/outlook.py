@@ -9,8 +9,12 @@ from sqlalchemy.orm import Session
 from core.database.states import TERMINAL, JobState
 from core.database.tables import Alias, Job, Model, Task, Version
 from core.lineage import lineage, words
-from core.lineage.coverage import PASSED_OVER, list_taught_tasks, select_missing_tasks
-from core.lineage.standing import read_open_task_states
+from core.lineage.coverage import (
+    PASSED_OVER,
+    list_taught_tasks,
+    select_missing_tasks_with_standings,
+)
+from core.lineage.standing import read_unfinished_job_states_by_task
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,12 @@ def describe_task_outlook(
     taught = [] if head is None else list_taught_tasks(head.manifest)
     in_order = sorted(tasks, key=lambda task: task.number)
     passed_over = [task for task in in_order if task.standing in PASSED_OVER]
-    lacked = select_missing_tasks(session, model, passed_over, taught)
+    lacked = select_missing_tasks_with_standings(session, model, passed_over, taught)
     missing = [words.describe_missing_task(model, task, standing) for task, standing in lacked]
     notes = _describe_wait_for_base_weights(session, model) if head is None else []
     stop = next((task for task in in_order if task.stops), None)
     if stop is not None:
-        again = stop.number in read_open_task_states(session, model.id)
+        again = stop.number in read_unfinished_job_states_by_task(session, model.id)
         notes.append(
             words.explain_waiting_batch(
                 stop, lineage.find_held_version_of_task(session, stop), again

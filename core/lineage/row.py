@@ -58,7 +58,7 @@ def find_best_earlier_accuracies(
     return best_by_task
 
 
-def store_matrix_row_figures(
+def store_matrix_row_accuracy_summary(
     session: Session, version: Version, cells: Mapping[int, MatrixCellCounts], scenario: str
 ) -> None:
     """Store the accuracy figures of a version's matrix row, for the metrics of its descendants."""

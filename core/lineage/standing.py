@@ -41,7 +41,7 @@ ENDED = {JobState.REJECTED: S.REJECTED, JobState.FAILED: S.FAILED, JobState.CANC
 """Standing of a task without a version, by the state in which its job ended."""
 
 
-def read_open_task_states(session: Session, model_id: str) -> dict[int, JobState]:
+def read_unfinished_job_states_by_task(session: Session, model_id: str) -> dict[int, JobState]:
     """Read the state of the unfinished job of each task that has one, by task number."""
     query = select(Job.task_number, Job.state).where(
         Job.model_id == model_id, build_unfinished_job_condition(Job.state)
@@ -67,7 +67,7 @@ def read_task_standings(
     session: Session, model_id: str, tasks: Collection[Task]
 ) -> dict[int, TaskStanding]:
     """Read the standing of each given task of one model, by task number."""
-    unfinished = read_open_task_states(session, model_id) if tasks else {}
+    unfinished = read_unfinished_job_states_by_task(session, model_id) if tasks else {}
     return {task.number: derive_task_standing(task, unfinished.get(task.number)) for task in tasks}
 
 

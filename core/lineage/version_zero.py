@@ -9,7 +9,7 @@ from core.contract.architecture import Architecture, ImageSettings, Normalisatio
 from core.contract.manifest import BaseOrigin, Manifest, RandomWeightsOrigin, StoredVersionPart
 from core.contract.pretrained import PretrainedWeights
 from core.database import owner_events
-from core.database.tables import FetchedWeights, Model, Part, Version
+from core.database.tables import FetchedWeights, Model, Version, VersionPart
 from core.ids import new_id
 from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias_to_version
 from core.packaged.packaged_base import PREFIX
@@ -109,17 +109,19 @@ def add_version_without_job(
         created_at=now,
     )
     session.add(version)
-    owner_events.record_version_event(session, model, version, now)
+    owner_events.record_owner_event_of_version(session, model, version, now)
     # The rows of parts refer to this one.
     session.flush()
     for position, part in enumerate(parts):
         session.add(
-            Part(version_id=version.id, position=position, **part.list_fields_that_are_set())
+            VersionPart(
+                version_id=version.id, position=position, **part.get_explicitly_set_field_values()
+            )
         )
     return version
 
 
-def build_pretrained_weights_part(
+def build_pretrained_weights_part_and_origin(
     weights: PretrainedWeights, stored: FetchedWeights
 ) -> tuple[StoredVersionPart, Origin]:
     """Build version 0's part of pretrained weights, and describe their origin for the manifest."""

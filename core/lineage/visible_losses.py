@@ -5,7 +5,7 @@ from core.contract.losses import GateComparisons
 from core.lineage.checks import LEAST_OF_CLASS
 from core.statistics.flips import compute_one_sided_mcnemar_p
 from core.statistics.power import SIGNIFICANT
-from core.text.counts import format_count
+from core.text.counts import format_count_with_noun
 
 
 def describe_detectable_losses(
@@ -23,7 +23,9 @@ def describe_detectable_losses(
         return None
     visible = losses["visible"]
     images, loss, more, then = visible["images"], visible["loss"], visible["more"], visible["then"]
-    text = f"The gate compared {format_count(images, 'held-out image')} of earlier tasks: "
+    text = (
+        f"The gate compared {format_count_with_noun(images, 'held-out image')} of earlier tasks: "
+    )
     if loss is None:
         text += "too few to tell any loss from chance"
         if more is not None and then is not None:
@@ -55,7 +57,7 @@ def _describe_detectable_class_loss(limits: GateLimits | GateOut, losses: GateCo
     else:
         missed = "can lose none of these unnoticed"
     return (
-        f" {have} {format_count(images, 'image')} among them, and {missed}. To notice smaller losses, "
+        f" {have} {format_count_with_noun(images, 'image')} among them, and {missed}. To notice smaller losses, "
         "send more held-out images of each class, in the folder `test` of a batch."
     )
 

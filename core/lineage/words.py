@@ -124,7 +124,7 @@ def describe_task_lost_by_alias_move(model: Model, task: Task, version: int) -> 
     return f"Version {version} was not taught {describe_task(task)}. {requests}"
 
 
-def explain_one_class_version(version: Version) -> str:
+def explain_unpromoted_one_class_version(version: Version) -> str:
     """Explain why a version with only one class is not promoted to production, and what to send."""
     return (
         f"Version {version.number} knows one class, so it calls every image by it. It is published "
@@ -133,7 +133,7 @@ def explain_one_class_version(version: Version) -> str:
     )
 
 
-def describe_late_publication(version: int) -> str:
+def describe_held_version_now_published(version: int) -> str:
     """Explain in a sentence that a held version was judged again and published."""
     return f"Version {version} was held, passes its gate now and is published."
 
@@ -150,7 +150,7 @@ def explain_failed_gate_checks(gate: Verdict) -> str:
 
     For example `forgetting is 0.42, at most 0.1 is asked for`. Several checks see one loss in
     different ways. Only the most telling of them is a reason here, and the others are named:
-    `list_failed_gate_checks` has them all.
+    `list_failed_gate_check_sentences` has them all.
     """
     failed = [check for check in gate["checks"] if not check["passed"]]
     losses = sorted(
@@ -166,7 +166,7 @@ def explain_failed_gate_checks(gate: Verdict) -> str:
     return "; ".join(reasons)
 
 
-def list_failed_gate_checks(gate: Verdict) -> list[str]:
+def list_failed_gate_check_sentences(gate: Verdict) -> list[str]:
     """List each failed check of a gate verdict as a sentence."""
     clauses = [_explain_failed_check(check) for check in gate["checks"] if not check["passed"]]
     return [f"{clause[0].upper()}{clause[1:]}." for clause in clauses]
@@ -291,7 +291,7 @@ def explain_waiting_for_base(job_id: str) -> str:
     return f"This batch waits for the weights of its model's base, which job {job_id} brings."
 
 
-def describe_fetch_request(job_id: str) -> str:
+def describe_fetch_retry_request(job_id: str) -> str:
     """Describe the request that downloads base weights again, as a clause."""
     return f"bring them again with POST /v1/jobs/{job_id}/retry"
 
@@ -304,7 +304,7 @@ def explain_missing_base_weights(job_id: str, error: JobError | None) -> str:
         error: reason why it failed; None: it was cancelled.
     """
     why = f"Job {job_id} was cancelled." if error is None else error["detail"]
-    again = describe_fetch_request(job_id)
+    again = describe_fetch_retry_request(job_id)
     # A failed fetch ends with this request already (`core.execution.kinds.fetch`).
     if again not in why:
         why = f"{why} Mend that, and {again}."
@@ -348,7 +348,7 @@ def describe_overruled_gate(version: Version, reason: str) -> str:
     return f"A person put version {version.number} in production against its gate: “{reason}”."
 
 
-def describe_class_merge(model: str, label: str, similar: str) -> str:
+def describe_class_merge_request(model: str, label: str, similar: str) -> str:
     """Describe the request that merges two similar classes after both are learned.
 
     Args:

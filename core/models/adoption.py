@@ -30,13 +30,18 @@ from core.bases.base_advice import (
     have_images_same_shape,
 )
 from core.contract.architecture import Normalisation
-from core.contract.base import ADOPTED, ADOPTED_VERSION, Classifier, UploadedBaseDescription
-from core.contract.catalogue import MethodCatalogue
+from core.contract.base import (
+    ADOPTED,
+    ADOPTED_VERSION,
+    UploadedBaseDescription,
+    UploadedClassifierDescription,
+)
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.manifest import BaseOrigin, StoredVersionPart
 from core.contract.responses.model_change import NewModel
 from core.contract.responses.recipe import RecipeOut
 from core.database.session import Database
-from core.database.tables import Base, Model, Task
+from core.database.tables import Model, Task, UploadedBase
 from core.errors import Invalid
 from core.files.merged import MergedSafetensorsFile
 from core.files.safetensors_header import read_safetensors_header
@@ -66,7 +71,7 @@ class AdoptedClassifier:
         id: id of the base.
         sha256: digest of its file.
         uploaded_for: its architecture, images and classifier.
-        parts: stored parts of version 1, the head last; empty before `store_adopted_classifier_parts`.
+        parts: stored parts of version 1, the head last; empty before `store_parts_and_delete_unused_on_exit`.
     """
 
     id: str
@@ -75,7 +80,7 @@ class AdoptedClassifier:
     parts: Sequence[StoredVersionPart] = field(default_factory=list)
 
     @property
-    def classifier(self) -> Classifier:
+    def classifier(self) -> UploadedClassifierDescription:
         """The head's tensors and the classes of the adopted classifier."""
         return self.uploaded_for["classifier"]
 
@@ -122,7 +127,7 @@ def complete_adoption_request(given: NewModel, adopted: AdoptedClassifier) -> Ne
     return completed
 
 
-def require_method_usable_after_adoption(catalogue: MethodCatalogue, recipe: RecipeOut) -> None:
+def require_method_usable_after_adoption(catalogue: RecipeCatalogue, recipe: RecipeOut) -> None:
     """Check that a recipe's method can continue from an adopted classifier, whose training images
     are unknown.
 
@@ -134,7 +139,7 @@ def require_method_usable_after_adoption(catalogue: MethodCatalogue, recipe: Rec
 
 
 @contextmanager
-def store_adopted_classifier_parts(
+def store_parts_and_delete_unused_on_exit(
     resources: UseCaseResources, adopted: AdoptedClassifier | None
 ) -> Iterator[AdoptedClassifier | None]:
     """Store the parts of an adopted classifier's version 1 while the model is created, and yield
@@ -181,7 +186,7 @@ def _store_version_one_parts(blobs: Blobs, adopted: AdoptedClassifier) -> Adopte
     return replace(adopted, parts=parts)
 
 
-def add_versions_of_adopted_classifier(
+def create_adopted_lineage_and_delete_base(
     transaction: UseCaseTransaction,
     blobs: Blobs,
     model: Model,
@@ -271,7 +276,9 @@ def _build_adopted_task(model: Model, adopted: AdoptedClassifier, now: float) ->
     )
 
 
-def _map_tensor_names_by_part(classifier: Classifier) -> dict[str, dict[str, str]]:
+def _map_tensor_names_by_part(
+    classifier: UploadedClassifierDescription,
+) -> dict[str, dict[str, str]]:
     """Map, for each part of a classifier, tensor names in the uploaded file to names in the part."""
     parts = {
         f"{_BACKBONE}.{number}": {name: f"{_BACKBONE}.{name}" for name in names}
@@ -303,8 +310,10 @@ def _write_missing_classifier_tensors(
 
 def _find_visible_base_row(
     session: Session, actor: Actor, base: str, *, lock: bool = False
-) -> Base | None:
-    query = select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
+) -> UploadedBase | None:
+    query = select(UploadedBase).where(
+        UploadedBase.id == base, actor.build_visible_condition(UploadedBase.owner_id)
+    )
     return session.scalar(query.with_for_update() if lock else query)
 
 

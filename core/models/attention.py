@@ -23,7 +23,7 @@ from core.models.held_actions import (
     build_task_request_path,
     list_held_version_requests,
 )
-from core.models.trial_choices import list_jobs_awaiting_trial_choice
+from core.models.trial_choices import list_trial_choice_attention_items
 from core.requests.times import format_rfc3339
 
 S = TaskStanding
@@ -67,15 +67,15 @@ def list_attention_items(
         model: [_build_missing_base_item(by_id[model], job)]
         for model, job in pretrained.find_failed_weights_download_jobs(session, models).items()
     }
-    for id, choices in list_jobs_awaiting_trial_choice(session, list(by_id)).items():
+    for id, choices in list_trial_choice_attention_items(session, list(by_id)).items():
         items.setdefault(id, []).extend(choices)
     tasks = _list_tasks_awaiting_person(session, list(by_id))
     if not tasks:
         return items
     versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs_of_tasks(session, tasks)
     answering, learned = (
-        _find_published_numbers(session, tasks),
-        _find_tasks_missing_in_held_versions(session, versions),
+        _find_newest_published_versions_by_task(session, tasks),
+        _find_since_learned_tasks_of_held_versions(session, versions),
     )
     pictures = _find_failed_check_pictures(session, versions)
     # Collected first, since the actions of an item may concern another waiting task.
@@ -152,7 +152,9 @@ def _find_newest_jobs_of_tasks(session: Session, tasks: Sequence[Task]) -> dict[
     return {job.task_id: job for job in session.scalars(query) if job.task_id is not None}
 
 
-def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], int]:
+def _find_newest_published_versions_by_task(
+    session: Session, tasks: Sequence[Task]
+) -> dict[tuple[str, int], int]:
     """Return the newest published version of each rolled-back task, by (model, task).
 
     Production can go back to that version.
@@ -171,7 +173,7 @@ def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tup
     }
 
 
-def _find_tasks_missing_in_held_versions(
+def _find_since_learned_tasks_of_held_versions(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], set[int]]:
     """Return by (model, task) the tasks that its held version lacks and that have been learned
@@ -201,7 +203,9 @@ def _find_failed_check_pictures(
 
     Only images that are still retained are used.
     """
-    chosen = {key: _choose_check_pictures(version.gate) for key, version in held_versions.items()}
+    chosen = {
+        key: _choose_images_of_gate_checks(version.gate) for key, version in held_versions.items()
+    }
     named = {(key[0], picture["task"]) for key, pictures in chosen.items() for picture in pictures}
     if not named:
         return {}
@@ -218,7 +222,7 @@ def _find_failed_check_pictures(
     }
 
 
-def _choose_check_pictures(gate: Verdict) -> list[CheckPicture]:
+def _choose_images_of_gate_checks(gate: Verdict) -> list[CheckPicture]:
     """Choose images from failed checks in turns: the first of each check, then the second …, each
     image once.
     """
@@ -237,10 +241,10 @@ def _build_attention_item(waiting: TaskAwaitingPerson) -> AttentionOut:
     model, task, version = waiting.model, waiting.task, waiting.version
     kind = S(str(task.standing))
     detail, actions = {
-        S.HELD: _describe_held_task,
-        S.ROLLED_BACK: _describe_rolled_back_task,
-        S.REJECTED: _describe_rejected_task,
-        S.FAILED: _describe_failed_task,
+        S.HELD: _build_held_task_text_and_actions,
+        S.ROLLED_BACK: _build_rolled_back_task_text_and_actions,
+        S.REJECTED: _build_rejected_task_text_and_actions,
+        S.FAILED: _build_failed_task_text_and_actions,
     }[kind](waiting)
     held_version = version if kind is S.HELD else None
     return {
@@ -251,7 +255,9 @@ def _build_attention_item(waiting: TaskAwaitingPerson) -> AttentionOut:
         "training_data_until": format_rfc3339(words.find_training_image_deletion_time(model, task)),
         "detail": detail,
         "actions": actions,
-        "reasons": [] if held_version is None else words.list_failed_gate_checks(held_version.gate),
+        "reasons": []
+        if held_version is None
+        else words.list_failed_gate_check_sentences(held_version.gate),
         "pictures": waiting.pictures,
     }
 
@@ -279,7 +285,7 @@ def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
     }
 
 
-def _describe_held_task(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
+def _build_held_task_text_and_actions(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
     model, task, version, job = waiting.model, waiting.task, waiting.version, waiting.job
     assert version is not None and job is not None, "a held task has a version and a job"
     detail = (
@@ -292,7 +298,9 @@ def _describe_held_task(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOu
     return detail, actions
 
 
-def _describe_rolled_back_task(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
+def _build_rolled_back_task_text_and_actions(
+    waiting: TaskAwaitingPerson,
+) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
     until = words.describe_image_retention(model, task)
     detail = (
@@ -320,7 +328,9 @@ def _describe_rolled_back_task(waiting: TaskAwaitingPerson) -> tuple[str, list[A
     return detail, [*actions, build_discard_task_request(model, task)]
 
 
-def _describe_rejected_task(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
+def _build_rejected_task_text_and_actions(
+    waiting: TaskAwaitingPerson,
+) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     detail = (
         f"The batch of {words.describe_task(task)} was rejected and nothing was learned from it: "
@@ -335,11 +345,11 @@ def _describe_rejected_task(waiting: TaskAwaitingPerson) -> tuple[str, list[Acti
     settled = (
         " Later batches wait until this task is discarded."
         if task.stops
-        else _describe_stopping_task(task)
+        else _describe_effect_on_later_batches(task)
     )
     if job is not None and is_job_rejected_for_findings(job) and words.can_relearn_task(task):
         as_it_is = build_action_request("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
-        return f"{detail}{_describe_stopping_task(task)}", [
+        return f"{detail}{_describe_effect_on_later_batches(task)}", [
             upload,
             as_it_is,
             build_discard_task_request(model, task),
@@ -350,18 +360,18 @@ def _describe_rejected_task(waiting: TaskAwaitingPerson) -> tuple[str, list[Acti
     ]
 
 
-def _describe_failed_task(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
+def _build_failed_task_text_and_actions(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     assert job is not None, "a failed task has a job"
     detail = (
         f"The job of {words.describe_task(task)} failed and nothing was learned from it: "
-        f"{_format_job_error(job)}{_describe_stopping_task(task)}"
+        f"{_format_job_error(job)}{_describe_effect_on_later_batches(task)}"
     )
     retry = [build_relearn_task_request(task, job)] if words.can_relearn_task(task) else []
     return detail, [*retry, build_discard_task_request(model, task)]
 
 
-def _describe_stopping_task(task: Task) -> str:
+def _describe_effect_on_later_batches(task: Task) -> str:
     return " Later batches wait for it." if task.stops else " The line goes on without it."
 
 

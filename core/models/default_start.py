@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from core.admission.admission import AdmissionLimits
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.model_change import NewModel
 from core.contract.responses.recipe import RecipeOut
 from core.errors import JobTooLarge
@@ -27,8 +27,8 @@ class ReplacementOfDefaultBase:
     notes: list[str] = field(default_factory=list)
 
 
-def choose_default_base(
-    catalogue: MethodCatalogue, given: NewModel, admission: AdmissionLimits
+def choose_larger_base_for_photos(
+    catalogue: RecipeCatalogue, given: NewModel, admission: AdmissionLimits
 ) -> ReplacementOfDefaultBase:
     """Choose the larger base for photos for a new model that names none, where that is possible."""
     if (
@@ -42,7 +42,7 @@ def choose_default_base(
     # Training the larger network takes much longer, so that is left to an explicit request.
     if photos.trains_backbone(recipe):
         return ReplacementOfDefaultBase(
-            None, [] if problem else [_describe_expected_minutes(catalogue, recipe)]
+            None, [] if problem else [_explain_choice_of_small_base(catalogue, recipe)]
         )
     if not problem:
         return ReplacementOfDefaultBase(imagenet_base.NAME)
@@ -59,7 +59,7 @@ def choose_default_base(
 
 
 def _explain_refused_default_base(
-    catalogue: MethodCatalogue, recipe: RecipeOut, admission: AdmissionLimits
+    catalogue: RecipeCatalogue, recipe: RecipeOut, admission: AdmissionLimits
 ) -> str:
     """Return why a job on this base would be refused here, or "" if it would be accepted."""
     image = resolve_image_settings(catalogue, imagenet_base.ARCHITECTURE, {}).image
@@ -70,7 +70,7 @@ def _explain_refused_default_base(
     return ""
 
 
-def _describe_expected_minutes(catalogue: MethodCatalogue, recipe: RecipeOut) -> str:
+def _explain_choice_of_small_base(catalogue: RecipeCatalogue, recipe: RecipeOut) -> str:
     """Return a sentence with the expected minutes that a batch takes on the larger base."""
     expected = estimate_recipe_processor_seconds(
         catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES

@@ -19,13 +19,13 @@ from core.contract.architecture import Normalisation
 from core.contract.base import BaseVersion
 from core.contract.manifest import BaseOrigin, RandomWeightsOrigin, StoredVersionPart
 from core.contract.responses.architecture import ImageOut, NormalisationOut
-from core.database.tables import Base, Model, Part, Version
+from core.database.tables import Model, UploadedBase, Version, VersionPart
 from core.errors import Invalid
 from core.lineage import version_zero
 from core.lineage.lineage import AliasMoveOrigin
 from core.lineage.version_zero import Origin, VersionZeroWeights
 from core.packaged import packaged_base
-from core.recipe.images import ModelImageSettings
+from core.recipe.images import ImageFormatAndNormalisation
 from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.retention import references
 from core.storage import Blobs
@@ -42,7 +42,7 @@ def add_version_zero_of_new_model(
     blobs: Blobs,
     model: Model,
     seed: int,
-    images: ModelImageSettings,
+    images: ImageFormatAndNormalisation,
 ) -> None:
     """Add version 0 of a new model, with its parts and aliases.
 
@@ -111,7 +111,9 @@ def _build_uploaded_base_part(
 ) -> tuple[list[StoredVersionPart], Origin, Normalisation | None]:
     """Return the part that version 0 gets from an uploaded base of that id."""
     row = session.scalar(
-        select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
+        select(UploadedBase).where(
+            UploadedBase.id == base, actor.build_visible_condition(UploadedBase.owner_id)
+        )
     )
     if row is None:
         raise _build_invalid_base_error(f"There is no base {base!r}.")
@@ -163,7 +165,9 @@ def _read_backbone_of_base_version(
             "base."
         )
     rows = session.scalars(
-        select(Part).where(Part.version_id == source_version.id).order_by(Part.position)
+        select(VersionPart)
+        .where(VersionPart.version_id == source_version.id)
+        .order_by(VersionPart.position)
     )
     parts = [
         StoredVersionPart(name=p.name, type=p.type, sha256=p.sha256, bytes=p.bytes)

@@ -12,7 +12,7 @@ from core.contract.patch import RecipePatch
 from core.contract.responses.attention import ActionBody, ActionOut
 from core.database.tables import Job, Model, Task, Version
 from core.lineage import words
-from core.lineage.labels import find_doubted_labels_finding
+from core.lineage.labels import explain_mostly_doubted_labels
 from core.lineage.lineage import PRODUCTION
 from core.text.steps import LEFT_OPEN
 
@@ -70,7 +70,7 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
             method="PUT",
         ),
     ]
-    if find_doubted_labels_finding(task.report) is not None:  # no recipe mends wrong labels
+    if explain_mostly_doubted_labels(task.report) is not None:  # no recipe mends wrong labels
         again = [build_relearn_task_request(task, job)] if words.can_relearn_task(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
     mended = _list_requests_repairing_held_version(held)

@@ -21,8 +21,8 @@ from core.contract.responses.versions.memory import MemoryOut, PartMemory, TaskM
 from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import LEASED, JobAction, JobState
-from core.database.tables import Job, Part, Version
-from core.errors import StoreCorrupt
+from core.database.tables import Job, Version, VersionPart
+from core.errors import StoredObjectDamaged
 from core.files.safetensors_header import TensorHeader, parse_safetensors_header
 from core.lineage.class_numbers import AncestorClassNumberMaps, read_ancestor_class_number_maps
 from core.lineage.coverage import list_taught_tasks
@@ -32,7 +32,7 @@ from core.requests.times import format_rfc3339
 from core.retention.totals import remove_model_feature_totals
 from core.retention.unused import release_rows_and_delete_files
 from core.storage import Blobs, ObjectStorage
-from core.trials.rows import forget_trial_results, lock_unfinished_trial_jobs
+from core.trials.rows import delete_results_of_unfinished_trials, lock_unfinished_trial_jobs
 from core.versions.versions import find_version
 
 PRODUCTION = "production"
@@ -50,12 +50,12 @@ def read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> 
 
     Raises:
         NotFound: the caller sees no such model.
-        StoreCorrupt: a part is missing or damaged.
+        StoredObjectDamaged: a part is missing or damaged.
     """
     try:
         return _try_read_replay_memory(db, blobs, actor, model)
     # perhaps deleted after its row was read; a second look then finds the row marked
-    except StoreCorrupt:
+    except StoredObjectDamaged:
         return _try_read_replay_memory(db, blobs, actor, model)
 
 
@@ -63,13 +63,13 @@ def _try_read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
-        query = select(Part).where(
-            Part.version_id == version.id, Part.type.in_(set(TYPES) - {FEATURES})
+        query = select(VersionPart).where(
+            VersionPart.version_id == version.id, VersionPart.type.in_(set(TYPES) - {FEATURES})
         )
-        by_type: dict[str, list[Part]] = {}
-        for part in session.scalars(query.order_by(Part.position, Part.name)):
+        by_type: dict[str, list[VersionPart]] = {}
+        for part in session.scalars(query.order_by(VersionPart.position, VersionPart.name)):
             by_type.setdefault(part.type, []).append(part)
-        by_type[FEATURES] = _find_stored_feature_parts(session, version)
+        by_type[FEATURES] = _find_feature_parts_with_ancestors(session, version)
         class_numbers = read_ancestor_class_number_maps(session, version)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
     memory_parts = [
@@ -87,24 +87,26 @@ def _try_read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str
     }
 
 
-def _find_stored_feature_parts(session: Session, version: Version) -> list[Part]:
+def _find_feature_parts_with_ancestors(session: Session, version: Version) -> list[VersionPart]:
     """Return the parts with stored features of a version and of its ancestors.
 
     Each holds those of its own task.
     """
     # All versions in one query instead of one query for each ancestor.
     query = (
-        select(Version.number, Version.parent, Part)
-        .outerjoin(Part, and_(Part.version_id == Version.id, Part.type == FEATURES))
+        select(Version.number, Version.parent, VersionPart)
+        .outerjoin(
+            VersionPart, and_(VersionPart.version_id == Version.id, VersionPart.type == FEATURES)
+        )
         .where(Version.model_id == version.model_id, Version.number <= version.number)
-        .order_by(Part.position)
+        .order_by(VersionPart.position)
     )
     parents: dict[int, int | None] = {}
-    parts_by_version: dict[int, list[Part]] = {}
+    parts_by_version: dict[int, list[VersionPart]] = {}
     for number, parent, part in session.execute(query):
         parents[number] = parent
         parts_by_version.setdefault(number, []).extend([] if part is None else [part])
-    parts: list[Part] = []
+    parts: list[VersionPart] = []
     counted_names: set[str] = set()
     taught_names = {
         name
@@ -174,9 +176,9 @@ def _mark_replay_parts_deleted(
     }:
         return None  # claimed since: lock it too
     found_parts = session.execute(
-        select(Part, Version.number)
-        .join(Version, Version.id == Part.version_id)
-        .where(Version.model_id == row.id, Part.type.in_(sorted(PRIVATE_TYPES)))
+        select(VersionPart, Version.number)
+        .join(Version, Version.id == VersionPart.version_id)
+        .where(Version.model_id == row.id, VersionPart.type.in_(sorted(PRIVATE_TYPES)))
     ).all()
     # Also of parts that were marked earlier, so that a repeated call completes the deletion.
     digests = sorted(remove_model_feature_totals(row).union(part.sha256 for part, _ in found_parts))
@@ -196,8 +198,8 @@ def _mark_replay_parts_deleted(
         for job in locked_jobs
         if job.parent_version is None or job.parent_version >= min(versions)
     ]
-    keys = [key for job in affected for key in _drop_job_snapshot(session, job, now)]
-    digests += sorted(forget_trial_results(session, row.id, now))
+    keys = [key for job in affected for key in _drop_snapshot_and_release_job(session, job, now)]
+    digests += sorted(delete_results_of_unfinished_trials(session, row.id, now))
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
     record_audit_entry(
         session, actor, AuditedChange("memory.delete", row.id, data, model=row.id), now
@@ -205,7 +207,7 @@ def _mark_replay_parts_deleted(
     return keys, digests
 
 
-def _drop_job_snapshot(session: Session, job: Job, now: float) -> list[str]:
+def _drop_snapshot_and_release_job(session: Session, job: Job, now: float) -> list[str]:
     """Remove a job's snapshot, release the job if a worker runs it, and return the snapshot's store
     keys.
     """
@@ -244,7 +246,7 @@ def _make_finder_of_class_label(
 
 def _replay_memory_to_json(
     blobs: Blobs,
-    parts: Sequence[Part],
+    parts: Sequence[VersionPart],
     class_numbers: AncestorClassNumberMaps,
     label_of: Callable[[int, int], str],
 ) -> PartMemory:
@@ -271,7 +273,7 @@ def _replay_memory_to_json(
     counts = (
         _count_feature_images(blobs, counted_parts, class_numbers)
         if counted_parts is stored
-        else _count_stored_images(blobs, parts[0])
+        else _count_images_in_replay_part(blobs, parts[0])
     )
     if counts is None:
         return memory
@@ -288,7 +290,7 @@ def _replay_memory_to_json(
 
 
 def _count_feature_images(
-    blobs: Blobs, parts: Sequence[Part], class_numbers: AncestorClassNumberMaps
+    blobs: Blobs, parts: Sequence[VersionPart], class_numbers: AncestorClassNumberMaps
 ) -> Counter[tuple[int, int]]:
     """Count the images with retained features by (task, row of the head).
 
@@ -308,7 +310,9 @@ def _count_feature_images(
     return counts
 
 
-def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
+def _count_images_in_replay_part(
+    blobs: Blobs, part: VersionPart
+) -> Counter[tuple[int, int]] | None:
     """Count the images in a replay part by (task, row of the head); None for a part without images.
 
     Only a little of the blob is read.
@@ -321,7 +325,7 @@ def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] |
     return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))
 
 
-def _make_part_byte_range_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
+def _make_part_byte_range_reader(blobs: Blobs, part: VersionPart) -> Callable[[int, int], bytes]:
     """Return a function that reads a range of bytes of a part's blob."""
 
     def read_range(offset: int, length: int) -> bytes:

@@ -11,10 +11,10 @@ from core.database.tables import (
     ExportedDownload,
     Job,
     Model,
-    Part,
     Task,
     TaskFileBeforeEdit,
     Version,
+    VersionPart,
 )
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
@@ -24,7 +24,7 @@ from core.retention.totals import remove_model_feature_totals
 from core.retention.unused import release_rows_and_delete_files
 from core.storage import Blobs, ObjectStorage
 from core.tasks import repeats
-from core.trials.rows import delete_trial_files
+from core.trials.rows import delete_trial_file_rows
 from core.usage import stored_bytes
 
 
@@ -81,7 +81,7 @@ def _hide_model(
         remove_model_feature_totals(row).union(answers.remove_stored_predictions(session, row.id)),
     )
     for job in locked_jobs:
-        digests |= delete_trial_files(session, job.id)
+        digests |= delete_trial_file_rows(session, job.id)
         if (
             change_job_state(session, job, JobAction.CANCEL, now, {"reason": "model deleted"})
             in TERMINAL
@@ -103,7 +103,7 @@ def _hide_model(
     edits = select(Edit.id).where(Edit.model_id == row.id)
     digests |= retention.delete_edit_undo_file_rows(session, TaskFileBeforeEdit.edit_id.in_(edits))
     versions = select(Version.id).where(Version.model_id == row.id)
-    parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
+    parts = session.scalars(select(VersionPart).where(VersionPart.version_id.in_(versions)))
     exports = session.scalars(
         select(ExportedDownload).where(ExportedDownload.version_id.in_(versions))
     )

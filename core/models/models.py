@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.admission.admission import ANY, AdmissionLimits, compute_job_workload
 from core.admission.applicability import list_warnings_of_next_task_recipe
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.gate import GateLimits
 from core.contract.patch import RecipePatch
 from core.contract.problem import CLASSIFICATION
@@ -33,14 +33,14 @@ from core.models.new_model import (
     NO_LIMITS,
     NewModelLimits,
     add_model,
+    build_default_image_retention_notice,
     build_gate_limits,
-    build_lineage_settings,
-    describe_data_retention,
-    find_new_model_weights,
+    check_and_prepare_new_model_weights,
+    extract_lineage_settings,
     make_model_name_taken_error,
     require_free_model_name,
 )
-from core.models.requested_model import check_model_request
+from core.models.requested_model import check_and_complete_model_request
 from core.recipe import start
 from core.recipe.resolve import complete_stored_recipe, resolve_recipe
 from core.recipe.stored import build_stored_recipe_patch
@@ -74,7 +74,7 @@ def create_model(
     resources: UseCaseResources,
     actor: Actor,
     given: NewModel,
-    repeat: idempotency.IdempotentRequest | None = None,
+    repeat: idempotency.IdempotentRequestIdentity | None = None,
     limits: NewModelLimits = NO_LIMITS,
 ) -> tuple[ModelOut, bool]:
     """Create a model for its caller; return its JSON form, and True if an earlier response is
@@ -89,19 +89,19 @@ def create_model(
         JobTooLarge: the network, or a job that learns a batch, exceeds the limits.
         NameTaken: the owner has a model of this name.
         NotFound: the base does not exist.
-        StorageFull, TooManyRequests: the owner has no room for pretrained weights, or for their
+        StorageQuotaReached, TooManyRequests: the owner has no room for pretrained weights, or for their
         job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
     adopted = adoption.find_adopted_classifier(resources.db, actor, given.get("base"))
-    requested = check_model_request(
+    requested = check_and_complete_model_request(
         resources.catalogue, given, limits.admission, limits.terms.photos, adopted
     )
     # Before the transaction, since this may write a packaged base into the store.
-    begins = find_new_model_weights(resources, actor, requested, limits.terms)
+    begins = check_and_prepare_new_model_weights(resources, actor, requested, limits.terms)
     try:
         with (
-            adoption.store_adopted_classifier_parts(resources, adopted) as stored,
+            adoption.store_parts_and_delete_unused_on_exit(resources, adopted) as stored,
             resources.db.write() as session,
         ):
             now = resources.db.now(session)
@@ -134,7 +134,7 @@ def create_model(
 
 def list_models(
     db: Database,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     actor: Actor,
     limit: int,
     cursor: str | None,
@@ -166,7 +166,7 @@ def list_models(
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def read_model(db: Database, catalogue: MethodCatalogue, actor: Actor, model: str) -> ModelOut:
+def read_model(db: Database, catalogue: RecipeCatalogue, actor: Actor, model: str) -> ModelOut:
     """Return one model that the caller sees, by id or name.
 
     Raises:
@@ -178,7 +178,7 @@ def read_model(db: Database, catalogue: MethodCatalogue, actor: Actor, model: st
 
 def change_model(
     db: Database,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     actor: Actor,
     model: str,
     patch: ModelChange,
@@ -211,7 +211,7 @@ def change_model(
             row.gate = build_gate_limits(
                 NEW_GATE if limits is None else row.gate, limits or {}, row.answers
             )
-        line_settings = build_lineage_settings(patch)
+        line_settings = extract_lineage_settings(patch)
         for name, default in LINE.items():
             if name in patch:
                 setattr(row, name, line_settings.get(name, default))
@@ -223,7 +223,9 @@ def change_model(
         # applies.
         if "training_data_days" in patch:
             row.warnings = [
-                text for text in row.warnings if text not in describe_data_retention({})
+                text
+                for text in row.warnings
+                if text not in build_default_image_retention_notice({})
             ]
         now = db.now(session)
         # Versions that were held only by this check may pass now.
@@ -243,7 +245,7 @@ def change_model(
 
 def _apply_recipe_patch_to_model(
     session: Session,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     row: Model,
     given: RecipePatch | None,
     admission: AdmissionLimits,
@@ -301,7 +303,7 @@ def read_alias_targets(session: Session, models: Sequence[str]) -> dict[str, dic
     return named
 
 
-def _build_model_response(session: Session, catalogue: MethodCatalogue, model: Model) -> ModelOut:
+def _build_model_response(session: Session, catalogue: RecipeCatalogue, model: Model) -> ModelOut:
     """Return a model in the JSON form of the API, with facts read for it."""
     named = read_alias_targets(session, [model.id]).get(model.id, {})
     return model_to_json(
@@ -310,7 +312,7 @@ def _build_model_response(session: Session, catalogue: MethodCatalogue, model: M
 
 
 def model_to_json(
-    catalogue: MethodCatalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]
+    catalogue: RecipeCatalogue, model: Model, named: dict[str, int], waits: list[AttentionOut]
 ) -> ModelOut:
     """Convert a model to the JSON form of the API, with its complete recipe.
 

@@ -13,7 +13,7 @@ from core.contract.base import PRETRAINED, ModelBase
 from core.contract.gate import GateLimits, GateOut
 from core.contract.pretrained import PretrainedWeights
 from core.contract.responses.audit import AuditData
-from core.contract.responses.model_change import ImageRequest, ModelChange
+from core.contract.responses.model_change import ModelChange, RequestedImageSettings
 from core.contract.responses.versions.sure import AnswersSetting
 from core.database.tables import Model
 from core.errors import Invalid, NameTaken
@@ -22,7 +22,7 @@ from core.lineage.checks import ALL_OFF, NEW_GATE
 from core.models import adoption, first_version
 from core.models.requested_model import CheckedModelRequest
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.images import ModelImageSettings
+from core.recipe.images import ImageFormatAndNormalisation
 from core.requests.actor import Actor, UseCaseTransaction
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.resources import UseCaseResources
@@ -63,7 +63,7 @@ class InitialWeights:
     """
 
     weights: PretrainedWeights | None
-    terms: pretrained.PretrainedWeightsPolicy
+    terms: pretrained.PretrainedWeightsLimits
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,17 @@ class NewModelLimits:
     """
 
     admission: AdmissionLimits = ANY
-    terms: pretrained.PretrainedWeightsPolicy = pretrained.ANY
+    terms: pretrained.PretrainedWeightsLimits = pretrained.ANY
 
 
 NO_LIMITS = NewModelLimits()
 
 
-def find_new_model_weights(
+def check_and_prepare_new_model_weights(
     resources: UseCaseResources,
     actor: Actor,
     asked: CheckedModelRequest,
-    terms: pretrained.PretrainedWeightsPolicy,
+    terms: pretrained.PretrainedWeightsLimits,
 ) -> InitialWeights:
     """Find the initial weights of a new model before its transaction begins.
 
@@ -94,11 +94,11 @@ def find_new_model_weights(
 
     Raises:
         Invalid: there are no such weights.
-        StorageFull: the owner has no room for them.
+        StorageQuotaReached: the owner has no room for them.
     """
     weights = None
     if asked.base in (PRETRAINED, imagenet_base.NAME):
-        weights = pretrained.find_pretrained_or_imagenet_weights(
+        weights = pretrained.get_pretrained_or_imagenet_weights(
             resources.catalogue, asked.architecture, asked.base
         )
         pretrained.require_storage_room_for_weights(resources.db, actor, weights, terms)
@@ -124,7 +124,7 @@ def add_model(
 
     Raises:
         Invalid, NotFound: the base does not exist, or does not fit.
-        StorageFull, TooManyRequests: the owner has no room for the weights, or for their job.
+        StorageQuotaReached, TooManyRequests: the owner has no room for the weights, or for their job.
     """
     session, actor, now = transaction.session, transaction.actor, transaction.now
     model = _build_model_row(asked, owner_id or actor.owner_id, now)
@@ -136,7 +136,9 @@ def add_model(
     recipe = asked.resolved_recipe.recipe
     seed = int(recipe.get("seed", 0))
     if asked.adopted is not None:
-        adoption.add_versions_of_adopted_classifier(transaction, blobs, model, asked.adopted, seed)
+        adoption.create_adopted_lineage_and_delete_base(
+            transaction, blobs, model, asked.adopted, seed
+        )
     elif begins.weights is None:
         first_version.add_version_zero_of_new_model(transaction, blobs, model, seed, asked.images)
     else:
@@ -170,11 +172,11 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
         keep_training_data=bool(request.get("keep_training_data", False)),
         held_out=request.get("held_out") or "keep",
         selection=bool(request.get("selection", False)),
-        **build_lineage_settings(request),
+        **extract_lineage_settings(request),
         warnings=[
             *asked.notes,
             *odd_size,
-            *describe_data_retention(request),
+            *build_default_image_retention_notice(request),
             *asked.resolved_recipe.warnings,
         ],
         description=request.get("description") or None,
@@ -189,7 +191,7 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
 
 
 def _warn_of_image_size(
-    asked: ImageRequest, images: ModelImageSettings, base: ModelBase
+    asked: RequestedImageSettings, images: ImageFormatAndNormalisation, base: ModelBase
 ) -> list[str]:
     """Return notices about a new model's image size, which cannot be changed later.
 
@@ -219,7 +221,7 @@ def _warn_of_image_size(
     ]
 
 
-def describe_data_retention(given: Mapping[str, object]) -> list[str]:
+def build_default_image_retention_notice(given: Mapping[str, object]) -> list[str]:
     """Return the notice about how long training images are kept, if the request for a model left
     that open.
 
@@ -234,7 +236,7 @@ def describe_data_retention(given: Mapping[str, object]) -> list[str]:
     ]
 
 
-def build_lineage_settings(given: ModelChange) -> dict[str, object]:
+def extract_lineage_settings(given: ModelChange) -> dict[str, object]:
     """Return the settings of a model's lineage that a request sets."""
     settings: Mapping[str, object] = given
     return {name: settings[name] for name in LINE if settings.get(name) is not None}

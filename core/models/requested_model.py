@@ -6,7 +6,7 @@ from typing import Any
 
 from core.admission.admission import AdmissionLimits
 from core.contract.base import ModelBase
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.patch import RecipePatch
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.model import Scenario
@@ -19,10 +19,10 @@ from core.models.adoption import (
     complete_adoption_request,
     require_method_usable_after_adoption,
 )
-from core.models.default_start import ReplacementOfDefaultBase, choose_default_base
+from core.models.default_start import ReplacementOfDefaultBase, choose_larger_base_for_photos
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
-from core.recipe.images import DECODING, ModelImageSettings, resolve_image_settings
+from core.recipe.images import DECODING, ImageFormatAndNormalisation, resolve_image_settings
 from core.recipe.problem import resolve_requested_problem
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_recipe_patch
@@ -45,7 +45,7 @@ class CheckedModelRequest:
     request: NewModel
     name: str
     scenario: Scenario
-    images: ModelImageSettings
+    images: ImageFormatAndNormalisation
     architecture: ArchitectureChoice
     base: ModelBase
     recipe: RecipePatch
@@ -56,8 +56,8 @@ class CheckedModelRequest:
     adopted: AdoptedClassifier | None = None
 
 
-def check_model_request(
-    catalogue: MethodCatalogue,
+def check_and_complete_model_request(
+    catalogue: RecipeCatalogue,
     given: NewModel,
     admission: AdmissionLimits,
     photos: bool = False,
@@ -82,7 +82,9 @@ def check_model_request(
     if adopted is not None:
         given = complete_adoption_request(given, adopted)
     begin = (
-        choose_default_base(catalogue, given, admission) if photos else ReplacementOfDefaultBase()
+        choose_larger_base_for_photos(catalogue, given, admission)
+        if photos
+        else ReplacementOfDefaultBase()
     )
     given_base = given.get("base") or begin.base
     asked_architecture: str | Mapping[str, Any] = given.get(
@@ -102,7 +104,7 @@ def check_model_request(
         require_method_usable_after_adoption(catalogue, resolved.recipe)
     # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
     admission.check_job_memory(catalogue, complete, images.image, resolved.recipe)
-    classes = _check_requested_fixed_classes(scenario, given.get("classes"))
+    classes = _check_and_normalise_fixed_classes(scenario, given.get("classes"))
     return CheckedModelRequest(
         given,
         name,
@@ -119,7 +121,9 @@ def check_model_request(
     )
 
 
-def _check_requested_fixed_classes(scenario: str, classes: list[str] | None) -> list[str] | None:
+def _check_and_normalise_fixed_classes(
+    scenario: str, classes: list[str] | None
+) -> list[str] | None:
     if classes is None:
         return None
     if scenario != "data":

@@ -13,7 +13,7 @@ from core.models.held_actions import build_action_request
 from core.trials.rows import TrialState, find_best_trial_number
 
 
-def list_jobs_awaiting_trial_choice(
+def list_trial_choice_attention_items(
     session: Session, models: Collection[str]
 ) -> dict[str, list[AttentionOut]]:
     """Return by model id the items of jobs that wait for a person to choose a trial, in two

@@ -13,7 +13,7 @@ from typing import cast
 from core.contract.pretrained import (
     PretrainedWeights,
     PretrainedWeightsRow,
-    describe_pretrained_weights,
+    build_pretrained_weights_from_row,
 )
 from core.contract.responses.architecture import ArchitectureChoice
 from core.packaged.packaged_base import PREFIX
@@ -33,7 +33,7 @@ FILE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 def build_imagenet_weights_catalogue_entry(row: PretrainedWeightsRow) -> PretrainedWeights:
     """Return the catalogue's entry of the ImageNet base's pretrained weights."""
     of_this = {"repository": NAME, "licence": LICENCE}
-    return describe_pretrained_weights(MODEL, row).model_copy(update=of_this)
+    return build_pretrained_weights_from_row(MODEL, row).model_copy(update=of_this)
 
 
 def find_imagenet_checkpoint() -> Path | None:

@@ -23,7 +23,7 @@ STEM = "conv1.weight"
 _FOLDER = Path(__file__).parent
 
 
-class PackagedBase(Document):
+class PackagedBaseDescription(Document):
     """Description of a base whose weights come packaged with the service.
 
     Attributes:
@@ -48,13 +48,15 @@ class PackagedBase(Document):
 
 
 @cache
-def load_packaged_base_description(name: str = PACKAGED) -> PackagedBase:
+def load_packaged_base_description(name: str = PACKAGED) -> PackagedBaseDescription:
     """Load the description of a packaged base.
 
     Raises:
         FileNotFoundError: the package has no base of this name.
     """
-    return PackagedBase.from_json(json.loads(_locate_packaged_base_file(name, "json").read_text()))
+    return PackagedBaseDescription.from_json(
+        json.loads(_locate_packaged_base_file(name, "json").read_text())
+    )
 
 
 def load_packaged_base_weights(channels: int, name: str = PACKAGED) -> bytes:

@@ -14,8 +14,8 @@ from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
-from core.database.tables import Alias, DamagedObject, Model, Part, Version
-from core.errors import Invalid, StoreCorrupt, WrongState
+from core.database.tables import Alias, DamagedObject, Model, Version, VersionPart
+from core.errors import Invalid, StoredObjectDamaged, WrongState
 from core.ids import is_id
 from core.lineage.sure import choose_threshold_for_promised_precision
 from core.requests.actor import Actor, find_model
@@ -55,7 +55,7 @@ class PredictableVersion:
         """Fetch the version's parts: return the local, verified file of each by name.
 
         Raises:
-            StoreCorrupt, Unavailable: see `Blobs.fetch_verified_file`.
+            StoredObjectDamaged, Unavailable: see `Blobs.fetch_verified_file`.
         """
         return {name: str(blobs.fetch_verified_file(sha256)) for name, sha256 in self.parts}
 
@@ -78,14 +78,16 @@ def find_version_to_predict(
         Invalid: `task` is missing, unknown to the version, or given in another scenario; or the
             model does not predict classes.
         WrongState: the version knows no classes yet.
-        StoreCorrupt: a part is known to be damaged.
+        StoredObjectDamaged: a part is known to be damaged.
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
         require_classification_model(owner, "Predictions by this service")
         row = find_version(session, owner, version)
         parts = session.scalars(
-            select(Part).where(Part.version_id == row.id).order_by(Part.position)
+            select(VersionPart)
+            .where(VersionPart.version_id == row.id)
+            .order_by(VersionPart.position)
         )
         manifest = row.manifest
         types = list_inference_part_types(manifest)
@@ -95,7 +97,7 @@ def find_version_to_predict(
         )
         number, scenario, version_id = row.number, owner.scenario, row.id
         sure = choose_threshold_for_promised_precision(session, owner, number)
-    _check_requested_task(manifest, scenario, number, task)
+    _check_task_of_prediction_request(manifest, scenario, number, task)
     manifest_json = json.dumps(manifest.to_json()).encode()
     return PredictableVersion(version_id, number, manifest, manifest_json, used, sure)
 
@@ -132,7 +134,9 @@ class VersionCache:
                 if cached is not None:
                     self._kept.move_to_end(cached.id)
             if cached is not None:
-                _check_requested_task(cached.manifest, row.scenario, cached.number, task)
+                _check_task_of_prediction_request(
+                    cached.manifest, row.scenario, cached.number, task
+                )
                 return cached
         return self._cache_version(find_version_to_predict(self._db, actor, model, version, task))
 
@@ -149,9 +153,9 @@ class VersionCache:
         return version
 
 
-def explain_stored_object_error(
-    db: Database, version: PredictableVersion, error: StoreCorrupt
-) -> StoreCorrupt:
+def reword_damaged_object_error_of_version(
+    db: Database, version: PredictableVersion, error: StoredObjectDamaged
+) -> StoredObjectDamaged:
     """Explain a missing or damaged stored object as an error about the requested version."""
     with db.read() as session:
         return damage.reword_damaged_object_error(
@@ -159,7 +163,9 @@ def explain_stored_object_error(
         )
 
 
-def _check_requested_task(manifest: Manifest, scenario: str, number: int, task: int | None) -> None:
+def _check_task_of_prediction_request(
+    manifest: Manifest, scenario: str, number: int, task: int | None
+) -> None:
     """Check that a prediction request names a task exactly if the model needs one.
 
     Raises:

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 
 from core.database import soundness
-from core.errors import CannotStart
+from core.errors import ProcessCannotStart
 from core.files import descriptors, reserve
 from core.files.private import make_data_and_new_files_private
 from core.settings import Settings
@@ -21,7 +21,7 @@ LEAST_CONNECTIONS = 16
 """Least number of connections: an API process with fewer would reject honest clients."""
 
 
-def check_startup_conditions(settings: Settings) -> str | None:
+def prepare_data_and_check_startup(settings: Settings) -> str | None:
     """Check file descriptors, data directory and database file before a process of the service
     starts.
 
@@ -29,9 +29,9 @@ def check_startup_conditions(settings: Settings) -> str | None:
         Advice for a person if the data directory is open to others, else None.
 
     Raises:
-        CannotStart: the process cannot work; the detail says why, and what to do.
+        ProcessCannotStart: the process cannot work; the detail says why, and what to do.
     """
-    require_enough_file_descriptors(settings)
+    increase_and_require_descriptor_limit(settings)
     advice = _make_directory_private(settings.data_dir)
     # Starting takes room as well, and only a started service can delete.
     reserve.remove_disk_reserve_if_disk_full(settings.data_dir)
@@ -40,13 +40,13 @@ def check_startup_conditions(settings: Settings) -> str | None:
     return advice
 
 
-def require_enough_file_descriptors(settings: Settings) -> None:
-    """Raise CannotStart if the process may open too few files to serve clients."""
+def increase_and_require_descriptor_limit(settings: Settings) -> None:
+    """Raise ProcessCannotStart if the process may open too few files to serve clients."""
     # Two for each connection, as `max_connections` counts them.
     needed = settings.reserved_descriptors + 2 * LEAST_CONNECTIONS
     allowed = descriptors.increase_file_descriptor_limit(needed)
     if allowed < needed:
-        raise CannotStart(
+        raise ProcessCannotStart(
             f"This process may open {allowed} files, and needs {needed} at least (4096 are usual). "
             "Raise the limit: `ulimit -n 4096` in the shell that starts it, LimitNOFILE=4096 in a "
             "unit of systemd, --ulimit nofile=4096 for a container."
@@ -60,14 +60,14 @@ def find_sqlite_file_of_url(settings: Settings) -> Path | None:
 
 
 def require_sound_sqlite_file(settings: Settings) -> None:
-    """Raise CannotStart if the SQLite file is no database or a table's first row cannot be read."""
+    """Raise ProcessCannotStart if the SQLite file is no database or a table's first row cannot be read."""
     file = find_sqlite_file_of_url(settings)
     try:
         damage = [] if file is None else soundness.find_damaged_sqlite_tables(file)
     except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
         return
     if file is not None and damage:
-        raise CannotStart(soundness.describe_database_damage(file, damage))
+        raise ProcessCannotStart(soundness.describe_database_damage(file, damage))
 
 
 def _make_directory_private(data_dir: Path) -> str | None:
@@ -89,8 +89,8 @@ def _require_writable_directory(data_dir: Path) -> None:
             raise _build_unwritable_directory_error(data_dir, error) from error
 
 
-def _build_unwritable_directory_error(data_dir: Path, error: OSError) -> CannotStart:
-    return CannotStart(
+def _build_unwritable_directory_error(data_dir: Path, error: OSError) -> ProcessCannotStart:
+    return ProcessCannotStart(
         f"The data directory {data_dir.absolute()} cannot be written: {error.strerror}. Name "
         "another in PERENNIAL_DATA_DIR (perennial serve --data-dir FOLDER), or let this user write "
         "there: mount it for writing, or chown it."

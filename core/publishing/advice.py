@@ -13,7 +13,7 @@ from fractions import Fraction
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from core.contract.figures import BaselineResult
+from core.contract.figures import FeatureClassifierBaselineCounts
 from core.database import measurements
 from core.database.measurements import ADVICE, ALL_TASKS, MeasurementRow
 from core.database.tables import Job, Model, Task, Version, VersionMeasurement, VersionTaskResult
@@ -46,13 +46,13 @@ class VersionAccuracy:
     images: int
 
     @property
-    def accuracy_share(self) -> Fraction:
+    def accuracy_fraction(self) -> Fraction:
         """Accuracy of the version as a share in [0, 1]."""
         return Fraction(self.right, self.images)
 
     def format_accuracy_with_version(self) -> str:
         """Format the accuracy with its version: `84 % (version 4)`."""
-        return f"{100 * float(self.accuracy_share):.0f} % (version {self.version})"
+        return f"{100 * float(self.accuracy_fraction):.0f} % (version {self.version})"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class _AccuracyProblem:
     text: str
 
 
-def advise_on_new_accuracy_problems(
+def choose_and_record_accuracy_advice(
     session: Session,
     model: Model,
     version: Version,
@@ -122,7 +122,7 @@ def is_accuracy_falling(last: Sequence[VersionAccuracy]) -> bool:
         return False
     first, second, third = last[-_VERSIONS:]
     return (
-        first.accuracy_share > second.accuracy_share > third.accuracy_share
+        first.accuracy_fraction > second.accuracy_fraction > third.accuracy_fraction
         and _is_accuracy_difference_beyond_chance(
             (first.right, first.images), (third.right, third.images)
         )
@@ -134,7 +134,7 @@ def is_far_below_larger_base(own: VersionAccuracy, larger: LargerBaseModel) -> b
     larger base.
     """
     # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
-    lead = Fraction(larger.right, larger.images) - own.accuracy_share
+    lead = Fraction(larger.right, larger.images) - own.accuracy_fraction
     return lead > FAR and _is_accuracy_difference_beyond_chance(
         (larger.right, larger.images), (own.right, own.images)
     )
@@ -157,12 +157,14 @@ def _find_accuracy_problems(
     tasks = read_tasks_by_numbers(
         session, model, list_taught_tasks(version.manifest), with_reports=False
     )
-    last = _read_last_accuracies(session, model, version)
+    last = _read_accuracies_of_last_versions(session, model, version)
     # No move is advised to a base that this machine cannot provide.
     can_move = (
         model.base != imagenet_base.NAME and not imagenet_base.explain_missing_imagenet_base()
     )
-    larger = _find_larger_base_model(session, model, tasks) if last and can_move else None
+    larger = (
+        _find_model_of_batches_on_larger_base(session, model, tasks) if last and can_move else None
+    )
     if larger is not None and is_far_below_larger_base(last[-1], larger):
         text = (
             f"Version {version.number} gets {last[-1].right:,} of {last[-1].images:,} held-out "
@@ -187,7 +189,9 @@ def _find_accuracy_problems(
             else _advise_on_worst_class(session, model, version, job, tasks)
         )
         conditions.append(_AccuracyProblem("falls", f"{text} {help_}"))
-    conditions += [_describe_confused_pair(model, version, job, pair, tasks) for pair in confused]
+    conditions += [
+        _build_confused_pair_problem(model, version, job, pair, tasks) for pair in confused
+    ]
     return conditions
 
 
@@ -211,7 +215,7 @@ def _read_keys_of_given_advice(session: Session, model: Model, version: Version)
     return {key for detail in session.scalars(query) for key in detail["given"]}
 
 
-def _read_last_accuracies(
+def _read_accuracies_of_last_versions(
     session: Session, model: Model, version: Version
 ) -> list[VersionAccuracy]:
     """Return the accuracies of the last three versions in the model's lineage, the oldest first.
@@ -234,7 +238,7 @@ def _read_last_accuracies(
     return last
 
 
-def _find_larger_base_model(
+def _find_model_of_batches_on_larger_base(
     session: Session, model: Model, tasks: Sequence[Task]
 ) -> LargerBaseModel | None:
     """Return the owner's newest other model on the larger base that has learned all of these
@@ -267,7 +271,7 @@ def _find_larger_base_model(
             continue
         # A batch that was sent but not learned proves nothing about the features.
         if {learned[id].get(number) for number in list_taught_tasks(manifest)} >= batch_digests:
-            right, images = BaselineResult.from_json(row.detail).all
+            right, images = FeatureClassifierBaselineCounts.from_json(row.detail).all
             return LargerBaseModel(name, head, right, images)
     return None
 
@@ -322,7 +326,7 @@ def _advise_on_worst_class(
     )
 
 
-def _describe_confused_pair(
+def _build_confused_pair_problem(
     model: Model, version: Version, job: Job, pair: ConfusedPair, tasks: Sequence[Task]
 ) -> _AccuracyProblem:
     first, second = pair.labels

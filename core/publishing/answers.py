@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.job_result import JobResult, MeasuredVersion, PredictionsFile
+from core.contract.jobs.job_result import LearnJobResult, MeasuredVersion, PredictionsFile
 from core.database.session import Database
 from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.ingest.answers import (
@@ -77,7 +77,7 @@ def store_predictions(
             VersionTaskResult.answers.is_not(None),
         )
         stored_cells = {(version, task) for version, task in session.execute(query)}
-        keys = _read_prediction_encryption_keys(
+        keys = _read_prediction_encryption_keys_by_task(
             session, job.model_id, {file.task for file in answers}
         )
     # Cells that have predictions keep them: a version's measurements never change.
@@ -100,7 +100,7 @@ def store_predictions(
     return StoredPredictions(dict.fromkeys(predictions, blob), path, drawn)
 
 
-def _read_prediction_encryption_keys(
+def _read_prediction_encryption_keys_by_task(
     session: Session, model_id: str, tasks: set[int]
 ) -> dict[int, str]:
     """Return, by task, the encryption keys with which predictions can be read."""
@@ -136,7 +136,7 @@ def store_prediction_encryption_keys(
 
 
 def store_predictions_in_parent_cells(
-    session: Session, model: Model, parent: int, cells: StoredCells, result: JobResult
+    session: Session, model: Model, parent: int, cells: StoredCells, result: LearnJobResult
 ) -> None:
     """Add predictions to those matrix cells of the parent that lack them, if the correct counts
     agree.

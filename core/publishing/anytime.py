@@ -12,7 +12,7 @@ from pathlib import Path
 from core.contract.jobs.snapshot import StoredBestState
 from core.contract.manifest import AnytimeState, StoredVersionPart
 from core.database.session import Database
-from core.database.tables import Event, Job, Model, Task
+from core.database.tables import Job, Model, StoredJobEvent, Task
 from core.execution import snapshots
 from core.execution.result import read_best_state_folder
 from core.jobs.fence import JobClaim, lock_claimed_job
@@ -92,7 +92,7 @@ def upload_and_register_best_state(
             "step": step,
             "value": validation.correct / validation.total,
         }
-        session.add(Event(job_id=job.id, type="metric", data=metric, at=db.now(session)))
+        session.add(StoredJobEvent(job_id=job.id, type="metric", data=metric, at=db.now(session)))
     # After the commit, because until then the row names the older files.
     snapshots.delete_older_stored_states(
         store, build_best_state_key_prefix(claim.job_id), claim.fence, number

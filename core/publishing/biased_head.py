@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Mapping
 
-from core.contract.figures import BaselineResult
-from core.contract.jobs.job_result import JobResult
+from core.contract.figures import FeatureClassifierBaselineCounts
+from core.contract.jobs.job_result import LearnJobResult
 from core.database.tables import Model
 from core.text.steps import ApiRequestForAdvice
 
@@ -19,7 +19,7 @@ _CLASSIFIERS = {"baseline_ncm": "nearest class mean", "baseline_lda": "linear di
 
 
 def find_biased_head_warning(
-    model: Model, version: int, result: JobResult, part_types: Collection[str]
+    model: Model, version: int, result: LearnJobResult, part_types: Collection[str]
 ) -> str | None:
     """Return a warning if a simple classifier on the same features is clearly better than the
     version's head.
@@ -47,7 +47,7 @@ def find_biased_head_warning(
     )
 
 
-def _is_baseline_better_than_head(baseline: BaselineResult) -> bool:
+def _is_baseline_better_than_head(baseline: FeatureClassifierBaselineCounts) -> bool:
     total = baseline.all[1]
     baseline_accuracy, head_accuracy = baseline.all[0] / total, baseline.own[0] / total
     variances = (p * (1 - p) for p in (baseline_accuracy, head_accuracy))
@@ -56,7 +56,7 @@ def _is_baseline_better_than_head(baseline: BaselineResult) -> bool:
 
 
 def _format_biased_head_advice(
-    model: Model, version: int, result: JobResult, part_types: Collection[str]
+    model: Model, version: int, result: LearnJobResult, part_types: Collection[str]
 ) -> str:
     """Return advice on a biased head: the request that helps. Another method needs a model of its
     own.
@@ -78,9 +78,10 @@ def _format_biased_head_advice(
         )
     again = "Or start" if sentences else "Start"
     if plain:
+        body = build_analytic_successor_request(model, version)
         sentences.append(
             f"{again} a model from these features with method `analytic`, and send it the batches "
-            f"again: {ApiRequestForAdvice('POST', '/v1/models', body=build_successor_model_request(model, version))}."
+            f"again: {ApiRequestForAdvice('POST', '/v1/models', body=body)}."
         )
     else:
         sentences.append(
@@ -94,7 +95,7 @@ def _describe_biased_head_remedy(model: Model, recipe: Mapping[str, object]) -> 
     return ApiRequestForAdvice("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
 
 
-def build_successor_model_request(model: Model, version: int) -> dict[str, object]:
+def build_analytic_successor_request(model: Model, version: int) -> dict[str, object]:
     """Return the request body that creates a model on this version's backbone."""
     return {
         "name": f"{model.name[:MOST_OF_NAME]}-analytic",

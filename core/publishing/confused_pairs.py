@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.contract.jobs.job_result import JobResult
+from core.contract.jobs.job_result import LearnJobResult
 from core.execution.result import ResultFolder
 from core.ingest.answers import (
     RankedPredictions,
@@ -37,7 +37,7 @@ class ConfusedPair:
     task: int = 0
 
 
-def find_confused_pairs_of_new_version(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
+def find_confused_pairs_of_new_version(result: ResultFolder[LearnJobResult]) -> list[ConfusedPair]:
     """Return the pairs of classes that the new version confuses, the worst first.
 
     Predictions that are stored without true classes are ignored.
@@ -57,13 +57,17 @@ def find_confused_pairs_of_new_version(result: ResultFolder[JobResult]) -> list[
         pair
         for task, answers in answers_by_task.items()
         for pair in find_confused_pairs(
-            _count_prediction_pairs(answers), heads[task] if task else document.classes, task
+            _count_true_and_predicted_class_pairs(answers),
+            heads[task] if task else document.classes,
+            task,
         )
     ]
     return sorted(confused, key=_compute_smaller_confused_share, reverse=True)
 
 
-def _count_prediction_pairs(answers: list[RankedPredictions]) -> Counter[tuple[int, int]]:
+def _count_true_and_predicted_class_pairs(
+    answers: list[RankedPredictions],
+) -> Counter[tuple[int, int]]:
     """Count the images by (true class row, predicted class row)."""
     targets = np.concatenate([ranked.targets for ranked in answers]).astype(np.int64)
     rows = np.concatenate([ranked.rows for ranked in answers])

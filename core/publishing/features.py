@@ -13,10 +13,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.features import AncestorFeatureAccuracy, AncestorFeatureComparison
-from core.contract.jobs.job_result import JobResult
+from core.contract.jobs.job_result import LearnJobResult
 from core.database.measurements import ALL_TASKS, EACH_TASK, FEATURES
 from core.database.tables import Job, Model, Version, VersionMeasurement
-from core.lineage.features import LEAST_IMAGES, find_ancestor_with_intact_features
+from core.lineage.features import LEAST_IMAGES, find_ancestor_before_feature_collapse
 from core.recipe.photos import trains_backbone
 
 LAST_VERSIONS = 20
@@ -27,7 +27,7 @@ ByTask = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class MeasuredAncestor:
+class AncestorWithFeatureAccuracy:
     """An earlier version with its measured accuracy of features, for comparison.
 
     Attributes:
@@ -43,7 +43,7 @@ class MeasuredAncestor:
 
 
 def compare_feature_accuracy_with_ancestors(
-    session: Session, model: Model, job: Job, result: JobResult
+    session: Session, model: Model, job: Job, result: LearnJobResult
 ) -> AncestorFeatureComparison:
     """Compare the accuracy of a simple classifier on a new version's features with that on its
     ancestors' features.
@@ -66,7 +66,7 @@ def compare_feature_accuracy_with_ancestors(
     shares = [
         share
         for one in ancestors
-        if (share := compare_feature_accuracy_on_common_tasks(model.scenario, result, one))
+        if (share := compare_feature_accuracy_with_ancestor(model.scenario, result, one))
         is not None
     ]
     why = (
@@ -95,7 +95,7 @@ def _list_published_ancestors(session: Session, model: Model, number: int) -> li
 
 def _read_measured_ancestors(
     session: Session, model: Model, numbers: list[int]
-) -> list[MeasuredAncestor]:
+) -> list[AncestorWithFeatureAccuracy]:
     """Return the ancestors whose feature accuracy was measured, newest first."""
     of_these = (VersionMeasurement.model_id == model.id, VersionMeasurement.version.in_(numbers))
     by_task = select(VersionMeasurement.version, VersionMeasurement.detail).where(
@@ -108,7 +108,7 @@ def _read_measured_ancestors(
     collapsed = {
         version
         for version, detail in session.execute(counted)
-        if find_ancestor_with_intact_features(detail) is not None
+        if find_ancestor_before_feature_collapse(detail) is not None
     }
     query = select(Version.number, Version.manifest).where(
         Version.model_id == model.id, Version.number.in_(tasks)
@@ -118,14 +118,14 @@ def _read_measured_ancestors(
         for number, manifest in session.execute(query)
     }
     return [
-        MeasuredAncestor(number, heads[number], tasks[number], number not in collapsed)
+        AncestorWithFeatureAccuracy(number, heads[number], tasks[number], number not in collapsed)
         for number in numbers
         if number in tasks
     ]
 
 
-def compare_feature_accuracy_on_common_tasks(
-    scenario: str, result: JobResult, ancestor: MeasuredAncestor
+def compare_feature_accuracy_with_ancestor(
+    scenario: str, result: LearnJobResult, ancestor: AncestorWithFeatureAccuracy
 ) -> AncestorFeatureAccuracy | None:
     """Compare the feature accuracy of a version and an ancestor on the tasks that both know.
 

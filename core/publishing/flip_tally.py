@@ -28,7 +28,7 @@ class PredictionFlipTally:
 
     def count_task_images(
         self,
-        part: "PredictedTaskImages",
+        part: "TaskPredictionsOfNewVersion",
         old: Rows,
         new: Rows,
         negative: Mask,
@@ -130,7 +130,7 @@ class PredictionFlipTally:
 
 
 @dataclass(frozen=True)
-class PredictedTaskImages:
+class TaskPredictionsOfNewVersion:
     """Predictions of the new version on a task's held-out images.
 
     Attributes:

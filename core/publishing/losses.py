@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.gate import GateOut
-from core.contract.jobs.job_result import JobResult
+from core.contract.jobs.job_result import LearnJobResult
 from core.contract.losses import (
     GateComparison,
     GateComparisons,
@@ -25,11 +25,11 @@ from core.contract.losses import (
 from core.contract.manifest import Manifest
 from core.database.session import Database
 from core.database.tables import Job, Model, Task, Version, VersionTaskResult
-from core.edits.record import read_edited_tasks
-from core.errors import StoreCorrupt
+from core.edits.record import read_edited_task_numbers
+from core.errors import StoredObjectDamaged
 from core.execution.result import ResultFolder
 from core.ingest.answers import (
-    StoredTaskPredictions,
+    TaskPredictionsBlobEntry,
     decrypt_predictions,
     parse_predictions,
     parse_ranked_predictions,
@@ -38,9 +38,14 @@ from core.ingest.answers import (
 from core.jobs.fence import JobClaim
 from core.lineage.checks import IMAGE_CHECKS
 from core.lineage.judgement import get_gate_limits_of_job
-from core.publishing.flip_tally import MOST_CLASSES, PredictedTaskImages, PredictionFlipTally, Rows
+from core.publishing.flip_tally import (
+    MOST_CLASSES,
+    PredictionFlipTally,
+    Rows,
+    TaskPredictionsOfNewVersion,
+)
 from core.statistics.flips import Mask, compute_one_sided_mcnemar_p
-from core.statistics.power import SIGNIFICANT, find_detectable_loss
+from core.statistics.power import SIGNIFICANT, compute_detectable_loss_and_needed_images
 from core.storage import Blobs
 
 LAST_VERSIONS = 20
@@ -82,11 +87,11 @@ class _FlipComparisonRows:
     best: Mapping[int, _ComparedEarlierVersion]
 
 
-def count_newly_wrong_images_for_gate(
+def compare_newly_wrong_images_for_gate(
     db: Database,
     blobs: Blobs,
     claim: JobClaim,
-    result: ResultFolder[JobResult],
+    result: ResultFolder[LearnJobResult],
     production: int | None,
 ) -> GateComparisons | None:
     """Count the images that a finished job's version gets newly wrong, if its gate has a check for
@@ -98,14 +103,14 @@ def count_newly_wrong_images_for_gate(
     """
     if result.document.problem is not None:  # its predictions are no rows of classes
         return None
-    facts = _read_flip_comparison_rows(db, claim, production)
+    facts = _read_rows_for_flip_comparison(db, claim, production)
     if facts is None or not _extends_classes_of_production(result.document, facts.production):
         return None
-    return _PredictionFlipComparison(blobs, facts, result).count_newly_wrong_images()
+    return _PredictionFlipComparison(blobs, facts, result).build_gate_comparisons()
 
 
 def _extends_classes_of_production(
-    document: JobResult, production: "_ComparedEarlierVersion | None"
+    document: LearnJobResult, production: "_ComparedEarlierVersion | None"
 ) -> bool:
     """Return True if the first classes of the result are those of the production version.
 
@@ -115,7 +120,7 @@ def _extends_classes_of_production(
     return bool(document.heads) or document.classes[: len(known)] == known
 
 
-def _read_flip_comparison_rows(
+def _read_rows_for_flip_comparison(
     db: Database, claim: JobClaim, production: int | None
 ) -> _FlipComparisonRows | None:
     """Read the rows for comparing predictions of versions; None if the gate has no check by images."""
@@ -127,7 +132,7 @@ def _read_flip_comparison_rows(
             return None
         has_images = Task.held_out_deleted_at.is_(None) & Task.data_deleted_at.is_(None)
         query = select(Task.number, Task.answers_key).where(Task.model_id == model.id, has_images)
-        edited = read_edited_tasks(session, job.id)
+        edited = read_edited_task_numbers(session, job.id)
         keys = {task: key for task, key in session.execute(query) if task not in edited}
         tasks = set(keys)
         numbers = {job.parent_version or 0, production or 0}
@@ -214,7 +219,7 @@ class _PredictionFlipComparison:
     """Comparison of the new version's predictions with those of earlier versions, task by task."""
 
     def __init__(
-        self, blobs: Blobs, facts: _FlipComparisonRows, result: ResultFolder[JobResult]
+        self, blobs: Blobs, facts: _FlipComparisonRows, result: ResultFolder[LearnJobResult]
     ) -> None:
         self._blobs = blobs
         self._facts = facts
@@ -229,37 +234,41 @@ class _PredictionFlipComparison:
         self._drifts: dict[int, tuple[PredictionFlipTally, TaskDriftCounts]] = {}
         self._is_ranked = True
 
-    def count_newly_wrong_images(self) -> GateComparisons:
+    def build_gate_comparisons(self) -> GateComparisons:
         """Count newly wrong images against the production version and the best earlier versions."""
         for task in sorted(self._facts.tasks):
             if (
                 task != self._facts.own_task
                 and (part := self._read_predicted_task_images(task)) is not None
             ):
-                self._compare_with_production(part)
-                self._compare_with_best_earlier_version(part)
+                self._tally_flips_against_production(part)
+                self._record_drift_against_best_version(part)
         production = self._facts.production
         against = None if production is None else production.number
-        forgotten = self._build_described_comparison(self._forgotten, against)
-        confused = self._build_described_comparison(self._confused, against)
+        forgotten = self._build_gate_comparison_or_reason(self._forgotten, against)
+        confused = self._build_gate_comparison_or_reason(self._confused, against)
         if confused["missing"] is None and not self._brings_new_classes():
             confused = _build_missing_gate_comparison(against, "the batch brings no new class")
-        new_classes, known_classes = self._count_newly_wrong_batch_images()
+        new_classes, known_classes = self._compare_newly_wrong_batch_images()
         if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
             new_classes["pictures"], known_classes["pictures"] = [], []
         return {
             "forgotten": forgotten,
             "confused": confused,
-            "class_lost": self._build_described_comparison(self._classes, against, by_recall=True),
+            "class_lost": self._build_gate_comparison_or_reason(
+                self._classes, against, by_recall=True
+            ),
             "drifted": self._build_drift_comparison(),
             "new": new_classes,
             "known": known_classes,
             "visible": vars(
-                find_detectable_loss(forgotten["images"], self._facts.gate.get("forgotten") or 0.0)
+                compute_detectable_loss_and_needed_images(
+                    forgotten["images"], self._facts.gate.get("forgotten") or 0.0
+                )
             ),  # type: ignore[typeddict-item]
         }
 
-    def _read_predicted_task_images(self, task: int) -> PredictedTaskImages | None:
+    def _read_predicted_task_images(self, task: int) -> TaskPredictionsOfNewVersion | None:
         """Return the new version's predictions on a task's held-out images, or None."""
         data = self._predictions.get(("new", task))
         if data is None:
@@ -270,7 +279,7 @@ class _PredictionFlipComparison:
             return None
         is_apart = self._facts.model.scenario == "task"
         names = self._heads.get(task, []) if is_apart else list(self._document.classes)
-        return PredictedTaskImages(task, task if is_apart else 0, names, ranked)
+        return TaskPredictionsOfNewVersion(task, task if is_apart else 0, names, ranked)
 
     def _list_classes_of_prediction_rows(
         self, version: _ComparedEarlierVersion, task: int
@@ -282,7 +291,7 @@ class _PredictionFlipComparison:
         return list(version.manifest.classes or self._facts.model.classes or [])
 
     def _read_predictions_and_class_count(
-        self, version: _ComparedEarlierVersion, part: PredictedTaskImages
+        self, version: _ComparedEarlierVersion, part: TaskPredictionsOfNewVersion
     ) -> tuple[Rows, int] | None:
         """Read a version's predictions on a task and its number of classes; None if they cannot be
         compared.
@@ -297,7 +306,7 @@ class _PredictionFlipComparison:
         digest = version.predictions.get(part.task)
         if data is None and digest is not None:
             path = self._fetch_predictions_if_sound(digest)
-            place = StoredTaskPredictions(version.number, part.task, self._facts.keys[part.task])
+            place = TaskPredictionsBlobEntry(version.number, part.task, self._facts.keys[part.task])
             data = None if path is None else decrypt_predictions(path, place)
         if data is None:
             return None
@@ -313,10 +322,10 @@ class _PredictionFlipComparison:
         """
         try:
             return self._blobs.fetch_verified_file(digest)
-        except StoreCorrupt:
+        except StoredObjectDamaged:
             return None
 
-    def _compare_with_production(self, part: PredictedTaskImages) -> None:
+    def _tally_flips_against_production(self, part: TaskPredictionsOfNewVersion) -> None:
         """Count a task's images whose prediction turned wrong or right against the production
         version.
         """
@@ -348,7 +357,7 @@ class _PredictionFlipComparison:
             part, old, part.ranked.rows, right & fresh, now & ~right, all_images
         )
 
-    def _compare_with_best_earlier_version(self, part: PredictedTaskImages) -> None:
+    def _record_drift_against_best_version(self, part: TaskPredictionsOfNewVersion) -> None:
         """Count a task's images whose prediction turned wrong or right against the best of the last
         versions.
         """
@@ -374,7 +383,7 @@ class _PredictionFlipComparison:
         )
         self._drifts[part.task] = (tally, counts)
 
-    def _build_described_comparison(
+    def _build_gate_comparison_or_reason(
         self, tally: PredictionFlipTally, against: int | None, *, by_recall: bool = False
     ) -> GateComparison:
         if against is None:
@@ -430,7 +439,7 @@ class _PredictionFlipComparison:
             self._list_classes_of_prediction_rows(self._facts.parent, self._facts.own_task)
         )
 
-    def _count_newly_wrong_batch_images(self) -> tuple[GateComparison, GateComparison]:
+    def _compare_newly_wrong_batch_images(self) -> tuple[GateComparison, GateComparison]:
         """Count the batch's own held-out images, of its new classes and of classes that production
         knows.
         """
@@ -476,7 +485,7 @@ class _PredictionFlipComparison:
         )
 
 
-def _make_mask_of_all_images(part: PredictedTaskImages) -> Mask:
+def _make_mask_of_all_images(part: TaskPredictionsOfNewVersion) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 

@@ -41,7 +41,7 @@ def build_manifest(
         parent: version that it continues; None: that of the job.
     """
     model, job = rows.model, rows.job
-    recipe, reported = Recipe.from_json(job.recipe), made.list_fields_that_are_set()
+    recipe, reported = Recipe.from_json(job.recipe), made.get_explicitly_set_field_values()
     optional = {
         "network": made.network,
         "init": rows.base.manifest.init,

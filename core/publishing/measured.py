@@ -12,7 +12,7 @@ from core.database import measurements
 from core.database.bulk import insert_rows
 from core.database.tables import Model, Version, VersionTaskResult
 from core.lineage.lineage import find_version_by_number
-from core.lineage.row import find_best_earlier_accuracies, store_matrix_row_figures
+from core.lineage.row import find_best_earlier_accuracies, store_matrix_row_accuracy_summary
 from core.publishing.answers import StoredCells
 from core.statistics.matrix_row import MatrixCellCounts
 
@@ -62,11 +62,11 @@ def store_version_measurements(
         _build_matrix_cell_row(model, version.number, cell, best.get(cell.task), made.predictions)
         for cell in new_cells
     ]
-    rows += _build_earlier_version_rows(
+    rows += _build_missing_cells_of_earlier_versions(
         session, model, {"base": 0, "parent": parent.number}, measured.values(), made.predictions
     )
     insert_rows(session, VersionTaskResult, rows)
-    store_matrix_row_figures(session, version, cells, model.scenario)
+    store_matrix_row_accuracy_summary(session, version, cells, model.scenario)
     measurements.insert_measurement_rows(
         session,
         model.id,
@@ -75,7 +75,7 @@ def store_version_measurements(
     )
 
 
-def _build_earlier_version_rows(
+def _build_missing_cells_of_earlier_versions(
     session: Session,
     model: Model,
     numbers: dict[str, int],

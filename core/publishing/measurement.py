@@ -87,5 +87,5 @@ def publish_measurement(
         # At the end of the transaction, since it locks the owner's row.
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
         task_id = task.id
-    retention.delete_task_blobs(db, Blobs(store, Path()), task_id)
+    retention.delete_blobs_of_deleted_task_files(db, Blobs(store, Path()), task_id)
     return _DONE

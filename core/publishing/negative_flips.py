@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.features import AncestorFeatureComparison
-from core.contract.jobs.job_result import JobResult
+from core.contract.jobs.job_result import LearnJobResult
 from core.contract.losses import GateComparisons
 from core.contract.manifest import Manifest
 from core.database.kinds import JobKind
@@ -20,22 +20,22 @@ from core.database.label_names import list_label_names
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS, MeasurementRow
 from core.database.session import Database
 from core.database.tables import Alias, Job, Model, Task, Version, VersionTaskResult
-from core.edits.record import read_edited_tasks
+from core.edits.record import read_edited_task_numbers
 from core.execution.result import ResultFolder
 from core.ingest.answers import (
-    StoredTaskPredictions,
+    TaskPredictionsBlobEntry,
     parse_predictions,
     read_encrypted_predictions,
     read_predictions_written_by_job,
 )
 from core.ingest.dataset import memory_map_image_dataset
 from core.jobs.fence import JobClaim
-from core.lineage.features import compute_feature_accuracy_loss, find_ancestor_with_best_features
+from core.lineage.features import compute_feature_accuracy_drop, find_ancestor_with_best_features
 from core.lineage.gate import GateProductionComparison
 from core.lineage.judgement import get_gate_limits_of_job
 from core.lineage.lineage import PRODUCTION
 from core.publishing.features import compare_feature_accuracy_with_ancestors
-from core.publishing.losses import count_newly_wrong_images_for_gate
+from core.publishing.losses import compare_newly_wrong_images_for_gate
 from core.statistics import flips
 from core.statistics.flips import Mask, PredictionFlipStatistics
 from core.storage import Blobs
@@ -73,7 +73,7 @@ class ProductionComparison:
             rows.append(MeasurementRow(LOSSES, ALL_TASKS, net, losses))
         if self.features is not None:
             best = find_ancestor_with_best_features(self.features)
-            loss = None if best is None else compute_feature_accuracy_loss(best)
+            loss = None if best is None else compute_feature_accuracy_drop(best)
             rows.append(MeasurementRow(FEATURES, ALL_TASKS, loss, self.features))
         return rows
 
@@ -90,7 +90,7 @@ class _TaskWithProductionPredictions:
     labels: list[str]
     held_out: str
     predictions: str
-    place: StoredTaskPredictions
+    place: TaskPredictionsBlobEntry
 
 
 def find_production_version_number(session: Session, model_id: str) -> int | None:
@@ -101,23 +101,23 @@ def find_production_version_number(session: Session, model_id: str) -> int | Non
 
 
 def compare_version_with_production(
-    db: Database, blobs: Blobs, claim: JobClaim, result: ResultFolder[JobResult]
+    db: Database, blobs: Blobs, claim: JobClaim, result: ResultFolder[LearnJobResult]
 ) -> ProductionComparison:
     """Count newly wrong predictions against production as the gate needs them, and compare
     features.
     """
-    comparison = _count_negative_flips(db, blobs, claim, result)
+    comparison = _compare_negative_flips_with_production(db, blobs, claim, result)
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         features = compare_feature_accuracy_with_ancestors(
             session, session.get_one(Model, job.model_id), job, result.document
         )
-    losses = count_newly_wrong_images_for_gate(db, blobs, claim, result, comparison.production)
+    losses = compare_newly_wrong_images_for_gate(db, blobs, claim, result, comparison.production)
     return replace(comparison, losses=losses, features=features)
 
 
-def _count_negative_flips(
-    db: Database, blobs: Blobs, claim: JobClaim, result: ResultFolder[JobResult]
+def _compare_negative_flips_with_production(
+    db: Database, blobs: Blobs, claim: JobClaim, result: ResultFolder[LearnJobResult]
 ) -> ProductionComparison:
     """Count negative flips (right before, wrong now) against production, if the gate limits them."""
     with db.read() as session:
@@ -143,7 +143,7 @@ def _count_negative_flips(
             Version.model_id == model.id, Version.number == number
         )
         manifest: Manifest = session.scalars(version).one()
-        edited = read_edited_tasks(session, job.id)
+        edited = read_edited_task_numbers(session, job.id)
         measured_tasks = [
             task
             for task in _find_tasks_with_production_predictions(session, model, number, tasks)
@@ -155,7 +155,7 @@ def _count_negative_flips(
 
 
 def _sum_flips_against_parent(
-    number: int, result: JobResult, tasks: set[int]
+    number: int, result: LearnJobResult, tasks: set[int]
 ) -> GateProductionComparison:
     """Sum the changed predictions against the parent, as the job itself counted them."""
     changes = [change for task, change in (result.changes or {}).items() if int(task) in tasks]
@@ -183,7 +183,7 @@ def _find_tasks_with_production_predictions(
         ):
             # A dataset numbers its own classes in sorted order, unless the model fixes the list.
             labels = list_label_names(model, task.classes)
-            place = StoredTaskPredictions(number, task_number, task.answers_key)
+            place = TaskPredictionsBlobEntry(number, task_number, task.answers_key)
             measured_tasks.append(
                 _TaskWithProductionPredictions(
                     task_number, labels, task.held_out_sha256, digest, place
@@ -197,7 +197,7 @@ def _count_stored_flips(
     number: int,
     manifest: Manifest,
     measured_tasks: list[_TaskWithProductionPredictions],
-    result: ResultFolder[JobResult],
+    result: ResultFolder[LearnJobResult],
 ) -> GateProductionComparison:
     """Count changed predictions between production's stored predictions and those of the result."""
     written = read_predictions_written_by_job(result.folder, result.document.answers)

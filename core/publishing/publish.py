@@ -34,14 +34,14 @@ from core.publishing.version_rows import (
     PublishingTransaction,
     StoredJobResult,
     add_and_judge_version,
-    delete_stored_objects_without_rows,
-    lock_rows_for_publishing,
+    delete_unused_files_of_result,
+    restore_blobs_and_lock_rows,
     store_job_result_files,
 )
 from core.publishing.version_warnings import (
     VersionWarningFacts,
+    collect_and_record_version_warnings,
     describe_tasks_missing_in_version,
-    list_warnings_of_new_version,
 )
 from core.retention import retention
 from core.retention.answers import remove_stored_predictions
@@ -87,8 +87,8 @@ def publish_job_result(
                 negative_flips.compare_version_with_production(db, blobs, claim, made.folder),
             )
         hit_failpoint("publish-committed")
-        delete_stored_objects_without_rows(db, blobs, made, former)
-    _delete_job_leftovers(db, store, claim)
+        delete_unused_files_of_result(db, blobs, made, former)
+    _delete_states_and_blobs_of_published_job(db, store, claim)
     hit_failpoint("publish-cleaned")
     return done
 
@@ -114,7 +114,7 @@ def _publish_in_transaction(
     """
     document = made.folder.document
     with db.write() as session:
-        publishing = lock_rows_for_publishing(db, session, blobs, claim, made)
+        publishing = restore_blobs_and_lock_rows(db, session, blobs, claim, made)
         model, task, job, now = (
             *(publishing.model, publishing.task),
             *(publishing.job, publishing.now),
@@ -127,7 +127,7 @@ def _publish_in_transaction(
             return None
         version, size = add_and_judge_version(publishing, made, comparison)
         findings = VersionWarningFacts(document, comparison, made.confused)
-        warned = list_warnings_of_new_version(session, model, job, version, findings)
+        warned = collect_and_record_version_warnings(session, model, job, version, findings)
         version.warnings = [*describe_tasks_missing_in_version(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
@@ -140,8 +140,8 @@ def _publish_in_transaction(
                 )
             lineage.publish_version(session, model, task, version, now)
         else:
-            lineage.record_version_failed_gate(session, model, task, now)
-            owner_events.record_version_event(session, model, version, now)
+            lineage.stop_lineage_or_skip_held_task(session, model, task, now)
+            owner_events.record_owner_event_of_version(session, model, version, now)
         _end_published_job(publishing, version, [*document.warnings, *warned])
         session.flush()
         # The standing of this task has changed, which may let an older held version pass.
@@ -237,7 +237,9 @@ def _find_digests_to_be_replaced(
     return {digest for digest in digests if digest is not None}
 
 
-def _delete_job_leftovers(db: Database, store: ObjectStorage, claim: JobClaim) -> None:
+def _delete_states_and_blobs_of_published_job(
+    db: Database, store: ObjectStorage, claim: JobClaim
+) -> None:
     """Delete a published job's snapshots and best states; if this fails, the periodic sweep repeats
     it.
     """
@@ -250,4 +252,4 @@ def _delete_job_leftovers(db: Database, store: ObjectStorage, claim: JobClaim) -
             store.delete(info.key)
     assert claim.task_id is not None, "the job learned a task"
     # Copies in a machine's cache are left to the sweep, so no folder is needed.
-    retention.delete_task_blobs(db, Blobs(store, Path()), claim.task_id)
+    retention.delete_blobs_of_deleted_task_files(db, Blobs(store, Path()), claim.task_id)

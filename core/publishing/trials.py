@@ -20,8 +20,8 @@ from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
     StoredJobResult,
     add_and_judge_version,
-    delete_stored_objects_without_rows,
-    lock_rows_for_publishing,
+    delete_unused_files_of_result,
+    restore_blobs_and_lock_rows,
     store_job_result_files,
 )
 from core.retention.damage import DatabaseDamageMarks
@@ -56,7 +56,7 @@ def judge_version_of_trial(
                 raise _TransactionRollback
         except _TransactionRollback:
             pass
-    delete_stored_objects_without_rows(db, blobs, made, set())
+    delete_unused_files_of_result(db, blobs, made, set())
     return judged
 
 
@@ -75,7 +75,7 @@ def _add_and_judge_trial_version(
     """Add the version of a result and judge it; None if production is not the version it was
     compared with.
     """
-    publishing = lock_rows_for_publishing(db, session, blobs, claim, made)
+    publishing = restore_blobs_and_lock_rows(db, session, blobs, claim, made)
     model = publishing.model
     if negative_flips.find_production_version_number(session, model.id) != comparison.production:
         return None

@@ -11,13 +11,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.edit import EditResult
-from core.contract.jobs.job_result import JobResult
+from core.contract.jobs.job_result import LearnJobResult
 from core.contract.manifest import StoredVersionPart
 from core.database import measurements
 from core.database.measurements import replace_manifest_figures_by_null
 from core.database.session import Database
 from core.database.states import JobAction, find_next_job_state
-from core.database.tables import Job, Model, Part, Task, Version
+from core.database.tables import Job, Model, Task, Version, VersionPart
 from core.edits import record
 from core.errors import Invalid
 from core.execution.held_out_features import (
@@ -73,7 +73,7 @@ class StoredJobResult:
         edit: what an edit changes besides; None for a batch.
     """
 
-    folder: ResultFolder[JobResult]
+    folder: ResultFolder[LearnJobResult]
     parts: list[StoredPartFile]
     predictions: StoredPredictions
     features: dict[int, StoredHeldOutFeatures]
@@ -117,7 +117,7 @@ def store_job_result_files(
     )
 
 
-def lock_rows_for_publishing(
+def restore_blobs_and_lock_rows(
     db: Database, session: Session, blobs: Blobs, claim: JobClaim, made: StoredJobResult
 ) -> PublishingTransaction:
     """Lock the database rows that publishing a version changes, and return them.
@@ -221,7 +221,7 @@ def _find_tasks_with_deleted_data(session: Session, model: Model) -> set[int]:
 
 def _add_next_version(
     publishing: PublishingTransaction,
-    result: JobResult,
+    result: LearnJobResult,
     stored: list[StoredPartFile],
     edit: EditResult | None,
 ) -> Version:
@@ -268,7 +268,7 @@ def _add_next_version(
     session.flush()  # before the rows that refer to it
     for position, part in enumerate(stored):
         session.add(
-            Part(
+            VersionPart(
                 version_id=version.id,
                 name=part.file.name,
                 position=position,
@@ -285,18 +285,18 @@ def _find_digests_of_existing_parts(
 ) -> set[str]:
     """Return which of the digests belong to parts that a version of the model already has."""
     of_model = (
-        select(Part.sha256)
-        .join(Version, Version.id == Part.version_id)
+        select(VersionPart.sha256)
+        .join(Version, Version.id == VersionPart.version_id)
         .where(
             Version.model_id == model.id,
-            references.build_digest_expression_without_index(Part.sha256).in_(digests),
-            Part.deleted_at.is_(None),
+            references.build_digest_expression_without_index(VersionPart.sha256).in_(digests),
+            VersionPart.deleted_at.is_(None),
         )
     )
     return set(session.execute(of_model).scalars())
 
 
-def delete_stored_objects_without_rows(
+def delete_unused_files_of_result(
     db: Database, blobs: Blobs, made: StoredJobResult, former: set[str]
 ) -> None:
     """Delete a result's stored objects that no row refers to: of deleted images, and totals.

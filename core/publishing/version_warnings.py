@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from core.contract.features import AncestorFeatureComparison
-from core.contract.jobs.job_result import JobResult
+from core.contract.jobs.job_result import LearnJobResult
 from core.database.tables import Job, Model, Version
 from core.lineage import lineage, words
-from core.lineage.coverage import find_missing_tasks, list_taught_tasks
-from core.lineage.features import find_ancestor_with_intact_features, format_feature_accuracies
+from core.lineage.coverage import find_missing_tasks_with_standings, list_taught_tasks
+from core.lineage.features import find_ancestor_before_feature_collapse, format_feature_accuracies
 from core.publishing import biased_head
-from core.publishing.advice import advise_on_new_accuracy_problems
+from core.publishing.advice import choose_and_record_accuracy_advice
 from core.publishing.confused_pairs import ConfusedPair
 from core.publishing.negative_flips import ProductionComparison
 from core.text.steps import LEFT_OPEN, ApiRequestForAdvice
@@ -28,7 +28,7 @@ class VersionWarningFacts:
         confused: pairs of classes that the version confuses, the worst first.
     """
 
-    result: JobResult
+    result: LearnJobResult
     comparison: ProductionComparison
     confused: Sequence[ConfusedPair]
 
@@ -37,14 +37,16 @@ def describe_tasks_missing_in_version(
     session: Session, model: Model, version: Version
 ) -> list[str]:
     """Return a sentence for each task of the model that a version has not learned."""
-    missing_tasks = find_missing_tasks(session, model, list_taught_tasks(version.manifest))
+    missing_tasks = find_missing_tasks_with_standings(
+        session, model, list_taught_tasks(version.manifest)
+    )
     return [
         words.describe_missing_task(model, task, standing, f"Version {version.number}")
         for task, standing in missing_tasks
     ]
 
 
-def list_warnings_of_new_version(
+def collect_and_record_version_warnings(
     session: Session, model: Model, job: Job, version: Version, findings: VersionWarningFacts
 ) -> list[str]:
     """Return the warnings about a version that was judged and is not yet published.
@@ -68,10 +70,10 @@ def list_warnings_of_new_version(
             model, version.number, findings.result, {part.type for part in findings.result.parts}
         )
     # Called even after another warning, since it also records the conditions that hold.
-    advice = advise_on_new_accuracy_problems(
+    advice = choose_and_record_accuracy_advice(
         session, model, version, job, findings.confused, says_other=warning_text is not None
     )
-    one_class = words.explain_one_class_version(version) if stays else None
+    one_class = words.explain_unpromoted_one_class_version(version) if stays else None
     return [text for text in (warning_text, advice, one_class) if text is not None]
 
 
@@ -87,19 +89,20 @@ def warn_of_feature_collapse(
         version: a version that was judged already.
         production: the version in production once this one is published or held.
     """
-    good = find_ancestor_with_intact_features(count)
+    good = find_ancestor_before_feature_collapse(count)
     if good is None:
         return None
     now, before = format_feature_accuracies(good)
     number, path = good["version"], f"/v1/models/{model.name}/aliases/production"
     next_steps = _describe_steps_after_feature_collapse(version, number, path, production)
+    body = biased_head.build_analytic_successor_request(model, number)
     return (
         f"The features of version {version.number} have collapsed: a linear discriminant on them "
         f"gets {now} held-out images of earlier tasks right, on those of version {number}, the "
         f"last good version, {before}. {next_steps} Then send the batch with a "
         f"smaller learning rate or a method that leaves the features as they are, or "
         f"start a model on the features of version {number}: "
-        f"{ApiRequestForAdvice('POST', '/v1/models', body=biased_head.build_successor_model_request(model, number))}."
+        f"{ApiRequestForAdvice('POST', '/v1/models', body=body)}."
     )
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from core.admission.admission import AdmissionLimits, compute_job_workload
 from core.bases.base_advice import get_base_architecture
 from core.contract.base import ADOPTED, PRETRAINED, ModelBase
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.architecture import ImageOut
 from core.contract.responses.audit import AuditData
 from core.contract.responses.model_change import NewModel
@@ -25,7 +25,7 @@ from core.contract.responses.recipe import RecipeOut
 from core.contract.responses.versions.rebase import RebaseOut
 from core.database import job_log
 from core.database import jobs as job_rows
-from core.database.tables import Base, Model, Task
+from core.database.tables import Model, Task, UploadedBase
 from core.errors import Invalid, InvalidRecipe, JobTooLarge, WrongState
 from core.ids import new_id
 from core.jobs import jobs
@@ -36,18 +36,18 @@ from core.models.new_model import (
     NewModelLimits,
     add_model,
     build_gate_limits,
-    find_new_model_weights,
+    check_and_prepare_new_model_weights,
     is_model_name_free,
     make_model_name_taken_error,
     require_free_model_name,
 )
-from core.models.requested_model import CheckedModelRequest, check_model_request
+from core.models.requested_model import CheckedModelRequest, check_and_complete_model_request
 from core.packaged import imagenet_base, packaged_base
 from core.rebase.rebase_comparison import RebaseComparison, rebase_comparison_to_json
 from core.rebase.rebase_plan import (
+    compute_rebase_progress,
     find_new_model_of_open_rebase,
     find_production_version,
-    make_rebase_plan,
 )
 from core.recipe import start
 from core.recipe.resolve import complete_stored_recipe
@@ -77,7 +77,7 @@ def begin_rebase(
     actor: Actor,
     model: str,
     given: RebaseRequest,
-    repeat: idempotency.IdempotentRequest | None = None,
+    repeat: idempotency.IdempotentRequestIdentity | None = None,
     limits: NewModelLimits = NO_LIMITS,
 ) -> tuple[RebaseOut, list[str], bool]:
     """Begin a rebase: create a model on another base, and queue its learning of all retained tasks.
@@ -91,7 +91,7 @@ def begin_rebase(
         Invalid: the base is unknown or is the one that the model has, or the name is not allowed.
         WrongState: nothing is learned yet, or a rebase of the model is open.
         NameTaken: the owner has a model of this name.
-        JobTooLarge, StorageFull, TooManyRequests: there is no room for the new model, or for its
+        JobTooLarge, StorageQuotaReached, TooManyRequests: there is no room for the new model, or for its
         jobs.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
@@ -101,14 +101,16 @@ def begin_rebase(
         require_classification_model(old, "Rebases")
         fields = _build_rebased_model_request(session, actor, old, given)
         size = _sum_task_file_bytes(old, _list_retained_tasks(session, old))
-    checked = _check_rebased_model(resources.catalogue, fields, old, limits.admission)
+    checked = _check_new_model_with_recipe_fallback(
+        resources.catalogue, fields, old, limits.admission
+    )
     requested = _keep_image_decoding_of_old_model(checked, old)
     # With other images, the new model takes over no data, and batches are sent again.
     if size and requested.images.image == old.image:
         quota.require_storage_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
     # The weights count among the bytes of the models' owner, also if an administrator asks.
     owner = replace(actor, owner_id=old.owner_id)
-    begins = find_new_model_weights(resources, owner, requested, limits.terms)
+    begins = check_and_prepare_new_model_weights(resources, owner, requested, limits.terms)
     try:
         with db.write() as session:
             # Blobs of the old model's tasks must not be deleted before the new rows refer to them.
@@ -235,7 +237,9 @@ def _build_rebased_model_fields(
     else:
         # The base of another owner is reported as missing, so that ids cannot be probed.
         row = session.scalar(
-            select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
+            select(UploadedBase).where(
+                UploadedBase.id == base, actor.build_visible_condition(UploadedBase.owner_id)
+            )
         )
         if row is None:
             raise _make_base_field_error(
@@ -270,17 +274,19 @@ def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
     )
 
 
-def _check_rebased_model(
-    catalogue: MethodCatalogue, given: NewModel, old: Model, admission: AdmissionLimits
+def _check_new_model_with_recipe_fallback(
+    catalogue: RecipeCatalogue, given: NewModel, old: Model, admission: AdmissionLimits
 ) -> CheckedModelRequest:
     """Check the new model of a rebase; use the default recipe if the old one does not fit the
     base.
     """
     try:
-        return check_model_request(catalogue, given, admission)
+        return check_and_complete_model_request(catalogue, given, admission)
     except (InvalidRecipe, JobTooLarge) as error:
         seed = complete_stored_recipe(catalogue, old.scenario, old.recipe).get("seed", 0)
-        checked = check_model_request(catalogue, {**given, "recipe": {"seed": seed}}, admission)
+        checked = check_and_complete_model_request(
+            catalogue, {**given, "recipe": {"seed": seed}}, admission
+        )
         method = checked.resolved_recipe.recipe["method"]["name"]
         note = (
             f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): "
@@ -332,7 +338,9 @@ def _add_model_and_jobs(
     job_ids = [] if new.base_job is None else [new.base_job]
     job_ids += _queue_retained_tasks(order, old, new, requested.resolved_recipe.recipe)
     session.flush()
-    response = rebase_comparison_to_json(RebaseComparison(make_rebase_plan(session, old, new), {}))
+    response = rebase_comparison_to_json(
+        RebaseComparison(compute_rebase_progress(session, old, new), {})
+    )
     response["warnings"] += new.warnings
     return response, job_ids
 
@@ -374,7 +382,7 @@ def _queue_retained_tasks(
             order.resources.catalogue, new.architecture, new.image, recipe, work
         )
         # Both come last, since they lock the owner's row.
-        quota.add_accepted_upload_bytes(
+        quota.add_upload_bytes_or_raise_if_full(
             session,
             new.owner_id,
             limits.terms.max_owner_bytes,

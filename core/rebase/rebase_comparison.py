@@ -15,7 +15,7 @@ import numpy.typing as npt
 from core.comparisons.compare import prediction_flip_statistics_to_json
 from core.contract.responses.versions.rebase import RebaseMissing, RebaseOut, RebaseTask, Share
 from core.database.session import Database
-from core.errors import StoreCorrupt
+from core.errors import StoredObjectDamaged
 from core.ingest.answers import (
     decrypt_predictions,
     parse_ranked_predictions,
@@ -26,10 +26,10 @@ from core.ingest.findings.traces import read_image_fingerprints
 from core.rebase.rebase_plan import (
     MeasuredTaskResults,
     PlannedRebaseTask,
-    RebasePlan,
+    RebaseProgress,
+    compute_rebase_progress,
     find_rebase_models,
     find_rebase_of_model,
-    make_rebase_plan,
 )
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.times import format_rfc3339
@@ -54,16 +54,16 @@ class RebaseComparison:
     Tasks whose images turned out to differ are marked in the plan.
     """
 
-    plan: RebasePlan
+    plan: RebaseProgress
     flips: dict[int, PredictionFlipStatistics]
 
 
-def read_rebase_comparison(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
+def compare_rebase_by_images(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
     """Compare the old and new model of a rebase image by image, and return the response.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
-        StoreCorrupt: a file is missing or damaged; the message says which one and what to do.
+        StoredObjectDamaged: a file is missing or damaged; the message says which one and what to do.
     """
     return rebase_comparison_to_json(compare_rebased_models(db, blobs, actor, model))
 
@@ -81,7 +81,9 @@ def compare_rebase_by_counts(db: Database, actor: Actor, model: str) -> RebaseOu
         return (
             None
             if pair is None
-            else rebase_comparison_to_json(RebaseComparison(make_rebase_plan(session, *pair), {}))
+            else rebase_comparison_to_json(
+                RebaseComparison(compute_rebase_progress(session, *pair), {})
+            )
         )
 
 
@@ -90,16 +92,16 @@ def compare_rebased_models(
 ) -> RebaseComparison:
     """Compare the old and new model of a rebase, image by image where both have stored predictions.
 
-    For errors see `read_rebase_comparison`.
+    For errors see `compare_rebase_by_images`.
     """
     while True:
-        plan = _read_rebase_plan(db, actor, model)
+        plan = _compute_rebase_progress_for_caller(db, actor, model)
         try:
             return _call_with_damage_explained(
-                db, actor, plan, partial(_count_flips_of_comparable_tasks, blobs, plan)
+                db, actor, plan, partial(_build_rebase_comparison, blobs, plan)
             )
-        except StoreCorrupt:
-            if _read_rebase_plan(db, actor, model) == plan:
+        except StoredObjectDamaged:
+            if _compute_rebase_progress_for_caller(db, actor, model) == plan:
                 # otherwise data was deleted between rows and files: try again with the new plan
                 raise
 
@@ -130,13 +132,13 @@ def rebase_comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
     }
 
 
-def _read_rebase_plan(db: Database, actor: Actor, model: str) -> RebasePlan:
+def _compute_rebase_progress_for_caller(db: Database, actor: Actor, model: str) -> RebaseProgress:
     with db.read() as session:
-        return make_rebase_plan(session, *find_rebase_models(session, actor, model))
+        return compute_rebase_progress(session, *find_rebase_models(session, actor, model))
 
 
 def _call_with_damage_explained(
-    db: Database, actor: Actor, plan: RebasePlan, use: Callable[[], Made]
+    db: Database, actor: Actor, plan: RebaseProgress, use: Callable[[], Made]
 ) -> Made:
     """Call `use`, and explain damage of a file as an error about the model that it belongs to.
 
@@ -151,7 +153,7 @@ def _call_with_damage_explained(
         return use()
 
 
-def _count_flips_of_comparable_tasks(blobs: Blobs, plan: RebasePlan) -> RebaseComparison:
+def _build_rebase_comparison(blobs: Blobs, plan: RebaseProgress) -> RebaseComparison:
     flips_by_task: dict[int, PredictionFlipStatistics] = {}
     tasks: list[PlannedRebaseTask] = []
     for task in plan.tasks:
@@ -222,9 +224,9 @@ def _convert_head_rows_to_labels(
     return rows[predicted]
 
 
-def _make_corrupt_predictions_error(side: MeasuredTaskResults, what: str) -> StoreCorrupt:
+def _make_corrupt_predictions_error(side: MeasuredTaskResults, what: str) -> StoredObjectDamaged:
     key = Blobs.make_blob_key(side.predictions or "")
-    return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
+    return StoredObjectDamaged(f"A file of answers {what}.", extra={"object": key})
 
 
 def _read_held_out_paths(blobs: Blobs, side: MeasuredTaskResults) -> list[str]:
@@ -233,7 +235,7 @@ def _read_held_out_paths(blobs: Blobs, side: MeasuredTaskResults) -> list[str]:
     try:
         traces = read_image_fingerprints(blobs.fetch_verified_file(side.traces))
     except ValueError as error:
-        raise StoreCorrupt(
+        raise StoredObjectDamaged(
             str(error), extra={"object": Blobs.make_blob_key(side.traces)}
         ) from error
     return traces.names[len(traces.train) :]
@@ -281,7 +283,7 @@ def _build_accuracy_share(correct: int, total: int) -> Share | None:
     }
 
 
-def _describe_next_rebase_step(plan: RebasePlan, missing: list[RebaseMissing]) -> str:
+def _describe_next_rebase_step(plan: RebaseProgress, missing: list[RebaseMissing]) -> str:
     """Describe the user's next step in a rebase."""
     old, new = plan.old["name"], plan.new["name"]
     if plan.finished_at is not None:
@@ -299,7 +301,7 @@ def _describe_next_rebase_step(plan: RebasePlan, missing: list[RebaseMissing]) -
     )
 
 
-def _list_rebase_warnings(plan: RebasePlan, total: PredictionFlipStatistics) -> list[str]:
+def _list_rebase_warnings(plan: RebaseProgress, total: PredictionFlipStatistics) -> list[str]:
     """List warnings about a rebase."""
     warnings = []
     if (

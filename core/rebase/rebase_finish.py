@@ -27,7 +27,7 @@ from core.rebase.rebase_comparison import (
     compare_rebased_models,
     rebase_comparison_to_json,
 )
-from core.rebase.rebase_plan import RebasePlan, find_rebase_models, make_rebase_plan
+from core.rebase.rebase_plan import RebaseProgress, compute_rebase_progress, find_rebase_models
 from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.storage import Blobs
@@ -63,19 +63,19 @@ def finish_rebase(
         WrongState: something is missing (`extra["missing"]`), production has moved meanwhile, or
             the model is in place already.
         NameTaken: another model has the name by now.
-        StoreCorrupt: a compared file is damaged.
+        StoredObjectDamaged: a compared file is damaged.
     """
     # Before the transaction, since it reads many files; the locked rows must then agree with it.
     comparison = compare_rebased_models(db, blobs, actor, model)
     try:
         with db.write() as session:
             old, new = _lock_both_rebase_models(session, actor, model)
-            plan = make_rebase_plan(session, old, new)
+            plan = compute_rebase_progress(session, old, new)
             _require_rebase_comparison_current(comparison.plan, plan, decision.seen_versions)
             is_back = plan.finished_at is not None
             is_old = find_model(session, actor, model).id == old.id
             if is_back:
-                _require_old_model_of_rebase(is_old, old, new)
+                _require_undo_called_on_old_model(is_old, old, new)
             else:
                 _require_new_model_can_take_over(is_old, old, new, comparison, decision.missing)
             transaction = UseCaseTransaction(session, actor, db.now(session))
@@ -102,7 +102,7 @@ def _lock_both_rebase_models(session: Session, actor: Actor, model: str) -> tupl
 
 
 def _require_rebase_comparison_current(
-    before: RebasePlan, now: RebasePlan, seen: tuple[int, int] | None
+    before: RebaseProgress, now: RebaseProgress, seen: tuple[int, int] | None
 ) -> None:
     """Check that the compared versions and tasks are still current, and those the user saw."""
     compared, current = ((one.old, one.new, one.finished_at) for one in (before, now))
@@ -143,7 +143,7 @@ def _require_new_model_can_take_over(
         )
 
 
-def _require_old_model_of_rebase(is_old: bool, old: Model, new: Model) -> None:
+def _require_undo_called_on_old_model(is_old: bool, old: Model, new: Model) -> None:
     """Check that an undo of a rebase is called on the old model."""
     if not is_old:
         raise WrongState(
@@ -178,7 +178,7 @@ def _swap_model_names(
         rebind_predict_keys_to_model(session, goes, comes)
     new.rebased_at = None if is_back else now
     session.flush()
-    plan = make_rebase_plan(session, old, new)
+    plan = compute_rebase_progress(session, old, new)
     side = plan.old if is_back else plan.new
     data: AuditData = {
         "name": name,
@@ -196,6 +196,6 @@ def _swap_model_names(
         "previous": None,
         "cause": "rebase",
     }
-    owner_events.record_alias_event(session, comes, moved, now)
+    owner_events.record_owner_event_of_alias(session, comes, moved, now)
     compared = replace(comparison.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)
     return rebase_comparison_to_json(replace(comparison, plan=compared))

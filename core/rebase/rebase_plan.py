@@ -15,11 +15,15 @@ from core.contract.responses.versions.rebase import Arrival, RebaseSide
 from core.database.label_names import list_label_names
 from core.database.tables import Alias, Model, Task, Version, VersionTaskResult
 from core.errors import NotFound
-from core.ingest.answers import StoredTaskPredictions
+from core.ingest.answers import TaskPredictionsBlobEntry
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, find_version_by_number, read_tasks_by_numbers
-from core.lineage.standing import TaskStanding, read_open_task_states, read_task_standings
+from core.lineage.standing import (
+    TaskStanding,
+    read_task_standings,
+    read_unfinished_job_states_by_task,
+)
 from core.requests.actor import Actor, find_model
 
 _UNDER_WAY = (TaskStanding.QUEUED, TaskStanding.RUNNING)
@@ -42,7 +46,7 @@ class MeasuredTaskResults:
     total: int
     per_class: Mapping[str, list[int]]
     predictions: str | None
-    place: StoredTaskPredictions
+    place: TaskPredictionsBlobEntry
     held_out: str | None
     traces: str | None
     rows: list[str]
@@ -82,7 +86,7 @@ class PlannedRebaseTask:
 
 
 @dataclass(frozen=True)
-class RebasePlan:
+class RebaseProgress:
     """The old and the new model of a rebase as they are now, and the state of each task.
 
     Attributes:
@@ -166,7 +170,7 @@ def find_production_version(session: Session, model: Model) -> Version | None:
     return None if alias is None else find_version_by_number(session, model, alias.version)
 
 
-def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
+def compute_rebase_progress(session: Session, old: Model, new: Model) -> RebaseProgress:
     """Make a rebase's plan: compute which tasks of the old model have arrived in the new one."""
     old_version, new_version = (
         find_production_version(session, old),
@@ -178,7 +182,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
     )
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
-        return RebasePlan(*sides, [], new.rebased_at, [text])
+        return RebaseProgress(*sides, [], new.rebased_at, [text])
     tasks = read_tasks_by_numbers(session, old, _list_taught_tasks(old_version))
     twins = _find_tasks_by_archive(
         session, new, {task.sha256 for task in tasks}, _list_taught_tasks(new_version)
@@ -197,13 +201,17 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
             _build_task_measurements(old, old_version, task, cells[0]),
             None if twin is None else _build_task_measurements(new, new_version, twin, cells[1]),
         )
-        one = _describe_task_state(rebase, task, twin, measured, first.get(task.sha256))
+        one = _build_planned_rebase_task(rebase, task, twin, measured, first.get(task.sha256))
         # An archive that was sent twice has the same images, which count once.
         first.setdefault(task.sha256, task.number)
         planned.append(one)
-    waiting = _describe_pending_work(session, old, new, [task.number for task in tasks])
-    return RebasePlan(
-        *sides, planned, new.rebased_at, waiting, _list_plan_warnings(session, old, new, planned)
+    waiting = _describe_pending_rebase_work(session, old, new, [task.number for task in tasks])
+    return RebaseProgress(
+        *sides,
+        planned,
+        new.rebased_at,
+        waiting,
+        _list_rebase_progress_notes(session, old, new, planned),
     )
 
 
@@ -264,7 +272,7 @@ def _build_task_measurements(
         cell.total,
         cell.per_class,
         cell.answers,
-        StoredTaskPredictions(version.number, task.number, task.answers_key),
+        TaskPredictionsBlobEntry(version.number, task.number, task.answers_key),
         task.held_out_sha256 if is_kept else None,
         task.traces_sha256 if is_kept else None,
         rows,
@@ -272,7 +280,7 @@ def _build_task_measurements(
     )
 
 
-def _describe_task_state(
+def _build_planned_rebase_task(
     rebase: _RebaseModels,
     task: Task,
     twin: Task | None,
@@ -401,7 +409,7 @@ def _have_equal_image_counts(old: MeasuredTaskResults, new: MeasuredTaskResults)
     return not of_old or not of_new or of_old == of_new
 
 
-def _describe_pending_work(
+def _describe_pending_rebase_work(
     session: Session, old: Model, new: Model, numbers: Collection[int]
 ) -> list[str]:
     """Describe what a rebase still waits for, apart from production's tasks."""
@@ -410,7 +418,7 @@ def _describe_pending_work(
         sentences.append(
             f"Job {new.base_job} brings the weights of the base of {new.name}: wait for it."
         )
-    unfinished = sorted(set(read_open_task_states(session, old.id)) - set(numbers))
+    unfinished = sorted(set(read_unfinished_job_states_by_task(session, old.id)) - set(numbers))
     if unfinished:
         listed = words.join_words_with_conjunction([str(number) for number in unfinished])
         several = "s" * (len(unfinished) > 1)
@@ -421,7 +429,7 @@ def _describe_pending_work(
     return sentences
 
 
-def _list_plan_warnings(
+def _list_rebase_progress_notes(
     session: Session, old: Model, new: Model, planned: Collection[PlannedRebaseTask]
 ) -> list[str]:
     """List warnings about a rebase's effects on clients, and about figures that look too good."""

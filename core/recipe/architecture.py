@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid
 from core.recipe.pretrained import (
@@ -23,7 +23,7 @@ from core.text.plain import describe_allowed_names
 
 
 def complete_architecture(
-    catalogue: MethodCatalogue, scenario: str, asked: str | Mapping[str, Any], image: ImageOut
+    catalogue: RecipeCatalogue, scenario: str, asked: str | Mapping[str, Any], image: ImageOut
 ) -> ArchitectureChoice:
     """Complete an architecture with default hyper-parameters: `{"name": …, …}`.
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.contract.responses.architecture import ImageOut, Interpolation, NormalisationOut
 from core.errors import Invalid
-from core.recipe.images import ModelImageSettings
+from core.recipe.images import ImageFormatAndNormalisation
 
 Preset = Literal["imagenet"]
 IMAGENET: NormalisationOut = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
@@ -66,9 +66,9 @@ def parse_base_image_config(config: str | None, preset: Preset | None) -> BaseIm
         raise _build_image_config_error("config is not JSON.", "not JSON") from None
 
 
-def get_base_image_settings(
-    images: ModelImageSettings, config: BaseImageSettings
-) -> ModelImageSettings:
+def override_image_settings_by_base(
+    images: ImageFormatAndNormalisation, config: BaseImageSettings
+) -> ImageFormatAndNormalisation:
     """Return a model's image settings: the architecture's, overridden by the description of the
     base.
 
@@ -82,14 +82,14 @@ def get_base_image_settings(
         image["interpolation"] = config.interpolation
     # With only one of the two, the check below fails: the other's default would not fit it.
     if config.mean is None and config.std is None:
-        return ModelImageSettings(image, images.normalise)
+        return ImageFormatAndNormalisation(image, images.normalise)
     mean, std, channels = config.mean or [], config.std or [], image["channels"]
     if not len(mean) == len(std) == channels:
         requirement = f"mean and std need {channels} numbers each, one for each channel"
         raise _build_image_config_error(
             f"{requirement}; there are {len(mean)} and {len(std)}.", requirement
         )
-    return ModelImageSettings(image, {"mean": mean, "std": std})
+    return ImageFormatAndNormalisation(image, {"mean": mean, "std": std})
 
 
 def _build_image_config_error(detail: str, message: str, field: str = "config") -> Invalid:

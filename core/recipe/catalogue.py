@@ -13,7 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from core.contract.catalogue import MethodCatalogue as Content
+from core.contract.catalogue import RecipeCatalogue as Content
 from core.errors import Unavailable
 from core.processes import helper_process
 from core.recipe.code_version import compute_learning_code_digest
@@ -36,7 +36,7 @@ def load_recipe_catalogue(settings: Settings) -> Content:
     try:
         return _read_recipe_catalogue(path)
     except FileNotFoundError:
-        _generate_recipe_catalogue(path)
+        _generate_catalogue_file_in_subprocess(path)
         return _read_recipe_catalogue(path)
 
 
@@ -56,7 +56,7 @@ def _parse_recipe_catalogue(path: Path) -> Content:
     return value
 
 
-def _generate_recipe_catalogue(path: Path) -> None:
+def _generate_catalogue_file_in_subprocess(path: Path) -> None:
     # Written beside its place and renamed: processes that start at the same time must not read half
     # a file.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-", suffix=".json")

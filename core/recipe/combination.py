@@ -5,7 +5,7 @@ The rule that `anytime` needs a validation share is checked here, too.
 
 from collections.abc import Iterator, Mapping
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.catalogue import Accepts, ArchitectureEntry, MethodEntry
 from core.contract.responses.recipe import RecipeOut
@@ -33,7 +33,7 @@ _CARRIED = "must be false with rebalance, whose steps follow the optimizer's las
 
 
 def find_recipe_combination_errors(
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     scenario: str,
     recipe: RecipeOut,
     architecture: ArchitectureChoice | None,
@@ -51,7 +51,7 @@ def find_recipe_combination_errors(
         yield from _find_architecture_errors(
             catalogue["architectures"], accepts, recipe, architecture["name"]
         )
-    yield from _find_hyper_parameter_errors(accepts, scenario, recipe["method"])
+    yield from _find_scenario_hyper_parameter_errors(accepts, scenario, recipe["method"])
     checks = (
         (
             "recipe.optimizer.name",
@@ -79,11 +79,13 @@ def find_recipe_combination_errors(
     resources = recipe.get("resources", {})
     if resources.get("gpus", 1) > 1 and resources.get("device") != "cuda":
         yield "recipe.resources.gpus", _GPUS_NEED
-    yield from _find_merge_errors(catalogue["methods"][name], name, recipe)
+    yield from _find_recipe_merge_setting_errors(catalogue["methods"][name], name, recipe)
     yield from _find_rebalance_errors(catalogue["methods"][name], name, scenario, recipe)
 
 
-def _find_merge_errors(method: MethodEntry, name: str, recipe: RecipeOut) -> Iterator[FieldError]:
+def _find_recipe_merge_setting_errors(
+    method: MethodEntry, name: str, recipe: RecipeOut
+) -> Iterator[FieldError]:
     """Yield the errors of the recipe's `merge` settings, if it has them."""
     merge = recipe.get("merge")
     if merge is None:
@@ -153,7 +155,7 @@ def _find_architecture_errors(
         yield "recipe.method.name", f"{name} works on {', '.join(fitting)}, not on {architecture}"
 
 
-def _find_hyper_parameter_errors(
+def _find_scenario_hyper_parameter_errors(
     accepts: Accepts, scenario: str, method: Mapping[str, object]
 ) -> Iterator[FieldError]:
     """Yield an error for each method hyper-parameter that does not work in the model's scenario."""

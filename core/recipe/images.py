@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.architecture import ImageOut, NormalisationOut
-from core.contract.responses.model_change import ImageRequest
+from core.contract.responses.model_change import RequestedImageSettings
 from core.recipe.pretrained import (
     find_pretrained_weights_of_architecture,
     get_normalisation_of_weights,
@@ -21,7 +21,7 @@ IMAGE: ImageOut = {"size": 32, "channels": 3}
 
 
 @dataclass(frozen=True)
-class ModelImageSettings:
+class ImageFormatAndNormalisation:
     """A model's image format (size, channels) and pixel statistics to normalise images with.
 
     Attributes:
@@ -38,8 +38,8 @@ DECODING = 2
 
 
 def resolve_image_settings(
-    catalogue: MethodCatalogue, architecture: str | Mapping[str, Any], asked: ImageRequest
-) -> ModelImageSettings:
+    catalogue: RecipeCatalogue, architecture: str | Mapping[str, Any], asked: RequestedImageSettings
+) -> ImageFormatAndNormalisation:
     """Resolve the image settings for an architecture that has not been checked yet.
 
     Raises:
@@ -50,6 +50,6 @@ def resolve_image_settings(
     # 0 stands for a value that the request leaves open (`core.bases.bases`).
     image["size"] = asked.get("size") or image["size"]
     image["channels"] = asked.get("channels") or image["channels"]
-    return ModelImageSettings(
+    return ImageFormatAndNormalisation(
         image, None if weights is None else get_normalisation_of_weights(weights)
     )

@@ -8,7 +8,7 @@ durations of a model's own earlier jobs take precedence, where there are any
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.catalogue import MethodEntry
 from core.contract.responses.recipe import RecipeOut
 from core.packaged import imagenet_base, packaged_base
@@ -44,7 +44,7 @@ PASSES: Mapping[str, tuple[ImagePassDuration, ...]] = {
 
 
 def estimate_recipe_processor_seconds(
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     base: str,
     size: int,
     recipe: RecipeOut,
@@ -74,7 +74,7 @@ def find_pass_duration_of_base(base: str, size: int) -> ImagePassDuration:
 
 
 def compute_recipe_processor_seconds(
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     base_pass: ImagePassDuration,
     recipe: RecipeOut,
     images: int,

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core.contract.catalogue import MethodCatalogue
-from core.contract.responses.model_change import ImageRequest, NewModel
+from core.contract.catalogue import RecipeCatalogue
+from core.contract.responses.model_change import NewModel, RequestedImageSettings
 from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
 from core.packaged import imagenet_base
@@ -18,13 +18,13 @@ HEAD_ALONE = 1
 
 def is_base_choice_left_open(given: NewModel) -> bool:
     """Return True if a request names no architecture, base or image size, and no grey images."""
-    image: ImageRequest = given.get("image") or {}
+    image: RequestedImageSettings = given.get("image") or {}
     named = given.get("architecture") or given.get("base") or image.get("size")
     # The base for photos reads three channels.
     return not named and image.get("channels") != 1
 
 
-def find_default_base_recipe(catalogue: MethodCatalogue, given: NewModel) -> RecipeOut | None:
+def find_default_base_recipe(catalogue: RecipeCatalogue, given: NewModel) -> RecipeOut | None:
     """Find the complete default recipe of a model on this base; None if its method does not accept
     it.
     """

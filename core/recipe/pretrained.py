@@ -3,8 +3,8 @@
 from difflib import get_close_matches
 from typing import Any
 
-from core.contract.catalogue import MethodCatalogue
-from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
+from core.contract.catalogue import RecipeCatalogue
+from core.contract.pretrained import PretrainedWeights, build_pretrained_weights_from_row
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.errors import Invalid
 
@@ -16,7 +16,7 @@ NEAREST = 3
 
 
 def find_pretrained_weights_of_architecture(
-    catalogue: MethodCatalogue, architecture: Any
+    catalogue: RecipeCatalogue, architecture: Any
 ) -> PretrainedWeights | None:
     """Find the pretrained weights that an architecture names, or None if it is not a timm
     architecture.
@@ -33,7 +33,7 @@ def find_pretrained_weights_of_architecture(
         return None
     row = catalogue["pretrained"].get(name)
     if row is not None:
-        return describe_pretrained_weights(name, row)
+        return build_pretrained_weights_from_row(name, row)
     refused = catalogue["unusable"].get(name)
     if refused is not None:
         raise _build_weights_name_error(
@@ -77,7 +77,7 @@ def find_image_settings_unfit_for_weights(
     return errors
 
 
-def _suggest_similar_weight_names(catalogue: MethodCatalogue, name: str) -> str:
+def _suggest_similar_weight_names(catalogue: RecipeCatalogue, name: str) -> str:
     """Suggest names of pretrained weights similar to a wrong one, comma-separated."""
     names = sorted(catalogue["pretrained"])
     same_architecture = [

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.problem import CLASSIFICATION
 from core.contract.responses.recipe import RecipeOut
 from core.errors import Invalid
@@ -10,7 +10,7 @@ from core.recipe.schema import FieldError
 from core.text.plain import describe_allowed_names
 
 
-def resolve_requested_problem(catalogue: MethodCatalogue, problem: str | None) -> str | None:
+def resolve_requested_problem(catalogue: RecipeCatalogue, problem: str | None) -> str | None:
     """Check a requested problem and return it as stored: None for classification.
 
     Raises:
@@ -28,7 +28,7 @@ def resolve_requested_problem(catalogue: MethodCatalogue, problem: str | None) -
 
 
 def find_recipe_fields_unfit_for_problem(
-    catalogue: MethodCatalogue, problem: str | None, recipe: RecipeOut
+    catalogue: RecipeCatalogue, problem: str | None, recipe: RecipeOut
 ) -> Iterator[FieldError]:
     """Yield an error for each recipe field that does not fit the model's problem."""
     if problem is None:

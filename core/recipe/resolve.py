@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.document import JsonObject
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.catalogue import MethodEntry
@@ -40,7 +40,7 @@ class ResolvedRecipe:
 
 
 def resolve_recipe(
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     scenario: str,
     *patches: Mapping[str, Any],
     architecture: ArchitectureChoice | None = None,
@@ -72,7 +72,7 @@ def resolve_recipe(
         ),
     ]
     errors = [
-        (field, message + _name_methods_with_hyper_parameter(catalogue, name, field))
+        (field, message + _format_methods_with_hyper_parameter(catalogue, name, field))
         for field, message in errors
     ]
     # The schemas above check the shape: without errors, the cast holds.
@@ -92,7 +92,7 @@ def resolve_recipe(
 
 
 def complete_stored_recipe(
-    catalogue: MethodCatalogue, scenario: str, patch: Mapping[str, Any]
+    catalogue: RecipeCatalogue, scenario: str, patch: Mapping[str, Any]
 ) -> RecipeOut:
     """Complete a stored recipe patch with its defaults for display, without checking it again.
 
@@ -107,7 +107,7 @@ def complete_stored_recipe(
         return cast(RecipeOut, dict(patch))
 
 
-def list_recipe_paths(catalogue: MethodCatalogue, method: str | None = None) -> list[str]:
+def list_recipe_paths(catalogue: RecipeCatalogue, method: str | None = None) -> list[str]:
     """List the dotted paths of all recipe fields, with the hyper-parameters of one method.
 
     Args:
@@ -123,7 +123,7 @@ def list_recipe_paths(catalogue: MethodCatalogue, method: str | None = None) -> 
 
 
 def _complete_recipe_patch(
-    catalogue: MethodCatalogue, scenario: str | None, patch: Mapping[str, Any]
+    catalogue: RecipeCatalogue, scenario: str | None, patch: Mapping[str, Any]
 ) -> tuple[JsonObject, str, JsonObject]:
     """Complete a recipe patch with defaults; return recipe, method name and hyper-parameters.
 
@@ -186,7 +186,7 @@ def _select_advised_method_values(entry: MethodEntry, recipe: Mapping[str, Any])
 
 
 def _complete_method_fields(
-    catalogue: MethodCatalogue, scenario: str | None, method: Any, preset: object
+    catalogue: RecipeCatalogue, scenario: str | None, method: Any, preset: object
 ) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):
         raise _build_invalid_recipe_error(
@@ -232,7 +232,7 @@ def _fill_open_recipe_fields(defaults: JsonObject, recipe: JsonObject) -> JsonOb
     return out
 
 
-def _name_methods_with_hyper_parameter(catalogue: MethodCatalogue, name: str, field: str) -> str:
+def _format_methods_with_hyper_parameter(catalogue: RecipeCatalogue, name: str, field: str) -> str:
     """Name the methods that have a hyper-parameter which the chosen method lacks, as text, or
     "".
     """

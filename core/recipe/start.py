@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.contract.base import ADOPTED, PRETRAINED, ModelBase
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.patch import RecipePatch
 from core.contract.responses.architecture import ArchitectureChoice
 from core.packaged import imagenet_base, packaged_base
@@ -55,7 +55,7 @@ def choose_default_base_weights(architecture: ArchitectureChoice) -> str:
 
 
 def complete_recipe_for_base(
-    catalogue: MethodCatalogue, recipe: Mapping[str, Any], base: ModelBase
+    catalogue: RecipeCatalogue, recipe: Mapping[str, Any], base: ModelBase
 ) -> RecipePatch:
     """Complete a recipe patch with the method and gradient bound that a model on this base needs.
 
@@ -71,7 +71,7 @@ def complete_recipe_for_base(
 
 
 def build_recipe_of_new_model(
-    catalogue: MethodCatalogue, recipe: Mapping[str, Any], base: ModelBase
+    catalogue: RecipeCatalogue, recipe: Mapping[str, Any], base: ModelBase
 ) -> RecipePatch:
     """Build the recipe patch of a new model: as `complete_recipe_for_base`, with balanced batches.
 
@@ -80,7 +80,7 @@ def build_recipe_of_new_model(
     return {**BALANCED, **complete_recipe_for_base(catalogue, recipe, base)}
 
 
-def _does_recipe_name_method(catalogue: MethodCatalogue, recipe: Mapping[str, Any]) -> bool:
+def _does_recipe_name_method(catalogue: RecipeCatalogue, recipe: Mapping[str, Any]) -> bool:
     method = recipe.get("method")
     if isinstance(method, str) or (isinstance(method, Mapping) and "name" in method):
         return True

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.patch import RecipePatch
 from core.errors import InvalidRecipe
 from core.recipe.merge import merge_recipe
@@ -29,7 +29,7 @@ def build_stored_recipe_patch(
 
 
 def build_stored_recipe_override(
-    catalogue: MethodCatalogue, patch: Mapping[str, Any]
+    catalogue: RecipeCatalogue, patch: Mapping[str, Any]
 ) -> RecipePatch:
     """Build the recipe patch that a job stores over its model's recipe.
 

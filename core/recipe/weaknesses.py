@@ -8,7 +8,7 @@ method that protects the head.
 
 from collections.abc import Mapping
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.recipe import RecipeOut
 from core.recipe.start import CLIP
 
@@ -23,7 +23,7 @@ SUMS = "analytic"
 """Inference type of methods that solve for the classifier from sums over all batches."""
 
 
-def list_recipe_warnings(catalogue: MethodCatalogue, scenario: str, recipe: RecipeOut) -> list[str]:
+def list_recipe_warnings(catalogue: RecipeCatalogue, scenario: str, recipe: RecipeOut) -> list[str]:
     """List warnings about a resolved recipe in a scenario, the method's own first."""
     methods = catalogue["methods"]
     name = recipe["method"]["name"]
@@ -65,7 +65,7 @@ def list_recipe_warnings(catalogue: MethodCatalogue, scenario: str, recipe: Reci
 
 
 def warn_of_ineffective_fields(
-    catalogue: MethodCatalogue, asked: Mapping[str, object], recipe: RecipeOut
+    catalogue: RecipeCatalogue, asked: Mapping[str, object], recipe: RecipeOut
 ) -> list[str]:
     """Warn of requested recipe fields that have no effect on a method without training.
 

@@ -23,8 +23,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.database.session import Database
-from core.database.tables import Key, Model, Owner
-from core.errors import NameAmbiguous, NotAuthenticated, NotFound, StoreCorrupt
+from core.database.tables import AccessKey, Model, Owner
+from core.errors import NameAmbiguous, NotAuthenticated, NotFound, StoredObjectDamaged
 from core.ids import is_id
 from core.retention import damage
 
@@ -136,8 +136,8 @@ def build_valid_key_condition(key_id: str, now: float) -> ColumnElement[bool]:
     Args:
         now: seconds since 1970 by the database's clock.
     """
-    has_time = or_(Key.expires_at.is_(None), Key.expires_at > now)
-    return and_(Key.id == key_id, Key.revoked_at.is_(None), has_time)
+    has_time = or_(AccessKey.expires_at.is_(None), AccessKey.expires_at > now)
+    return and_(AccessKey.id == key_id, AccessKey.revoked_at.is_(None), has_time)
 
 
 def require_caller_key_still_valid(session: Session, actor: Actor, now: float) -> None:
@@ -154,7 +154,10 @@ def require_caller_key_still_valid(session: Session, actor: Actor, now: float) -
     # Without authentication there is no key that could have ended.
     if actor.key_id is None:
         return
-    if session.scalar(select(Key.id).where(build_valid_key_condition(actor.key_id, now))) is None:
+    if (
+        session.scalar(select(AccessKey.id).where(build_valid_key_condition(actor.key_id, now)))
+        is None
+    ):
         raise make_key_expired_meanwhile_error()
 
 
@@ -249,12 +252,12 @@ def translate_deleted_file_errors(db: Database, actor: Actor, model: str) -> Ite
     """Convert errors of code that reads a model's files, if these are deleted meanwhile.
 
     Raises:
-        NotFound: raised in place of `StoreCorrupt` if the model has been deleted meanwhile.
-        StoreCorrupt: otherwise; the message says which part of the model is damaged and what to do.
+        NotFound: raised in place of `StoredObjectDamaged` if the model has been deleted meanwhile.
+        StoredObjectDamaged: otherwise; the message says which part of the model is damaged and what to do.
     """
     try:
         yield
-    except StoreCorrupt as error:
+    except StoredObjectDamaged as error:
         # The model is looked up first: if it was deleted, its missing files are no damage.
         with db.read() as session:
             raise damage.reword_damaged_object_error(

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.audit import AuditData, AuditOut, AuditPage
 from core.database.session import Database
-from core.database.tables import AuditEntry, Key, Model, Owner
+from core.database.tables import AccessKey, AuditEntry, Model, Owner
 from core.ids import is_id
 from core.requests.actor import (
     Actor,
@@ -109,7 +109,7 @@ def _add_audit_row_if_key_valid(
 ) -> bool:
     """Add an audit entry if the caller's key is valid, in one statement; return False if it is not."""
     values = [literal(value, AuditEntry.__table__.c[name].type) for name, value in row.items()]
-    with_key = select(*values).select_from(Key).where(is_valid)
+    with_key = select(*values).select_from(AccessKey).where(is_valid)
     added = insert(AuditEntry).from_select(list(row), with_key).returning(AuditEntry.id)
     return session.execute(added).first() is not None
 
@@ -149,10 +149,12 @@ def find_names_of_audited_ids(
         {row["model"] for row in rows if row["model"]},
     )
     with db.read() as session:
-        of_keys = select(Key.id, Key.name, Owner.name).join(Owner, Owner.id == Key.owner_id)
+        of_keys = select(AccessKey.id, AccessKey.name, Owner.name).join(
+            Owner, Owner.id == AccessKey.owner_id
+        )
         names_by_id = {
             id_: f"{key} of {owner}"
-            for id_, key, owner in session.execute(of_keys.where(Key.id.in_(keys)))
+            for id_, key, owner in session.execute(of_keys.where(AccessKey.id.in_(keys)))
         }
         of_models = select(Model.id, Model.name).where(
             Model.id.in_(models), actor.build_visible_condition(Model.owner_id)

@@ -31,7 +31,7 @@ _REQUEST = ":request"
 
 
 @dataclass(frozen=True)
-class IdempotentRequest:
+class IdempotentRequestIdentity:
     """Identity of a request with an idempotency key; equal values mean the same request.
 
     Attributes:
@@ -72,7 +72,7 @@ class ReplayedResponse:
     request: str
 
 
-def check_idempotency_key(key: str | None) -> str | None:
+def check_idempotency_key_form(key: str | None) -> str | None:
     """Return the client's idempotency key after checking its form.
 
     Raises:
@@ -114,7 +114,7 @@ def build_request_in_progress_error() -> IdempotencyInFlight:
 
 
 def find_earlier_response(
-    session: Session, actor: Actor, request: IdempotentRequest | None
+    session: Session, actor: Actor, request: IdempotentRequestIdentity | None
 ) -> ReplayedResponse | None:
     """Return the response to an earlier request with the same idempotency key, or None.
 
@@ -124,7 +124,7 @@ def find_earlier_response(
     """
     if request is None:
         return None
-    row = _find_unexpired_idempotency_record(session, actor, request)
+    row = _find_record_or_delete_expired(session, actor, request)
     if row is None:
         return None
     if row.status is None:
@@ -140,7 +140,7 @@ def find_earlier_response(
 def store_idempotent_response(
     session: Session,
     actor: Actor,
-    request: IdempotentRequest | None,
+    request: IdempotentRequestIdentity | None,
     response: IdempotentResponse,
     now: float,
 ) -> None:
@@ -169,7 +169,7 @@ def store_idempotent_response(
 
 
 def begin_idempotent_request(
-    db: Database, actor: Actor, request: IdempotentRequest
+    db: Database, actor: Actor, request: IdempotentRequestIdentity
 ) -> ReplayedResponse | None:
     """Mark an idempotency key as in progress before a body is read, or return the earlier response.
 
@@ -192,13 +192,15 @@ def begin_idempotent_request(
             session, actor, request, values, _build_free_idempotency_key_condition(now)
         ):
             return None
-        row = _find_unexpired_idempotency_record(session, actor, request)
+        row = _find_record_or_delete_expired(session, actor, request)
         if row is None or row.status is None:
             raise build_request_in_progress_error()
         return _build_replayed_response(row)
 
 
-def renew_idempotent_request(db: Database, actor: Actor, request: IdempotentRequest) -> None:
+def renew_idempotent_request(
+    db: Database, actor: Actor, request: IdempotentRequestIdentity
+) -> None:
     """Mark a request with an idempotency key as still in progress; call this every `RENEW_S`
     seconds.
     """
@@ -215,7 +217,7 @@ def renew_idempotent_request(db: Database, actor: Actor, request: IdempotentRequ
         )
 
 
-def release_idempotency_key(db: Database, actor: Actor, request: IdempotentRequest) -> None:
+def release_idempotency_key(db: Database, actor: Actor, request: IdempotentRequestIdentity) -> None:
     """Release the idempotency key of a request that failed, so that it can be used again."""
     with db.write() as session:
         row = session.get(IdempotencyRecord, (actor.owner_id, request.route, request.key))
@@ -224,7 +226,9 @@ def release_idempotency_key(db: Database, actor: Actor, request: IdempotentReque
             session.delete(row)
 
 
-def _build_idempotency_key_conditions(actor: Actor, request: IdempotentRequest) -> tuple[Any, ...]:
+def _build_idempotency_key_conditions(
+    actor: Actor, request: IdempotentRequestIdentity
+) -> tuple[Any, ...]:
     return (
         IdempotencyRecord.owner_id == actor.owner_id,
         IdempotencyRecord.route == request.route,
@@ -243,7 +247,7 @@ def _build_free_idempotency_key_condition(now: ColumnElement[float]) -> ColumnEl
 def _write_idempotency_row(
     session: Session,
     actor: Actor,
-    request: IdempotentRequest,
+    request: IdempotentRequestIdentity,
     values: dict[str, Any],
     replaces: ColumnElement[bool],
 ) -> bool:
@@ -260,8 +264,8 @@ def _write_idempotency_row(
     return session.execute(upsert.returning(IdempotencyRecord.key)).first() is not None
 
 
-def _find_unexpired_idempotency_record(
-    session: Session, actor: Actor, request: IdempotentRequest
+def _find_record_or_delete_expired(
+    session: Session, actor: Actor, request: IdempotentRequestIdentity
 ) -> IdempotencyRecord | None:
     """Return the unexpired record of an idempotency key; an expired one is deleted."""
     query = select(

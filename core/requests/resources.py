@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.database.session import Database
 from core.storage import Blobs
 
@@ -13,4 +13,4 @@ class UseCaseResources:
 
     db: Database
     blobs: Blobs
-    catalogue: MethodCatalogue
+    catalogue: RecipeCatalogue

@@ -17,17 +17,17 @@ from sqlalchemy.orm import Session
 
 from core.database.session import Database
 from core.database.tables import (
-    Base,
     DamagedObject,
     ExportedDownload,
     Job,
     Model,
-    Part,
     Task,
+    UploadedBase,
     Version,
+    VersionPart,
     VersionTaskResult,
 )
-from core.errors import StoreCorrupt
+from core.errors import StoredObjectDamaged
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +35,9 @@ Kind = Literal["missing", "digest"]
 _BLOBS = "blobs/"
 
 
-def mark_object_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[str]:
+def mark_object_damaged_and_delete_downloads(
+    session: Session, key: str, kind: Kind, tag: str, now: float
+) -> list[str]:
     """Mark a stored object as damaged or missing, and delete the downloads that depend on it.
 
     Args:
@@ -60,7 +62,7 @@ def mark_object_damaged(session: Session, key: str, kind: Kind, tag: str, now: f
     if not key.startswith(_BLOBS):
         return []
     digest = _parse_digest_from_key(key)
-    holders = select(Part.version_id).where(Part.sha256 == digest)
+    holders = select(VersionPart.version_id).where(VersionPart.sha256 == digest)
     query = select(ExportedDownload).where(
         or_(ExportedDownload.sha256 == digest, ExportedDownload.version_id.in_(holders))
     )
@@ -91,7 +93,9 @@ class DatabaseDamageMarks:
             with self._db.write() as session:
                 # An empty tag differs from that of any stored object, so that the scrub hashes it
                 # again.
-                mark_object_damaged(session, key, "digest", "", self._db.now(session))
+                mark_object_damaged_and_delete_downloads(
+                    session, key, "digest", "", self._db.now(session)
+                )
         except IntegrityError:
             pass  # another process marked it at the same moment
         except SQLAlchemyError as error:
@@ -139,7 +143,7 @@ def refuse_damaged_version_parts(
         keys: store key of each part → the part's name.
 
     Raises:
-        StoreCorrupt: a part is marked. The message names it and says what to do.
+        StoredObjectDamaged: a part is marked. The message names it and says what to do.
     """
     query = (
         select(DamagedObject.key)
@@ -156,7 +160,7 @@ def refuse_damaged_model_objects(session: Session, model_id: str, keys: Iterable
     """Raise an error if one of a model's objects is marked as damaged.
 
     Raises:
-        StoreCorrupt: an object is marked. The message describes it and says what to do.
+        StoredObjectDamaged: an object is marked. The message describes it and says what to do.
     """
     query = (
         select(DamagedObject.key)
@@ -166,7 +170,7 @@ def refuse_damaged_model_objects(session: Session, model_id: str, keys: Iterable
     )
     marked_key = session.scalar(query)
     if marked_key is not None:
-        error = StoreCorrupt(
+        error = StoredObjectDamaged(
             f"The stored object {marked_key} is damaged.", extra={"object": marked_key}
         )
         raise reword_damaged_object_error(session, model_id, error)
@@ -184,8 +188,8 @@ def find_digests_marked_damaged(session: Session, digests: Collection[str]) -> s
 
 
 def reword_damaged_object_error(
-    session: Session, model_id: str, error: StoreCorrupt
-) -> StoreCorrupt:
+    session: Session, model_id: str, error: StoredObjectDamaged
+) -> StoredObjectDamaged:
     """Return an error about a damaged object, reworded in terms of the model that has it.
 
     The error is returned unchanged if the model does not have the object.
@@ -194,11 +198,13 @@ def reword_damaged_object_error(
     # The error was explained before, by an inner block.
     if "part" in error.extra or not key:
         return error
-    query = select(Version, Part.name).join(Part, Part.version_id == Version.id)
+    query = select(Version, VersionPart.name).join(
+        VersionPart, VersionPart.version_id == Version.id
+    )
     # The concatenation keeps the planner from the index of digests: a base may be a part of
     # thousands of models (`core.retention.references.build_digest_expression_without_index`).
     query = query.where(
-        Version.model_id == model_id, Part.sha256 + "" == _parse_digest_from_key(key)
+        Version.model_id == model_id, VersionPart.sha256 + "" == _parse_digest_from_key(key)
     )
     part = session.execute(query.order_by(Version.number).limit(1)).first()
     if part is not None:
@@ -214,7 +220,7 @@ def reword_damaged_object_error(
     )
     result = session.execute(results.order_by(VersionTaskResult.version).limit(1)).first()
     if result is not None:
-        return StoreCorrupt(
+        return StoredObjectDamaged(
             f"What version {result.version} answered on task {result.task} is damaged: its stored "
             f"bytes are not those that were measured. Put the object {key} back from a backup, or "
             "compare other versions.",
@@ -226,7 +232,7 @@ def reword_damaged_object_error(
             select(Job.id).where(Job.model_id == model_id, Job.archive_key == key).limit(1)
         )
         return error if job is None else _build_damaged_upload_error(key, job)
-    return StoreCorrupt(
+    return StoredObjectDamaged(
         f"A file of task {task} is damaged: its stored bytes are not those that were uploaded. To "
         f"mend it, put the object {key} back from a backup and retry the job, or send the batch "
         f"again.",
@@ -234,8 +240,8 @@ def reword_damaged_object_error(
     )
 
 
-def _build_damaged_upload_error(key: str, job: str) -> StoreCorrupt:
-    return StoreCorrupt(
+def _build_damaged_upload_error(key: str, job: str) -> StoredObjectDamaged:
+    return StoredObjectDamaged(
         f"The upload of job {job} is damaged: its stored bytes are not those that were sent. Send "
         f"it again.",
         extra={"object": key, "job": job},
@@ -247,24 +253,24 @@ def reword_damage_errors_of_model(db: Database, model_id: str) -> Iterator[None]
     """Reword errors about damaged objects, raised while a model's files are used.
 
     Raises:
-        StoreCorrupt: a stored object is damaged or missing.
+        StoredObjectDamaged: a stored object is damaged or missing.
     """
     try:
         yield
-    except StoreCorrupt as error:
+    except StoredObjectDamaged as error:
         with db.read() as session:
             raise reword_damaged_object_error(session, model_id, error) from error
 
 
 def _build_damaged_part_error(
     session: Session, version: Version, name: str, key: str
-) -> StoreCorrupt:
+) -> StoredObjectDamaged:
     owner = select(Model.owner_id).where(Model.id == version.model_id).scalar_subquery()
     # Of equal bases, only the owner's own: advice must not name what belongs to others.
-    owner_bases = select(Base.id).where(
-        Base.sha256 == _parse_digest_from_key(key), Base.owner_id == owner
+    owner_bases = select(UploadedBase.id).where(
+        UploadedBase.sha256 == _parse_digest_from_key(key), UploadedBase.owner_id == owner
     )
-    base = session.scalar(owner_bases.order_by(Base.id).limit(1))
+    base = session.scalar(owner_bases.order_by(UploadedBase.id).limit(1))
     ways = [f"put the object {key} back from a backup"]
     if base is not None:
         ways.append(f"upload the base {base} again (POST /v1/bases)")
@@ -279,7 +285,7 @@ def _build_damaged_part_error(
         f"Part {name!r} of version {version.number} is damaged: its stored bytes are not "
         f"those that were learned."
     )
-    return StoreCorrupt(
+    return StoredObjectDamaged(
         f"{problem} To mend it, {', or '.join(ways)}. It is noticed within a minute or two.",
         extra={"object": key, "part": name, "version": version.number},
     )
@@ -292,10 +298,12 @@ def _find_first_version_with_blob(
 
     None also stands for version 0, which learned no task.
     """
-    query = select(Version.number, Version.task_number).join(Part, Part.version_id == Version.id)
+    query = select(Version.number, Version.task_number).join(
+        VersionPart, VersionPart.version_id == Version.id
+    )
     # The concatenation as in `reword_damaged_object_error`.
     query = query.where(
-        Version.model_id == version.model_id, Part.sha256 + "" == _parse_digest_from_key(key)
+        Version.model_id == version.model_id, VersionPart.sha256 + "" == _parse_digest_from_key(key)
     )
     first_version = session.execute(query.order_by(Version.number).limit(1)).first()
     return (

@@ -12,13 +12,13 @@ from sqlalchemy import ColumnElement, Select, String, column, or_, select, text,
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.database.tables import (
-    Base,
     ExportedDownload,
     Model,
-    Part,
     Task,
     TaskFileBeforeEdit,
     TrialFile,
+    UploadedBase,
+    VersionPart,
     VersionTaskResult,
 )
 
@@ -45,9 +45,9 @@ def _take_blob_references_lock(session: Session, function: str) -> None:
 def _build_digest_reference_queries() -> list[Select[Any]]:
     """Return, for each kind of reference, a query for the blob digests in use."""
     return [
-        select(Part.sha256).where(Part.deleted_at.is_(None)),
+        select(VersionPart.sha256).where(VersionPart.deleted_at.is_(None)),
         select(ExportedDownload.sha256),
-        select(Base.sha256),
+        select(UploadedBase.sha256),
         select(Model.totals_sha256).where(Model.totals_sha256.is_not(None)),
         select(Task.train_sha256).where(
             Task.train_sha256.is_not(None), Task.train_deleted_at.is_(None)

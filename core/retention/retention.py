@@ -93,7 +93,7 @@ def mark_unneeded_task_files(model: Model, task: Task, *, published: bool, now: 
         task.held_out_deleted_at = now
 
 
-def delete_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
+def delete_blobs_of_deleted_task_files(db: Database, blobs: Blobs, task_id: str) -> None:
     """Delete the blobs of a task's files that are marked as deleted and not used otherwise."""
     with db.read() as session:
         task = session.get_one(Task, task_id)

@@ -31,14 +31,17 @@ from core.execution import batch_lines
 from core.execution.kinds import KINDS, JobOutcome
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage, words
-from core.lineage.coverage import find_missing_tasks, list_taught_tasks_after_learning
+from core.lineage.coverage import (
+    find_missing_tasks_with_standings,
+    list_taught_tasks_after_learning,
+)
 from core.lineage.standing import ENDED
 from core.scheduling import turns
 from core.scheduling.eligible import (
     ANY_DEVICE,
     WorkerResources,
+    build_condition_for_jobs_worker_can_run,
     build_eligible_condition,
-    build_runnable_job_condition,
 )
 from core.trials.rows import fail_running_trial
 
@@ -51,7 +54,7 @@ __all__ = [
     "put_off_claimed_job",
     "reject_job",
     "renew_job_lease",
-    "requeue_after_out_of_memory",
+    "requeue_or_fail_after_out_of_memory",
     "requeue_or_fail_job",
     "take_back_jobs_of_dead_worker",
     "take_back_jobs_with_expired_lease",
@@ -121,7 +124,9 @@ def claim_job(
     while len(missed) < _LOOKS:
         with db.write() as session:
             now = db.now(session)
-            may_run = and_(build_eligible_condition(now), build_runnable_job_condition(offer))
+            may_run = and_(
+                build_eligible_condition(now), build_condition_for_jobs_worker_can_run(offer)
+            )
             job, overtakes = _lock_next_job(session, db.dialect, may_run, missed)
             if job is None:
                 return None
@@ -181,7 +186,7 @@ def _record_claim(
         decoded = task.train_sha256 is not None
         # Since an earlier attempt, a rollback or a promotion may have moved the lineage.
         if job.parent_version != model.head:
-            _store_starting_version(session, model, job, task, now)
+            _set_parent_version_of_claimed_job(session, model, job, task, now)
     job.attempt += 1
     job.fence, job.worker = model.fence, claimant.worker
     job.lease_until = now + claimant.lease_s
@@ -213,7 +218,7 @@ def _record_claim(
     )
 
 
-def _store_starting_version(
+def _set_parent_version_of_claimed_job(
     session: Session, model: Model, job: Job, task: Task, now: float
 ) -> None:
     """Store in a claimed job the version that it starts from, so that retries use the same.
@@ -230,11 +235,11 @@ def _store_starting_version(
         )
         job_log.add_job_log_line(session, job.id, ("warning", text), now)
     tasks = list_taught_tasks_after_learning(
-        lineage.find_lineage_head(session, model).manifest, task.number
+        lineage.get_lineage_head(session, model).manifest, task.number
     )
     job.warnings = [
         words.describe_missing_task(model, lacked_task, standing)
-        for lacked_task, standing in find_missing_tasks(session, model, tasks)
+        for lacked_task, standing in find_missing_tasks_with_standings(session, model, tasks)
     ]
     for text in job.warnings:
         job_log.add_job_log_line(session, job.id, ("warning", text), now)
@@ -281,7 +286,7 @@ def complete_pause_or_cancellation(db: Database, claim: JobClaim) -> JobState:
     """
     with _open_claimed_job_transaction(db, claim) as (session, job, now):
         is_stopping = JobState(job.state) in (JobState.PAUSING, JobState.CANCELLING)
-        return _apply_job_action(
+        return _apply_action_and_update_lineage(
             session, job, JobAction.STOPPED if is_stopping else JobAction.RELEASE, now
         )
 
@@ -302,13 +307,17 @@ def requeue_or_fail_job(
     with _open_claimed_job_transaction(db, claim) as (session, job, now):
         if counts:
             return _end_lost_attempt(session, job, now, error)
-        state = _apply_job_action(session, job, JobAction.REQUEUE, now, {"reason": error})
+        state = _apply_action_and_update_lineage(
+            session, job, JobAction.REQUEUE, now, {"reason": error}
+        )
         # Without a pause, workers would claim the job again and again while the service is out.
         job.not_before = now + OUTAGE_PAUSE_S
         return state
 
 
-def requeue_after_out_of_memory(db: Database, claim: JobClaim, error: str, detail: str) -> JobState:
+def requeue_or_fail_after_out_of_memory(
+    db: Database, claim: JobClaim, error: str, detail: str
+) -> JobState:
     """Queue a job again whose process ran out of memory, or fail it the second time.
 
     Unlike other lost attempts, this counts even if a snapshot was made since: the job would resume
@@ -339,7 +348,9 @@ def put_off_claimed_job(db: Database, claim: JobClaim, reason: str, seconds: flo
         LeaseLost: the job belongs to another worker by now.
     """
     with _open_claimed_job_transaction(db, claim) as (session, job, now):
-        state = _apply_job_action(session, job, JobAction.RELEASE, now, {"reason": reason})
+        state = _apply_action_and_update_lineage(
+            session, job, JobAction.RELEASE, now, {"reason": reason}
+        )
         job.not_before = now + seconds
         return state
 
@@ -391,7 +402,9 @@ def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobSta
         elif report is not None:
             session.get_one(Task, job.task_id).report = report
         job.error = {"kind": "data", "code": problem.code, "detail": problem.detail}
-        return _apply_job_action(session, job, JobAction.REJECT, now, {"error": job.error})
+        return _apply_action_and_update_lineage(
+            session, job, JobAction.REJECT, now, {"error": job.error}
+        )
 
 
 def take_back_jobs_with_expired_lease(db: Database, before: float | None = None) -> list[str]:
@@ -452,7 +465,7 @@ def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> Job
         return _fail_job_or_trial(
             session, job, now, {"kind": "lost", "code": "job-lost", "detail": detail}
         )
-    return _apply_job_action(
+    return _apply_action_and_update_lineage(
         session, job, JobAction.REQUEUE, now, {"reason": error, "strikes": job.strikes}
     )
 
@@ -463,12 +476,14 @@ def _fail_job_or_trial(session: Session, job: Job, now: float, problem: JobError
         # Strikes count per trial.
         job.strikes = job.out_of_memory = 0
         reason = f"A trial failed, and the others go on: {problem['detail']}"
-        return _apply_job_action(session, job, JobAction.REQUEUE, now, {"reason": reason})
+        return _apply_action_and_update_lineage(
+            session, job, JobAction.REQUEUE, now, {"reason": reason}
+        )
     job.error = problem
-    return _apply_job_action(session, job, JobAction.FAIL, now, {"error": problem})
+    return _apply_action_and_update_lineage(session, job, JobAction.FAIL, now, {"error": problem})
 
 
-def _apply_job_action(
+def _apply_action_and_update_lineage(
     session: Session, job: Job, action: JobAction, now: float, data: StateData | None = None
 ) -> JobState:
     """Change a job's state by an action, and update the model's lineage if the job ended without a

@@ -24,7 +24,7 @@ class WorkerResources(NamedTuple):
 ANY_DEVICE = WorkerResources()
 
 
-def build_runnable_job_condition(offer: WorkerResources) -> ColumnElement[bool]:
+def build_condition_for_jobs_worker_can_run(offer: WorkerResources) -> ColumnElement[bool]:
     """Return the SQL condition that a worker with these resources can run a job.
 
     Every worker has a CPU.

@@ -139,7 +139,7 @@ def build_accuracy_matrix(
     return [[_compute_cell_accuracy(cells, row.version, task) for task in columns] for row in rows]
 
 
-def list_accuracy_matrix_rows(
+def list_matrix_rows_of_lineage(
     rows: Sequence[AccuracyMatrixRow], version: int
 ) -> list[AccuracyMatrixRow]:
     """List the accuracy matrix's rows from version 0 to `version`, along the parents.
@@ -181,7 +181,7 @@ class LineageAccuracyMatrix:
         slices: bool = True,
         zero_heads: bool = True,
     ) -> None:
-        self.line = list_accuracy_matrix_rows(rows, version)
+        self.line = list_matrix_rows_of_lineage(rows, version)
         self.last = len(self.line) - 1
         self.learned: dict[int, int] = {}  # task → first stage that learned it
         tasks = self.line[-1].tasks
@@ -381,7 +381,7 @@ def find_single_class_tasks(
     return tasks if len(labels) == 1 else []
 
 
-def find_classes_without_test_images(
+def find_learned_classes_without_test_images(
     stages: LineageAccuracyMatrix,
     per_class: ClassCells,
     classes: Mapping[int, Collection[str]],

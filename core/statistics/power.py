@@ -30,7 +30,7 @@ Beyond it, further images change the result little, and the sums become long.
 
 
 @dataclass(frozen=True)
-class DetectableLostShare:
+class DetectableLossAndNeededImages:
     """The smallest loss of images that the gate can detect, and how many more images halve it.
 
     Attributes:
@@ -48,7 +48,9 @@ class DetectableLostShare:
 
 
 @lru_cache(maxsize=256)
-def find_detectable_loss(images: int, limit: float) -> DetectableLostShare:
+def compute_detectable_loss_and_needed_images(
+    images: int, limit: float
+) -> DetectableLossAndNeededImages:
     """Find the loss that the gate detects with `images` held-out images, and the images for half of
     it.
     """
@@ -57,11 +59,11 @@ def find_detectable_loss(images: int, limit: float) -> DetectableLostShare:
     goal = max(limit + 2 * GAINED, (1.0 if loss is None else loss) / 2)
     # No number of images reveals a notably smaller loss.
     if loss is not None and loss - goal < _STEP:
-        return DetectableLostShare(images, loss, None, None)
+        return DetectableLossAndNeededImages(images, loss, None, None)
     needed = _find_image_count_to_detect_loss(goal, limit, images)
     if needed is None:
-        return DetectableLostShare(images, loss, None, None)
-    return DetectableLostShare(
+        return DetectableLossAndNeededImages(images, loss, None, None)
+    return DetectableLossAndNeededImages(
         images, loss, needed - images, find_smallest_detectable_loss(needed, limit)
     )
 

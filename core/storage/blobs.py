@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from core.errors import StoreCorrupt, Unavailable
+from core.errors import StoredObjectDamaged, Unavailable
 from core.files import disk
 from core.storage.objects import (
     CHUNK_BYTES,
@@ -116,7 +116,7 @@ class Blobs:
             move: remove the file afterwards.
             link: also link the file into the cache. Nobody may write to it any more.
         """
-        sha256, size = _hash_file(path)
+        sha256, size = _compute_file_digest_and_size(path)
         key = self.make_blob_key(sha256)
         info = self._store.stat(key)
         marked = info is not None and self._marks is not None and self._marks.is_marked(key)
@@ -126,7 +126,7 @@ class Blobs:
             if marked and self._marks is not None:
                 # At once, since downloads and jobs refuse the blob as long as it is marked.
                 self._marks.remove_mark(key)
-            VERIFIED.remember_verified(self._get_object_name(key), tag)
+            VERIFIED.remember_verified(self._build_verified_object_name(key), tag)
         # A blob that was stored already leaves the file, which the caller does not want any more.
         if move:
             path.unlink(missing_ok=True)
@@ -147,7 +147,7 @@ class Blobs:
         """Verify a blob's digest, unless this process did so recently and the blob is unchanged.
 
         Raises:
-            StoreCorrupt: the blob is missing or damaged.
+            StoredObjectDamaged: the blob is missing or damaged.
         """
         try:
             require_object_digest(self._store, self.make_blob_key(sha256), sha256)
@@ -163,7 +163,7 @@ class Blobs:
             return True
         try:
             self.require_sound_blob(sha256)
-        except StoreCorrupt:
+        except StoredObjectDamaged:
             return False
         return True
 
@@ -174,7 +174,7 @@ class Blobs:
         is verified while it is read.
 
         Raises:
-            StoreCorrupt: the blob is missing or damaged. This is raised at once, or in
+            StoredObjectDamaged: the blob is missing or damaged. This is raised at once, or in
                 place of the last chunk if the blob is verified while it is read. No reader reaches
                 the end of a wrong blob.
         """
@@ -195,7 +195,7 @@ class Blobs:
         The file belongs to the store or its cache: never write to it.
 
         Raises:
-            StoreCorrupt: the blob is missing or damaged.
+            StoredObjectDamaged: the blob is missing or damaged.
         """
         local = self._store.get_local_path(self.make_blob_key(sha256))
         if local is not None:
@@ -216,16 +216,16 @@ class Blobs:
             self._download_blob(sha256, cached)
         return cached
 
-    def discard_damaged_cached_file(self, sha256: str) -> StoreCorrupt:
+    def discard_damaged_cached_file(self, sha256: str) -> StoredObjectDamaged:
         """Stop serving a damaged cached file of a blob, and return the error about it."""
         if self._store.get_local_path(self.make_blob_key(sha256)) is not None:
             return self._mark_as_damaged(sha256)
         self.remove_cached_file(sha256)  # the stored blob may still be sound
         return _build_damaged_blob_error(self.make_blob_key(sha256))
 
-    def _mark_as_damaged(self, sha256: str) -> StoreCorrupt:
+    def _mark_as_damaged(self, sha256: str) -> StoredObjectDamaged:
         key = self.make_blob_key(sha256)
-        VERIFIED.forget_verified_name(self._get_object_name(key))
+        VERIFIED.forget_verified_name(self._build_verified_object_name(key))
         if self._marks is not None:
             self._marks.mark_damaged(key)
         return _build_damaged_blob_error(key)
@@ -235,7 +235,7 @@ class Blobs:
         key = self.make_blob_key(sha256)
         self._store.delete(key)
         # The same bytes may be stored again later, and must be verified then.
-        VERIFIED.forget_verified_name(self._get_object_name(key))
+        VERIFIED.forget_verified_name(self._build_verified_object_name(key))
         self.remove_cached_file(sha256)
 
     def list_cached_digests(self) -> list[str]:
@@ -245,7 +245,11 @@ class Blobs:
     def find_sound_cached_file(self, sha256: str) -> Path | None:
         """Read the cached copy of a blob whole; return it, or None if it is missing or damaged."""
         cached = self._get_cached_path(sha256)
-        return cached if cached.is_file() and _hash_file(cached)[0] == sha256 else None
+        return (
+            cached
+            if cached.is_file() and _compute_file_digest_and_size(cached)[0] == sha256
+            else None
+        )
 
     def remove_cached_file(self, sha256: str) -> None:
         """Remove only the cached copy of a blob, if present."""
@@ -253,16 +257,16 @@ class Blobs:
         cached.unlink(missing_ok=True)
         VERIFIED.forget_verified_name(str(cached))
 
-    def _get_object_name(self, key: str) -> str:
+    def _build_verified_object_name(self, key: str) -> str:
         return f"{self._store!r}/{key}"
 
     def _is_verified_recently(self, info: ObjectInfo) -> bool:
-        name = self._get_object_name(info.key)
+        name = self._build_verified_object_name(info.key)
         # S3 returns only the tag of the content for what it has just stored, without the time.
         return VERIFIED.is_verified(name, info.tag) or VERIFIED.is_verified(name, info.content)
 
     def _remember_verified(self, info: ObjectInfo) -> None:
-        VERIFIED.remember_verified(self._get_object_name(info.key), info.tag)
+        VERIFIED.remember_verified(self._build_verified_object_name(info.key), info.tag)
 
     def _mark_damage_while_reading(self, chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
         try:
@@ -360,7 +364,7 @@ def require_object_digest(store: ObjectStorage, key: str, sha256: str) -> None:
 
     Raises:
         DamagedBlob: the object has another digest.
-        StoreCorrupt: the object is missing.
+        StoredObjectDamaged: the object is missing.
     """
     name = f"{store!r}/{key}"
     with _verifying[int(sha256[:2], 16)]:
@@ -378,7 +382,7 @@ def require_object_digest(store: ObjectStorage, key: str, sha256: str) -> None:
             VERIFIED.remember_verified(name, info.tag)
 
 
-class DamagedBlob(StoreCorrupt):
+class DamagedBlob(StoredObjectDamaged):
     """Error: a blob's bytes do not have the digest in its name."""
 
 
@@ -420,7 +424,7 @@ def _is_cached_copy_sound(sha256: str, path: Path, status: os.stat_result) -> bo
     if VERIFIED.is_verified(str(path), tag):
         return True
     try:
-        if _hash_file(path)[0] != sha256:
+        if _compute_file_digest_and_size(path)[0] != sha256:
             return False
     except FileNotFoundError:
         return False  # trimmed by another process
@@ -452,7 +456,7 @@ def _build_damaged_blob_error(key: str) -> DamagedBlob:
     )
 
 
-def _hash_file(path: Path) -> tuple[str, int]:
+def _compute_file_digest_and_size(path: Path) -> tuple[str, int]:
     """Return (sha256, bytes) of a file, read in constant memory."""
     digest = hashlib.sha256()
     buffer = bytearray(CHUNK_BYTES)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from core.errors import ServiceDiskFull, StoreCorrupt, Unavailable
+from core.errors import ServiceDiskFull, StoredObjectDamaged, Unavailable
 from core.files import disk
 from core.files.reserve import FULL_BYTES
 from core.storage.objects import (
@@ -80,7 +80,7 @@ class FolderStore:
             self._sync_and_rename_file(temporary, handle, target)
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of a stored object or of a range of it; raise StoreCorrupt if it is
+        """Return chunks of a stored object or of a range of it; raise StoredObjectDamaged if it is
         missing.
         """
         require_nonnegative_range(offset, length)
@@ -89,7 +89,7 @@ class FolderStore:
             try:
                 handle = path.open("rb", buffering=0)
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-                raise StoreCorrupt(
+                raise StoredObjectDamaged(
                     f"The stored object {key} is missing.", extra={"object": key}
                 ) from None
         # Of the open file: the object may be replaced while this one is read.
@@ -104,7 +104,9 @@ class FolderStore:
                 with self._translate_disk_errors():
                     chunk = os.pread(handle.fileno(), min(CHUNK_BYTES, end - position), position)
                 if not chunk:
-                    raise StoreCorrupt(f"The stored object {key} became shorter while it was read.")
+                    raise StoredObjectDamaged(
+                        f"The stored object {key} became shorter while it was read."
+                    )
                 position += len(chunk)
                 yield chunk
 

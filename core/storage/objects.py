@@ -2,7 +2,7 @@
 
 There are two implementations, a folder and S3. The service makes the keys, never a client. They are
 still checked against an allow-list, since a key becomes a path. An outage raises `Unavailable`
-after a bounded number of retries, a missing or damaged object raises `StoreCorrupt`.
+after a bounded number of retries, a missing or damaged object raises `StoredObjectDamaged`.
 """
 
 import os
@@ -73,7 +73,7 @@ class ObjectStorage(Protocol):
         A range beyond the end is clipped.
 
         Raises:
-            StoreCorrupt: at once if the object does not exist; during iteration if it became
+            StoredObjectDamaged: at once if the object does not exist; during iteration if it became
                 shorter.
         """
         ...

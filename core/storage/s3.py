@@ -26,7 +26,7 @@ from urllib3.connectionpool import ConnectionPool
 from urllib3.exceptions import HTTPError, MaxRetryError
 from urllib3.exceptions import TimeoutError as TimeoutError_
 
-from core.errors import StoreCorrupt, Unavailable
+from core.errors import StoredObjectDamaged, Unavailable
 from core.storage.address import S3Address
 from core.storage.objects import (
     CHUNK_BYTES,
@@ -188,7 +188,7 @@ class S3Store:
         raise AssertionError("the second try returns or raises")
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return chunks of an S3 object or of a range of it; raise StoreCorrupt if it is missing."""
+        """Return chunks of an S3 object or of a range of it; raise StoredObjectDamaged if it is missing."""
         require_nonnegative_range(offset, length)
         name = self._get_object_name(key)
         # For the client, a length of 0 means the rest of the object.
@@ -246,7 +246,7 @@ class S3Store:
                     resumed = self._start_download(key, name, offset, end - offset)
                     # The rest of another object must not be appended to the first part of this one.
                     if resumed is None or resumed.headers.get("etag") != etag:
-                        raise StoreCorrupt(
+                        raise StoredObjectDamaged(
                             f"The stored object {key} changed while it was read."
                         ) from error
                     response, whole_since = resumed, offset
@@ -396,7 +396,7 @@ class S3Store:
             # The code alone, since a message may contain a key or a signed URL.
             reason = error.code or "an error without a code"
         elif isinstance(error, (ServerError, InvalidResponseError)):
-            reason = f"HTTP status {_read_http_status(error)}"
+            reason = f"HTTP status {_read_http_status_of_s3_error(error)}"
         else:
             reason = type(error).__name__
         return Unavailable(
@@ -410,7 +410,7 @@ class S3Store:
         )
 
 
-def _read_http_status(error: ServerError | InvalidResponseError) -> str:
+def _read_http_status_of_s3_error(error: ServerError | InvalidResponseError) -> str:
     # `InvalidResponseError` has its status in a private attribute only.
     return str(getattr(error, "status_code", None) or getattr(error, "_code", "unknown"))
 
@@ -429,5 +429,5 @@ def _make_s3_client(
     )
 
 
-def _build_missing_object_error(key: str) -> StoreCorrupt:
-    return StoreCorrupt(f"The stored object {key} is missing.", extra={"object": key})
+def _build_missing_object_error(key: str) -> StoredObjectDamaged:
+    return StoredObjectDamaged(f"The stored object {key} is missing.", extra={"object": key})

@@ -110,7 +110,7 @@ def read_model_history_for_batch(
     before = NextTaskPredecessors(None if row.base_job is not None else version, job)
     mine = Task.model_id == row.id
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
-    is_same = repeats.build_equal_task_condition(row, sent)
+    is_same = repeats.build_same_content_task_condition(row, sent)
     # An outer join, since the sums are needed even if no task matters.
     matters = and_(mine, or_(is_same, build_missing_or_stopping_task_condition()))
     rows = session.execute(

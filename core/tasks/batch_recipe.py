@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.jobs.trial import LEAST_FOR_SELECTION
 from core.database.tables import Model
 from core.errors import InvalidRecipe
@@ -14,12 +14,12 @@ from core.tasks.expected_job import estimate_job_seconds
 from core.tasks.sent_batch import SpooledBatch
 from core.trials.plan import Check, PlannedTrial, plan_trials
 from core.trials.plan import TrialBatchProperties as TrialBatchProperties
-from core.trials.rows import has_trial_selection_images
+from core.trials.rows import has_model_selection_images
 
 
 def resolve_batch_recipe(
     session: Session,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     past: ModelHistoryForBatch,
     batch: SpooledBatch,
     check: Check,
@@ -37,7 +37,7 @@ def resolve_batch_recipe(
     """
     trials = _plan_trials(session, catalogue, past, batch, check)
     if trials:
-        return _summarise_trials(trials), trials
+        return _get_first_trial_recipe_with_all_warnings(trials), trials
     model = past.model
     resolved = resolve_recipe(
         catalogue,
@@ -52,7 +52,7 @@ def resolve_batch_recipe(
 
 def estimate_batch_job_seconds(
     session: Session,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     model: Model,
     plan: BatchRecipePlan,
     images: tuple[int, int],
@@ -76,7 +76,7 @@ def estimate_batch_job_seconds(
 
 def _plan_trials(
     session: Session,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     past: ModelHistoryForBatch,
     batch: SpooledBatch,
     check: Check,
@@ -90,12 +90,12 @@ def _plan_trials(
     trial_batch = TrialBatchProperties(
         is_first=model.next_task == 1,
         images=directory.n_train,
-        has_selection=is_large or has_trial_selection_images(session, model.id),
+        has_selection=is_large or has_model_selection_images(session, model.id),
     )
     return plan_trials(catalogue, model, batch.trials, trial_batch, check)
 
 
-def _summarise_trials(trials: Sequence[PlannedTrial]) -> ResolvedRecipe:
+def _get_first_trial_recipe_with_all_warnings(trials: Sequence[PlannedTrial]) -> ResolvedRecipe:
     """Return the recipe of a batch's first trial, with the warnings about all trials."""
     warnings = [
         f"Trial {number}: {text}"

@@ -22,7 +22,7 @@ from core.database.session import Database
 from core.database.states import JobState
 from core.database.tables import Job, Model, Task
 from core.errors import LabelsInvalid
-from core.ingest.findings.batch_data import measure_class_balance
+from core.ingest.findings.batch_data import build_class_balance_report
 from core.ingest.first_report import NAMES_AND_SIZES, build_batch_report_before_decoding
 from core.ingest.inspect import ArchiveDirectory
 from core.ingest.names import quote_name
@@ -106,7 +106,7 @@ def build_task_report_before_decoding(
     }
     return {
         "classes": classes,
-        "data": measure_class_balance(sizes),
+        "data": build_class_balance_report(sizes),
         "reading": directory.reading,
         **build_batch_report_before_decoding(
             directory.ignored,
@@ -134,7 +134,9 @@ def list_batch_warnings(
 
     def describe_merge_of_similar_classes(label: str, similar: str) -> str:
         # Only models of this scenario can be edited so.
-        return words.describe_class_merge(model, label, similar) if scenario == "class" else ""
+        return (
+            words.describe_class_merge_request(model, label, similar) if scenario == "class" else ""
+        )
 
     sentences = [
         f"The class {quote_name(label)} is new, and looks like {quote_name(similar)}, which "
@@ -191,7 +193,7 @@ def warn_of_new_classes_with_few_images(
     ]
 
 
-def describe_skipped_checks(directory: ArchiveDirectory) -> list[str]:
+def describe_unmade_batch_checks(directory: ArchiveDirectory) -> list[str]:
     """Return a sentence for each check of the batch that was not made.
 
     Such checks need more than the names and sizes of the files.

@@ -12,7 +12,7 @@ from statistics import median
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.recipe import RecipeOut
 from core.database.kinds import JobKind
 from core.database.states import JobState
@@ -44,7 +44,7 @@ class PastJob:
 
 def estimate_job_seconds(
     session: Session,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     model: Model,
     recipe: RecipeOut,
     learned: int,

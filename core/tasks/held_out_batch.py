@@ -70,13 +70,13 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Ac
         task = session.scalars(
             select(Task).where(Task.model_id == model.id, Task.number == ADOPTED_VERSION)
         ).one()
-        if (earlier := _find_measuring_job(session, model, batch.sha256)) is not None:
+        if (earlier := _find_measuring_job_of_archive(session, model, batch.sha256)) is not None:
             accepted: Accepted = {
                 "task": build_task_response(session, model, task),
                 "job": build_job_response(session, earlier),
             }
             return SentBatchResponse(accepted, earlier.id, is_new=False, needs_archive=False)
-        _require_task_unmeasured(session, model)
+        _require_adopted_task_measurable(session, model)
         _require_classes_known_to_classifier(task, batch.directory.classes)
         job = build_queued_taskless_job(model, JobKind.MEASURE, override, report["recipe"], now)
         job.task_number, job.place = ADOPTED_VERSION, model.next_place
@@ -100,7 +100,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Ac
     return submission.store_and_accept_batch(in_model, key, add_measuring_job, submission.upload)
 
 
-def _find_measuring_job(session: Session, model: Model, sha256: str) -> Job | None:
+def _find_measuring_job_of_archive(session: Session, model: Model, sha256: str) -> Job | None:
     """Return the job that measures, or has measured, the adopted classifier with the same archive."""
     ended = (JobState.REJECTED, JobState.FAILED, JobState.CANCELLED)
     query = select(Job).where(
@@ -112,7 +112,7 @@ def _find_measuring_job(session: Session, model: Model, sha256: str) -> Job | No
     return session.scalars(query.order_by(Job.place.desc()).limit(1)).first()
 
 
-def _require_task_unmeasured(session: Session, model: Model) -> None:
+def _require_adopted_task_measurable(session: Session, model: Model) -> None:
     """Check that task 1, the adopted classifier's, is not measured yet and no later task was sent.
 
     Raises:

@@ -68,13 +68,13 @@ def find_tasks_with_same_content(
     # Read again: rows from before the lock may have changed while this request waited for it.
     query = (
         select(Task)
-        .where(build_equal_task_condition(model, sent))
+        .where(build_same_content_task_condition(model, sent))
         .execution_options(populate_existing=True)
     )
     return rank_equal_tasks(session, model, sent, session.scalars(query).all())
 
 
-def build_equal_task_condition(model: Model, sent: BatchIdentity) -> ColumnElement[bool]:
+def build_same_content_task_condition(model: Model, sent: BatchIdentity) -> ColumnElement[bool]:
     """Build the SQL condition on a model's tasks that may have the same content as a batch.
 
     Older tasks have no digest of their content and match by their archive; `rank_equal_tasks` then
@@ -176,7 +176,7 @@ def repeated_task_to_json(same: TaskWithEqualContent, job: Job) -> Repeats:
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
-def compute_repeat_number_of_task(
+def count_earlier_tasks_with_same_content(
     same: Sequence[TaskWithEqualContent], content: str | None
 ) -> int | None:
     """Return how many tasks of the model before a new one have the same content; None without a

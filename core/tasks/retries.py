@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.admission.admission import NO_LIMITS, AdmissionLimits, NewJobLimits, compute_job_workload
 from core.admission.applicability import list_warnings_of_next_task_recipe
 from core.bases import pretrained
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.patch import RecipePatch
 from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
@@ -61,7 +61,7 @@ class RelearnRequest:
 
     session: Session
     actor: Actor
-    catalogue: MethodCatalogue
+    catalogue: RecipeCatalogue
     model: Model
     task: Task
     job: Job
@@ -72,7 +72,7 @@ class RelearnRequest:
 
 def retry_job(
     db: Database,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     actor: Actor,
     job_id: str,
     override: RecipePatch | None,
@@ -117,7 +117,7 @@ def retry_job(
             again = RelearnRequest(
                 session, actor, catalogue, model, task, job, override, now, limits.admission
             )
-            fresh = _relearn_task_by_new_job(again)
+            fresh = _retry_or_relearn_task(again)
             session.flush()
             # After the flush, since it counts the owner's jobs in the database.
             quota.require_added_job_within_limit(session, model.owner_id, limits.max_open_jobs)
@@ -160,7 +160,7 @@ def _retry_job_without_task(
     )
 
 
-def _relearn_task_by_new_job(again: RelearnRequest) -> Job:
+def _retry_or_relearn_task(again: RelearnRequest) -> Job:
     task, job = again.task, again.job
     if task.standing == TaskStanding.LEARNED:
         raise WrongState(
@@ -201,7 +201,7 @@ def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
     former, parent = _copy_recipe_without_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = (
         patch,
-        _resolve_relearn_recipe(again, patch),
+        _check_and_resolve_relearn_recipe(again, patch),
         model.gate,
     )
     if again.override is not None:
@@ -236,7 +236,7 @@ def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
 
     def resolve_changed_recipe(override: RecipePatch) -> tuple[RecipePatch, RecipeOut]:
         patch = {**override, "data_report": "warn"} if was_held else override
-        return patch, _resolve_relearn_recipe(again, patch)
+        return patch, _check_and_resolve_relearn_recipe(again, patch)
 
     reset_all_trials(again.session, again.job, resolve_changed_recipe)
 
@@ -264,7 +264,7 @@ def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> J
     session, model, task, last, now = again.session, again.model, again.task, again.job, again.now
     patch = _choose_recipe_override(again)
     fresh = build_queued_task_job(
-        model, task, patch, _resolve_relearn_recipe(again, patch), now, retry_of=last.id
+        model, task, patch, _check_and_resolve_relearn_recipe(again, patch), now, retry_of=last.id
     )
     session.add(fresh)
     # The log line below refers to the new row by its id.
@@ -289,7 +289,7 @@ def _choose_recipe_override(again: RelearnRequest) -> RecipePatch:
     return again.job.recipe_override if again.override is None else again.override
 
 
-def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
+def _check_and_resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
     """Return the complete recipe for learning a task again, after checking that its images exist
     and the job may run.
     """

@@ -26,7 +26,7 @@ from core.lineage.standing import (
     LACKED,
     TaskStanding,
     derive_task_standing,
-    read_open_task_states,
+    read_unfinished_job_states_by_task,
 )
 from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor, UseCaseTransaction, find_model
@@ -66,7 +66,9 @@ def continue_without_task(
         now = db.now(session)
         lineage.skip_held_task(row, task, now)
         decision = _TaskSettlingDecision("task.continue", where, reason)
-        return _record_task_decision(UseCaseTransaction(session, actor, now), row, task, decision)
+        return _record_decision_and_rejudge_versions(
+            UseCaseTransaction(session, actor, now), row, task, decision
+        )
 
 
 def discard_task(
@@ -93,7 +95,9 @@ def discard_task(
         now = db.now(session)
         lineage.discard_task(row, task, now)
         decision = _TaskSettlingDecision("task.discard", where, reason)
-        return _record_task_decision(UseCaseTransaction(session, actor, now), row, task, decision)
+        return _record_decision_and_rejudge_versions(
+            UseCaseTransaction(session, actor, now), row, task, decision
+        )
 
 
 def relearn_task(
@@ -159,7 +163,7 @@ def _explain_why_not_relearnable(
 ) -> str:
     """Explain why a task cannot be learned again."""
     if where is TaskStanding.LEARNED and task.number in list_taught_tasks(
-        lineage.find_lineage_head(session, model).manifest
+        lineage.get_lineage_head(session, model).manifest
     ):
         return f"Version {model.head}, from which the line goes on, was taught it"
     if where in (TaskStanding.QUEUED, TaskStanding.RUNNING):
@@ -181,10 +185,14 @@ def _lock_model_and_task(
     task = session.scalar(query.with_for_update().execution_options(populate_existing=True))
     if task is None:
         raise NotFound(f"The model has no task {number}.")
-    return row, task, derive_task_standing(task, read_open_task_states(session, row.id).get(number))
+    return (
+        row,
+        task,
+        derive_task_standing(task, read_unfinished_job_states_by_task(session, row.id).get(number)),
+    )
 
 
-def _record_task_decision(
+def _record_decision_and_rejudge_versions(
     transaction: UseCaseTransaction, model: Model, task: Task, decision: _TaskSettlingDecision
 ) -> tuple[TaskOut, str | None]:
     """Record a person's decision about a task, and judge held versions again; return the task and

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from core.admission.admission import ANY, AdmissionLimits, JobWorkload
 from core.admission.applicability import list_warnings_of_recipe_change
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import Report
 from core.contract.responses.audit import AuditData
@@ -81,7 +81,7 @@ Add = Callable[[Session, LockedModel], SentBatchResponse[Answer]]
 """Function that adds the rows of an accepted batch to a locked model."""
 
 
-def check_model_before_batch_upload(
+def check_upload_and_detect_former_names(
     db: Database,
     actor: Actor,
     model: str,
@@ -102,7 +102,7 @@ def check_model_before_batch_upload(
     Raises:
         NotFound: the caller sees no such model.
         TooManyRequests: the owner has `max_open_jobs` unfinished jobs.
-        StorageFull, BodyTooLarge: see `core.usage.quota`.
+        StorageQuotaReached, BodyTooLarge: see `core.usage.quota`.
     """
     open_jobs = quota.build_open_job_count_query(Model.owner_id).scalar_subquery()
     # One statement for all three answers: every upload waits for it before its body is read.
@@ -129,11 +129,11 @@ class BatchSubmission:
 
     db: Database
     store: ObjectStorage
-    catalogue: MethodCatalogue
+    catalogue: RecipeCatalogue
     actor: Actor
     model: str
     batch: SpooledBatch
-    repeat: idempotency.IdempotentRequest | None = None
+    repeat: idempotency.IdempotentRequestIdentity | None = None
     max_bytes: int = 0
     max_open_jobs: int = 0
     admission: AdmissionLimits = ANY
@@ -165,7 +165,7 @@ class BatchSubmission:
                 directory, there.names, batch.duplicates_policy, batch.conflicts_policy
             ),
             "checked": batch_report.CHECKED,
-            "not_checked": batch_report.describe_skipped_checks(directory),
+            "not_checked": batch_report.describe_unmade_batch_checks(directory),
             "recipe": there.resolved_recipe.recipe,
             "warnings": [
                 *there.resolved_recipe.warnings,
@@ -173,7 +173,7 @@ class BatchSubmission:
                     directory, there.names, there.row["name"], there.row["scenario"]
                 ),
                 *batch_report.warn_of_new_classes_with_few_images(directory, there.names),
-                *self._warn_of_repeats(there.same, there.expected_s),
+                *self._list_repeated_batch_warnings(there.same, there.expected_s),
             ],
             "expected_s": there.expected_s,
         }
@@ -188,7 +188,7 @@ class BatchSubmission:
 
         Raises:
             NotFound: the model or the upload is gone.
-            StorageFull, TooManyRequests: the owner has no room in the store or in the queue.
+            StorageQuotaReached, TooManyRequests: the owner has no room in the store or in the queue.
             LabelsInvalid: the model does not know a class (data scenario).
             InvalidRecipe: the resolved recipe cannot be used.
             JobTooLarge: the job exceeds the limits of `admission`.
@@ -196,7 +196,9 @@ class BatchSubmission:
         """
         override = build_stored_recipe_override(self.catalogue, self.batch.override)
         task_id = new_id("tsk")
-        planned = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
+        planned = self._plan_batch_unless_repeated(
+            plans_known=False
+        )  # errors are raised before any bytes move
         if planned is None and (response_of_known := self._answer_repeated_batch()) is not None:
             return response_of_known
         batch_in_model = planned or self.plan_batch_in_current_model()
@@ -225,7 +227,7 @@ class BatchSubmission:
             if is_first
             else repeats.find_tasks_with_same_content(session, model, self.batch.sent)
         )
-        repeated = self._build_response_to_repeat(session, model, same, now)
+        repeated = self._build_repeat_response_or_retry_task(session, model, same, now)
         if repeated is not None:
             return repeated
         # Planned again only if the model has changed meanwhile, as by another batch.
@@ -279,10 +281,10 @@ class BatchSubmission:
             *batch_report.list_batch_warnings(
                 directory, there.names, locked.model.name, locked.model.scenario
             ),
-            *self._warn_of_repeats(same, there.expected_s),
+            *self._list_repeated_batch_warnings(same, there.expected_s),
         ]
         task = make_next_task_of_batch(locked.model, batch, task_id, report, warnings, locked.now)
-        task.content_turn = repeats.compute_repeat_number_of_task(same, task.content_sha256)
+        task.content_turn = repeats.count_earlier_tasks_with_same_content(same, task.content_sha256)
         return task
 
     def _answer_repeated_batch(self) -> SentBatchResponse[Accepted] | None:
@@ -299,7 +301,7 @@ class BatchSubmission:
                 return build_response_to_repeated_request(replay)
             model = find_model(session, self.actor, self.model, lock=True)
             same = repeats.find_tasks_with_same_content(session, model, self.batch.sent)
-            response = self._build_response_to_repeat(session, model, same, now)
+            response = self._build_repeat_response_or_retry_task(session, model, same, now)
             if response is None:
                 return None
             self._store_response(session, response, now)
@@ -314,7 +316,7 @@ class BatchSubmission:
             whole_uploads.delete_upload_piece_objects(self.store, spent)
         return response
 
-    def _build_response_to_repeat(
+    def _build_repeat_response_or_retry_task(
         self, session: Session, model: Model, same: Sequence[TaskWithEqualContent], now: float
     ) -> SentBatchResponse[Accepted] | None:
         """Build the response to a batch that repeats a task.
@@ -389,7 +391,7 @@ class BatchSubmission:
             spent: upload whose bytes the archive has; it is removed.
 
         Raises:
-            NotFound, StorageFull, TooManyRequests, IdempotencyMismatch, IdempotencyInFlight: see
+            NotFound, StorageQuotaReached, TooManyRequests, IdempotencyMismatch, IdempotencyInFlight: see
             `submit_as_next_task`. Errors of `add_task` pass through.
         """
         db, actor, size, owner_id = self.db, self.actor, self.batch.bytes, there.owner_id
@@ -418,7 +420,7 @@ class BatchSubmission:
                 whole_uploads.delete_accepted_upload_rows(session, actor, spent, now)
             self._store_response(session, done, now)
             if not is_counted:
-                quota.add_accepted_upload_bytes(
+                quota.add_upload_bytes_or_raise_if_full(
                     session, model.owner_id, self.max_bytes, size if done.needs_archive else 0
                 )
             elif not done.needs_archive:
@@ -443,11 +445,11 @@ class BatchSubmission:
         """Plan how the model as it is now would learn the batch; for errors see
         `preview_submission`.
         """
-        batch_in_model = self._plan_in_model(plans_known=True)
+        batch_in_model = self._plan_batch_unless_repeated(plans_known=True)
         assert batch_in_model is not None
         return batch_in_model
 
-    def _plan_in_model(self, *, plans_known: bool) -> BatchPlanForModel | None:
+    def _plan_batch_unless_repeated(self, *, plans_known: bool) -> BatchPlanForModel | None:
         """Plan how the model would learn this batch now, inside a transaction.
 
         Args:
@@ -485,7 +487,7 @@ class BatchSubmission:
         """
         batch, catalogue, model = self.batch, self.catalogue, past.model
         batch_report.require_batch_classes_known_to_model(model, batch.directory)
-        check = partial(self._check_batch_can_be_learned, session, past)
+        check = partial(self._check_learnable_and_list_warnings, session, past)
         resolved, trials = resolve_batch_recipe(session, catalogue, past, batch, check)
         ahead = describe_task_outlook(session, model, past.before.head, past.tasks)
         warnings = [
@@ -496,7 +498,7 @@ class BatchSubmission:
         ]
         return BatchRecipePlan(ResolvedRecipe(resolved.recipe, warnings), ahead.missing, trials)
 
-    def _check_batch_can_be_learned(
+    def _check_learnable_and_list_warnings(
         self, session: Session, past: ModelHistoryForBatch, resolved: ResolvedRecipe
     ) -> list[str]:
         """Check that the batch can be learned with a recipe, and return warnings about the recipe."""
@@ -507,7 +509,7 @@ class BatchSubmission:
         )
         return list_warnings_of_recipe_change(session, self.catalogue, model, past.before, recipe)
 
-    def _warn_of_repeats(
+    def _list_repeated_batch_warnings(
         self, same: Sequence[TaskWithEqualContent], expected_s: float | None
     ) -> list[str]:
         """Return warnings about a batch that repeats a task and is learned all the same."""

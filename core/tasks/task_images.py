@@ -19,7 +19,7 @@ from core.contract.responses.task_image import Split, TaskImagePage
 from core.database.label_names import list_label_names
 from core.database.session import Database
 from core.database.tables import Model, Task
-from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
+from core.errors import Invalid, NotFound, ObjectGone, StoredObjectDamaged, WrongState
 from core.ingest.dataset import Images, Labels, memory_map_image_dataset
 from core.ingest.findings.traces import read_image_fingerprints
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
@@ -62,7 +62,7 @@ def find_task_image_part(
         NotFound: the caller sees no such model or task, or the task's data was deleted.
         Gone: the part is not retained: it was only counted, or its retention time is over.
         WrongState: the batch is not decoded yet, or was rejected.
-        StoreCorrupt: its dataset is known to be damaged.
+        StoredObjectDamaged: its dataset is known to be damaged.
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
@@ -82,14 +82,14 @@ def explain_errors_of_deleted_images(
     """Convert errors of code that reads a task's images, if these are deleted meanwhile.
 
     Raises:
-        NotFound, Gone: raised in place of `StoreCorrupt` if the part has been deleted meanwhile,
+        NotFound, Gone: raised in place of `StoredObjectDamaged` if the part has been deleted meanwhile,
         see `find_task_image_part`.
-        StoreCorrupt: otherwise; the message says what is damaged and what to do.
+        StoredObjectDamaged: otherwise; the message says what is damaged and what to do.
     """
     try:
         with translate_deleted_file_errors(db, actor, model):
             yield
-    except StoreCorrupt:
+    except StoredObjectDamaged:
         # Called for its clearer error, if the part was deleted meanwhile.
         find_task_image_part(db, actor, model, part.task, part.split)
         raise
@@ -185,7 +185,7 @@ def _read_image_paths(blobs: Blobs, part: TaskImagePart, size: int) -> list[str]
         return []
     try:
         traces = read_image_fingerprints(blobs.fetch_verified_file(part.traces))
-    except (StoreCorrupt, ValueError):  # the damage has been recorded; the images are there
+    except (StoredObjectDamaged, ValueError):  # the damage has been recorded; the images are there
         return []
     first = len(traces.train)
     paths = traces.names[:first] if part.split == "train" else traces.names[first:]
@@ -226,7 +226,7 @@ def _find_task_dataset_digest(model: Model, task: Task, split: Split) -> str:
             else "its batch was given up"
         )
         part_name = "training" if is_train else "held-out"
-        raise Gone(
+        raise ObjectGone(
             f"The {part_name} images of task {task.number} went on {format_rfc3339(deleted_at)}: "
             f"{why}."
         )

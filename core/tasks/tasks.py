@@ -13,7 +13,7 @@ from core.database import deliveries
 from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import LEASED, UNFINISHED, JobAction, JobState
-from core.database.tables import Job, Model, Part, Task, TaskFileBeforeEdit, Version
+from core.database.tables import Job, Model, Task, TaskFileBeforeEdit, Version, VersionPart
 from core.errors import NotFound, WrongState
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -24,7 +24,7 @@ from core.retention.unused import delete_unreferenced_blobs
 from core.storage import Blobs, ObjectStorage
 from core.tasks import repeats
 from core.tasks.task_response import build_task_response, build_task_responses
-from core.trials.rows import forget_trial_results, lock_unfinished_trial_jobs
+from core.trials.rows import delete_results_of_unfinished_trials, lock_unfinished_trial_jobs
 from core.usage import stored_bytes
 
 
@@ -52,7 +52,7 @@ def read_task(db: Database, actor: Actor, model: str, number: int) -> TaskOut:
     """
     with db.read() as session:
         row = find_model(session, actor, model)
-        return build_task_response(session, row, _find_task_by_number(session, row, number))
+        return build_task_response(session, row, _require_task_by_number(session, row, number))
 
 
 def delete_task_data(
@@ -103,7 +103,7 @@ def _mark_task_images_deleted(
         locked_job.id if locked_job is not None else None
     ):
         return None  # claimed since: lock it too
-    task = _find_task_by_number(session, row, number)
+    task = _require_task_by_number(session, row, number)
     if task.data_deleted_at is not None:
         return [], []
     open_job = session.scalar(
@@ -142,7 +142,7 @@ def _mark_task_images_deleted(
         session, row.id, number, now
     ) | remove_model_feature_totals(row)
     digests |= set(answers.remove_stored_predictions(session, row.id, number))
-    digests |= forget_trial_results(session, row.id, now)
+    digests |= delete_results_of_unfinished_trials(session, row.id, now)
     stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     return archives, sorted(digests)
 
@@ -153,18 +153,20 @@ def _mark_task_features_deleted(session: Session, model: str, number: int, now: 
     Return their digests.
     """
     versions = select(Version.id).where(Version.model_id == model)
-    stored = select(Part).where(
-        Part.version_id.in_(versions), Part.type == FEATURES, Part.deleted_at.is_(None)
+    stored = select(VersionPart).where(
+        VersionPart.version_id.in_(versions),
+        VersionPart.type == FEATURES,
+        VersionPart.deleted_at.is_(None),
     )
     name = f"{FEATURES}.{number}"
     digests = set()
-    for part in session.scalars(stored.where(Part.name.in_((name, f"{name}.{REST}")))):
+    for part in session.scalars(stored.where(VersionPart.name.in_((name, f"{name}.{REST}")))):
         part.deleted_at = now
         digests.add(part.sha256)
     return digests
 
 
-def _find_task_by_number(session: Session, model: Model, number: int) -> Task:
+def _require_task_by_number(session: Session, model: Model, number: int) -> Task:
     task = session.scalar(select(Task).where(Task.model_id == model.id, Task.number == number))
     if task is None:
         raise NotFound(f"The model has no task {number}.")

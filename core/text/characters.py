@@ -78,7 +78,7 @@ def find_invalid_reason_character(text: str) -> InvalidCharacter | None:
     return None if match is None else InvalidCharacter(match.group(), match.start() + 1)
 
 
-def normalise_name(text: str) -> str:
+def validate_and_normalise_name(text: str) -> str:
     """Return a name in Unicode NFC, without surrounding white space.
 
     Raises:
@@ -100,7 +100,7 @@ def normalise_name(text: str) -> str:
     return clean
 
 
-def normalise_reason(text: str) -> str:
+def validate_and_normalise_reason(text: str) -> str:
     """Return a person's reason as text in Unicode NFC.
 
     Raises:

@@ -1,7 +1,7 @@
 """Counts with their nouns, for sentences that people read."""
 
 
-def format_count(number: int, noun: str, plural: str = "") -> str:
+def format_count_with_noun(number: int, noun: str, plural: str = "") -> str:
     """Format a count with its noun: `1 image`, `1,200 images`.
 
     Args:

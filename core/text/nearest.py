@@ -44,7 +44,7 @@ def find_nearest_field_path(name: str, known: Iterable[str], inside: str = "") -
     return None if best is None else best[3]
 
 
-def suggest_nearest_field_path(name: str, known: Iterable[str], inside: str = "") -> str:
+def format_field_path_suggestion(name: str, known: Iterable[str], inside: str = "") -> str:
     """Return a suggestion for a mistyped field, such as `did you mean image.size?
 
     ` to precede the list of allowed names, or "".
@@ -66,7 +66,7 @@ def describe_unknown_field(
     """
     names = sorted(allowed or list_child_field_names(known, inside))
     listed = f"known here: {', '.join(names)}" if names else "nothing is known here"
-    return f"unknown field; {suggest_nearest_field_path(name, known, inside)}{listed}"
+    return f"unknown field; {format_field_path_suggestion(name, known, inside)}{listed}"
 
 
 def list_child_field_names(known: Iterable[str], inside: str) -> list[str]:

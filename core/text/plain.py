@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.text.nearest import suggest_nearest_field_path
+from core.text.nearest import format_field_path_suggestion
 
 LONGEST = 40
 """Characters of a value that a message repeats."""
@@ -60,7 +60,7 @@ def describe_allowed_names(value: Any, options: Iterable[str]) -> str:
     ones.
     """
     names = list(options)
-    near = suggest_nearest_field_path(value, names) if isinstance(value, str) else ""
+    near = format_field_path_suggestion(value, names) if isinstance(value, str) else ""
     return f"{near}one of {', '.join(names)}"
 
 
@@ -70,7 +70,7 @@ def describe_allowed_and_invalid_value(value: Any, options: Sequence[Any]) -> st
     It has all options, the value found, and the nearest option.
     """
     names = [option for option in options if isinstance(option, str)]
-    near = suggest_nearest_field_path(value, names) if isinstance(value, str) else ""
+    near = format_field_path_suggestion(value, names) if isinstance(value, str) else ""
     requirement = describe_json_schema_requirement("enum", options)
     return f"{requirement}{describe_value_found(value)}{near and '; ' + near.strip()}"
 

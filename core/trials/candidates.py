@@ -30,8 +30,8 @@ def list_trial_suggestions(model: Model, is_first: bool, images: int) -> list[Tr
     """
     suggestions = [] if model.base == RANDOM else list(_suggest_closed_form_trials())
     if images >= LEAST_TO_TRAIN:
-        suggestions += _suggest_trained_trials(model, is_first)
-    return [*suggestions, *_suggest_closed_form_variants()]
+        suggestions += _suggest_trials_that_train_network(model, is_first)
+    return [*suggestions, *_suggest_method_variants()]
 
 
 def retains_training_images(model: Model) -> bool:
@@ -53,7 +53,7 @@ def _suggest_closed_form_trials() -> Iterator[TrialSuggestion]:
     )
 
 
-def _suggest_trained_trials(model: Model, is_first: bool) -> Iterator[TrialSuggestion]:
+def _suggest_trials_that_train_network(model: Model, is_first: bool) -> Iterator[TrialSuggestion]:
     if is_first:
         epochs, depth = (10, 5) if model.base == RANDOM else (5, 2)
         yield TrialSuggestion(
@@ -79,7 +79,7 @@ def _suggest_trained_trials(model: Model, is_first: bool) -> Iterator[TrialSugge
         )
 
 
-def _suggest_closed_form_variants() -> Iterator[TrialSuggestion]:
+def _suggest_method_variants() -> Iterator[TrialSuggestion]:
     yield TrialSuggestion(
         {"method": {"name": "analytic", "head": "ncm"}},
         "The nearest mean of a class needs the fewest images of each.",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.jobs.trial import Choose, Source
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import TrialPlan
@@ -72,7 +72,7 @@ Check = Callable[[ResolvedRecipe], list[str]]
 
 
 def plan_trials(
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     model: Model,
     asked: TrialsRequest,
     batch: TrialBatchProperties,
@@ -96,7 +96,7 @@ def plan_trials(
             "earlier batch has selection images. Send a larger batch, or one recipe."
         )
     if isinstance(asked.recipes, str):
-        return _find_trial_candidates(catalogue, model, batch, check)
+        return _plan_suggested_trials(catalogue, model, batch, check)
     planned = _plan_listed_trials(catalogue, model, asked.recipes, check)
     for number, trial in enumerate(planned, start=1):
         if source == "left-out" and not computes_left_out_predictions(
@@ -132,7 +132,7 @@ def describe_planned_trials(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
 
 
 def _plan_listed_trials(
-    catalogue: MethodCatalogue, model: Model, recipes: Sequence[RecipePatch], check: Check
+    catalogue: RecipeCatalogue, model: Model, recipes: Sequence[RecipePatch], check: Check
 ) -> list[PlannedTrial]:
     if not LEAST <= len(recipes) <= MOST:
         raise _make_trials_error(
@@ -141,7 +141,7 @@ def _plan_listed_trials(
     planned: list[PlannedTrial] = []
     for number, patch in enumerate(recipes, start=1):
         try:
-            trial = _build_trial_recipe(catalogue, model, TrialSuggestion(patch, LISTED))
+            trial = _build_planned_trial(catalogue, model, TrialSuggestion(patch, LISTED))
             warnings = check(trial.resolved_recipe)
         except InvalidRecipe as error:
             detail = f"Recipe {number} of the list: {error.detail}"
@@ -157,8 +157,8 @@ def _plan_listed_trials(
     return planned
 
 
-def _build_trial_recipe(
-    catalogue: MethodCatalogue, model: Model, suggestion: TrialSuggestion
+def _build_planned_trial(
+    catalogue: RecipeCatalogue, model: Model, suggestion: TrialSuggestion
 ) -> PlannedTrial:
     if "resources" in suggestion.patch:
         raise InvalidRecipe(
@@ -177,13 +177,13 @@ def _build_trial_recipe(
     return PlannedTrial(override, resolved, suggestion.reason)
 
 
-def _find_trial_candidates(
-    catalogue: MethodCatalogue, model: Model, batch: TrialBatchProperties, check: Check
+def _plan_suggested_trials(
+    catalogue: RecipeCatalogue, model: Model, batch: TrialBatchProperties, check: Check
 ) -> list[PlannedTrial]:
     planned: list[PlannedTrial] = []
     for suggestion in list_trial_suggestions(model, batch.is_first, batch.images):
         try:
-            trial = _build_trial_recipe(catalogue, model, suggestion)
+            trial = _build_planned_trial(catalogue, model, suggestion)
             # A method that takes over too little would leave what was learned unprotected.
             loses = bool(check(trial.resolved_recipe))
         # It does not fit the model or its limits, so that another one is tried.

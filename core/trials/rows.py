@@ -63,7 +63,7 @@ def add_planned_trials(
     )
 
 
-def has_trial_selection_images(session: Session, model_id: str) -> bool:
+def has_model_selection_images(session: Session, model_id: str) -> bool:
     """Return True if a model has images set aside for comparing trials."""
     query = select(Task.id).where(
         Task.model_id == model_id,
@@ -116,7 +116,7 @@ def reset_all_trials(
     for trial in read_trials(session, job.id):
         trial.recipe_override, trial.recipe = change(trial.recipe_override)
         forget_trial_measurements(trial)
-    delete_trial_files(session, job.id)
+    delete_trial_file_rows(session, job.id)
 
 
 def forget_trial_measurements(trial: Trial) -> None:
@@ -130,11 +130,11 @@ def convert_job_to_single_recipe(session: Session, job: Job) -> None:
     if job.choose is None:
         return
     job.choose = job.chosen_trial = job.choose_until = job.trial_budget_s = None
-    delete_trial_files(session, job.id)
+    delete_trial_file_rows(session, job.id)
     session.execute(delete(Trial).where(Trial.job_id == job.id))
 
 
-def delete_trial_files(session: Session, job_id: str) -> set[str]:
+def delete_trial_file_rows(session: Session, job_id: str) -> set[str]:
     """Delete the database rows of trial files of a job, and return the files' digests."""
     rows = list(session.scalars(select(TrialFile).where(TrialFile.job_id == job_id)))
     for row in rows:
@@ -145,7 +145,7 @@ def delete_trial_files(session: Session, job_id: str) -> set[str]:
 def lock_unfinished_trial_jobs(session: Session, model_id: str) -> None:
     """Lock a model's unfinished jobs with trials.
 
-    Before `forget_trial_results` and before the model's row: another order could deadlock.
+    Before `delete_results_of_unfinished_trials` and before the model's row: another order could deadlock.
     """
     query = _select_trial_jobs(model_id).with_for_update(key_share=True)
     session.scalars(query.execution_options(populate_existing=True)).all()
@@ -158,7 +158,7 @@ def _select_trial_jobs(model_id: str) -> Select[Job]:
     )
 
 
-def forget_trial_results(session: Session, model_id: str, now: float) -> set[str]:
+def delete_results_of_unfinished_trials(session: Session, model_id: str, now: float) -> set[str]:
     """Forget the results of a model's unfinished trials, since data of the model is deleted.
 
     They are learned again without that data. The caller holds the lock on the model's row.
@@ -168,7 +168,7 @@ def forget_trial_results(session: Session, model_id: str, now: float) -> set[str
     """
     digests: set[str] = set()
     for job in session.scalars(_select_trial_jobs(model_id)):
-        digests |= delete_trial_files(session, job.id)
+        digests |= delete_trial_file_rows(session, job.id)
         for trial in read_trials(session, job.id):
             if trial.state in (TrialState.MEASURED, TrialState.SKIPPED):
                 forget_trial_measurements(trial)

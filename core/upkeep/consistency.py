@@ -20,17 +20,17 @@ from core.database import jobs as job_rows
 from core.database.session import Database
 from core.database.states import LEASED
 from core.database.tables import (
-    Base,
     ExportedDownload,
     Job,
     Model,
-    Part,
     StoredUploadPiece,
     Task,
+    UploadedBase,
     Version,
+    VersionPart,
     VersionTaskResult,
 )
-from core.errors import StoreCorrupt
+from core.errors import StoredObjectDamaged
 from core.retention import archives, damage, references
 from core.retention.retention import DAY_S
 from core.scheduling import claim as claims
@@ -130,9 +130,9 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
     """Yield the blobs that database rows refer to."""
     versions = (Version.number, Version.model_id)
     parts = (
-        select(Part.sha256, Part.bytes, Part.name, *versions)
+        select(VersionPart.sha256, VersionPart.bytes, VersionPart.name, *versions)
         .join(Version)
-        .where(Part.deleted_at.is_(None))
+        .where(VersionPart.deleted_at.is_(None))
     )
     for sha256, size, name, number, model in session.execute(
         parts.execution_options(yield_per=_ROWS)
@@ -151,7 +151,9 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
             sha256,
             f"download of version {number} of {model}",
         )
-    bases = select(Base.sha256, Base.bytes, Base.id).execution_options(yield_per=_ROWS)
+    bases = select(UploadedBase.sha256, UploadedBase.bytes, UploadedBase.id).execution_options(
+        yield_per=_ROWS
+    )
     for sha256, size, base in session.execute(bases):
         yield ReferencedObject(Blobs.make_blob_key(sha256), size, sha256, base)
     totals = select(Model.totals_sha256, Model.totals_bytes, Model.id).where(
@@ -239,7 +241,7 @@ def repair_store_inconsistencies(
             continue
         area, _, name = drift.object.partition("/")
         if area == "blobs":
-            _repair_damaged_blob(db, store, blobs, name.rpartition("/")[2])
+            _restore_or_forget_damaged_blob(db, store, blobs, name.rpartition("/")[2])
             _update_damage_mark(db, store, drift.object)
         elif area in ("snapshots", "anytime"):
             _remove_damaged_job_snapshot(
@@ -252,7 +254,7 @@ def repair_store_inconsistencies(
     if any(drift.kind == "lease" for drift in drifts):
         claims.take_back_jobs_with_expired_lease(db)
     # Last, so that it also removes what the repairs left without a row.
-    sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(whole=True))
+    sweep.run_sweep(db, store, blobs, settings, sweep.SweepOptions(whole=True))
 
 
 def _find_rows_with_wrong_objects(
@@ -324,7 +326,7 @@ def _is_object_sound(store: ObjectStorage, named: ReferencedObject) -> bool:
     try:
         for chunk in store.read(named.key):
             digest.update(chunk)
-    except StoreCorrupt:
+    except StoredObjectDamaged:
         return False
     return named.sha256 in (None, digest.hexdigest())
 
@@ -363,7 +365,9 @@ def _find_jobs_with_expired_lease(db: Database) -> Iterator[StoreInconsistency]:
             )
 
 
-def _repair_damaged_blob(db: Database, store: ObjectStorage, blobs: Blobs, sha256: str) -> None:
+def _restore_or_forget_damaged_blob(
+    db: Database, store: ObjectStorage, blobs: Blobs, sha256: str
+) -> None:
     """Restore a damaged blob from the local cache, or forget the downloads that consist of it."""
     key = Blobs.make_blob_key(sha256)
     # Hashed before the lock is taken, for which every publish would wait.
@@ -396,7 +400,7 @@ def _update_damage_mark(db: Database, store: ObjectStorage, key: str) -> None:
             damage.clear_obsolete_damage_marks(session, [key])
         else:
             kind: damage.Kind = "missing" if info is None else "digest"
-            damage.mark_object_damaged(
+            damage.mark_object_damaged_and_delete_downloads(
                 session, key, kind, "" if info is None else info.tag, db.now(session)
             )
 

@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from core.database.session import Database
 from core.database.tables import DamagedObject, ScrubProgress
-from core.errors import StoreCorrupt
+from core.errors import StoredObjectDamaged
 from core.retention import archives, damage, references, retention
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage
@@ -88,7 +88,7 @@ class Scrubber:
         Nothing is done while another worker has the lease. Errors of database and store in an
         outage pass through, and the next round continues.
         """
-        is_due = self._take_scrub_lease()
+        is_due = self._take_scrub_lease_and_check_if_due()
         if is_due is None:
             return
         # The worker stops or another one has the lease, and the scrub is continued from there.
@@ -102,7 +102,7 @@ class Scrubber:
                 with suppress(SQLAlchemyError, _ScrubInterrupted):
                     self._record_scrub_progress(release=True)
 
-    def _take_scrub_lease(self) -> bool | None:
+    def _take_scrub_lease_and_check_if_due(self) -> bool | None:
         """Take the lease on the scrub, and return True if a pass is under way or due.
 
         Return None if another worker has the lease.
@@ -185,7 +185,7 @@ class Scrubber:
             with self._db.read() as session:
                 named = _find_referenced_object(session, row.key)
             if named is None:
-                self._remove_unreferenced_damage(row.key)
+                self._delete_unreferenced_blob_and_mark(row.key)
                 continue
             info = self._store.stat(row.key)
             # Hashing an unchanged object again would find the same damage.
@@ -211,12 +211,12 @@ class Scrubber:
                 damage.clear_obsolete_damage_marks(session, [named.key])
                 return
             # Downloads made from it are forgotten with the mark, and rebuilt once it is sound.
-            forgotten = damage.mark_object_damaged(
+            forgotten = damage.mark_object_damaged_and_delete_downloads(
                 session, named.key, kind, tag, self._db.now(session)
             )
         if forgotten:
             self._delete_unused_blobs(forgotten)
-            self._remove_unreferenced_damage(named.key)
+            self._delete_unreferenced_blob_and_mark(named.key)
 
     def _inspect_object(self, named: _ReferencedObject) -> tuple[damage.Kind | None, str]:
         """Return what is wrong with a stored object, or None if it is sound, and the object's tag."""
@@ -234,11 +234,11 @@ class Scrubber:
                 digest.update(chunk)
                 self._bytes += len(chunk)
                 self._wait_to_keep_byte_rate(len(chunk))
-        except StoreCorrupt:
+        except StoredObjectDamaged:
             return "missing", ""
         return (None if digest.hexdigest() == named.sha256 else "digest"), info.tag
 
-    def _remove_unreferenced_damage(self, key: str) -> None:
+    def _delete_unreferenced_blob_and_mark(self, key: str) -> None:
         """Remove a damaged blob without a row, and the mark of an object that no row refers to."""
         if key.startswith(_BLOBS):
             self._delete_unused_blobs([key.rpartition("/")[2]])

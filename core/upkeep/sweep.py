@@ -12,7 +12,7 @@ from sqlalchemy import Select, and_, delete, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from core.bases.hub import unfinished
-from core.contract.jobs.snapshot import StoredJobState
+from core.contract.jobs.snapshot import StoredTrainingState
 from core.database import jobs as job_rows
 from core.database.kinds import JobKind
 from core.database.session import Database
@@ -20,16 +20,16 @@ from core.database.states import TERMINAL, UNFINISHED, JobState
 from core.database.tables import (
     Alias,
     Edit,
-    Event,
     ExportedDownload,
     IdempotencyRecord,
     Job,
     Model,
     OwnerEvent,
-    Part,
+    StoredJobEvent,
     Task,
     TaskFileBeforeEdit,
     Version,
+    VersionPart,
 )
 from core.execution.snapshots import parse_snapshot_key
 from core.files import spool
@@ -55,7 +55,7 @@ _MEMORIES = ("buffer", "exemplars")
 _BATCH = 200
 
 
-class SweepExtent(NamedTuple):
+class SweepOptions(NamedTuple):
     """Extent of a sweep (the periodic removal of expired data): minimum ages and thoroughness.
 
     Attributes:
@@ -69,7 +69,7 @@ class SweepExtent(NamedTuple):
     whole: bool = False
 
 
-USUAL = SweepExtent()
+USUAL = SweepOptions()
 
 
 def find_long_waiting_claimable_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
@@ -99,7 +99,7 @@ def build_sweep_steps(
     store: ObjectStorage,
     blobs: Blobs,
     settings: Settings,
-    extent: SweepExtent = USUAL,
+    extent: SweepOptions = USUAL,
 ) -> dict[str, Callable[[], None]]:
     """Return the steps of a sweep in order, each by a description of what it removes."""
     # Steps that delete rows come first, so that the last ones find what these have released.
@@ -148,7 +148,7 @@ def run_sweep(
     store: ObjectStorage,
     blobs: Blobs,
     settings: Settings,
-    extent: SweepExtent = USUAL,
+    extent: SweepOptions = USUAL,
 ) -> None:
     """Remove expired and unneeded data: all steps once, and this machine's leftover files.
 
@@ -171,10 +171,10 @@ def _delete_expired_events_and_idempotency(db: Database, settings: Settings) -> 
     with db.write() as session:
         now = db.now(session)
         unfinished = exists().where(
-            Job.id == Event.job_id, job_rows.build_unfinished_job_condition(Job.state)
+            Job.id == StoredJobEvent.job_id, job_rows.build_unfinished_job_condition(Job.state)
         )
-        old = Event.at < now - settings.event_days * retention.DAY_S
-        session.execute(delete(Event).where(old, ~unfinished))
+        old = StoredJobEvent.at < now - settings.event_days * retention.DAY_S
+        session.execute(delete(StoredJobEvent).where(old, ~unfinished))
         session.execute(
             delete(OwnerEvent).where(OwnerEvent.at < now - settings.event_days * retention.DAY_S)
         )
@@ -235,7 +235,7 @@ def _delete_unneeded_job_snapshots(
 
 
 def _find_superseded_snapshot_keys(
-    job: Job, registered: StoredJobState | None, keys: list[str]
+    job: Job, registered: StoredTrainingState | None, keys: list[str]
 ) -> list[str]:
     """Return the store keys of a job's snapshots that are older than the registered one.
 
@@ -290,13 +290,13 @@ _DELETED_TASKS = (
     .where(
         Task.data_deleted_at.is_not(None),
         Model.deleted_at.is_(None),
-        select(Part.version_id)
-        .join(Version, Version.id == Part.version_id)
+        select(VersionPart.version_id)
+        .join(Version, Version.id == VersionPart.version_id)
         .where(
             Version.model_id == Task.model_id,
             Version.created_at <= Task.data_deleted_at,
-            Part.type.in_(_MEMORIES),
-            Part.deleted_at.is_(None),
+            VersionPart.type.in_(_MEMORIES),
+            VersionPart.deleted_at.is_(None),
         )
         .exists(),
     )
@@ -327,14 +327,16 @@ def _delete_replay_data_of_deleted_tasks(db: Database, blobs: Blobs) -> None:
             # version now.
             session.get_one(Model, model_id, with_for_update=True)
             for part in session.execute(
-                _build_replay_parts_query(model_id, task, deleted_at)
+                _build_deletable_replay_parts_query(model_id, task, deleted_at)
             ).scalars():
                 part.deleted_at = db.now(session)
                 digests.append(part.sha256)
         retention.delete_unused_blobs(db, blobs, digests)
 
 
-def _build_replay_parts_query(model_id: str, task: int, deleted_at: float) -> Select[Part]:
+def _build_deletable_replay_parts_query(
+    model_id: str, task: int, deleted_at: float
+) -> Select[VersionPart]:
     """Return the query for replay parts that may hold a task's images, in versions that no job
     starts from by itself.
     """
@@ -350,21 +352,26 @@ def _build_replay_parts_query(model_id: str, task: int, deleted_at: float) -> Se
         Job.parent_version.is_not(None),
         Job.state.not_in(sorted(str(s) for s in TERMINAL)),
     )
-    memory = aliased(Part)  # the part that lists the images
+    memory = aliased(VersionPart)  # the part that lists the images
     return (
-        select(Part)
-        .join(Version, Version.id == Part.version_id)
-        .join(memory, and_(memory.version_id == Part.version_id, memory.name == Part.type))
+        select(VersionPart)
+        .join(Version, Version.id == VersionPart.version_id)
+        .join(
+            memory,
+            and_(memory.version_id == VersionPart.version_id, memory.name == VersionPart.type),
+        )
         .where(
             of_model,
-            Part.type.in_(_MEMORIES),
-            Part.deleted_at.is_(None),
+            VersionPart.type.in_(_MEMORIES),
+            VersionPart.deleted_at.is_(None),
             Version.number >= learned.scalar_subquery(),
             Version.created_at <= deleted_at,
             Version.number.not_in(production),
             Version.number.not_in(head),
             Version.number.not_in(under_way),
-            memory.sha256.not_in(select(Part.sha256).where(Part.version_id.in_(since))),
+            memory.sha256.not_in(
+                select(VersionPart.sha256).where(VersionPart.version_id.in_(since))
+            ),
         )
     )
 
@@ -398,7 +405,7 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
         query = select(Version.id).where(
             Version.model_id.in_(over),
             or_(
-                exists().where(Part.version_id == Version.id),
+                exists().where(VersionPart.version_id == Version.id),
                 exists().where(ExportedDownload.version_id == Version.id),
             ),
         )
@@ -407,7 +414,7 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
     for version_id in ids:
         with db.write() as session:
             digests: list[str] = []
-            for table in (Part, ExportedDownload):
+            for table in (VersionPart, ExportedDownload):
                 mine = table.version_id == version_id
                 digests += session.execute(select(table.sha256).where(mine)).scalars()
                 session.execute(delete(table).where(mine))

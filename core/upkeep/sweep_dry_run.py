@@ -17,18 +17,18 @@ from sqlalchemy.orm import Session
 from core.database.session import Database
 from core.database.tables import (
     Alias,
-    Base,
-    Event,
     ExportedDownload,
     IdempotencyRecord,
     Job,
     Model,
     Owner,
-    Part,
+    StoredJobEvent,
     StoredUploadPiece,
     Task,
     Upload,
+    UploadedBase,
     Version,
+    VersionPart,
     VersionTaskResult,
 )
 from core.settings import Settings
@@ -41,12 +41,12 @@ _COPIED = (
         Model,
         Task,
         Job,
-        Event,
+        StoredJobEvent,
         Version,
-        Part,
+        VersionPart,
         ExportedDownload,
         VersionTaskResult,
-        Base,
+        UploadedBase,
         Alias,
         IdempotencyRecord,
         Upload,
@@ -54,7 +54,7 @@ _COPIED = (
     ),
 )
 """Tables that a sweep reads, in the order of their references."""
-_COUNTED = (Event, IdempotencyRecord, Part, ExportedDownload, Upload)
+_COUNTED = (StoredJobEvent, IdempotencyRecord, VersionPart, ExportedDownload, Upload)
 """Tables whose rows a sweep deletes."""
 _ROWS = 1000
 
@@ -101,14 +101,14 @@ def list_sweep_removals(
             noted = _DryRunStore(store)
             # A cache of its own, so that no copy of this machine is deleted.
             blobs = Blobs(noted, folder / "cache")
-            extent = sweep.SweepExtent(grace_days, whole=True)
+            extent = sweep.SweepOptions(grace_days, whole=True)
             steps = sweep.build_sweep_steps(copy, noted, blobs, settings, extent)
-            rows = copy.count_rows()
+            rows = copy.count_rows_by_table()
             for reason, step in steps.items():
                 step()
                 for info in noted.pop_deleted_objects():
                     removals.append(SweepRemoval(reason, info.key, info.size, info.modified))
-                left = copy.count_rows()
+                left = copy.count_rows_by_table()
                 for table in rows:
                     if left[table] < rows[table]:
                         text = f"{rows[table] - left[table]} rows of {table}"
@@ -143,7 +143,7 @@ class _DatabaseCopy(Database):
     def now(self, session: Session) -> float:
         return super().now(session) + self._ahead
 
-    def count_rows(self) -> dict[str, int]:
+    def count_rows_by_table(self) -> dict[str, int]:
         """Count the rows of each table that a sweep deletes from."""
         with self.read() as session:
             return {

@@ -104,7 +104,7 @@ def _delete_expired_files_of_task(
     if marked:
         # After the commit: from then on no row refers to the files, and a crash leaves blobs for
         # the sweep.
-        retention.delete_task_blobs(db, blobs, task_id)
+        retention.delete_blobs_of_deleted_task_files(db, blobs, task_id)
         retention.delete_unused_blobs(db, blobs, forgotten)
 
 

@@ -125,12 +125,12 @@ def create_upload(
     actor: Actor,
     announced: AnnouncedUpload,
     terms: UploadLimits,
-    repeat: idempotency.IdempotentRequest | None = None,
+    repeat: idempotency.IdempotentRequestIdentity | None = None,
 ) -> tuple[UploadOut, bool]:
     """Begin a resumable upload; return it, and True if an earlier response is repeated.
 
     Raises:
-        StorageFull, BodyTooLarge: the owner has no room for these bytes.
+        StorageQuotaReached, BodyTooLarge: the owner has no room for these bytes.
         TooManyRequests: the owner has `terms.max_open` uploads already.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
@@ -253,7 +253,7 @@ def require_storage_room_for_piece(
     yet).
 
     Raises:
-        StorageFull, BodyTooLarge: see `core.usage.quota`.
+        StorageQuotaReached, BodyTooLarge: see `core.usage.quota`.
     """
     quota.require_storage_room(db, writing.owner_id, terms.max_owner_bytes, size)
 
@@ -272,7 +272,7 @@ def append_upload_piece(
     Raises:
         NotFound: the upload was removed meanwhile.
         OffsetMismatch: another request has written to it meanwhile.
-        StorageFull: its owner has no room for the piece.
+        StorageQuotaReached: its owner has no room for the piece.
         NotAuthenticated: the key has ended meanwhile.
     """
     key = chunks.make_upload_piece_key(writing.id, writing.offset, writing.fence)
@@ -298,7 +298,7 @@ def append_upload_piece(
             row.expires_at = now + terms.hours * 3600
             session.flush()
             state = _build_upload_progress(row)
-            quota.add_accepted_upload_bytes(
+            quota.add_upload_bytes_or_raise_if_full(
                 session, row.owner_id, terms.max_owner_bytes, piece.bytes
             )
     hit_failpoint("upload-committed")

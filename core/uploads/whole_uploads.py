@@ -7,7 +7,7 @@ import structlog
 from sqlalchemy.orm import Session
 
 from core.database.session import Database
-from core.errors import PerennialError, StoreCorrupt, UploadIncomplete
+from core.errors import PerennialError, StoredObjectDamaged, UploadIncomplete
 from core.requests.actor import Actor
 from core.storage import ObjectStorage
 from core.storage.blobs import verify_blob_chunks
@@ -33,7 +33,7 @@ class CompleteUpload:
     pieces: tuple[tuple[str, str], ...]
 
 
-def find_complete_upload(db: Database, actor: Actor, upload: str) -> CompleteUpload:
+def require_complete_upload(db: Database, actor: Actor, upload: str) -> CompleteUpload:
     """Return the resumable upload of that id, after checking that all its bytes have arrived.
 
     Raises:
@@ -61,16 +61,16 @@ def read_upload_bytes(
 
     Raises:
         NotFound: the upload was submitted or removed meanwhile.
-        StoreCorrupt: a piece is missing or damaged.
+        StoredObjectDamaged: a piece is missing or damaged.
     """
     try:
         for key, sha256 in upload.pieces:
             yield from verify_blob_chunks(store.read(key), key, sha256)
-    except StoreCorrupt as error:
+    except StoredObjectDamaged as error:
         read_upload_progress(
             db, actor, upload.id
         )  # raises NotFound if the upload has been removed meanwhile
-        raise StoreCorrupt(
+        raise StoredObjectDamaged(
             f"{error.detail} It is a piece of {upload.id}: DELETE /v1/uploads/{upload.id}, and "
             f"upload the file again.",
             extra=error.extra,

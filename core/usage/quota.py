@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.database.session import Database
 from core.database.states import UNFINISHED
 from core.database.tables import Job, Owner
-from core.errors import BodyTooLarge, StorageFull, TooManyRequests
+from core.errors import BodyTooLarge, StorageQuotaReached, TooManyRequests
 from core.usage import stored_bytes
 
 FRESH_S = 10.0
@@ -28,7 +28,7 @@ def require_storage_room(db: Database, owner_id: str, limit: int, size: int | No
 
     Raises:
         BodyTooLarge: the upload alone exceeds the limit.
-        StorageFull: the upload does not fit beside the owner's stored bytes.
+        StorageQuotaReached: the upload does not fit beside the owner's stored bytes.
     """
     if not limit:
         return
@@ -46,13 +46,15 @@ def require_storage_room(db: Database, owner_id: str, limit: int, size: int | No
         raise _make_storage_full_error(used, limit, size)
 
 
-def add_accepted_upload_bytes(session: Session, owner_id: str, limit: int, size: int) -> None:
+def add_upload_bytes_or_raise_if_full(
+    session: Session, owner_id: str, limit: int, size: int
+) -> None:
     """Add an upload's bytes to its owner's stored bytes, in the transaction that accepts it.
 
     Call `require_storage_room` before the transaction, and this last in it.
 
     Raises:
-        StorageFull: another upload took the room meanwhile.
+        StorageQuotaReached: another upload took the room meanwhile.
     """
     if not limit:
         stored_bytes.add_stored_bytes(session, owner_id, size)
@@ -118,8 +120,8 @@ def _build_job_limit_error(limit: int) -> TooManyRequests:
     )
 
 
-def _make_storage_full_error(used: int, limit: int, size: int) -> StorageFull:
-    return StorageFull(
+def _make_storage_full_error(used: int, limit: int, size: int) -> StorageQuotaReached:
+    return StorageQuotaReached(
         f"{used} of the {limit} bytes that one owner may store are taken"
         f", and this upload has {size if size > 1 else 'more'}. Delete models, a task's data, a "
         "model's memory or open uploads (GET /v1/uploads), or ask for a higher limit.",

@@ -15,18 +15,18 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from core.contract.usage import ModelBytes, ModelUsageCounts, OwnerUsageSums, StoredOwnerUsage
 from core.database.session import Database
 from core.database.tables import (
-    Base,
     Edit,
     ExportedDownload,
     Job,
     Model,
     Owner,
-    Part,
     Task,
     TaskFileBeforeEdit,
     TrialFile,
     Upload,
+    UploadedBase,
     Version,
+    VersionPart,
     VersionTaskResult,
 )
 
@@ -64,13 +64,13 @@ def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str
             if row[0] in counts_by_model:  # a model may have been added since
                 yield row
 
-    _count_tasks_versions_jobs(counts_by_model, model_ids, fetch_grouped_sums)
-    _sum_batch_bytes(counts_by_model, model_ids, fetch_grouped_sums, pixels)
-    _sum_version_bytes(counts_by_model, model_ids, fetch_grouped_sums)
+    _add_task_version_job_counts(counts_by_model, model_ids, fetch_grouped_sums)
+    _add_batch_bytes_to_counts(counts_by_model, model_ids, fetch_grouped_sums, pixels)
+    _add_version_bytes_to_counts(counts_by_model, model_ids, fetch_grouped_sums)
     return counts_by_model
 
 
-def _count_tasks_versions_jobs(
+def _add_task_version_job_counts(
     counts_by_model: dict[str, ModelUsageCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
     """Count tasks, versions and jobs of models."""
@@ -85,7 +85,7 @@ def _count_tasks_versions_jobs(
         counts_by_model[model_id]["jobs"][state] = count
 
 
-def _sum_batch_bytes(
+def _add_batch_bytes_to_counts(
     counts_by_model: dict[str, ModelUsageCounts],
     model_ids: Select[str],
     fetch_grouped_sums: _Rows,
@@ -149,16 +149,16 @@ def _sum_batch_bytes(
         counts_by_model[model_id]["bytes"]["datasets"] += int(total or 0)
 
 
-def _sum_version_bytes(
+def _add_version_bytes_to_counts(
     counts_by_model: dict[str, ModelUsageCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
     """Sum up the bytes of versions' parts, of downloads, and of predictions on held-out images."""
     # Versions share unchanged parts, so each blob of a model counts once.
     blobs = (
-        select(Version.model_id, Part.sha256, func.max(Part.bytes).label("bytes"))
-        .join(Version, Version.id == Part.version_id)
-        .where(Version.model_id.in_(model_ids), Part.deleted_at.is_(None))
-        .group_by(Version.model_id, Part.sha256)
+        select(Version.model_id, VersionPart.sha256, func.max(VersionPart.bytes).label("bytes"))
+        .join(Version, Version.id == VersionPart.version_id)
+        .where(Version.model_id.in_(model_ids), VersionPart.deleted_at.is_(None))
+        .group_by(Version.model_id, VersionPart.sha256)
         .subquery()
     )
     exports = (
@@ -200,9 +200,9 @@ def sum_owner_usage(session: Session, owner_id: str) -> OwnerUsageSums:
             jobs[state] = jobs.get(state, 0) + count
     # Bases of the same bytes are one blob, which counts once.
     bases = (
-        select(Base.sha256, func.max(Base.bytes).label("bytes"))
-        .where(Base.owner_id == owner_id)
-        .group_by(Base.sha256)
+        select(UploadedBase.sha256, func.max(UploadedBase.bytes).label("bytes"))
+        .where(UploadedBase.owner_id == owner_id)
+        .group_by(UploadedBase.sha256)
         .subquery()
     )
     begun = select(func.sum(Upload.offset)).where(Upload.owner_id == owner_id)

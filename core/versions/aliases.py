@@ -226,7 +226,7 @@ def delete_alias(db: Database, actor: Actor, model: str, alias: str) -> None:
             "previous": version,
             "cause": "delete",
         }
-        owner_events.record_alias_event(session, row, moved, now)
+        owner_events.record_owner_event_of_alias(session, row, moved, now)
         data: AuditData = {"alias": alias, "previous": version}
         record_audit_entry(
             session, actor, AuditedChange("alias.delete", row.id, data, model=row.id), now
@@ -338,7 +338,9 @@ def _move_production(
     if passed:  # the move has settled the check that held these versions
         # Built again, since production may follow a version that is published now.
         response = _production_move_to_json(session, model, current, uncovered_tasks)
-        response["warnings"] += [words.describe_late_publication(number) for number in passed]
+        response["warnings"] += [
+            words.describe_held_version_now_published(number) for number in passed
+        ]
     return response, lineage.find_runnable_queued_job(session, model)
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
-from core.database.tables import ExportedDownload, Part
+from core.database.tables import ExportedDownload, VersionPart
 from core.errors import ExportUnavailable, Unavailable
 from core.export.format import DownloadFormat, PartFileToExport, VersionToExport
 from core.export.registry import FORMATS
@@ -80,7 +80,7 @@ def get_or_build_export(
     Raises:
         ExportUnavailable: the format is unknown or not possible for this version, or the version
             has no stored weights.
-        StoreCorrupt: a part is damaged or missing.
+        StoredObjectDamaged: a part is damaged or missing.
     """
     source = _find_export_source(resources.db, actor, download)
     return _find_stored_export_file(resources.db, resources.blobs, source) or _build_export_file(
@@ -110,7 +110,11 @@ def _find_export_source(db: Database, actor: Actor, download: RequestedExport) -
         owner = find_model(session, actor, download.model)
         require_classification_model(owner, "Downloads with a model card")
         row = find_version(session, owner, download.version)
-        query = select(Part).where(Part.version_id == row.id).order_by(Part.position, Part.name)
+        query = (
+            select(VersionPart)
+            .where(VersionPart.version_id == row.id)
+            .order_by(VersionPart.position, VersionPart.name)
+        )
         # Other parts, such as replay buffers, hold training images and must not be downloaded.
         types = list_inference_part_types(row.manifest)
         parts = [(p.name, p.sha256) for p in session.scalars(query) if p.type in types]
@@ -190,12 +194,12 @@ def _build_export_file(
 
 
 def _write_export_file(
-    blobs: Blobs, catalogue: MethodCatalogue, source: _ExportSource, target: Path
+    blobs: Blobs, catalogue: RecipeCatalogue, source: _ExportSource, target: Path
 ) -> None:
     """Write an export to the local file `target`.
 
     Raises:
-        StoreCorrupt: a part is damaged.
+        StoredObjectDamaged: a part is damaged.
     """
     parts = [
         PartFileToExport(name, blobs.fetch_verified_file(sha256), sha256)

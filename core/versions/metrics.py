@@ -16,7 +16,10 @@ from core.contract.responses.versions.metrics import (
     MatrixRow,
     MetricsOut,
 )
-from core.database.bulk import build_joined_column_expressions, parse_joined_columns
+from core.database.bulk import (
+    build_concatenated_column_aggregates,
+    parse_concatenated_column_aggregates,
+)
 from core.database.session import Database
 from core.database.tables import Edit, Job, Model, Task, Version, VersionTaskResult
 from core.errors import Invalid, NotFound
@@ -53,13 +56,13 @@ _VERSIONS = (
     .order_by(Version.number)
 )
 _TASKS = select(Task.number, Task.name, Task.n_held_out).where(Task.model_id == _MODEL)
-_CLASSES = select(*build_joined_column_expressions(Task.number, Task.classes)).where(
+_CLASSES = select(*build_concatenated_column_aggregates(Task.number, Task.classes)).where(
     Task.model_id == _MODEL
 )
 _CELLS = (
     select(
         VersionTaskResult.version,
-        *build_joined_column_expressions(
+        *build_concatenated_column_aggregates(
             VersionTaskResult.task, VersionTaskResult.correct, VersionTaskResult.total
         ),
     )
@@ -159,7 +162,7 @@ class _MetricsSourceData:
         A task that no longer exists is None.
         """
         numbers = {one.row.task for one in self.published.values() if one.row.task is not None}
-        classes = dict(zip(*parse_joined_columns(self.classes), strict=True))
+        classes = dict(zip(*parse_concatenated_column_aggregates(self.classes), strict=True))
         tasks_by_number = {
             number: LearnedTask(name, classes[number], n) for number, name, n in self.tasks
         }
@@ -277,7 +280,7 @@ def _build_accuracy_rows(
     for start in range(0, len(versions), AT_ONCE):
         part = {**window, "versions": versions[start : start + AT_ONCE]}
         for version, *texts in session.connection().execute(_CELLS, part):
-            task_numbers, correct, total = parse_joined_columns(texts)
+            task_numbers, correct, total = parse_concatenated_column_aggregates(texts)
             accuracies[version] = dict(zip(task_numbers, map(truediv, correct, total), strict=True))
     return [list(map(accuracies.get(version, {}).get, tasks)) for version in versions]
 

@@ -19,7 +19,10 @@ from core.contract.responses.versions.metrics import (
     Summary,
     TaskAccuracy,
 )
-from core.database.bulk import build_joined_column_expressions, parse_joined_columns
+from core.database.bulk import (
+    build_concatenated_column_aggregates,
+    parse_concatenated_column_aggregates,
+)
 from core.database.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.database.tables import Model, VersionMeasurement, VersionTaskResult
 from core.lineage.row import read_accuracy_matrix_row
@@ -68,7 +71,7 @@ AT_ONCE = 500
 _MODEL: BindParameter[str] = bindparam("model")
 _VERSION: BindParameter[int] = bindparam("version")
 _FIRST_CELLS = select(
-    *build_joined_column_expressions(
+    *build_concatenated_column_aggregates(
         VersionTaskResult.version,
         VersionTaskResult.task,
         VersionTaskResult.correct,
@@ -76,7 +79,7 @@ _FIRST_CELLS = select(
     )
 ).where(VersionTaskResult.model_id == _MODEL, VersionTaskResult.best.is_(None))
 _COUNTS = select(
-    *build_joined_column_expressions(VersionTaskResult.task, VersionTaskResult.per_class)
+    *build_concatenated_column_aggregates(VersionTaskResult.task, VersionTaskResult.per_class)
 ).where(VersionTaskResult.model_id == _MODEL, VersionTaskResult.version == _VERSION)
 _OF_ALL_TASKS = (
     VersionMeasurement.model_id == _MODEL,
@@ -89,7 +92,9 @@ _RECORDED_NUMBERS = select(
 _RECORDED_DOCUMENTS = (
     select(
         VersionMeasurement.name,
-        *build_joined_column_expressions(VersionMeasurement.version, VersionMeasurement.detail),
+        *build_concatenated_column_aggregates(
+            VersionMeasurement.version, VersionMeasurement.detail
+        ),
     )
     .where(*_OF_ALL_TASKS, VersionMeasurement.name.in_(_DOCUMENTS))
     .group_by(VersionMeasurement.name)
@@ -127,7 +132,7 @@ def read_first_measurements_of_tasks(
     that was ever measured.
     """
     columns = session.connection().execute(_FIRST_CELLS, {"model": model.id}).one()
-    versions, tasks, correct, totals = parse_joined_columns(columns)
+    versions, tasks, correct, totals = parse_concatenated_column_aggregates(columns)
     return dict(
         zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True)
     )
@@ -169,7 +174,7 @@ def build_version_summary(
         "degenerate": matrix.find_single_class_tasks(stages, classes),
         "unmeasured_classes": []
         if model.problem is not None  # its labels are no classes
-        else matrix.find_classes_without_test_images(stages, per_class, classes, ever),
+        else matrix.find_learned_classes_without_test_images(stages, per_class, classes, ever),
     }
 
 
@@ -178,7 +183,9 @@ def _read_matrix_row(
 ) -> tuple[dict[int, MatrixCellCounts], dict[tuple[int, int], dict[str, list[int]]]]:
     """Read a version's row of the accuracy matrix: cells by task, and their counts by class."""
     of_version = {"model": model.id, "version": version}
-    tasks, per_class = parse_joined_columns(session.connection().execute(_COUNTS, of_version).one())
+    tasks, per_class = parse_concatenated_column_aggregates(
+        session.connection().execute(_COUNTS, of_version).one()
+    )
     counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
     return read_accuracy_matrix_row(session, model.id, version), counts
 
@@ -190,7 +197,7 @@ def _read_figures_recorded_per_version(session: Session, model: Model) -> _Recor
     for name, version, value in connection.execute(_RECORDED_NUMBERS, of_model).all():
         recorded[name][version] = value
     for name, *texts in connection.execute(_RECORDED_DOCUMENTS, of_model):
-        recorded[name] = dict(zip(*parse_joined_columns(texts), strict=True))
+        recorded[name] = dict(zip(*parse_concatenated_column_aggregates(texts), strict=True))
     return recorded
 
 

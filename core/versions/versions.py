@@ -29,7 +29,7 @@ from core.contract.responses.versions.version import (
 )
 from core.database import measurements
 from core.database.session import Database
-from core.database.tables import Alias, Model, Part, Version, VersionTaskResult
+from core.database.tables import Alias, Model, Version, VersionPart, VersionTaskResult
 from core.errors import Invalid, NotFound, WrongState
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
@@ -263,12 +263,12 @@ def get_version_file(
     Raises:
         NotFound: there is no such version or part.
         Invalid: the part holds training images or their features, and cannot be downloaded.
-        StoreCorrupt: it is known to be damaged.
+        StoredObjectDamaged: it is known to be damaged.
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
         row = find_version(session, owner, version)
-        stored = session.get(Part, (row.id, part))
+        stored = session.get(VersionPart, (row.id, part))
         if stored is None:
             names = ", ".join(
                 p.name
@@ -313,7 +313,7 @@ def versions_to_json(
 
 def _build_version_response(
     version: Version,
-    parts: Sequence[Part],
+    parts: Sequence[VersionPart],
     first: Mapping[str, int],
     accuracy: list[float | None],
     measured: Mapping[str, Any],
@@ -339,13 +339,13 @@ def _build_version_response(
     }
 
 
-def _find_version_parts(session: Session, ids: Sequence[str]) -> dict[str, list[Part]]:
+def _find_version_parts(session: Session, ids: Sequence[str]) -> dict[str, list[VersionPart]]:
     """Return the stored parts of each version by version id, in the manifest's order."""
-    parts_by_version: dict[str, list[Part]] = {i: [] for i in ids}
+    parts_by_version: dict[str, list[VersionPart]] = {i: [] for i in ids}
     query = (
-        select(Part)
-        .where(Part.version_id.in_(ids))
-        .order_by(Part.version_id, Part.position, Part.name)
+        select(VersionPart)
+        .where(VersionPart.version_id.in_(ids))
+        .order_by(VersionPart.version_id, VersionPart.position, VersionPart.name)
     )
     for part in session.scalars(query):
         parts_by_version[part.version_id].append(part)
@@ -360,15 +360,15 @@ def _find_first_versions_with_blobs(
     first_holders: dict[str, int] = {}
     for start in range(0, len(sorted_digests), 500):  # SQLite limits the number of bound values
         query = (
-            select(Part.sha256, func.min(Version.number))
-            .join(Version, Version.id == Part.version_id)
+            select(VersionPart.sha256, func.min(Version.number))
+            .join(Version, Version.id == VersionPart.version_id)
             .where(
                 Version.model_id == model.id,
-                build_digest_expression_without_index(Part.sha256).in_(
+                build_digest_expression_without_index(VersionPart.sha256).in_(
                     sorted_digests[start : start + 500]
                 ),
             )
-            .group_by(Part.sha256)
+            .group_by(VersionPart.sha256)
         )
         first_holders.update((sha256, number) for sha256, number in session.execute(query))
     return first_holders

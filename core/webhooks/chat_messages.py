@@ -72,7 +72,7 @@ def build_chat_message_of_event(payload: WebhookPayload, public_url: str = "") -
         "Version": data.get("version"),
         "Task": data.get("task"),
         "Status": data.get("status"),
-        "Gate": _read_gate_verdict(data),
+        "Gate": _read_gate_verdict_from_webhook_data(data),
         "Cause": data.get("cause"),
     }
     # Compared and not tested for truth, since version 0 is a fact too.
@@ -143,7 +143,7 @@ def _describe_data_deletion(type: str, name: str, data: WebhookData) -> ChatMess
     return ChatMessage(f"{name}: the images of task {data.get('task')} are deleted.")
 
 
-def _describe_finished_export(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_finished_export_message(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe a finished export as a chat message."""
     version, format = data.get("version"), data.get("format", "")
     message = ChatMessage(f"{name}: version {version} can be downloaded as {format}.")
@@ -158,7 +158,7 @@ def _describe_other_event(type: str, name: str, data: WebhookData) -> ChatMessag
     return ChatMessage(f"{name}: {type}")
 
 
-def _read_gate_verdict(data: WebhookData) -> str | None:
+def _read_gate_verdict_from_webhook_data(data: WebhookData) -> str | None:
     if "gate" not in data:
         return None
     return "passed" if data["gate"]["passed"] else "failed"
@@ -255,7 +255,7 @@ _DESCRIBED: dict[str, Callable[[str, str, WebhookData], ChatMessage]] = {
     "version": _describe_version_event,
     "alias": _describe_alias_move,
     "task": _describe_data_deletion,
-    "export": _describe_finished_export,
+    "export": _build_finished_export_message,
 }
 _WRITERS: dict[str, Callable[[ChatMessage], dict[str, Any]]] = {
     "slack": _format_slack_message,

@@ -89,7 +89,7 @@ class WebhookDeliverer:
         with self._changed:
             self._changed.wait_for(lambda: not self._serving, CLOSE_S)
 
-    def deliver_due_webhooks(self) -> int:
+    def start_due_webhook_deliveries(self) -> int:
         """Lease due webhooks while threads are free, deliver each in a thread, and return their
         number.
         """
@@ -120,7 +120,7 @@ class WebhookDeliverer:
 
     def _deliver_until_stopped(self) -> None:
         while not self._end.is_set():
-            self._run_and_log_errors("look", self.deliver_due_webhooks)
+            self._run_and_log_errors("look", self.start_due_webhook_deliveries)
             self._end.wait(LOOK_S)
 
     def _deliver_leased_webhook(self, lease: LeasedWebhook) -> None:
@@ -198,7 +198,7 @@ class WebhookDeliverer:
         """Build the HTTP headers of a delivery by Standard Webhooks, signed with each valid secret.
 
         Raises:
-            WebhooksUnavailable: the secrets cannot be made here.
+            WebhooksNotSetUp: the secrets cannot be made here.
         """
         key, now = webhook_secret.load_webhook_key(self._settings), int(time.time())
         secrets = [

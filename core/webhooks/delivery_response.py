@@ -4,12 +4,12 @@ import json
 from typing import Any, cast
 
 from core.contract.responses.webhook import DeliveryDetail, DeliveryOut
-from core.database.tables import Delivery
+from core.database.tables import WebhookDelivery
 from core.requests.actor import Actor
 from core.requests.times import format_rfc3339
 
 
-def build_delivery_response(row: Delivery) -> DeliveryOut:
+def build_delivery_response(row: WebhookDelivery) -> DeliveryOut:
     """Convert a webhook delivery to a response."""
     return {
         "id": row.id,
@@ -27,7 +27,7 @@ def build_delivery_response(row: Delivery) -> DeliveryOut:
     }
 
 
-def build_delivery_response_with_payload(actor: Actor, row: Delivery) -> DeliveryDetail:
+def build_delivery_response_with_payload(actor: Actor, row: WebhookDelivery) -> DeliveryDetail:
     """Convert a webhook delivery with its payload to a response.
 
     The receiver's response is included for administrators alone, since it may come from an internal

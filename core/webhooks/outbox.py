@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, aliased
 
 from core.database.deliveries import WAITING, WAITS
 from core.database.session import Database
-from core.database.tables import AuditEntry, Delivery, Webhook
+from core.database.tables import AuditEntry, Webhook, WebhookDelivery
 from core.database.tables.webhook import DELIVERED, FAILED
 
 LEASE_S = 60.0
@@ -170,7 +170,7 @@ def record_delivery_outcome(
     """
     with db.write() as session:
         hook, now = _lock_leased_webhook(session, lease), db.now(session)
-        row = session.get(Delivery, sent.number, with_for_update=True)
+        row = session.get(WebhookDelivery, sent.number, with_for_update=True)
         if hook is None or row is None:
             return
         row.attempts += 1
@@ -206,14 +206,18 @@ def remove_old_webhook_deliveries(db: Database, days: float) -> None:
     with db.read() as session:
         before = db.now(session) - days * DAY_S
     disabled = select(Webhook.id).where(
-        Webhook.id == Delivery.webhook_id, Webhook.disabled_at < before
+        Webhook.id == WebhookDelivery.webhook_id, Webhook.disabled_at < before
     )
-    over = or_(Delivery.finished_at < before, and_(WAITS, exists(disabled)))
-    query = select(Delivery.number).where(Delivery.created_at < before, over).limit(_DELETED)
+    over = or_(WebhookDelivery.finished_at < before, and_(WAITS, exists(disabled)))
+    query = (
+        select(WebhookDelivery.number)
+        .where(WebhookDelivery.created_at < before, over)
+        .limit(_DELETED)
+    )
     while True:
         with db.write() as session:
             numbers = list(session.scalars(query))
-            session.execute(delete(Delivery).where(Delivery.number.in_(numbers)))
+            session.execute(delete(WebhookDelivery).where(WebhookDelivery.number.in_(numbers)))
         # Few rows in each transaction, since other writers must get in between.
         if len(numbers) < _DELETED:
             return
@@ -266,25 +270,25 @@ def _lock_leased_webhook(session: Session, lease: LeasedWebhook) -> Webhook | No
     return session.scalars(query.with_for_update(key_share=True)).one_or_none()
 
 
-def _find_next_delivery(session: Session, hook: Webhook, now: float) -> Delivery | None:
+def _find_next_delivery(session: Session, hook: Webhook, now: float) -> WebhookDelivery | None:
     """Find the oldest due delivery that does not wait for an earlier one of its model."""
-    query = select(Delivery).where(
-        Delivery.webhook_id == hook.id,
+    query = select(WebhookDelivery).where(
+        WebhookDelivery.webhook_id == hook.id,
         WAITS,
-        Delivery.next_at <= now,
+        WebhookDelivery.next_at <= now,
         _build_no_earlier_delivery_condition(),
     )
-    return session.scalars(query.order_by(Delivery.number).limit(1)).one_or_none()
+    return session.scalars(query.order_by(WebhookDelivery.number).limit(1)).one_or_none()
 
 
 def _build_no_earlier_delivery_condition() -> ColumnElement[bool]:
     """Build the SQL condition that no earlier delivery of the same model must be sent first."""
-    earlier = aliased(Delivery)
+    earlier = aliased(WebhookDelivery)
     waits = and_(
-        earlier.webhook_id == Delivery.webhook_id,
-        earlier.model_id == Delivery.model_id,
+        earlier.webhook_id == WebhookDelivery.webhook_id,
+        earlier.model_id == WebhookDelivery.model_id,
         earlier.state == WAITING,
-        earlier.number < Delivery.number,
+        earlier.number < WebhookDelivery.number,
         earlier.attempts < IN_ORDER,
     )
     return ~exists(select(earlier.number).where(waits))
@@ -297,15 +301,15 @@ def _end_webhook_lease(session: Session, hook: Webhook, now: float) -> None:
     """
     # The query must see the outcome that was just recorded.
     session.flush()
-    query = select(Delivery.next_at).where(
-        Delivery.webhook_id == hook.id, WAITS, _build_no_earlier_delivery_condition()
+    query = select(WebhookDelivery.next_at).where(
+        WebhookDelivery.webhook_id == hook.id, WAITS, _build_no_earlier_delivery_condition()
     )
-    hook.due_at = session.scalar(query.order_by(Delivery.next_at).limit(1))
+    hook.due_at = session.scalar(query.order_by(WebhookDelivery.next_at).limit(1))
     hook.lease_until = None
     hook.served_at = now
 
 
-def _finish_delivery(row: Delivery, state: str, now: float) -> None:
+def _finish_delivery(row: WebhookDelivery, state: str, now: float) -> None:
     """Mark a webhook delivery as finished, in a final state."""
     row.state, row.next_at, row.finished_at = state, None, now
 

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.webhook import DeliveryDetail, DeliveryPage
 from core.database.session import Database
-from core.database.tables import Delivery, Webhook
+from core.database.tables import Webhook, WebhookDelivery
 from core.database.tables.webhook import PENDING
 from core.errors import NotFound
 from core.requests.actor import Actor
@@ -36,11 +36,11 @@ def list_deliveries(
     """
     with db.read() as session:
         row = webhooks.find_webhook(session, actor, webhook)
-        query = select(Delivery).where(Delivery.webhook_id == row.id)
+        query = select(WebhookDelivery).where(WebhookDelivery.webhook_id == row.id)
         if state is not None:
-            query = query.where(Delivery.state == state)
-        deliveries: ListPage[Delivery] = read_query_page(
-            session, query, Delivery.number, limit, cursor, descending=True
+            query = query.where(WebhookDelivery.state == state)
+        deliveries: ListPage[WebhookDelivery] = read_query_page(
+            session, query, WebhookDelivery.number, limit, cursor, descending=True
         )
         return {
             "items": [build_delivery_response(one) for one in deliveries.rows],
@@ -59,7 +59,7 @@ def read_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> De
         return build_delivery_response_with_payload(actor, _find_delivery(session, row, delivery))
 
 
-def resend_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
+def requeue_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> DeliveryDetail:
     """Queue a webhook delivery again, due at once and with attempts counted from 0.
 
     Its id stays, so that a receiver recognises it.
@@ -86,8 +86,10 @@ def resend_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> 
         return build_delivery_response_with_payload(actor, row)
 
 
-def _find_delivery(session: Session, hook: Webhook, delivery: str) -> Delivery:
-    query = select(Delivery).where(Delivery.id == delivery, Delivery.webhook_id == hook.id)
+def _find_delivery(session: Session, hook: Webhook, delivery: str) -> WebhookDelivery:
+    query = select(WebhookDelivery).where(
+        WebhookDelivery.id == delivery, WebhookDelivery.webhook_id == hook.id
+    )
     row = session.scalars(query).one_or_none()
     if row is None:
         raise NotFound(

@@ -12,7 +12,7 @@ import os
 import secrets
 from pathlib import Path
 
-from core.errors import WebhooksUnavailable
+from core.errors import WebhooksNotSetUp
 from core.settings import Settings
 
 KEY_NAME = "webhook-key"
@@ -24,12 +24,12 @@ def load_webhook_key(settings: Settings) -> bytes:
     """Load the key from which webhook secrets are derived; on one machine it is made on first use.
 
     Raises:
-        WebhooksUnavailable: several machines have no common key, or the file cannot be read or is
+        WebhooksNotSetUp: several machines have no common key, or the file cannot be read or is
             too short.
     """
     path = settings.webhook_key_file
-    if path is None and not settings.is_embedded:
-        raise WebhooksUnavailable(
+    if path is None and not settings.is_brokerless:
+        raise WebhooksNotSetUp(
             "Webhooks need a key that the API and all workers have: whoever runs the service gives "
             "each of them the same file in PERENNIAL_WEBHOOK_KEY_FILE (`openssl rand -hex 32`)."
         )
@@ -40,11 +40,11 @@ def load_webhook_key(settings: Settings) -> bytes:
         # Editors and `openssl rand` end the file with a line break.
         content = path.read_bytes().strip()
     except OSError as error:
-        raise WebhooksUnavailable(
+        raise WebhooksNotSetUp(
             f"The key file of webhooks cannot be read: {error.strerror or error}."
         ) from None
     if len(content) < MIN_KEY_BYTES:
-        raise WebhooksUnavailable(
+        raise WebhooksNotSetUp(
             f"The key file of webhooks is too short: it holds {MIN_KEY_BYTES} bytes or more."
         )
     return content
@@ -69,9 +69,9 @@ def sign_delivery_body(secret: str, delivery_id: str, timestamp: int, body: byte
     return f"v1,{base64.b64encode(code).decode()}"
 
 
-def build_changed_webhook_key_error() -> WebhooksUnavailable:
+def build_changed_webhook_key_error() -> WebhooksNotSetUp:
     """Build the error for a derived webhook secret that differs from the one given to the user."""
-    return WebhooksUnavailable(
+    return WebhooksNotSetUp(
         "The service's key file of webhooks is not the one with which this webhook was made: "
         "whoever runs the service puts that one back, or the webhook is rotated."
     )

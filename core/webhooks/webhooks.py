@@ -22,7 +22,7 @@ from core.contract.responses.webhook import (
 from core.contract.webhook import EVENTS, TEST, WebhookFormat
 from core.database import deliveries
 from core.database.session import Database
-from core.database.tables import Delivery, Model, Owner, Webhook
+from core.database.tables import Model, Owner, Webhook, WebhookDelivery
 from core.errors import Invalid, NotFound, TooManyRequests, WrongState
 from core.ids import new_id
 from core.network import public_address
@@ -65,7 +65,7 @@ def create_webhook(
         Invalid: the address is not allowed, or an event is unknown.
         NotFound: the caller sees no such model.
         TooManyRequests: the owner has as many webhooks as allowed.
-        WebhooksUnavailable: the service has no key for secrets.
+        WebhooksNotSetUp: the service has no key for secrets.
     """
     # Before the transaction, since resolving a name may take long.
     key, target = (
@@ -82,7 +82,7 @@ def create_webhook(
             owner_id=actor.owner_id if model_row is None else model_row.owner_id,
             url=requested.url,
             format=requested.format,
-            events=_check_event_types(requested.events),
+            events=_check_and_order_event_types(requested.events),
             model_id=None if model_row is None else model_row.id,
             generation=1,
             secret_sha256=webhook_secret.hash_webhook_secret(secret),
@@ -143,10 +143,12 @@ def change_webhook(
         row.url = url or row.url
         row.format = patch.get("format") or row.format
         row.events = (
-            row.events if (events := patch.get("events")) is None else _check_event_types(events)
+            row.events
+            if (events := patch.get("events")) is None
+            else _check_and_order_event_types(events)
         )
         if "model" in patch:
-            row.model_id = _find_only_model_of_webhook(session, actor, row, patch["model"])
+            row.model_id = _check_and_resolve_webhook_model(session, actor, row, patch["model"])
         if (enabled := patch.get("enabled")) is not None:
             _set_webhook_enabled(session, row, enabled, now)
         session.flush()
@@ -166,7 +168,7 @@ def remove_webhook(db: Database, actor: Actor, webhook: str) -> None:
     with db.write() as session:
         row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
         # Deliveries have no foreign key, so nothing else would remove them.
-        session.execute(delete(Delivery).where(Delivery.webhook_id == row.id))
+        session.execute(delete(WebhookDelivery).where(WebhookDelivery.webhook_id == row.id))
         session.delete(row)
         host = public_address.parse_url_target(row.url).host
         record_audit_entry(
@@ -184,7 +186,7 @@ def rotate_secret(db: Database, settings: Settings, actor: Actor, webhook: str) 
 
     Raises:
         NotFound: the caller sees no such webhook.
-        WebhooksUnavailable: the service has no key for secrets.
+        WebhooksNotSetUp: the service has no key for secrets.
     """
     key = webhook_secret.load_webhook_key(settings)
     with db.write() as session:
@@ -201,7 +203,7 @@ def rotate_secret(db: Database, settings: Settings, actor: Actor, webhook: str) 
         return {**build_webhook_responses(session, [row])[0], "secret": secret}
 
 
-def send_test_delivery(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
+def queue_test_delivery(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
     """Send an event of type `webhook.test`; while one is waiting, return that one.
 
     Raises:
@@ -212,8 +214,12 @@ def send_test_delivery(db: Database, actor: Actor, webhook: str) -> DeliveryDeta
     with db.write() as session:
         row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
         require_webhook_enabled(row)
-        mine = (Delivery.webhook_id == row.id, deliveries.WAITS, Delivery.type == TEST)
-        waiting = session.scalars(select(Delivery).where(*mine).limit(1)).one_or_none()
+        mine = (
+            WebhookDelivery.webhook_id == row.id,
+            deliveries.WAITS,
+            WebhookDelivery.type == TEST,
+        )
+        waiting = session.scalars(select(WebhookDelivery).where(*mine).limit(1)).one_or_none()
         if waiting is None:
             require_room_for_delivery(session, row)
             waiting = deliveries.add_webhook_delivery(
@@ -271,18 +277,22 @@ def require_room_for_delivery(session: Session, row: Webhook) -> None:
 def build_webhook_responses(session: Session, rows: Sequence[Webhook]) -> list[WebhookOut]:
     """Build responses for webhooks, in four queries for any number."""
     ids = [row.id for row in rows]
-    counts = select(Delivery.webhook_id, func.count()).where(
-        Delivery.webhook_id.in_(ids), deliveries.WAITS
+    counts = select(WebhookDelivery.webhook_id, func.count()).where(
+        WebhookDelivery.webhook_id.in_(ids), deliveries.WAITS
     )
-    waiting = {id_: count for id_, count in session.execute(counts.group_by(Delivery.webhook_id))}
+    waiting = {
+        id_: count for id_, count in session.execute(counts.group_by(WebhookDelivery.webhook_id))
+    }
     newest = (
-        select(Delivery.number)
-        .where(Delivery.webhook_id == Webhook.id, Delivery.sent_at.is_not(None))
-        .order_by(Delivery.number.desc())
+        select(WebhookDelivery.number)
+        .where(WebhookDelivery.webhook_id == Webhook.id, WebhookDelivery.sent_at.is_not(None))
+        .order_by(WebhookDelivery.number.desc())
         .limit(1)
         .scalar_subquery()
     )
-    tried = select(Delivery).where(Delivery.number.in_(select(newest).where(Webhook.id.in_(ids))))
+    tried = select(WebhookDelivery).where(
+        WebhookDelivery.number.in_(select(newest).where(Webhook.id.in_(ids)))
+    )
     last = {one.webhook_id: one for one in session.scalars(tried)}
     of = select(Model.id, Model.name).where(
         Model.id.in_({row.model_id for row in rows if row.model_id})
@@ -297,7 +307,7 @@ def build_webhook_responses(session: Session, rows: Sequence[Webhook]) -> list[W
 
 
 def _webhook_to_json(
-    row: Webhook, model_name: str | None, pending: int, last: Delivery | None
+    row: Webhook, model_name: str | None, pending: int, last: WebhookDelivery | None
 ) -> WebhookOut:
     state = (
         "disabled" if row.disabled_at is not None else "failing" if row.failing_since else "enabled"
@@ -322,7 +332,7 @@ def _webhook_to_json(
     }
 
 
-def _build_last_delivery(row: Delivery) -> LastDelivery:
+def _build_last_delivery(row: WebhookDelivery) -> LastDelivery:
     assert row.sent_at is not None, "it was tried"
     return {
         "id": row.id,
@@ -349,7 +359,7 @@ def _check_webhook_url(settings: Settings, url: str) -> public_address.HttpReque
     return target
 
 
-def _check_event_types(events: Sequence[str]) -> list[str]:
+def _check_and_order_event_types(events: Sequence[str]) -> list[str]:
     """Check webhook event types, and return them in their usual order, each once.
 
     Raises:
@@ -367,7 +377,7 @@ def _check_event_types(events: Sequence[str]) -> list[str]:
     return [event for event in EVENTS if event in events]
 
 
-def _find_only_model_of_webhook(
+def _check_and_resolve_webhook_model(
     session: Session, actor: Actor, row: Webhook, model: str | None
 ) -> str | None:
     """Find the only model whose events a webhook receives; None for all models."""
@@ -388,7 +398,9 @@ def _set_webhook_enabled(session: Session, row: Webhook, enabled: bool, now: flo
         row.disabled_at, row.disabled_because, row.due_at = row.disabled_at or now, None, None
     elif row.disabled_at is not None:
         row.disabled_at = row.disabled_because = row.failing_since = None
-        waits = select(Delivery.number).where(Delivery.webhook_id == row.id, deliveries.WAITS)
+        waits = select(WebhookDelivery.number).where(
+            WebhookDelivery.webhook_id == row.id, deliveries.WAITS
+        )
         row.due_at = now if session.scalar(waits.limit(1)) is not None else None
 
 

@@ -27,7 +27,9 @@ FIGURES = [
 
 
 def make_choosing_job(client: TestClient, archive: Make, name: str) -> str:
-    """Send a batch with two trials to a new model, as if both were measured."""
+    """Send a batch with two trials to a new model, mark both trials as measured, and return the
+    job.
+    """
     path = f"/v1/models/{create_model(client, name)}/tasks"
     query = {"trials": json.dumps(RECIPES), "choose": "manual"}
     sent = client.post(path, params=query, content=archive(cat=9, dog=9))

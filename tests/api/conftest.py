@@ -87,8 +87,8 @@ def settings(tmp_path: Path, prepare_folder: Callable[[Path], Path]) -> Settings
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[TestClient]:
-    """Run an API in this process and give a client of it with the first admin key."""
+def serve_api(settings: Settings) -> Iterator[TestClient]:
+    """Run an API in this process and yield a client of it with the first admin key."""
     with TestClient(create_app(settings), raise_server_exceptions=False) as made:
         key = (settings.data_dir / "admin-key").read_text().strip()
         made.headers["Authorization"] = f"Bearer {key}"
@@ -96,17 +96,17 @@ def serving(settings: Settings) -> Iterator[TestClient]:
 
 
 @contextmanager
-def serving_copy(prepared: Path, folder: Path) -> Iterator[TestClient]:
-    """Run an API over a copy of a data folder."""
+def serve_copy(prepared: Path, folder: Path) -> Iterator[TestClient]:
+    """Run an API over a copy of a data folder and yield a client of it."""
     shutil.copytree(prepared, folder, symlinks=True, dirs_exist_ok=True)
-    with serving(SETTINGS.model_copy(update={"data_dir": folder})) as made:
+    with serve_api(SETTINGS.model_copy(update={"data_dir": folder})) as made:
         yield made
 
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[TestClient]:
     """A client of an API of its own, with the first admin key."""
-    with serving(settings) as made:
+    with serve_api(settings) as made:
         yield made
 
 
@@ -133,8 +133,8 @@ def create_model(client: TestClient, name: str = "birds", **fields: Any) -> str:
     return name
 
 
-def drive(db: Database, job_id: str, *actions: JobAction) -> None:
-    """Move a job as a worker would."""
+def apply_job_actions(db: Database, job_id: str, *actions: JobAction) -> None:
+    """Apply actions to a job as a worker does."""
     with db.write() as session:
         row = lock_job(session, job_id)
         assert row is not None
@@ -142,10 +142,10 @@ def drive(db: Database, job_id: str, *actions: JobAction) -> None:
             change_job_state(session, row, action, db.now(session))
 
 
-def new_key(
+def create_api_key(
     client: TestClient, owner: str = "somebody", scope: str = "write", expires_at: str | None = None
 ) -> dict[str, str]:
-    """Create a key and return its headers."""
+    """Create a key and return the headers that send it."""
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     with db.read() as session:
         admin = session.scalars(select(Owner.id).where(Owner.name == keys.ADMIN_OWNER)).one()
@@ -160,7 +160,7 @@ def shared(
 ) -> Iterator[TestClient]:
     """A client of one API for all tests of a file that change nothing; it has a model, `shared`."""
     folder = prepare_folder(tmp_path_factory.mktemp("shared"))
-    with serving(SETTINGS.model_copy(update={"data_dir": folder})) as made:
+    with serve_api(SETTINGS.model_copy(update={"data_dir": folder})) as made:
         model = {"name": "shared", "scenario": "class", "architecture": "small-cnn"}
         assert made.post("/v1/models", json=model).status_code == 201
         yield made
@@ -169,7 +169,7 @@ def shared(
 @pytest.fixture
 def key_of(client: TestClient) -> KeyOf:
     """Makes the headers of a fresh key: `key_of("owner", "write")`."""
-    return functools.partial(new_key, client)
+    return functools.partial(create_api_key, client)
 
 
 @pytest.fixture(scope="session")
@@ -191,7 +191,7 @@ def archive() -> Make:
     return make
 
 
-def unread() -> Iterator[bytes]:
+def fail_when_read() -> Iterator[bytes]:
     """Fail the test when the body is read."""
     raise AssertionError("the body was read")
     yield b""

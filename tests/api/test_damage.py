@@ -12,18 +12,18 @@ from starlette.testclient import TestClient
 from core.database import soundness
 from core.files import reserve
 from core.settings import Settings
-from tests.api.conftest import KeyOf, Make, create_model, serving
+from tests.api.conftest import KeyOf, Make, create_model, serve_api
 from tests.damaged_database import damage_table
 
 
-def wait_for_the_look(client: TestClient) -> None:
+def wait_for_database_check(client: TestClient) -> None:
     client.app.state.damage.start_database_check().join()  # type: ignore[attr-defined]
 
 
 def test_a_damaged_table_is_told_with_its_name_and_what_to_do(settings: Settings) -> None:
     damage_table(settings.data_dir / "perennial.db", "audit")
-    with serving(settings) as client:
-        wait_for_the_look(client)
+    with serve_api(settings) as client:
+        wait_for_database_check(client)
         answer = client.get("/readyz")
         assert (answer.status_code, answer.json()["database"]) == (503, "corrupt")
         assert (
@@ -36,7 +36,7 @@ def test_a_damaged_table_is_told_with_its_name_and_what_to_do(settings: Settings
 
 
 def test_a_sound_database_is_up_and_has_no_detail(client: TestClient) -> None:
-    wait_for_the_look(client)
+    wait_for_database_check(client)
     answer = client.get("/readyz")
     assert answer.status_code == 200 and "detail" not in answer.json()
 
@@ -44,7 +44,7 @@ def test_a_sound_database_is_up_and_has_no_detail(client: TestClient) -> None:
 def test_damage_that_a_read_meets_later_is_told_from_then_on(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wait_for_the_look(client)
+    wait_for_database_check(client)
     original = sqlite3.DatabaseError("database disk image is malformed")
     original.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     assert soundness.is_sqlite_damage_error(original)
@@ -67,7 +67,7 @@ def full(settings: Settings, client: TestClient, monkeypatch: pytest.MonkeyPatch
     return settings.data_dir / reserve.NAME
 
 
-def ask(client: TestClient, kind: str, job: str) -> Any:
+def change_model_or_job(client: TestClient, kind: str, job: str) -> Any:
     calls = {"delete": ("DELETE", "/v1/models/birds"), "cancel": ("POST", f"/v1/jobs/{job}/cancel")}
     return client.request(*calls[kind])
 
@@ -88,7 +88,7 @@ def test_on_a_full_disk_the_reserve_is_released_for_what_makes_room(
         "/v1/models", json={"name": "more", "scenario": "class", "architecture": "small-cnn"}
     )
     assert full.exists()
-    assert ask(client, kind, job).status_code in (200, 204)
+    assert change_model_or_job(client, kind, job).status_code in (200, 204)
     assert not full.exists()
 
 
@@ -101,12 +101,12 @@ def test_where_only_the_write_shows_that_there_is_no_room_it_is_sent_again(
     with monkeypatch.context() as patch:
         patch.setattr(reserve, "remove_disk_reserve_if_disk_full", lambda _folder: False)
         patch.setattr("core.jobs.jobs.apply_job_action", no_room)
-        refused = ask(client, "cancel", job)
+        refused = change_model_or_job(client, "cancel", job)
         assert (refused.status_code, refused.headers["retry-after"]) == (507, "1")
         assert "send this again" in refused.json()["detail"] and not full.exists()
-        refused = ask(client, "cancel", job)  # nothing is left to release
+        refused = change_model_or_job(client, "cancel", job)  # nothing is left to release
         assert (refused.status_code, refused.headers["retry-after"]) == (507, "60")
-    assert ask(client, "cancel", job).status_code == 200
+    assert change_model_or_job(client, "cancel", job).status_code == 200
 
 
 def test_a_stranger_releases_nothing(

@@ -14,11 +14,11 @@ JARGON = re.compile(
 )
 
 
-def refused(
+def read_field_errors(
     client: TestClient, body: dict[str, Any], method: str = "POST", path: str = "/v1/models"
 ) -> dict[str, str]:
-    """Message by field of a refused body, which is never told in terms of a programming
-    language.
+    """Check that a body is refused without terms of a programming language, and return the
+    messages by field.
     """
     if path == "/v1/models":
         body = {"name": "a", "scenario": "class", **body}
@@ -32,7 +32,7 @@ def refused(
 
 
 def test_a_flat_name_is_traced_to_its_block(shared: TestClient) -> None:
-    told = refused(shared, {"image_size": 64})
+    told = read_field_errors(shared, {"image_size": 64})
     meant = "unknown field; did you mean image.size? known here: allow_lost_classes, answers, "
     assert told["image_size"].startswith(meant)
 
@@ -59,13 +59,13 @@ def test_a_flat_name_is_traced_to_its_block(shared: TestClient) -> None:
 def test_an_unknown_field_anywhere_names_the_nearest_one(
     shared: TestClient, body: dict[str, Any], field: str, meant: str
 ) -> None:
-    message = refused(shared, body)[field]
+    message = read_field_errors(shared, body)[field]
     assert f"did you mean {meant}? known here: " in message
 
 
 def test_a_field_of_the_recipe_that_was_put_beside_it_is_traced_there(shared: TestClient) -> None:
     assert shared.get("/v1/methods").status_code == 200  # the catalogue is loaded
-    told = refused(shared, {"epochs": 3, "lr": 0.1})
+    told = read_field_errors(shared, {"epochs": 3, "lr": 0.1})
     assert "did you mean recipe.epochs?" in told["epochs"]
     assert "did you mean recipe.optimizer.lr?" in told["lr"]
 
@@ -85,7 +85,7 @@ def test_a_field_of_the_recipe_that_was_put_beside_it_is_traced_there(shared: Te
 def test_an_unknown_name_of_the_catalogue_names_the_nearest_one(
     shared: TestClient, body: dict[str, Any], field: str, message: str
 ) -> None:
-    assert refused(shared, body)[field].startswith(message)
+    assert read_field_errors(shared, body)[field].startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,13 @@ def test_an_unknown_name_of_the_catalogue_names_the_nearest_one(
 def test_a_wrong_value_is_told_what_it_must_be_and_what_it_is(
     shared: TestClient, body: dict[str, Any], field: str, message: str
 ) -> None:
-    assert refused(shared, body)[field] == message
+    assert read_field_errors(shared, body)[field] == message
 
 
 def test_a_field_of_another_method_names_the_methods_that_have_it(shared: TestClient) -> None:
-    told = refused(shared, {"recipe": {"method": {"name": "finetune", "replay_batch": 5}}})
+    told = read_field_errors(
+        shared, {"recipe": {"method": {"name": "finetune", "replay_batch": 5}}}
+    )
     assert told["recipe.method.replay_batch"] == (
         "unknown field; known here: name; replay_batch belongs to der, der++, er, er-ace"
     )

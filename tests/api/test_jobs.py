@@ -9,11 +9,11 @@ from starlette.testclient import TestClient
 from core.contract.manifest import Manifest
 from core.database.session import Database
 from core.database.states import JobAction
-from core.database.tables import Event, Job, Version
+from core.database.tables import Job, StoredJobEvent, Version
 from core.errors import Unavailable
 from core.ids import new_id
 from core.settings import Settings
-from tests.api.conftest import Make, create_model, drive
+from tests.api.conftest import Make, apply_job_actions, create_model
 
 MANIFEST = Manifest.from_json(
     {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}
@@ -27,7 +27,7 @@ def job(client: TestClient, archive: Make) -> str:
     return made
 
 
-def events(text: str) -> list[dict[str, Any]]:
+def read_event_data(text: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
 
 
@@ -41,7 +41,7 @@ def test_a_job_is_read_with_a_strong_etag(client: TestClient, db: Database, job:
     assert same.status_code == 304
     assert same.content == b""
     assert same.headers["etag"] == tag
-    drive(db, job, JobAction.VALIDATE)
+    apply_job_actions(db, job, JobAction.VALIDATE)
     changed = client.get(f"/v1/jobs/{job}", headers={"If-None-Match": tag})
     assert changed.status_code == 200
     assert changed.json()["state"] == "validating"
@@ -90,7 +90,7 @@ def test_actions_are_idempotent_by_state(client: TestClient, job: str) -> None:
 
 
 def test_a_running_job_is_asked_to_stop(client: TestClient, db: Database, job: str) -> None:
-    drive(db, job, JobAction.VALIDATE, JobAction.START)
+    apply_job_actions(db, job, JobAction.VALIDATE, JobAction.START)
     assert client.post(f"/v1/jobs/{job}/pause").json()["state"] == "pausing"
     assert client.post(f"/v1/jobs/{job}/cancel").json()["state"] == "cancelling"
 
@@ -99,7 +99,7 @@ def test_a_failed_job_is_retried_at_the_end_of_the_line_with_another_recipe(
     client: TestClient, db: Database, job: str, archive: Make
 ) -> None:
     client.post("/v1/models/birds/tasks", content=archive(c=2))
-    drive(db, job, JobAction.VALIDATE, JobAction.FAIL)
+    apply_job_actions(db, job, JobAction.VALIDATE, JobAction.FAIL)
     answer = client.post(f"/v1/jobs/{job}/retry", json={"recipe": {"epochs": 2}})
     assert answer.status_code == 202, answer.text
     assert answer.headers["location"] == f"/v1/jobs/{job}"
@@ -122,7 +122,7 @@ def test_a_failed_job_is_retried_at_the_end_of_the_line_with_another_recipe(
 def test_a_retry_needs_room_for_one_more_open_job(
     client: TestClient, db: Database, settings: Settings, job: str, archive: Make
 ) -> None:
-    drive(db, job, JobAction.VALIDATE, JobAction.FAIL)
+    apply_job_actions(db, job, JobAction.VALIDATE, JobAction.FAIL)
     settings.max_open_jobs = 1
     other = client.post("/v1/models/birds/tasks", content=archive(c=2)).json()["job"]["id"]
     refused = client.post(f"/v1/jobs/{job}/retry")
@@ -135,7 +135,7 @@ def test_a_retry_needs_room_for_one_more_open_job(
 def test_a_held_version_is_retried_by_one_new_job(
     client: TestClient, db: Database, job: str
 ) -> None:
-    drive(db, job, JobAction.VALIDATE, JobAction.START, JobAction.PUBLISH)
+    apply_job_actions(db, job, JobAction.VALIDATE, JobAction.START, JobAction.PUBLISH)
     assert client.post(f"/v1/jobs/{job}/retry").status_code == 409
     with db.write() as session:
         row = session.get_one(Job, job)
@@ -168,9 +168,11 @@ def test_events_come_in_pages_with_rising_ids(client: TestClient, db: Database, 
     with db.write() as session:
         for n in range(5):
             loss = {"name": "loss", "step": n, "value": n}
-            session.add(Event(job_id=job, type="metric", data=loss, at=1.0))
+            session.add(StoredJobEvent(job_id=job, type="metric", data=loss, at=1.0))
             session.add(
-                Event(job_id=job, type="log", data={"level": "info", "message": f"m{n}"}, at=2.0)
+                StoredJobEvent(
+                    job_id=job, type="log", data={"level": "info", "message": f"m{n}"}, at=2.0
+                )
             )
     seen, cursor = [], ""
     while cursor is not None:
@@ -201,7 +203,7 @@ def test_a_jobs_metrics_are_its_losses_and_accuracies(
             ("progress", {"phase": "train", "step": 1, "loss": 0.7}),
             ("metric", {"name": "result", "step": None, "data": cell}),
         ):
-            session.add(Event(job_id=job, type=kind, data=data, at=1.0))
+            session.add(StoredJobEvent(job_id=job, type=kind, data=data, at=1.0))
     points = client.get(f"/v1/jobs/{job}/metrics").json()["items"]
     told = [(p["name"], p["step"], p["value"]) for p in points]
     assert told == [("loss", 1, 0.7), ("accuracy", None, 0.75)]
@@ -218,24 +220,24 @@ def test_a_page_of_events_has_an_etag_that_moves_with_it(
     path = f"/v1/jobs/{job}/events"
     tag = client.get(path).headers["etag"]
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
-    drive(db, job, JobAction.PAUSE)
+    apply_job_actions(db, job, JobAction.PAUSE)
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 200
 
 
 def test_a_stream_ends_with_the_terminal_event_and_resumes_after_any(
     client: TestClient, db: Database, job: str
 ) -> None:
-    drive(db, job, JobAction.PAUSE, JobAction.CANCEL)
+    apply_job_actions(db, job, JobAction.PAUSE, JobAction.CANCEL)
     accept = {"Accept": "text/event-stream"}
     whole = client.get(f"/v1/jobs/{job}/events", headers=accept)
     assert whole.headers["content-type"].startswith("text/event-stream")
-    changes = [e for e in events(whole.text) if e["type"] == "state"]
+    changes = [e for e in read_event_data(whole.text) if e["type"] == "state"]
     assert [e["data"]["state"] for e in changes] == ["queued", "paused", "cancelled"]
-    assert events(whole.text)[-1] == changes[-1]
+    assert read_event_data(whole.text)[-1] == changes[-1]
     second = changes[1]["id"]
     rest = client.get(f"/v1/jobs/{job}/events", headers={**accept, "Last-Event-ID": str(second)})
-    assert [e["type"] for e in events(rest.text)] == ["log", "state"]
-    assert events(rest.text)[-1]["data"]["state"] == "cancelled"
+    assert [e["type"] for e in read_event_data(rest.text)] == ["log", "state"]
+    assert read_event_data(rest.text)[-1]["data"]["state"] == "cancelled"
     assert (
         client.get(f"/v1/jobs/{job}/events", headers={**accept, "Last-Event-ID": "x"}).status_code
         == 422
@@ -250,7 +252,7 @@ def test_a_stream_ends_after_its_time_and_sends_signs_of_life(
     monkeypatch.setattr("api.event_stream.KEEP_ALIVE_S", 0.02)
     stream = client.get(f"/v1/jobs/{job}/events", headers={"Accept": "text/event-stream"})
     assert ": alive" in stream.text
-    assert [e["type"] for e in events(stream.text)] == ["state", "log"]
+    assert [e["type"] for e in read_event_data(stream.text)] == ["state", "log"]
 
 
 def test_a_stream_of_some_types_still_ends(client: TestClient, job: str) -> None:
@@ -258,7 +260,7 @@ def test_a_stream_of_some_types_still_ends(client: TestClient, job: str) -> None
     stream = client.get(
         f"/v1/jobs/{job}/events?type=metric", headers={"Accept": "text/event-stream"}
     )
-    assert events(stream.text) == []
+    assert read_event_data(stream.text) == []
 
 
 def test_deleting_a_model_cancels_its_jobs(client: TestClient, job: str) -> None:

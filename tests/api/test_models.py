@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from core.database.session import Database
 from core.database.tables import Model
 from core.lineage.checks import ALL_OFF, CHECKS, NEW_GATE
-from core.publishing.biased_head import build_successor_model_request
+from core.publishing.biased_head import build_analytic_successor_request
 from tests.api.conftest import KeyOf
 
 
@@ -389,7 +389,7 @@ def test_the_request_that_the_warning_of_a_biased_head_names_can_be_sent(
     body = {"name": "a" * 60, "scenario": "data", "architecture": "mlp"}
     made = client.post("/v1/models", json=body).json()
     chosen = {name: made[name] for name in ("name", "scenario", "architecture", "image")}
-    answer = client.post("/v1/models", json=build_successor_model_request(Model(**chosen), 0))
+    answer = client.post("/v1/models", json=build_analytic_successor_request(Model(**chosen), 0))
     assert answer.status_code == 201, answer.text
     assert answer.json()["recipe"]["method"]["name"] == "analytic"
 

@@ -34,7 +34,7 @@ def blobs(tmp_path: Path) -> Blobs:
     return blobs
 
 
-async def sweep_until_no_copy_is_left(db: Database, blobs: Blobs) -> None:
+async def sweep_cached_copies(db: Database, blobs: Blobs) -> None:
     async with CachedBlobCopySweeper(db, blobs):
         while blobs.list_cached_digests():
             await asyncio.sleep(0.01)
@@ -44,7 +44,7 @@ def test_copies_of_deleted_blobs_are_deleted(
     database: Database, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(periodic_tasks, "SWEEP_PERIOD_S", 0.01)
-    asyncio.run(asyncio.wait_for(sweep_until_no_copy_is_left(database, blobs), 60))
+    asyncio.run(asyncio.wait_for(sweep_cached_copies(database, blobs), 60))
 
 
 def test_an_outage_of_the_database_only_delays_the_deletion(
@@ -60,5 +60,5 @@ def test_an_outage_of_the_database_only_delays_the_deletion(
         delete(db, blobs)
 
     monkeypatch.setattr(periodic_tasks, "delete_unreferenced_cached_blobs", fail_at_first)
-    asyncio.run(asyncio.wait_for(sweep_until_no_copy_is_left(database, blobs), 60))
+    asyncio.run(asyncio.wait_for(sweep_cached_copies(database, blobs), 60))
     assert len(rounds) > 1

@@ -12,12 +12,12 @@ from core.settings import Settings
 from tools import digits
 
 
-def create(client: TestClient, name: str = "net", **fields: Any) -> Any:
+def create_pretrained_model(client: TestClient, name: str = "net", **fields: Any) -> Any:
     return client.post("/v1/models", json={"name": name, "scenario": "class", **MODEL, **fields})
 
 
 def test_the_answer_names_the_job_that_brings_the_weights(client: TestClient) -> None:
-    made = create(client)
+    made = create_pretrained_model(client)
     assert made.status_code == 201, made.text
     model = made.json()
     assert (model["state"], model["line_head"]) == ("fetching", None)
@@ -36,7 +36,7 @@ def test_the_answer_names_the_job_that_brings_the_weights(client: TestClient) ->
 
 
 def test_what_needs_a_version_says_that_there_is_none_yet(client: TestClient) -> None:
-    job = create(client).json()["job"]
+    job = create_pretrained_model(client).json()["job"]
     asked = [
         client.get("/v1/models/net/versions/latest"),
         client.get("/v1/models/net/metrics"),
@@ -57,7 +57,7 @@ def test_what_needs_a_version_says_that_there_is_none_yet(client: TestClient) ->
 
 
 def test_a_batch_is_accepted_and_waits_for_the_base(client: TestClient) -> None:
-    create(client)
+    create_pretrained_model(client)
     sent = client.post("/v1/models/net/tasks", content=digits.build_digit_archives()[0][1])
     assert sent.status_code == 202, sent.text
     task, job = sent.json()["task"], sent.json()["job"]
@@ -81,7 +81,7 @@ def test_a_batch_is_accepted_and_waits_for_the_base(client: TestClient) -> None:
 def test_a_cancelled_job_waits_for_a_person_and_is_retried_by_the_request_that_attention_has(
     client: TestClient,
 ) -> None:
-    job = create(client).json()["job"]
+    job = create_pretrained_model(client).json()["job"]
     assert client.get("/v1/models/net").json()["attention"] == []
     client.post(f"/v1/jobs/{job}/cancel")
     (entry,) = client.get("/v1/models").json()["items"][0]["attention"]
@@ -97,13 +97,15 @@ def test_a_cancelled_job_waits_for_a_person_and_is_retried_by_the_request_that_a
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(client: TestClient) -> None:
-    refused = create(client, architecture={**ARCHITECTURE, "model": "test_resnet.r160_in1"})
+    refused = create_pretrained_model(
+        client, architecture={**ARCHITECTURE, "model": "test_resnet.r160_in1"}
+    )
     assert refused.status_code == 422
     assert NAME in refused.json()["detail"]
 
 
 def test_an_architecture_without_weights_by_name_is_refused(client: TestClient) -> None:
-    refused = create(client, architecture="mlp")
+    refused = create_pretrained_model(client, architecture="mlp")
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["field"] == "base"
     assert "POST /v1/bases" in refused.json()["detail"]
@@ -114,7 +116,7 @@ def test_where_the_hub_is_off_the_way_by_hand_is_named_and_nothing_is_made(
 ) -> None:
     app = create_app(settings.model_copy(update={"hub": "off"}))
     with TestClient(app, headers={"Authorization": client.headers["Authorization"]}) as closed:
-        refused = create(closed)
+        refused = create_pretrained_model(closed)
         assert refused.status_code == 422
         assert "PERENNIAL_HUB=off" in refused.json()["detail"]
         assert "POST /v1/bases?architecture=" in refused.json()["detail"]
@@ -126,8 +128,8 @@ def test_an_owner_with_as_many_jobs_as_he_may_have_begins_no_other(
 ) -> None:
     app = create_app(settings.model_copy(update={"max_open_jobs": 1}))
     with TestClient(app, headers={"Authorization": client.headers["Authorization"]}) as narrow:
-        assert create(narrow).status_code == 201
-        assert create(narrow, "other").status_code == 429
+        assert create_pretrained_model(narrow).status_code == 201
+        assert create_pretrained_model(narrow, "other").status_code == 429
         assert len(narrow.get("/v1/models").json()["items"]) == 1
 
 

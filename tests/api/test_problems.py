@@ -11,21 +11,21 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
-from api.server.boundary import RequestBoundaryMiddleware
+from api.server.boundary import RequestIdAndErrorMiddleware
 from core.errors import DatabaseCorrupt, ServiceDiskFull, Unavailable
 
 
-def no_descriptor(number: int) -> OSError:
+def build_too_many_files_error(number: int) -> OSError:
     return OSError(number, "Too many open files")
 
 
-def caused_by(error: OSError) -> RuntimeError:
+def build_error_caused_by(error: OSError) -> RuntimeError:
     found = RuntimeError("could not start")
     found.__cause__ = error
     return found
 
 
-def sqlalchemy_full() -> OperationalError:
+def build_database_full_error() -> OperationalError:
     original = sqlite3.OperationalError("database or disk is full")
     original.sqlite_errorcode = sqlite3.SQLITE_FULL
     return OperationalError("INSERT", {}, original)
@@ -45,7 +45,7 @@ def failing(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     return ask
 
 
-def shape(answer: Any, status: int, code: str) -> dict[str, Any]:
+def assert_problem(answer: Any, status: int, code: str) -> dict[str, Any]:
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     problem: dict[str, Any] = answer.json()
@@ -73,42 +73,46 @@ def shape(answer: Any, status: int, code: str) -> dict[str, Any]:
 def test_what_leads_nowhere_is_a_problem(
     shared: TestClient, path: str, status: int, code: str
 ) -> None:
-    shape(shared.get(path), status, code)
+    assert_problem(shared.get(path), status, code)
 
 
 def test_a_wrong_method_names_all_allowed_ones(shared: TestClient) -> None:
     answer = shared.put("/v1/models")
-    shape(answer, 405, "method-not-allowed")
+    assert_problem(answer, 405, "method-not-allowed")
     assert answer.headers["allow"] == "GET, POST"
 
 
 def test_an_unknown_field_is_named(shared: TestClient) -> None:
     answer = shared.post("/v1/models", json={"name": "a", "scenario": "class", "colour": 1})
-    problem = shape(answer, 422, "invalid")
+    problem = assert_problem(answer, 422, "invalid")
     assert problem["errors"][0]["field"] == "colour"
 
 
 def test_an_unknown_query_parameter_is_named(shared: TestClient) -> None:
-    problem = shape(shared.get("/v1/models?limt=3"), 422, "invalid")
+    problem = assert_problem(shared.get("/v1/models?limt=3"), 422, "invalid")
     assert problem["errors"][0]["field"] == "limt"
 
 
 def test_a_json_body_of_another_type_is_415(shared: TestClient) -> None:
     answer = shared.post("/v1/models", content=b"name=a", headers={"content-type": "text/plain"})
-    shape(answer, 415, "unsupported-type")
+    assert_problem(answer, 415, "unsupported-type")
 
 
 def test_a_json_body_that_is_too_large_is_413_whole_or_in_chunks(shared: TestClient) -> None:
-    shape(shared.post("/v1/models", content=b" " * (1 << 20) + b"{}"), 413, "body-too-large")
+    assert_problem(
+        shared.post("/v1/models", content=b" " * (1 << 20) + b"{}"), 413, "body-too-large"
+    )
     pieces = (b" " * 65536 for _ in range(17))
     headers = {"content-type": "application/json"}
-    shape(shared.post("/v1/models", content=pieces, headers=headers), 413, "body-too-large")
+    assert_problem(
+        shared.post("/v1/models", content=pieces, headers=headers), 413, "body-too-large"
+    )
 
 
 def test_a_json_body_in_chunks_of_undeclared_length_is_read(shared: TestClient) -> None:
     headers = {"content-type": "application/json"}
     answer = shared.post("/v1/models", content=iter([b"{", b"}"]), headers=headers)
-    problem = shape(answer, 422, "invalid")
+    problem = assert_problem(answer, 422, "invalid")
     assert "name" in str(problem["errors"])
 
 
@@ -132,13 +136,13 @@ def test_a_json_body_in_chunks_of_undeclared_length_is_read(shared: TestClient) 
 )
 def test_json_that_is_not_strict_is_refused(shared: TestClient, body: bytes) -> None:
     answer = shared.post("/v1/models", content=body, headers={"content-type": "application/json"})
-    shape(answer, 422, "invalid")
+    assert_problem(answer, 422, "invalid")
 
 
 def test_a_damaged_database_is_a_500_that_the_log_names(
     failing: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    shape(failing(DatabaseCorrupt("The database is damaged.")), 500, "database-corrupt")
+    assert_problem(failing(DatabaseCorrupt("The database is damaged.")), 500, "database-corrupt")
     assert any("request failed" in str(record.msg) for record in caplog.records)
 
 
@@ -146,7 +150,7 @@ def test_an_unexpected_error_is_a_500_with_the_request_and_without_its_message(
     failing: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = failing(ZeroDivisionError("a secret"), **{"X-Request-Id": "abc-1"})
-    problem = shape(answer, 500, "internal")
+    problem = assert_problem(answer, 500, "internal")
     assert problem["request"] == "abc-1" == answer.headers["x-request-id"]
     assert "secret" not in answer.text
     assert any("unexpected error" in str(r.msg) for r in caplog.records)
@@ -158,17 +162,23 @@ def test_an_unexpected_error_is_a_500_with_the_request_and_without_its_message(
         pytest.param(
             OperationalError("SELECT 1", {}, Exception("connection refused")), id="database outage"
         ),
-        pytest.param(no_descriptor(errno.EMFILE), id="no descriptor of the process"),
-        pytest.param(no_descriptor(errno.ENFILE), id="no descriptor of the machine"),
-        pytest.param(caused_by(no_descriptor(errno.EMFILE)), id="caused by the first"),
-        pytest.param(caused_by(no_descriptor(errno.ENFILE)), id="caused by the second"),
+        pytest.param(build_too_many_files_error(errno.EMFILE), id="no descriptor of the process"),
+        pytest.param(build_too_many_files_error(errno.ENFILE), id="no descriptor of the machine"),
+        pytest.param(
+            build_error_caused_by(build_too_many_files_error(errno.EMFILE)),
+            id="caused by the first",
+        ),
+        pytest.param(
+            build_error_caused_by(build_too_many_files_error(errno.ENFILE)),
+            id="caused by the second",
+        ),
     ],
 )
 def test_an_outage_is_a_503_that_says_when_to_come_again(
     failing: Callable[..., Any], error: Exception
 ) -> None:
     answer = failing(error)
-    shape(answer, 503, "unavailable")
+    assert_problem(answer, 503, "unavailable")
     assert int(answer.headers["retry-after"]) > 0
 
 
@@ -180,7 +190,7 @@ def test_an_outage_of_a_hot_read_is_a_503(
 
     monkeypatch.setattr(client.app.state.polling, "find_job", broken)  # type: ignore[attr-defined]
     answer = client.get("/v1/jobs/job_00000000000000000000000000")
-    shape(answer, 503, "unavailable")
+    assert_problem(answer, 503, "unavailable")
     assert answer.headers["retry-after"] == "1"
 
 
@@ -213,7 +223,7 @@ def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
         "type": "http", "method": "GET", "path": "/healthz", "raw_path": b"/healthz", "query_string": b"",
         "headers": [], "http_version": "1.1", "scheme": "http", "app": client.app,
     }  # fmt: skip
-    asyncio.run(RequestBoundaryMiddleware(client.app)(scope, receive, gone))  # type: ignore[arg-type]
+    asyncio.run(RequestIdAndErrorMiddleware(client.app)(scope, receive, gone))  # type: ignore[arg-type]
     said = capfd.readouterr()
     assert "unexpected error" not in said.out + said.err
 
@@ -222,7 +232,7 @@ def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
     "full",
     [
         OSError(errno.ENOSPC, "full"),
-        sqlalchemy_full(),
+        build_database_full_error(),
         ServiceDiskFull("The store's folder is full."),
     ],
     ids=["file", "database", "store"],
@@ -231,7 +241,7 @@ def test_a_full_disk_is_a_507_with_retry_after(
     failing: Callable[..., Any], full: Exception
 ) -> None:
     answer = failing(full)
-    shape(answer, 507, "no-space")
+    assert_problem(answer, 507, "no-space")
     assert answer.headers["retry-after"] == "60"
 
 
@@ -263,7 +273,7 @@ def test_a_full_store_is_told_and_serves_what_it_holds(
 def test_a_path_that_hides_a_character_is_not_found_and_says_which(
     shared: TestClient, hidden: str
 ) -> None:
-    problem = shape(shared.get(f"/v1/models/a{hidden}b"), 404, "not-found")
+    problem = assert_problem(shared.get(f"/v1/models/a{hidden}b"), 404, "not-found")
     assert hidden in problem["detail"]
 
 
@@ -273,11 +283,11 @@ def test_a_percent_form_of_another_character_is_read(client: TestClient) -> None
 
 def test_two_hosts_are_refused(client: TestClient) -> None:
     both = [("Host", "a"), ("Host", "b"), ("Authorization", client.headers["Authorization"])]
-    shape(client.request("GET", "/v1/models", headers=both), 400, "bad-request")
+    assert_problem(client.request("GET", "/v1/models", headers=both), 400, "bad-request")
 
 
 def test_another_coding_than_chunks_is_refused(client: TestClient) -> None:
     answer = client.post(
         "/v1/models", content=iter([b"{}"]), headers={"Transfer-Encoding": "gzip, chunked"}
     )
-    shape(answer, 400, "bad-request")
+    assert_problem(answer, 400, "bad-request")

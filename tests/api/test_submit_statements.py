@@ -9,7 +9,7 @@ from sqlalchemy import Engine, event
 from core.database.session import Database
 from core.keys import keys
 from core.settings import Settings
-from tests.api.conftest import SETTINGS, Make, create_model, serving
+from tests.api.conftest import SETTINGS, Make, create_model, serve_api
 
 TASKS = "/v1/models/birds/tasks"
 MOST = {"sqlite": 20, "postgresql": 18}
@@ -35,7 +35,7 @@ def test_a_submit_sends_few_statements(
     def note(*arguments: object) -> None:
         statements.append(str(arguments[2]))
 
-    with serving(on_database) as client:
+    with serve_api(on_database) as client:
         create_model(client)
         key = {"Idempotency-Key": "first"}
         assert client.post(TASKS, content=archive(a=2, b=2), headers=key).status_code == 202

@@ -35,7 +35,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run_in_virtual_time(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine as `asyncio.run` does, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)

@@ -3,7 +3,7 @@
 Ids, times, dates, secrets and measured speeds differ from run to run; each is replaced by a token,
 an id by one that says which it is (`job#3`: the third that was named). Parts that hold images of
 training data are left out of lists of parts: their encoding may change, and what is in them is
-compared row by row (`stored_parts`).
+compared row by row (`read_stored_parts`).
 """
 
 import hashlib
@@ -76,7 +76,7 @@ class Normaliser:
         if isinstance(value, dict):
             return {
                 self.text(name): self.value(item, name)
-                for name, item in _of_any_time(value).items()
+                for name, item in _mask_progress(value).items()
             }
         return value
 
@@ -120,8 +120,8 @@ class Normaliser:
         return self._ids[found]
 
 
-def _of_any_time(value: Json) -> Json:
-    """A job that is not over has come as far as it was let: its step and share are left out."""
+def _mask_progress(value: Json) -> Json:
+    """Mask the progress of a job that is not over, since its step and share depend on time."""
     if value.get("is_terminal") is not False:
         return value
     progress = {**value["progress"], "epoch": "<epoch>", "step": "<step>"}

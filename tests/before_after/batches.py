@@ -13,8 +13,8 @@ IMAGES = 20
 """Of each class in a batch, held-out ones included."""
 
 
-def pixels(digit: int, start: int, count: int) -> np.ndarray:
-    """uint8 [count, 8, 8]: images of a digit from its `start`-th on."""
+def read_digit_images(digit: int, start: int, count: int) -> np.ndarray:
+    """Return images of a digit from its `start`-th on, as uint8 [count, 8, 8]."""
     images, labels = _load_digits()
     rows = np.flatnonzero(labels == digit)[start : start + count]
     found: np.ndarray = np.rint(images[rows].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
@@ -27,37 +27,35 @@ def _load_digits() -> tuple[np.ndarray, np.ndarray]:
     return images, labels
 
 
-def png(image: np.ndarray) -> bytes:
-    """An image as PNG."""
+def encode_png(image: np.ndarray) -> bytes:
+    """Encode an image as PNG."""
     out = io.BytesIO()
     Image.fromarray(image).save(out, "PNG")
     return out.getvalue()
 
 
-def batch(name: str, digits: Sequence[int], start: int = 0) -> tuple[str, bytes]:
-    """A named zip of `IMAGES` images of each digit, from the `start`-th on, in a folder of each
-    digit.
-    """
+def build_batch(name: str, digits: Sequence[int], start: int = 0) -> tuple[str, bytes]:
+    """Build a named zip with a folder for each digit, of `IMAGES` images from the `start`-th on."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for digit in digits:
-            for number, image in enumerate(pixels(digit, start, IMAGES), start):
-                _add(archive, f"{digit}/{number:03d}.png", png(image))
+            for number, image in enumerate(read_digit_images(digit, start, IMAGES), start):
+                _add_entry(archive, f"{digit}/{number:03d}.png", encode_png(image))
     return name, out.getvalue()
 
 
-def pairs() -> list[tuple[str, bytes]]:
-    """Five batches of two new digits each."""
-    return [batch(f"digits-{d}-{d + 1}", (d, d + 1)) for d in range(0, 10, 2)]
+def build_pair_batches() -> list[tuple[str, bytes]]:
+    """Build five batches of two new digits each."""
+    return [build_batch(f"digits-{d}-{d + 1}", (d, d + 1)) for d in range(0, 10, 2)]
 
 
-def unusable() -> tuple[str, bytes]:
-    """A batch none of whose images can be decoded."""
+def build_unusable_batch() -> tuple[str, bytes]:
+    """Build a batch in which no image can be decoded."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for digit in (0, 1):
             for number in range(IMAGES):
-                _add(
+                _add_entry(
                     archive,
                     f"{digit}/{number:03d}.png",
                     b"\x89PNG\r\n\x1a\n" + bytes([number]) * 40,
@@ -65,5 +63,5 @@ def unusable() -> tuple[str, bytes]:
     return "unusable", out.getvalue()
 
 
-def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+def _add_entry(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     archive.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), content)

@@ -42,7 +42,7 @@ class Comparison:
         elif isinstance(before, list) and isinstance(after, list):
             self._items(where, before, after)
         elif type(before) is not type(after) or before != after:
-            sentence = f"{where}: was {_short(before)}, is {_short(after)}"
+            sentence = f"{where}: was {_shorten_value(before)}, is {_shorten_value(after)}"
             (self.sizes if _is_size(where, before, after) else self.different).append(sentence)
 
     def _fields(self, where: str, before: Json, after: Json) -> None:
@@ -50,9 +50,9 @@ class Comparison:
             if name in after:
                 self.value(f"{where} → {name}", value, after[name])
             else:
-                self.different.append(f"{where}: {name} is missing, was {_short(value)}")
+                self.different.append(f"{where}: {name} is missing, was {_shorten_value(value)}")
         for name in after.keys() - before.keys():
-            self.added.append(f"{where}: {name} = {_short(after[name])}")
+            self.added.append(f"{where}: {name} = {_shorten_value(after[name])}")
 
     def _items(self, where: str, before: list[Any], after: list[Any]) -> None:
         if len(before) == len(after):
@@ -62,10 +62,12 @@ class Comparison:
         gone = [item for item in before if item not in after]
         new = [item for item in after if item not in before]
         if _NAMES in where and not gone:
-            self.added.append(f"{where}: {_short(new)}")
+            self.added.append(f"{where}: {_shorten_value(new)}")
             return
         counts = f"had {len(before)} items, has {len(after)}"
-        self.different.append(f"{where}: {counts}; gone {_short(gone)}, new {_short(new)}")
+        self.different.append(
+            f"{where}: {counts}; gone {_shorten_value(gone)}, new {_shorten_value(new)}"
+        )
 
     def report(self) -> Iterator[str]:
         """Lines for people."""
@@ -79,30 +81,30 @@ class Comparison:
             yield from (f"  {line}" for line in lines)
 
 
-def compare(before: Path, after: Path) -> Comparison:
-    """Compare two folders that `record` has written."""
+def compare_recordings(before: Path, after: Path) -> Comparison:
+    """Compare two folders that `record_service` has written."""
     found = Comparison()
     for name in ("answers.json", "parts.json"):
-        found.value(name.removesuffix(".json"), _read(before / name), _read(after / name))
-    found.openapi = openapi_words.difference(
-        _read(before / "openapi.json"), _read(after / "openapi.json")
+        found.value(name.removesuffix(".json"), _read_json(before / name), _read_json(after / name))
+    found.openapi = openapi_words.list_differences(
+        _read_json(before / "openapi.json"), _read_json(after / "openapi.json")
     )
     return found
 
 
 def _is_size(where: str, before: Any, after: Any) -> bool:
-    """True if it is a number of bytes, or one of several, which another encoding of the memory
-    changes.
+    """Return whether a value is a number of bytes, or one of several, that another encoding of the
+    memory changes.
     """
     return isinstance(before, int) and isinstance(after, int) and _SIZE.search(where) is not None
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN else text[:SHOWN] + " …"
 
 
-def _read(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -114,7 +116,7 @@ def main() -> None:
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     given = parser.parse_args()
-    found = compare(given.before, given.after)
+    found = compare_recordings(given.before, given.after)
     print("\n".join(found.report()))
     sys.exit(1 if found.different else 0)
 

@@ -5,8 +5,8 @@ import httpx2
 from tests.openapi import Contract
 
 
-def watch(http: httpx2.Client) -> set[str]:
-    """Return a set that collects the parts of later answers that `/openapi.json` does not
+def watch_contract(http: httpx2.Client) -> set[str]:
+    """Return a set that collects the parts of later responses that `/openapi.json` does not
     describe.
     """
     contract = Contract(http.get("/openapi.json").json())

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 LIST = "?limit=200"
 
 
-def read_all(
+def read_everything(
     player: Player,
     chapter: str,
     *,
@@ -20,13 +20,13 @@ def read_all(
     names: Collection[str] | None = None,
     is_asked: Callable[[str, int], bool] = lambda _name, _number: True,
 ) -> set[tuple[str, int]]:
-    """Read everything into a chapter; returns (model, number) of the versions.
+    """Read everything into a chapter and return (model, number) of the versions.
 
     Args:
         whole: versions whose downloads are compared byte by byte; None: all.
         names: of the models that are read; None: all.
-        is_asked: says of a model's name and a version's number whether that version predicts; by
-            default all do.
+        is_asked: tells by a model's name and a version's number whether that version predicts;
+            by default all do.
     """
     player.chapter(chapter)
     for path in ("/v1/jobs", "/v1/audit", "/v1/usage", "/v1/keys"):
@@ -61,17 +61,18 @@ def _read_model(
             player.ask("GET", f"{version}/files/{file['name']}")
         player.download(f"{version}/download", whole=whole is None or (name, number) in whole)
         if is_asked(name, number):
-            _predict(player, version, model, numbers)
+            _request_predictions(player, version, model, numbers)
     return {(name, number) for number in numbers}
 
 
-def _predict(player: Player, version: str, model: Json, numbers: list[int]) -> None:
-    """Ask each head for four digits and a file that is no image, and one for the digits as
-    arrays.
+def _request_predictions(player: Player, version: str, model: Json, numbers: list[int]) -> None:
+    """Ask each head to predict four digits and a file that is no image, and one head to predict
+    the digits as arrays.
     """
-    images = [batches.pixels(digit, 120, 1)[0] for digit in (0, 1, 2, 3)]
+    images = [batches.read_digit_images(digit, 120, 1)[0] for digit in (0, 1, 2, 3)]
     files = [
-        ("image", (f"{n}.png", batches.png(image), "image/png")) for n, image in enumerate(images)
+        ("image", (f"{n}.png", batches.encode_png(image), "image/png"))
+        for n, image in enumerate(images)
     ]
     files.append(("image", ("broken.png", b"no image", "image/png")))
     heads = [f"?task={number}" for number in numbers[1:]] if model["scenario"] == "task" else [""]
@@ -82,26 +83,28 @@ def _predict(player: Player, version: str, model: Json, numbers: list[int]) -> N
 
 
 def _read_job(player: Player, job: str) -> None:
-    """A job with its log and measurements. Of what comes by the clock only the fields are kept."""
+    """Read a job with its log and measurements, but only the fields of what depends on the clock."""
     player.json(f"/v1/jobs/{job}")
-    events = _all(player, f"/v1/jobs/{job}/events")
+    events = _list_items(player, f"/v1/jobs/{job}/events")
     kept = [event for event in events if event["type"] in ("state", "metric", "log")]
-    player.note(f"events of {job}", [event for event in kept if not _by_the_clock(event["data"])])
+    player.note(
+        f"events of {job}", [event for event in kept if not _is_training_progress(event["data"])]
+    )
     fields = {(event["type"], name) for event in events for name in ("id", "at", *event["data"])}
     player.note(f"fields of events of {job}", sorted(map(list, fields)))
-    lines = _all(player, f"/v1/jobs/{job}/logs")
-    player.note(f"log of {job}", [line for line in lines if not _by_the_clock(line)])
-    points = _all(player, f"/v1/jobs/{job}/metrics")
+    lines = _list_items(player, f"/v1/jobs/{job}/logs")
+    player.note(f"log of {job}", [line for line in lines if not _is_training_progress(line)])
+    points = _list_items(player, f"/v1/jobs/{job}/metrics")
     player.note(f"points of {job}", [point for point in points if point["name"] != "loss"])
 
 
-def _by_the_clock(line: Json) -> bool:
-    """Whether it is a line of the log that says how far training is."""
+def _is_training_progress(line: Json) -> bool:
+    """Return whether a line of the log tells how far training is."""
     return str(line.get("message", "")).startswith("Epoch ")
 
 
-def _all(player: Player, path: str) -> list[Json]:
-    """All items of a list, unrecorded."""
+def _list_items(player: Player, path: str) -> list[Json]:
+    """Return all items of a list, without recording them."""
     items: list[Json] = []
     cursor: str | None = ""
     while cursor is not None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.before_after import reading, scenario
 from tests.before_after.player import Player
-from tests.before_after.stored_parts import stored_parts
+from tests.before_after.stored_parts import read_stored_parts
 from tools import service
 
 SETTINGS = {
@@ -42,15 +42,15 @@ def main() -> None:
     start.add_argument("--play", choices=scenario.PLAYS, default="full")
     start.add_argument("--after", type=Path, help="a recording to go on from")
     given = parser.parse_args()
-    count = record(given.code.resolve(), given.out, given.play, given.after)
+    count = record_service(given.code.resolve(), given.out, given.play, given.after)
     print(f"{count} requests recorded in {given.out}")
 
 
-def record(code: Path, out: Path, play: str = "full", after: Path | None = None) -> int:
-    """Record a checkout's service into a new folder; returns the number of requests.
+def record_service(code: Path, out: Path, play: str = "full", after: Path | None = None) -> int:
+    """Record a checkout's service into a new folder and return the number of requests.
 
     Raises:
-        FileExistsError: the folder is there.
+        FileExistsError: the folder exists.
     """
     out.mkdir(parents=True)
     data = out / "data"
@@ -62,25 +62,25 @@ def record(code: Path, out: Path, play: str = "full", after: Path | None = None)
         player = Player(running.url, running.key)
         if after is None:
             scenario.PLAYS[play](player)
-            reading.read_all(player, "at the end", whole=set())
+            reading.read_everything(player, "at the end", whole=set())
         else:
-            go_on(player)
+            resume_and_learn(player)
         openapi = player.http.get("/openapi.json").json()
-    _write(out / "answers.json", player.answers)
-    _write(out / "openapi.json", openapi)
-    _write(out / "parts.json", stored_parts(data))
+    _write_json(out / "answers.json", player.answers)
+    _write_json(out / "openapi.json", openapi)
+    _write_json(out / "parts.json", read_stored_parts(data))
     return player.requests
 
 
-def go_on(player: Player) -> None:
-    """Read what is there, resume, teach, read again."""
-    there = reading.read_all(player, "served", whole=None)
-    scenario.resume(player)
-    scenario.next_tasks(player)
-    reading.read_all(player, "went on", whole=there)
+def resume_and_learn(player: Player) -> None:
+    """Read what exists, resume the paused job, learn more batches, and read again."""
+    there = reading.read_everything(player, "served", whole=None)
+    scenario.resume_paused_job(player)
+    scenario.learn_next_batches(player)
+    reading.read_everything(player, "went on", whole=there)
 
 
-def _write(path: Path, content: Any) -> None:
+def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 

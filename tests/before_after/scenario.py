@@ -15,7 +15,7 @@ from tests.before_after import batches
 from tests.before_after.player import Player
 
 Json = dict[str, Any]
-PAIRS = batches.pairs()
+PAIRS = batches.build_pair_batches()
 MLP: Json = {"architecture": {"name": "mlp", "hidden": [16]}, "image": {"size": 8, "channels": 1}}
 DNE: Json = {
     "architecture": {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 4},
@@ -39,35 +39,35 @@ OTHERS: dict[str, Json] = {
 }
 
 
-def play(player: Player) -> None:
-    """The whole scenario."""
+def play_scenario(player: Player) -> None:
+    """Play the whole scenario."""
     for part in (
-        fundamentals,
-        methods,
-        recipes,
-        rolled_back,
-        held,
-        failures,
-        deletions,
-        bases,
-        refusals,
+        read_empty_service,
+        teach_methods,
+        teach_recipes,
+        roll_back_and_follow,
+        hold_versions,
+        fail_jobs,
+        delete_data,
+        start_from_bases,
+        send_refused_requests,
     ):
         part(player)
-    tenants(player)
-    paused(player)
+    read_as_other_owner(player)
+    pause_in_mid_task(player)
 
 
-def short(player: Player) -> None:
-    """The part of it of which a data directory is kept with the tests."""
+def play_short_scenario(player: Player) -> None:
+    """Play the part of the scenario of which a data directory is kept with the tests."""
     for name in ("derpp", "icarl"):
-        learned(player, name, MEMORY[name], tasks=2)
-    learned(player, "ewc-online", OTHERS["ewc-online"], tasks=2)
-    for part in (rolled_back, held, paused):
+        create_and_teach(player, name, MEMORY[name], tasks=2)
+    create_and_teach(player, "ewc-online", OTHERS["ewc-online"], tasks=2)
+    for part in (roll_back_and_follow, hold_versions, pause_in_mid_task):
         part(player)
 
 
-def fundamentals(player: Player) -> None:
-    """What is there before any model."""
+def read_empty_service(player: Player) -> None:
+    """Read what exists before any model."""
     player.chapter("empty")
     for path in (
         "/healthz",
@@ -82,8 +82,10 @@ def fundamentals(player: Player) -> None:
     player.ask("GET", "/v1/keys")
 
 
-def learned(player: Player, name: str, method: Json | str, tasks: int = 3, **fields: Any) -> None:
-    """A model of the class scenario that is taught some tasks."""
+def create_and_teach(
+    player: Player, name: str, method: Json | str, tasks: int = 3, **fields: Any
+) -> None:
+    """Create a model, by default of the class scenario, and teach it some tasks."""
     player.chapter(name)
     recipe = {**QUICK, **fields.pop("recipe", {}), "method": method}
     player.create(name, fields.pop("scenario", "class"), recipe=recipe, **{**MLP, **fields})
@@ -91,26 +93,35 @@ def learned(player: Player, name: str, method: Json | str, tasks: int = 3, **fie
         player.learn(name, PAIRS[number])
 
 
-def methods(player: Player) -> None:
-    """Methods with every kind of state, in all scenarios."""
+def teach_methods(player: Player) -> None:
+    """Teach methods with every kind of state, in all scenarios."""
     for name, method in {**MEMORY, **OTHERS}.items():
-        learned(player, name, method)
-    learned(player, "dne", "dne", tasks=2, **DNE)
-    learned(player, "heads-icarl", MEMORY["icarl"], scenario="task")
-    learned(player, "heads", "finetune", scenario="task")
-    player.ask("POST", "/v1/models/heads/versions/3/predict", "no task is named", files=_picture(0))
+        create_and_teach(player, name, method)
+    create_and_teach(player, "dne", "dne", tasks=2, **DNE)
+    create_and_teach(player, "heads-icarl", MEMORY["icarl"], scenario="task")
+    create_and_teach(player, "heads", "finetune", scenario="task")
+    player.ask(
+        "POST",
+        "/v1/models/heads/versions/3/predict",
+        "no task is named",
+        files=_build_picture_files(0),
+    )
     player.chapter("seasons")
     player.create("seasons", "data", recipe={**QUICK, "method": MEMORY["er"]}, **MLP)
     for turn in range(3):
-        player.learn("seasons", batches.batch(f"season-{turn}", (0, 1, 2), turn * batches.IMAGES))
+        player.learn(
+            "seasons", batches.build_batch(f"season-{turn}", (0, 1, 2), turn * batches.IMAGES)
+        )
 
 
-def recipes(player: Player) -> None:
-    """Presets, depth 1, a change of recipe, and one that is given with a batch."""
+def teach_recipes(player: Player) -> None:
+    """Teach with presets, depth 1, a change of recipe, and a recipe that is sent with a batch."""
     olor = {"preset": "olor-sgd", "augment": "none"}
-    learned(player, "olor", "finetune", tasks=2, recipe=olor)
-    learned(player, "fast", "finetune", tasks=2, recipe={"preset": "fast", "anytime": False})
-    learned(player, "probe", "finetune", tasks=2, recipe={"depth": 1})
+    create_and_teach(player, "olor", "finetune", tasks=2, recipe=olor)
+    create_and_teach(
+        player, "fast", "finetune", tasks=2, recipe={"preset": "fast", "anytime": False}
+    )
+    create_and_teach(player, "probe", "finetune", tasks=2, recipe={"depth": 1})
     player.chapter("changed")
     player.create("changed", "class", recipe={**QUICK, "method": MEMORY["er"]}, **MLP)
     player.learn("changed", PAIRS[0])
@@ -120,9 +131,9 @@ def recipes(player: Player) -> None:
     player.learn("changed", PAIRS[2], method="lwf", epochs=1)
 
 
-def rolled_back(player: Player) -> None:
-    """Production is put back, later versions lack what was lost, and follows again."""
-    learned(player, "rolled", "finetune")
+def roll_back_and_follow(player: Player) -> None:
+    """Roll production back, learn a batch without what was lost, and let production follow again."""
+    create_and_teach(player, "rolled", "finetune")
     path = "/v1/models/rolled/aliases/production"
     player.ask("POST", f"{path}/rollback", json={"reason": "customers complain"})
     player.json("/v1/models/rolled")
@@ -137,10 +148,14 @@ def rolled_back(player: Player) -> None:
     player.wait(relearn.json()["id"])
 
 
-def held(player: Player) -> None:
-    """A gate holds versions: one is promoted, one retried, one passed over."""
-    for name, settle in (("promoted", _promote), ("retried", _retry), ("continued", _continue)):
-        learned(player, name, "finetune", tasks=1)
+def hold_versions(player: Player) -> None:
+    """Hold three versions at a gate, then promote one, retry one and continue past one."""
+    for name, settle in (
+        ("promoted", _promote_version),
+        ("retried", _retry_job),
+        ("continued", _continue_lineage),
+    ):
+        create_and_teach(player, name, "finetune", tasks=1)
         player.ask("PATCH", f"/v1/models/{name}", "a strict gate", json={"gate": NEVER})
         job = player.learn(name, PAIRS[1])
         player.json(f"/v1/models/{name}", "held")
@@ -150,39 +165,39 @@ def held(player: Player) -> None:
         player.learn(name, PAIRS[2])
 
 
-def _promote(player: Player, name: str, _job: str) -> None:
+def _promote_version(player: Player, name: str, _job: str) -> None:
     path = f"/v1/models/{name}/aliases/production"
     player.ask("PUT", path, json={"version": 2, "reason": "good enough for us"})
     player.ask("PUT", f"/v1/models/{name}/aliases/canary", json={"version": 1})
 
 
-def _retry(player: Player, _name: str, job: str) -> None:
+def _retry_job(player: Player, _name: str, job: str) -> None:
     again = player.ask("POST", f"/v1/jobs/{job}/retry", json={"recipe": {"epochs": 3}})
     player.wait(again.json()["id"])
 
 
-def _continue(player: Player, name: str, _job: str) -> None:
+def _continue_lineage(player: Player, name: str, _job: str) -> None:
     player.ask(
         "POST", f"/v1/models/{name}/tasks/2/continue", json={"reason": "the next one is better"}
     )
 
 
-def failures(player: Player) -> None:
-    """Jobs that fail, are rejected or cancelled, and are tried again."""
-    learned(player, "failed", "finetune", tasks=1)
+def fail_jobs(player: Player) -> None:
+    """Let jobs fail, be rejected and be cancelled, and retry one."""
+    create_and_teach(player, "failed", "finetune", tasks=1)
     job = player.learn("failed", PAIRS[1], "failed", optimizer={"lr": 1e30})
     player.json("/v1/models/failed", "a job failed")
     player.ask("POST", f"/v1/jobs/{job}/retry", json={"recipe": {}})
     player.wait(job)
-    player.learn("failed", batches.unusable(), "rejected")
+    player.learn("failed", batches.build_unusable_batch(), "rejected")
     job = player.submit("failed", PAIRS[2], epochs=5000)
     player.wait(job, "running")
     player.ask("POST", f"/v1/jobs/{job}/cancel")
     player.wait(job)
 
 
-def deletions(player: Player) -> None:
-    """A task's images, a model's memory and a whole model are deleted."""
+def delete_data(player: Player) -> None:
+    """Delete a task's images, a model's memory and a whole model."""
     for name in ("derpp", "icarl", "seasons"):
         player.chapter(f"{name}, task 1 deleted")
         player.ask("DELETE", f"/v1/models/{name}/tasks/1/data")
@@ -190,17 +205,17 @@ def deletions(player: Player) -> None:
         player.json(f"/v1/models/{name}/memory")
     player.learn("derpp", PAIRS[3])
     player.learn("icarl", PAIRS[3])
-    learned(player, "emptied", MEMORY["derpp"], tasks=2)
+    create_and_teach(player, "emptied", MEMORY["derpp"], tasks=2)
     player.ask("DELETE", "/v1/models/emptied/memory")
     player.learn("emptied", PAIRS[2])
-    learned(player, "gone", "finetune", tasks=1)
+    create_and_teach(player, "gone", "finetune", tasks=1)
     player.ask("DELETE", "/v1/models/gone")
     player.ask("GET", "/v1/models/gone")
 
 
-def bases(player: Player) -> None:
-    """Models that start from another's version, and from an upload."""
-    learned(player, "child", "finetune", tasks=1, base={"model": "rolled", "version": 3})
+def start_from_bases(player: Player) -> None:
+    """Create models that start from another model's version, and from an upload."""
+    create_and_teach(player, "child", "finetune", tasks=1, base={"model": "rolled", "version": 3})
     part = player.ask("GET", "/v1/models/heads/versions/1/files/backbone.1")
     weights = save({name.removeprefix("backbone."): t for name, t in load(part.content).items()})
     query = {"architecture": json.dumps(MLP["architecture"]), "image_size": 8, "channels": 1}
@@ -208,11 +223,11 @@ def bases(player: Player) -> None:
     made = player.ask("POST", "/v1/bases", params=query, content=weights, headers=headers)
     player.ask("POST", "/v1/bases", "no weights", params=query, content=b"nothing", headers=headers)
     player.json(f"/v1/bases/{made.json()['id']}")
-    learned(player, "from-upload", "ewc-online", tasks=2, base=made.json()["id"])
+    create_and_teach(player, "from-upload", "ewc-online", tasks=2, base=made.json()["id"])
 
 
-def refusals(player: Player) -> None:
-    """Bad requests, and those that change nothing."""
+def send_refused_requests(player: Player) -> None:
+    """Send bad requests, and requests that change nothing."""
     player.chapter("refused")
     tasks, zip_ = "/v1/models/heads/tasks", {"Content-Type": "application/zip"}
     posts: dict[str, Json] = {
@@ -250,7 +265,11 @@ def refusals(player: Player) -> None:
     player.ask(
         "POST", tasks, "check", content=PAIRS[3][1], headers=zip_, params={"validate": "only"}
     )
-    player.ask("POST", "/v1/models/heads/versions/1/predict?task=1&top_k=5000", files=_picture(0))
+    player.ask(
+        "POST",
+        "/v1/models/heads/versions/1/predict?task=1&top_k=5000",
+        files=_build_picture_files(0),
+    )
     once = {"Idempotency-Key": "again"}
     for note in ("once", "the same again"):
         body = {"name": "once", "scenario": "class", **MLP}
@@ -264,8 +283,8 @@ def refusals(player: Player) -> None:
     )
 
 
-def tenants(player: Player) -> None:
-    """Another owner sees nothing of this one's."""
+def read_as_other_owner(player: Player) -> None:
+    """Read as another owner, who sees nothing of the first one's."""
     player.chapter("neighbour")
     made = player.ask(
         "POST", "/v1/keys", json={"name": "theirs", "owner": "neighbour", "scope": "write"}
@@ -276,36 +295,45 @@ def tenants(player: Player) -> None:
     player.ask("GET", "/v1/models", "no key", headers={"Authorization": "Bearer pk_nothing"})
 
 
-def paused(player: Player) -> None:
-    """A job that is paused in the middle of its task, after a snapshot."""
-    learned(player, PAUSED, MEMORY["derpp"], tasks=1)
+def pause_in_mid_task(player: Player) -> None:
+    """Pause a job in the middle of its task, after a snapshot."""
+    create_and_teach(player, PAUSED, MEMORY["derpp"], tasks=1)
     job = player.submit(PAUSED, PAIRS[1], epochs=300)
     player.wait_for_snapshot(job)
     player.ask("POST", f"/v1/jobs/{job}/pause")
     player.wait(job, "paused")
 
 
-def resume(player: Player) -> None:
-    """The paused job goes on to its end."""
+def resume_paused_job(player: Player) -> None:
+    """Resume the paused job and wait for its end."""
     player.chapter("resumed")
     job = player.http.get(f"/v1/models/{PAUSED}/tasks/2").json()["job"]
     player.ask("POST", f"/v1/jobs/{job}/resume")
     assert player.wait(job)["state"] == "succeeded"
 
 
-def next_tasks(player: Player, names: Collection[str] | None = None) -> None:
-    """Models learn one more batch each: those named, or all."""
+def learn_next_batches(player: Player, names: Collection[str] | None = None) -> None:
+    """Teach each model one more batch: the named models, or all."""
     player.chapter("next")
     pages = player.http.get("/v1/models", params={"limit": 200}).json()["items"]
     for name in sorted(model["name"] for model in pages if names is None or model["name"] in names):
         data = next(model for model in pages if model["name"] == name)["scenario"] == "data"
-        new = batches.batch("next", (0, 1, 2) if data else (8, 9), 3 * batches.IMAGES)
+        new = batches.build_batch("next", (0, 1, 2) if data else (8, 9), 3 * batches.IMAGES)
         player.learn(name, new)
 
 
-def _picture(digit: int) -> list[tuple[str, tuple[str, bytes, str]]]:
-    return [("image", (f"{digit}.png", batches.png(batches.pixels(digit, 100, 1)[0]), "image/png"))]
+def _build_picture_files(digit: int) -> list[tuple[str, tuple[str, bytes, str]]]:
+    return [
+        (
+            "image",
+            (
+                f"{digit}.png",
+                batches.encode_png(batches.read_digit_images(digit, 100, 1)[0]),
+                "image/png",
+            ),
+        )
+    ]
 
 
 Play = Callable[[Player], None]
-PLAYS: dict[str, Play] = {"full": play, "short": short}
+PLAYS: dict[str, Play] = {"full": play_scenario, "short": play_short_scenario}

@@ -25,9 +25,11 @@ _PARTS = """
 """
 
 
-def stored_parts(data: Path) -> Json:
-    """`{"model v3": {"parts": {name: sha256}, "memory": {type: {"rows": […], "other": {name:
-    digest}}}}}`.
+def read_stored_parts(data: Path) -> Json:
+    """Return the parts and memories of all versions.
+
+    Their form is `{"model v3": {"parts": {name: sha256}, "memory": {type: {"rows": […],
+    "other": {name: digest}}}}}`.
 
     Args:
         data: a data directory whose service has stopped.
@@ -40,19 +42,19 @@ def stored_parts(data: Path) -> Json:
         version = f"{model} v{number}"
         entry = found.setdefault(version, {"parts": {}, "memory": {}})
         if kind in MEMORY_TYPES:
-            memories.setdefault((version, kind), {})[name] = load(_blob(data, sha256))
+            memories.setdefault((version, kind), {})[name] = load(_read_blob(data, sha256))
         else:
             entry["parts"][name] = sha256
     for (version, kind), parts in memories.items():
-        found[version]["memory"][kind] = memory(joined(kind, parts))
+        found[version]["memory"][kind] = digest_memory(join_memory(kind, parts))
     return found
 
 
-def joined(kind: str, parts: dict[str, Tensors]) -> Tensors:
-    """A memory with its images, whichever way they are stored.
+def join_memory(kind: str, parts: dict[str, Tensors]) -> Tensors:
+    """Return a memory with its images, whichever way they are stored.
 
-    Its one part holds them beside everything else; or each task's are a part `{kind}.images.{task}`
-    of its own, and `rows` says which image of it an item has.
+    Either its one part holds them beside everything else, or each task's images are a part
+    `{kind}.images.{task}` of their own, and `rows` says which of these images an item has.
     """
     tensors = dict(parts[kind])
     rows = tensors.pop("rows", None)
@@ -66,22 +68,29 @@ def joined(kind: str, parts: dict[str, Tensors]) -> Tensors:
     return tensors
 
 
-def memory(tensors: Tensors) -> Json:
-    """The rows of a memory by digest, and what in it is not of rows, by name."""
+def digest_memory(tensors: Tensors) -> Json:
+    """Return a digest of each row of a memory, and of each tensor that is not made of rows, by
+    name.
+    """
     count = len(tensors["labels"]) if "labels" in tensors else 0
-    columns = {name: tensor for name, tensor in sorted(tensors.items()) if _of_rows(tensor, count)}
+    columns = {name: tensor for name, tensor in sorted(tensors.items()) if _has_rows(tensor, count)}
     rows = [
-        _digest({name: tensor[row] for name, tensor in columns.items()}) for row in range(count)
+        _digest_tensors({name: tensor[row] for name, tensor in columns.items()})
+        for row in range(count)
     ]
-    other = {name: _digest({name: t}) for name, t in sorted(tensors.items()) if name not in columns}
+    other = {
+        name: _digest_tensors({name: t})
+        for name, t in sorted(tensors.items())
+        if name not in columns
+    }
     return {"columns": list(columns), "rows": rows, "other": other}
 
 
-def _of_rows(tensor: np.ndarray, count: int) -> bool:
+def _has_rows(tensor: np.ndarray, count: int) -> bool:
     return count > 0 and tensor.ndim > 0 and len(tensor) == count
 
 
-def _digest(tensors: Tensors) -> str:
+def _digest_tensors(tensors: Tensors) -> str:
     digest = hashlib.sha256()
     for name, tensor in tensors.items():
         digest.update(f"{name} {tensor.dtype} {tensor.shape}\n".encode())
@@ -89,5 +98,5 @@ def _digest(tensors: Tensors) -> str:
     return digest.hexdigest()[:16]
 
 
-def _blob(data: Path, sha256: str) -> bytes:
+def _read_blob(data: Path, sha256: str) -> bytes:
     return (data / "store" / "blobs" / sha256[:2] / sha256).read_bytes()

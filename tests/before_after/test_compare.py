@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.before_after.compare import Comparison, compare, main
+from tests.before_after.compare import Comparison, compare_recordings, main
 
 BEFORE = {
     "GET /v1/models/a": {
@@ -26,15 +26,15 @@ PARTS = {
 }
 
 
-def recorded(folder: Path, answers: Any, parts: Any = PARTS, openapi: Any = None) -> Path:
+def write_recording(folder: Path, answers: Any, parts: Any = PARTS, openapi: Any = None) -> Path:
     folder.mkdir()
     for name, content in (("answers", answers), ("parts", parts), ("openapi", openapi or {})):
         (folder / f"{name}.json").write_text(json.dumps(content))
     return folder
 
 
-def changed(title: str, *path: str | int, to: Any) -> Any:
-    """The answers with one value changed."""
+def change_answers(title: str, *path: str | int, to: Any) -> Any:
+    """Return the answers with one value changed."""
     copy = json.loads(json.dumps(BEFORE))
     place = copy[title]["body"]
     for step in path[:-1]:
@@ -46,20 +46,22 @@ def changed(title: str, *path: str | int, to: Any) -> Any:
 @pytest.mark.parametrize(
     "after",
     [
-        changed("GET /v1/models/a", "name", to="b"),
-        changed("GET /v1/models/a", "warnings", to=["one"]),
-        changed("GET /v1/models/a", "warnings", to=["two", "one"]),
-        changed("GET /v1/models/a", "acc", to=0.5000001),
-        changed("GET /v1/models/a", "acc", to=None),
-        changed("GET /v1/models/a", "base", to="random"),
-        changed("GET /v1/models/a/versions/1", "parts", 0, "sha256", to="cd"),
-        changed("GET /v1/models/a/versions/1", "parts", 0, to={"bytes": 10}),
+        change_answers("GET /v1/models/a", "name", to="b"),
+        change_answers("GET /v1/models/a", "warnings", to=["one"]),
+        change_answers("GET /v1/models/a", "warnings", to=["two", "one"]),
+        change_answers("GET /v1/models/a", "acc", to=0.5000001),
+        change_answers("GET /v1/models/a", "acc", to=None),
+        change_answers("GET /v1/models/a", "base", to="random"),
+        change_answers("GET /v1/models/a/versions/1", "parts", 0, "sha256", to="cd"),
+        change_answers("GET /v1/models/a/versions/1", "parts", 0, to={"bytes": 10}),
         {**BEFORE, "GET /v1/models/a": {**BEFORE["GET /v1/models/a"], "status": 404}},
         {"GET /v1/models/a": BEFORE["GET /v1/models/a"]},
     ],
 )
 def test_a_changed_or_missing_field_is_a_difference(tmp_path: Path, after: Any) -> None:
-    found = compare(recorded(tmp_path / "before", BEFORE), recorded(tmp_path / "after", after))
+    found = compare_recordings(
+        write_recording(tmp_path / "before", BEFORE), write_recording(tmp_path / "after", after)
+    )
     assert len(found.different) in (1, 2) and found.added == []
 
 
@@ -80,15 +82,18 @@ def test_a_changed_or_missing_field_is_a_difference(tmp_path: Path, after: Any) 
 def test_a_part_of_another_digest_and_a_row_that_is_not_the_same_are_differences(
     tmp_path: Path, after: Any
 ) -> None:
-    found = compare(
-        recorded(tmp_path / "before", BEFORE), recorded(tmp_path / "after", BEFORE, after)
+    found = compare_recordings(
+        write_recording(tmp_path / "before", BEFORE),
+        write_recording(tmp_path / "after", BEFORE, after),
     )
     assert found.different
 
 
 def test_a_new_field_is_an_addition(tmp_path: Path) -> None:
-    after = changed("GET /v1/models/a", "kind", to="learn")
-    found = compare(recorded(tmp_path / "before", BEFORE), recorded(tmp_path / "after", after))
+    after = change_answers("GET /v1/models/a", "kind", to="learn")
+    found = compare_recordings(
+        write_recording(tmp_path / "before", BEFORE), write_recording(tmp_path / "after", after)
+    )
     assert (found.different, found.added) == (
         [],
         ['answers → GET /v1/models/a → body: kind = "learn"'],
@@ -116,7 +121,10 @@ def test_another_number_of_bytes_is_said_and_is_no_difference() -> None:
 def test_the_exit_status_says_whether_there_are_differences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: Any, status: int
 ) -> None:
-    folders = [recorded(tmp_path / "before", BEFORE), recorded(tmp_path / "after", after)]
+    folders = [
+        write_recording(tmp_path / "before", BEFORE),
+        write_recording(tmp_path / "after", after),
+    ]
     monkeypatch.setattr("sys.argv", ["compare", *map(str, folders)])
     with pytest.raises(SystemExit) as left:
         main()

@@ -2,27 +2,27 @@
 
 from typing import Any
 
-from tests.before_after.openapi_words import difference
+from tests.before_after.openapi_words import list_differences
 
 JSON = "application/json"
 
 
-def document(paths: Any, schemas: Any) -> Any:
+def build_document(paths: Any, schemas: Any) -> Any:
     return {"paths": paths, "components": {"schemas": schemas}}
 
 
-def operation(parameters: list[Any], schema: Any) -> Any:
+def build_operation(parameters: list[Any], schema: Any) -> Any:
     return {"parameters": parameters, "responses": {"200": {"content": {JSON: {"schema": schema}}}}}
 
 
-def parameter(name: str, **schema: Any) -> Any:
+def build_parameter(name: str, **schema: Any) -> Any:
     return {"in": "query", "name": name, "schema": schema}
 
 
 def test_routes_and_shapes_that_come_and_go_are_named() -> None:
-    one = document({"/a": {"get": {}}}, {"Old": {"type": "string"}})
-    other = document({"/a": {"post": {}}}, {"New": {"type": "string"}})
-    assert difference(one, other) == [
+    one = build_document({"/a": {"get": {}}}, {"Old": {"type": "string"}})
+    other = build_document({"/a": {"post": {}}}, {"New": {"type": "string"}})
+    assert list_differences(one, other) == [
         "route GET /a is removed",
         "route POST /a is added",
         "shape New is added",
@@ -42,13 +42,15 @@ def test_parameters_answers_and_fields_are_named_with_their_types() -> None:
         "required": ["kinds"],
     }
     ref = {"$ref": "#/components/schemas/Job"}
-    one = document(
-        {"/a": {"get": operation([parameter("state", type="string")], ref)}}, {"Job": job}
+    one = build_document(
+        {"/a": {"get": build_operation([build_parameter("state", type="string")], ref)}},
+        {"Job": job},
     )
-    other = document(
-        {"/a": {"get": operation([parameter("kind", type="string")], {})}}, {"Job": after}
+    other = build_document(
+        {"/a": {"get": build_operation([build_parameter("kind", type="string")], {})}},
+        {"Job": after},
     )
-    assert difference(one, other) == [
+    assert list_differences(one, other) == [
         "route GET /a: answer 200 application/json was required Job, is required anything",
         "route GET /a: query parameter kind is added, optional string",
         "route GET /a: query parameter state is removed",
@@ -59,6 +61,6 @@ def test_parameters_answers_and_fields_are_named_with_their_types() -> None:
 
 
 def test_prose_is_no_difference() -> None:
-    one = document({}, {"Job": {"type": "string", "description": "A job."}})
-    other = document({}, {"Job": {"type": "string", "title": "Job"}})
-    assert difference(one, other) == []
+    one = build_document({}, {"Job": {"type": "string", "description": "A job."}})
+    other = build_document({}, {"Job": {"type": "string", "title": "Job"}})
+    assert list_differences(one, other) == []

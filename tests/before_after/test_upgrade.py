@@ -17,11 +17,11 @@ import pytest
 
 from tests.before_after import scenario
 from tests.before_after.compare import Comparison
-from tests.before_after.contract import watch
+from tests.before_after.contract import watch_contract
 from tests.before_after.player import Player
-from tests.before_after.reading import read_all
+from tests.before_after.reading import read_everything
 from tests.before_after.record import SETTINGS
-from tests.before_after.stored_parts import stored_parts
+from tests.before_after.stored_parts import read_stored_parts
 from tools import service
 
 pytestmark = pytest.mark.slow
@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, asked: set[tuple[str, int]]
     folder = tmp_path_factory.mktemp("before")
     with tarfile.open(BEFORE) as archive:
         archive.extractall(folder)
-    _as_if_of_today(folder / "data" / "perennial.db")
+    _shift_times_to_today(folder / "data" / "perennial.db")
     return folder
 
 
@@ -76,20 +76,20 @@ def player(running: service.RunningService) -> Player:
 @pytest.fixture(scope="module")
 def unnamed(player: Player) -> set[str]:
     """What `/openapi.json` does not name of the answers so far."""
-    return watch(player.http)
+    return watch_contract(player.http)
 
 
 @pytest.fixture(scope="module")
 def served(player: Player, unnamed: set[str], asked: set[tuple[str, int]] | None) -> Json:
     """What it answers about everything that it found, before anything is learned."""
-    read_all(
+    read_everything(
         player, "served", whole=None, is_asked=lambda *version: asked is None or version in asked
     )
     return dict(player.answers)
 
 
-def _as_if_of_today(database: Path) -> None:
-    """Move what is swept after some days."""
+def _shift_times_to_today(database: Path) -> None:
+    """Shift the times of what is swept after some days, so that the recording ends today."""
     with sqlite3.connect(database) as connection:
         ((last,),) = connection.execute("SELECT max(at) FROM events")
         late = (time.time() - last,)
@@ -99,17 +99,17 @@ def _as_if_of_today(database: Path) -> None:
     connection.close()
 
 
-def recorded(folder: Path, name: str) -> Json:
+def read_recording(folder: Path, name: str) -> Json:
     found: Json = json.loads((folder / "recorded" / f"{name}.json").read_text(encoding="utf-8"))
     return found
 
 
-def without(answers: Json, word: str) -> Json:
+def drop_answers(answers: Json, word: str) -> Json:
     return {title: answer for title, answer in answers.items() if word not in title}
 
 
-def without_moved_fields(answers: Json) -> Json:
-    """Take the fields out of lists of versions that only the versions themselves have now."""
+def remove_moved_fields(answers: Json) -> Json:
+    """Remove the fields from lists of versions that only the versions themselves have now."""
     for title, answer in answers.items():
         if "/versions?" in title:
             for item in answer["body"]["items"]:
@@ -122,8 +122,8 @@ def test_every_answer_has_the_fields_and_values_and_every_download_the_bytes_of_
     folder: Path, served: Json
 ) -> None:
     found = Comparison()
-    before = without_moved_fields(without(recorded(folder, "answers"), "/predict"))
-    found.value("served", before, without(served, "/predict"))
+    before = remove_moved_fields(drop_answers(read_recording(folder, "answers"), "/predict"))
+    found.value("served", before, drop_answers(served, "/predict"))
     assert found.different == []
 
 
@@ -132,7 +132,7 @@ def test_every_version_predicts_as_before(
 ) -> None:
     before = {
         title: answer
-        for title, answer in recorded(folder, "answers").items()
+        for title, answer in read_recording(folder, "answers").items()
         if "/predict" in title
     }
     assert len(before) > 40
@@ -142,7 +142,7 @@ def test_every_version_predicts_as_before(
         assert len(before) == 2 * len(asked), "files and arrays of each"
     found = Comparison()
     for title, answer in before.items():
-        probabilities = taken(answer), taken(served[title])
+        probabilities = take_probabilities(answer), take_probabilities(served[title])
         found.value(title, answer, served[title])
         for one, other in zip(*probabilities, strict=True):
             assert other == pytest.approx(one, abs=1e-4), (
@@ -151,9 +151,9 @@ def test_every_version_predicts_as_before(
     assert found.different == []
 
 
-def taken(answer: Json) -> list[dict[str, float]]:
-    """Take the probabilities of each image by label out of the answer, and the sentences
-    of errors.
+def take_probabilities(answer: Json) -> list[dict[str, float]]:
+    """Remove the probabilities of each image from an answer and return them by label. Remove the
+    sentences of errors too.
     """
     for image in answer["body"].get("predictions", []):
         image.get("error", {}).pop("detail", None)  # which names the formats that can be read today
@@ -166,7 +166,7 @@ def taken(answer: Json) -> list[dict[str, float]]:
 def test_every_part_has_the_digest_and_every_memory_the_rows_of_before(
     folder: Path, served: Json
 ) -> None:
-    assert stored_parts(folder / "data") == recorded(folder, "parts")
+    assert read_stored_parts(folder / "data") == read_recording(folder, "parts")
 
 
 def test_openapi_names_every_field_of_what_was_stored_before(
@@ -181,15 +181,15 @@ def test_the_paused_job_and_models_of_each_method_go_on_in_answers_that_openapi_
     player: Player, served: Json, unnamed: set[str]
 ) -> None:
     paused = player.http.get(f"/v1/models/{scenario.PAUSED}/tasks/2").json()["job"]
-    scenario.resume(player)
+    scenario.resume_paused_job(player)
     events = player.http.get(f"/v1/jobs/{paused}/events", params={"type": "log"}).json()["items"]
     said = [event["data"]["message"] for event in events]
     assert [text for text in said if text.startswith("Going on from a snapshot: epoch 19")], said
-    scenario.next_tasks(player, GO_ON)
+    scenario.learn_next_batches(player, GO_ON)
     for name in GO_ON:
         job = player.http.get(f"/v1/jobs?model={name}").json()["items"][0]
         assert (job["state"], job["outcome"]) == ("succeeded", "published"), job
-    read_all(player, "went on", whole=set(), names=("icarl", scenario.PAUSED))
+    read_everything(player, "went on", whole=set(), names=("icarl", scenario.PAUSED))
     for path in ("/", "/v1/usage?by=owner", "/v1/models/derpp/metrics?from=1&to=2&tasks=1,2"):
         player.ask("GET", path)
     assert sorted(unnamed) == []

@@ -15,7 +15,7 @@ STARTED_BY_OTHERS = {"sleeping_worker.py", "sleeping_zygote.py"}
 """`bench.service.workers` starts these."""
 
 
-def programs() -> list[Path]:
+def find_programs() -> list[Path]:
     found = [
         path
         for path in (ROOT / "bench").rglob("*.py")
@@ -24,14 +24,14 @@ def programs() -> list[Path]:
     return sorted(path for path in found if path.name not in STARTED_BY_OTHERS)
 
 
-def module(path: Path) -> str:
+def name_module(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
 
 
-@pytest.mark.parametrize("path", programs(), ids=module)
+@pytest.mark.parametrize("path", find_programs(), ids=name_module)
 def test_a_program_says_its_own_command_and_reads_its_arguments(path: Path) -> None:
     tree = ast.parse(path.read_text())
-    assert f"python -m {module(path)}" in (ast.get_docstring(tree) or "")
+    assert f"python -m {name_module(path)}" in (ast.get_docstring(tree) or "")
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     assert any(isinstance(call, ast.Attribute) and call.attr == "ArgumentParser" for call in calls)
 

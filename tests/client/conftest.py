@@ -44,7 +44,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Runnin
 @pytest.fixture(scope="session")
 def archives() -> list[bytes]:
     """Five batches of two digits each, small ones."""
-    return [small_batches.few(archive) for _, archive in digits.build_digit_archives()]
+    return [small_batches.reduce_batch(archive) for _, archive in digits.build_digit_archives()]
 
 
 @pytest.fixture

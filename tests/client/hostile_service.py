@@ -45,8 +45,12 @@ class HostileService:
         self.requests, self.sent = [], 0
 
 
-def http_answer(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
-    """Return an answer with its head. `headers`: `_` stands for a hyphen."""
+def build_http_response(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
+    """Build an HTTP response with its head.
+
+    Args:
+        headers: `_` stands for a hyphen.
+    """
     given = {
         "Content-Length": str(len(body)),
         **{k.replace("_", "-"): v for k, v in headers.items()},
@@ -56,8 +60,8 @@ def http_answer(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[HostileService]:
-    """A server on a free port."""
+def run_hostile_service() -> Iterator[HostileService]:
+    """Run a server on a free port."""
     service = HostileService()
 
     class Handler(socketserver.StreamRequestHandler):

@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable
 from typing import Any, Literal, Union
 
-from hostile_service import Reply, Request, http_answer
+from hostile_service import Reply, Request, build_http_response
 
 from perennial import types
 
@@ -81,26 +81,30 @@ ROUTES: tuple[tuple[str, str, Any], ...] = (
 """
 
 
-def sample_answer(method: str, target: str) -> Any:
-    """Return the JSON answer to a request; None: it has no body."""
+def find_sample_answer(method: str, target: str) -> Any:
+    """Return the JSON that a request is answered with, or None if the response has no body."""
     bare = target.partition("?")[0]
     for methods, path, kind in ROUTES:
         if method in methods.split("|") and re.fullmatch(path, target if r"\?" in path else bare):
             if isinstance(kind, list):
-                return {"items": [_whole_sample(kind[0])], "next_cursor": None}
-            return _whole_sample(kind)
+                return {"items": [_build_whole_sample(kind[0])], "next_cursor": None}
+            return _build_whole_sample(kind)
     return None
 
 
-def events() -> bytes:
-    """Return a stream with a line of a log and the end of a job."""
+def build_event_stream() -> bytes:
+    """Build a stream with a line of a log and the end of a job."""
     data = {"level": "info", "message": "it goes on"}
     event = {"id": 1, "type": "log", "at": USUAL["at"], "data": data}
     return f"id: 1\ndata: {json.dumps(event)}\n\n".encode()
 
 
-def package(labels: Any = None, **files: bytes) -> bytes:
-    """Return a download in the format onnx. `files`: more entries, by name."""
+def build_onnx_zip(labels: Any = None, **files: bytes) -> bytes:
+    """Build a download in the format onnx.
+
+    Args:
+        files: more entries, by name.
+    """
     out = io.BytesIO()
     config = {"onnx": {"inputs": {"images": {"shape": ["batch", 3, 8, 8]}}, "outputs": {}}}
     made = {
@@ -121,38 +125,38 @@ def package(labels: Any = None, **files: bytes) -> bytes:
     return out.getvalue()
 
 
-def honest(request: Request) -> Reply:
+def answer_as_service(request: Request) -> Reply:
     """Answer as the service does."""
     bare = request.target.partition("?")[0]
     if bare.endswith("/download"):
-        return file_answer(package())(request)
+        return build_file_answer(build_onnx_zip())(request)
     if bare.endswith("/events"):
-        return http_answer(events(), Content_Type="text/event-stream")
-    found = sample_answer(request.method, request.target)
+        return build_http_response(build_event_stream(), Content_Type="text/event-stream")
+    found = find_sample_answer(request.method, request.target)
     return (
-        http_answer(b"", "204 No Content")
+        build_http_response(b"", "204 No Content")
         if found is None
-        else http_answer(json.dumps(found).encode())
+        else build_http_response(json.dumps(found).encode())
     )
 
 
-def file_answer(content: bytes, **headers: str) -> Callable[[Request], Reply]:
-    """Return what answers HEAD and GET of a file."""
+def build_file_answer(content: bytes, **headers: str) -> Callable[[Request], Reply]:
+    """Return a function that answers HEAD and GET of a file."""
     tag = f'"{hashlib.sha256(content).hexdigest()}"'
 
     def answer(request: Request) -> Reply:
-        whole = http_answer(content, **{"ETag": tag, **headers})
+        whole = build_http_response(content, **{"ETag": tag, **headers})
         return whole.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if request.method == "HEAD" else whole
 
     return answer
 
 
 @functools.cache
-def _whole_sample(kind: Any) -> Any:
-    return _sample(kind, "", 0)
+def _build_whole_sample(kind: Any) -> Any:
+    return _build_sample(kind, "", 0)
 
 
-def _allows(kind: Any, value: Any) -> bool:
+def _is_allowed(kind: Any, value: Any) -> bool:
     kinds = (
         typing.get_args(kind)
         if typing.get_origin(kind) in (Union, builtin_types.UnionType)
@@ -164,23 +168,27 @@ def _allows(kind: Any, value: Any) -> bool:
     )
 
 
-def _sample(kind: Any, name: str, depth: int) -> Any:
+def _build_sample(kind: Any, name: str, depth: int) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if name in USUAL and _allows(kind, USUAL[name]):
+    if name in USUAL and _is_allowed(kind, USUAL[name]):
         return USUAL[name]
     if name == "predictions":
-        return [_sample(types.Prediction, "", depth + 1)]
+        return [_build_sample(types.Prediction, "", depth + 1)]
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = typing.get_type_hints(kind)
         names = [field.name for field in dataclasses.fields(kind) if field.name != "extra"]
-        return {one.removesuffix("_"): _sample(hints[one], one, depth + 1) for one in names}
+        return {one.removesuffix("_"): _build_sample(hints[one], one, depth + 1) for one in names}
     if origin is Literal:
         return "delivered" if "delivered" in arguments else arguments[0]
     if origin in (Union, builtin_types.UnionType):
         is_deep, inner = depth > DEEPEST, [one for one in arguments if one is not type(None)]
-        return None if is_deep and len(inner) < len(arguments) else _sample(inner[0], name, depth)
+        return (
+            None
+            if is_deep and len(inner) < len(arguments)
+            else _build_sample(inner[0], name, depth)
+        )
     if origin is list:
-        return [] if depth > DEEPEST else [_sample(arguments[0], "", depth + 1)]
+        return [] if depth > DEEPEST else [_build_sample(arguments[0], "", depth + 1)]
     if origin is dict:
-        return {} if depth > DEEPEST else {"production": _sample(arguments[1], "", depth + 1)}
+        return {} if depth > DEEPEST else {"production": _build_sample(arguments[1], "", depth + 1)}
     return {int: 1, float: 0.5, str: "birds", bool: True}.get(kind)

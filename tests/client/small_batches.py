@@ -19,8 +19,8 @@ SMALL: dict[str, Any] = {
 }
 
 
-def teach_once(client: Perennial, name: str, batch: bytes) -> str:
-    """Create a model with one version, unless an earlier test has; return its name."""
+def create_taught_model(client: Perennial, name: str, batch: bytes) -> str:
+    """Create a model with one version, unless an earlier test has, and return its name."""
     try:
         client.models.retrieve(name)
     except NotFound:
@@ -29,8 +29,8 @@ def teach_once(client: Perennial, name: str, batch: bytes) -> str:
     return name
 
 
-def few(archive: bytes, test: int = TEST, train: int = TRAIN) -> bytes:
-    """The same batch with fewer images: of each class `train` to learn from and `test` to
+def reduce_batch(archive: bytes, test: int = TEST, train: int = TRAIN) -> bytes:
+    """Return the same batch with fewer images of each class: `train` to learn from and `test` to
     measure.
     """
     out = io.BytesIO()

@@ -42,8 +42,8 @@ class Stub:
 
 
 @contextmanager
-def answering(answer: Callable[[Asked], Said]) -> Iterator[Stub]:
-    """A server on a free port whose answers a function gives."""
+def run_stub(answer: Callable[[Asked], Said]) -> Iterator[Stub]:
+    """Run a server on a free port whose answers a function gives."""
     asked: list[Asked] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -95,14 +95,16 @@ def answering(answer: Callable[[Asked], Said]) -> Iterator[Stub]:
 
 
 @contextmanager
-def client_of(answer: Callable[[Asked], Said], **options: int) -> Iterator[tuple[Stub, Perennial]]:
-    """Such a server, and a client of it."""
-    with answering(answer) as stub, Perennial("k", base_url=stub.url, **options) as client:
+def run_stub_with_client(
+    answer: Callable[[Asked], Said], **options: int
+) -> Iterator[tuple[Stub, Perennial]]:
+    """Run a stub server and yield it with a client of it."""
+    with run_stub(answer) as stub, Perennial("k", base_url=stub.url, **options) as client:
         yield stub, client
 
 
-def problem(status: int, code: str, detail: str = "…", **headers: str) -> Said:
-    """A problem as the service sends it."""
+def build_problem(status: int, code: str, detail: str = "…", **headers: str) -> Said:
+    """Build a problem as the service sends it."""
     body = {
         "type": f"/problems/{code}",
         "title": code,

@@ -61,7 +61,7 @@ def wait_until_asleep(pid: int, limit_s: float = LIMIT_S) -> None:
     raise TimeoutError(f"process {pid} did not sleep for {ASLEEP_LOOK_S} s within {limit_s} s")
 
 
-def record(
+def record_command(
     url: str,
     key: str,
     *arguments: str,
@@ -72,7 +72,7 @@ def record(
 
     Args:
         typed: what must be on the screen before these bytes are typed.
-        limit_s: seconds without output that are waited.
+        limit_s: how many seconds to wait for output.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))

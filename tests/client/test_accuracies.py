@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import stub
-from sample_answers import sample_answer
-from terminal import record
+from sample_answers import find_sample_answer
+from terminal import record_command
 
 from perennial.cli.main import run_command_line
 
@@ -18,7 +18,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
     """A service whose version 7 was taught tasks 1, 4 and 6."""
 
     def answer(asked: stub.Asked) -> stub.Said:
-        found = sample_answer(asked.method, asked.path)
+        found = find_sample_answer(asked.method, asked.path)
         path = asked.path.partition("?")[0]
         if path.endswith("/versions"):
             item = {"number": 7, "mean_accuracy": 0.85, "images": 40}
@@ -53,7 +53,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
             found = {**found, "number": 4, "accuracy_when_learned": 0.8}
         return stub.Said(body=found)
 
-    with stub.answering(answer) as found:
+    with stub.run_stub(answer) as found:
         monkeypatch.setenv("PERENNIAL_URL", found.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         yield found
@@ -74,7 +74,7 @@ def test_each_accuracy_is_named_by_its_task_and_its_images(
 def test_a_table_of_accuracies_has_the_images_of_each_task_and_a_mark_for_each_meaning(
     service: stub.Stub,
 ) -> None:
-    metrics = record(service.url, "pk_x", "metrics", "birds")
+    metrics = record_command(service.url, "pk_x", "metrics", "birds")
     table = [" ".join(line.split()) for line in metrics.last]
     assert "images – 20 20 20 20" in table
     assert "7* published 0.900† 0.100 0.800 –" in table

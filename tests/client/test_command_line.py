@@ -57,25 +57,27 @@ def birds(running: service.RunningService, weeks: list[Path]) -> str:
 Said = pytest.CaptureFixture[str]
 
 
-def asked_for_lines(capsys: Said, *arguments: str, status: int = 0) -> list[Any]:
-    """The JSON documents that a command prints, one on each line."""
+def read_printed_documents(capsys: Said, *arguments: str, status: int = 0) -> list[Any]:
+    """Return the JSON documents that a command prints, one on each line."""
     assert run_command_line([*arguments, "--json"]) == status, capsys.readouterr()
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def asked(capsys: Said, *arguments: str, status: int = 0) -> Any:
-    """The only JSON document that a command prints."""
-    (document,) = asked_for_lines(capsys, *arguments, status=status)
+def read_printed_document(capsys: Said, *arguments: str, status: int = 0) -> Any:
+    """Return the only JSON document that a command prints."""
+    (document,) = read_printed_documents(capsys, *arguments, status=status)
     return document
 
 
-def create(capsys: Said, name: str, *more: str) -> Any:
+def create_slow_model(capsys: Said, name: str, *more: str) -> Any:
     """Create a model whose jobs take a second."""
-    return asked(capsys, "models", "create", name, *MODEL, *RECIPE, *more)
+    return read_printed_document(capsys, "models", "create", name, *MODEL, *RECIPE, *more)
 
 
-def on_a_terminal(arguments: Sequence[str], **environment: str) -> tuple[int, str]:
-    """Exit status and what a terminal of 80 columns shows of Python with these arguments."""
+def run_on_terminal(arguments: Sequence[str], **environment: str) -> tuple[int, str]:
+    """Return the exit status of Python with these arguments, and what a terminal of 80 columns
+    shows of it.
+    """
     ours, theirs = pty.openpty()
     own = {
         "PYTHONPATH": str(ROOT / "client"),
@@ -105,7 +107,7 @@ def on_a_terminal(arguments: Sequence[str], **environment: str) -> tuple[int, st
 def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(
     capsys: Said, weeks: list[Path]
 ) -> None:
-    assert create(capsys, "strict", "--min-acc", "1")["gate"]["min_acc"] == 1
+    assert create_slow_model(capsys, "strict", "--min-acc", "1")["gate"]["min_acc"] == 1
     status = run_command_line(["submit", "strict", str(weeks[1])])
     out, told = capsys.readouterr()
     assert (status, out) == (10, "")
@@ -114,11 +116,16 @@ def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(
     assert 'perennial promote strict 1 --reason "WHY"' in told
     assert "Later batches wait until you choose one of:" in told
     assert "perennial jobs retry job_" in told
-    job = asked(capsys, "jobs", "list", "--model", "strict")[0]["id"]
+    job = read_printed_document(capsys, "jobs", "list", "--model", "strict")[0]["id"]
     assert run_command_line(["jobs", "watch", job]) == 10
     assert run_command_line(["promote", "strict", "1"]) == 1, "without a reason the service refuses"
     capsys.readouterr()
-    assert asked(capsys, "promote", "strict", "1", "--reason", "good enough")["version"] == 1
+    assert (
+        read_printed_document(capsys, "promote", "strict", "1", "--reason", "good enough")[
+            "version"
+        ]
+        == 1
+    )
     assert run_command_line(["jobs", "watch", job]) == 0
     assert "Version 1 of strict is published, and in production." in capsys.readouterr().out
 
@@ -126,23 +133,25 @@ def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(
 def test_a_batch_that_is_learned_ends_with_0_and_can_be_checked_before_and_come_on_standard_input(
     capsys: Said, weeks: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create(capsys, "piped")
-    assert asked(capsys, "submit", "piped", str(weeks[0]), "--check")["valid"] is True
-    assert asked(capsys, "tasks", "list", "piped") == []
+    create_slow_model(capsys, "piped")
+    assert (
+        read_printed_document(capsys, "submit", "piped", str(weeks[0]), "--check")["valid"] is True
+    )
+    assert read_printed_document(capsys, "tasks", "list", "piped") == []
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(weeks[0].read_bytes())))
-    job = asked(capsys, "submit", "piped", "-", "--name", "from a pipe")
+    job = read_printed_document(capsys, "submit", "piped", "-", "--name", "from a pipe")
     assert (job["state"], job["outcome"], job["version"]) == ("succeeded", "published", 1)
-    assert asked(capsys, "tasks", "show", "piped", "1")["name"] == "from a pipe"
-    events = asked_for_lines(capsys, "jobs", "watch", job["id"])
+    assert read_printed_document(capsys, "tasks", "show", "piped", "1")["name"] == "from a pipe"
+    events = read_printed_documents(capsys, "jobs", "watch", job["id"])
     assert {"state", "log"} <= {event["type"] for event in events}
-    logs = asked_for_lines(capsys, "jobs", "logs", job["id"])
+    logs = read_printed_documents(capsys, "jobs", "logs", job["id"])
     assert {line["level"] for line in logs} <= {"info", "warning"}
 
 
 def test_rejected_failed_and_cancelled_jobs_have_exit_statuses_of_their_own(
     capsys: Said, tmp_path: Path, weeks: list[Path]
 ) -> None:
-    create(capsys, "endings")
+    create_slow_model(capsys, "endings")
     (tmp_path / "none.zip").write_bytes(b"this is no archive")
     assert run_command_line(["submit", "endings", "none.zip"]) == 11
     with zipfile.ZipFile(tmp_path / "broken.zip", "w") as archive:
@@ -151,11 +160,11 @@ def test_rejected_failed_and_cancelled_jobs_have_exit_statuses_of_their_own(
     assert run_command_line(["submit", "endings", "broken.zip"]) == 11
     long = json.dumps({**QUICK, "epochs": 500})
     capsys.readouterr()
-    job = asked(capsys, "submit", "endings", str(weeks[0]), "--recipe", long, "--detach")["job"][
-        "id"
-    ]
-    asked(capsys, "jobs", "pause", job)
-    asked(capsys, "jobs", "show", job)
+    job = read_printed_document(
+        capsys, "submit", "endings", str(weeks[0]), "--recipe", long, "--detach"
+    )["job"]["id"]
+    read_printed_document(capsys, "jobs", "pause", job)
+    read_printed_document(capsys, "jobs", "show", job)
     assert run_command_line(["jobs", "cancel", job]) == 0
     assert run_command_line(["jobs", "watch", job]) == 13
 
@@ -199,38 +208,44 @@ READS = (
 def test_a_command_answers_one_json_document_or_lines_with_tabs(
     capsys: Said, birds: str, command: str
 ) -> None:
-    assert asked(capsys, *shlex.split(command)) is not None
+    assert read_printed_document(capsys, *shlex.split(command)) is not None
     assert run_command_line(shlex.split(command)) == 0
     out = capsys.readouterr().out
     assert out and "\x1b" not in out
 
 
 def test_flipped_images_are_a_line_each(capsys: Said, birds: str) -> None:
-    totals = asked(capsys, "compare", "birds", "1", "2")["totals"]
+    totals = read_printed_document(capsys, "compare", "birds", "1", "2")["totals"]
     for kind in ("negative", "positive", "both_wrong"):
         arguments = ["compare", "birds", "1", "2", "--images", kind]
         assert run_command_line(arguments) == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == totals[kind]
-        told = asked_for_lines(capsys, *arguments)
+        told = read_printed_documents(capsys, *arguments)
         assert [one["image"] for one in told] == [line.split("\t")[-1] for line in lines]
     assert run_command_line(["compare", "birds", "1", "2", "--class", "a"]) == 2
 
 
 def test_a_gate_takes_a_limit_of_negative_flips(capsys: Said) -> None:
-    made = asked(capsys, "models", "create", "careful", *MODEL, "--max-negative-flips", "0.02")
+    made = read_printed_document(
+        capsys, "models", "create", "careful", *MODEL, "--max-negative-flips", "0.02"
+    )
     assert made["gate"]["max_negative_flips"] == 0.02
-    changed = asked(capsys, "models", "set", "careful", "--max-negative-flips", "0.1")
+    changed = read_printed_document(
+        capsys, "models", "set", "careful", "--max-negative-flips", "0.1"
+    )
     assert changed["gate"]["max_negative_flips"] == 0.1
 
 
 def test_keys_are_made_shown_once_and_revoked(capsys: Said) -> None:
-    made = asked(capsys, "keys", "create", "ci", "--scope", "read", "--owner", "team")
+    made = read_printed_document(
+        capsys, "keys", "create", "ci", "--scope", "read", "--owner", "team"
+    )
     assert made["secret"].startswith("pk_") and made["owner"] == "team"
     assert run_command_line(["keys", "create", "ci-2", "--scope", "read"]) == 0
     out, told = capsys.readouterr()
     assert out.startswith("pk_") and len(out.splitlines()) == 1 and "shown this once" in told
-    assert asked(capsys, "keys", "revoke", made["id"]) == {"revoked": made["id"]}
+    assert read_printed_document(capsys, "keys", "revoke", made["id"]) == {"revoked": made["id"]}
     assert run_command_line(["keys", "list"]) == 0
     assert "revoked" in capsys.readouterr().out
 
@@ -247,7 +262,7 @@ def test_a_key_for_a_web_page_ends_so_many_days_from_now(capsys: Said, birds: st
         "--images-per-day",
         "9",
     ]
-    made = asked(capsys, "keys", "create", *page, "--expires", "30d")
+    made = read_printed_document(capsys, "keys", "create", *page, "--expires", "30d")
     assert (made["bound"]["model"], made["bound"]["images_per_day"]) == (birds, 9)
     left = datetime.fromisoformat(made["expires_at"]) - datetime.now(UTC)
     assert timedelta(days=29.9) < left <= timedelta(days=30)
@@ -258,35 +273,40 @@ def test_a_key_for_a_web_page_ends_so_many_days_from_now(capsys: Said, birds: st
 
 
 def test_changes_are_told_a_line_each(capsys: Said, birds: str) -> None:
-    changes = asked_for_lines(capsys, "audit", "--limit", "5")
+    changes = read_printed_documents(capsys, "audit", "--limit", "5")
     assert len(changes) == 5 and {"at", "action", "object"} <= changes[0].keys()
 
 
 @pytest.mark.slow
 def test_production_goes_back_and_forth(capsys: Said, weeks: list[Path]) -> None:
-    create(capsys, "moves")
+    create_slow_model(capsys, "moves")
     for week in weeks[:2]:
-        asked(capsys, "submit", "moves", str(week))
+        read_printed_document(capsys, "submit", "moves", str(week))
     assert run_command_line(["rollback", "moves", "--to", "1", "--reason", "worse"]) == 0
     out = capsys.readouterr().out
     assert "production of moves is at version 1." in out
     assert "Version 1 was not taught task 2 (“week-32”, classes 2 and 3)." in out
     assert "`perennial tasks relearn moves 2`" in out and "`perennial follow moves`" in out
     assert "/v1/" not in out, "who types commands is told commands"
-    assert asked(capsys, "status")["attention"]
-    job = asked(capsys, "tasks", "relearn", "moves", "2")
+    assert read_printed_document(capsys, "status")["attention"]
+    job = read_printed_document(capsys, "tasks", "relearn", "moves", "2")
     assert job["state"] == "succeeded"
-    assert asked(capsys, "follow", "moves")["follows"] is True
-    assert asked(capsys, "tasks", "delete-data", "moves", "1", "--yes")["deleted"] is True
-    assert asked(capsys, "models", "rm", "moves", "--yes")["name"] == "moves"
+    assert read_printed_document(capsys, "follow", "moves")["follows"] is True
+    assert (
+        read_printed_document(capsys, "tasks", "delete-data", "moves", "1", "--yes")["deleted"]
+        is True
+    )
+    assert read_printed_document(capsys, "models", "rm", "moves", "--yes")["name"] == "moves"
 
 
 @pytest.mark.slow
 def test_a_held_task_is_discarded_or_gone_on_without(capsys: Said, weeks: list[Path]) -> None:
-    create(capsys, "given-up", "--min-acc", "1")
-    asked(capsys, "submit", "given-up", str(weeks[1]), status=10)
+    create_slow_model(capsys, "given-up", "--min-acc", "1")
+    read_printed_document(capsys, "submit", "given-up", str(weeks[1]), status=10)
     for verb, standing in (("continue", "skipped"), ("discard", "discarded")):
-        settled = asked(capsys, "tasks", verb, "given-up", "1", "--reason", "blurred")
+        settled = read_printed_document(
+            capsys, "tasks", verb, "given-up", "1", "--reason", "blurred"
+        )
         assert settled["standing"] == standing
 
 
@@ -294,19 +314,24 @@ def test_a_held_task_is_discarded_or_gone_on_without(capsys: Said, weeks: list[P
 def test_a_held_version_is_retried_by_the_command_that_was_told(
     capsys: Said, weeks: list[Path]
 ) -> None:
-    create(capsys, "as-told", "--min-acc", "1")
-    job = asked(capsys, "submit", "as-told", str(weeks[1]), status=10)
-    asked(capsys, "models", "set", "as-told", "--min-acc", "0")
-    assert asked(capsys, "jobs", "retry", job["id"], "--recipe", "{}")["outcome"] == "published"
+    create_slow_model(capsys, "as-told", "--min-acc", "1")
+    job = read_printed_document(capsys, "submit", "as-told", str(weeks[1]), status=10)
+    read_printed_document(capsys, "models", "set", "as-told", "--min-acc", "0")
+    assert (
+        read_printed_document(capsys, "jobs", "retry", job["id"], "--recipe", "{}")["outcome"]
+        == "published"
+    )
 
 
 def test_a_version_is_downloaded_whole_or_unpacked(
     capsys: Said, birds: str, tmp_path: Path
 ) -> None:
-    found = asked(capsys, "download", birds, "1")
+    found = read_printed_document(capsys, "download", birds, "1")
     assert Path(found["path"]).stat().st_size == found["bytes"]
     assert found["path"] == "birds-1.zip" and len(found["sha256"]) == 64
-    unpacked = asked(capsys, "download", birds, "-v", "1", "--layout", "files", "-o", "out")
+    unpacked = read_printed_document(
+        capsys, "download", birds, "-v", "1", "--layout", "files", "-o", "out"
+    )
     names = sorted(file.name for file in Path(unpacked["path"]).iterdir())
     assert "image_file.py" in names  # the service's reader, and the modules beside it
     others = [name for name in names if not name.startswith("image_file")]
@@ -321,7 +346,7 @@ def test_a_download_of_two_versions_at_once_is_wrong_usage(capsys: Said, birds: 
 @pytest.mark.campaign  # tests/client/test_triton.py shows the files
 @pytest.mark.slow
 def test_triton_reads_what_is_downloaded(capsys: Said, birds: str) -> None:
-    found = asked(
+    found = read_printed_document(
         capsys, "download", birds, "--version", "1", "--layout", "triton", "-o", "repository"
     )
     root = Path("repository") / birds
@@ -340,7 +365,9 @@ def test_files_and_folders_are_predicted(
     with zipfile.ZipFile(io.BytesIO(archives[0])) as archive:
         for number, name in enumerate(archive.namelist()[:3]):
             (photos / f"{number}.png").write_bytes(archive.read(name))
-    answers = asked_for_lines(capsys, "predict", birds, "photos", "--version", "1", "-k", "2")
+    answers = read_printed_documents(
+        capsys, "predict", birds, "photos", "--version", "1", "-k", "2"
+    )
     assert [Path(one["path"]).name for one in answers] == ["0.png", "1.png", "2.png"]
     assert all(set(one["probabilities"]) == {"0", "1"} for one in answers)
     (photos / "3.png").write_bytes(b"no image")
@@ -358,12 +385,12 @@ def test_a_folder_of_photos_is_told_of_sent_and_learned(
             file = photos / name.partition("/")[2]
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(archive.read(name))
-    create(capsys, "photos")
+    create_slow_model(capsys, "photos")
     assert run_command_line(["submit", "photos", "photos"]) == 0
     out, told = capsys.readouterr()
     assert "64 images of 2 classes (“0” 32, “1” 32)" in told
     assert "Version 1 of photos is published, and in production." in out
-    assert asked(capsys, "tasks", "show", "photos", "1")["name"] == "photos"
+    assert read_printed_document(capsys, "tasks", "show", "photos", "1")["name"] == "photos"
     (tmp_path / "empty").mkdir()
     assert run_command_line(["submit", "photos", "empty"]) == 2
     assert run_command_line(["submit", "photos", "photos", "-o", "colour=red"]) == 2
@@ -380,7 +407,7 @@ def test_a_base_is_uploaded(capsys: Said, tmp_path: Path) -> None:
     assert run_command_line(["bases", "show", "bas_none"]) == 3
     assert run_command_line(["bases", "rm", "bas_none"]) == 3
     capsys.readouterr()
-    assert asked(capsys, "bases", "list") == []
+    assert read_printed_document(capsys, "bases", "list") == []
 
 
 def test_log_in_keeps_a_key_that_was_tried(
@@ -390,10 +417,13 @@ def test_log_in_keeps_a_key_that_was_tried(
     monkeypatch.delenv("PERENNIAL_API_KEY")
     assert run_command_line(["login", "--url", running.url, "--key", "pk_wrong"]) == 4
     assert (
-        asked(capsys, "login", "--url", running.url, "--key", running.key)["profile"] == "default"
+        read_printed_document(capsys, "login", "--url", running.url, "--key", running.key)[
+            "profile"
+        ]
+        == "default"
     )
-    assert isinstance(asked(capsys, "models", "list"), list)
-    assert asked(capsys, "logout") == {"profile": "default", "forgotten": True}
+    assert isinstance(read_printed_document(capsys, "models", "list"), list)
+    assert read_printed_document(capsys, "logout") == {"profile": "default", "forgotten": True}
     assert run_command_line(["models", "list"]) in (4, 5)
 
 
@@ -412,7 +442,7 @@ for command in {}:
 
 @pytest.mark.slow
 def test_on_a_terminal_of_80_columns_nothing_is_wider(birds: str) -> None:
-    status, shown = on_a_terminal(["-c", ONE_AFTER_THE_OTHER.format(ON_A_TERMINAL)], NO_COLOR="1")
+    status, shown = run_on_terminal(["-c", ONE_AFTER_THE_OTHER.format(ON_A_TERMINAL)], NO_COLOR="1")
     assert status == 0, shown
     ended = re.findall("^>>> (.*)", shown, re.MULTILINE)
     assert ended == [f"{command} ends with 0" for command in ON_A_TERMINAL]
@@ -457,7 +487,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
 def test_the_page_of_the_service_or_of_a_model_is_opened_and_its_address_told(
     capsys: Said, monkeypatch: pytest.MonkeyPatch, birds: str, running: service.RunningService
 ) -> None:
-    assert asked(capsys, "open")["url"] == f"{running.url}/ui"
+    assert read_printed_document(capsys, "open")["url"] == f"{running.url}/ui"
     opened: list[str] = []
     monkeypatch.setattr(
         "webbrowser.open", lambda page: bool(opened.append(page))
@@ -471,7 +501,7 @@ def test_the_page_of_the_service_or_of_a_model_is_opened_and_its_address_told(
 
 
 def test_on_a_terminal_a_batch_that_waits_says_why(birds: str, weeks: list[Path]) -> None:
-    status, shown = on_a_terminal(
+    status, shown = run_on_terminal(
         ["-m", "perennial", "submit", birds, str(weeks[4]), "--timeout", "1"]
     )
     assert status == 14, shown
@@ -485,8 +515,8 @@ def test_every_command_that_is_listed_exists() -> None:
 
 
 def test_on_a_terminal_a_batch_is_followed_by_a_bar(capsys: Said, weeks: list[Path]) -> None:
-    create(capsys, "bar")
-    status, shown = on_a_terminal(["-m", "perennial", "submit", "bar", str(weeks[0])])
+    create_slow_model(capsys, "bar")
+    status, shown = run_on_terminal(["-m", "perennial", "submit", "bar", str(weeks[0])])
     assert status == 0, shown
     assert "100%" in shown
     assert "Version 1 of bar is published, and in production." in shown

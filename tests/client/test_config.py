@@ -65,7 +65,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 def test_no_key_is_an_error_that_says_how_to_get_one() -> None:
     with (
-        stub.answering(lambda _: stub.Said()) as service,
+        stub.run_stub(lambda _: stub.Said()) as service,
         Perennial(base_url=service.url) as client,
         pytest.raises(NoKey, match="perennial login"),
     ):
@@ -83,7 +83,7 @@ def test_without_a_key_a_service_that_does_not_answer_is_told_first(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with stub.answering(lambda _: stub.Said()) as gone:
+    with stub.run_stub(lambda _: stub.Said()) as gone:
         monkeypatch.setenv("PERENNIAL_URL", gone.url)
     (tmp_path / "photos" / "cat").mkdir(parents=True)
     (tmp_path / "photos" / "cat" / "a.png").write_bytes(b"no image")

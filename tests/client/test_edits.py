@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from small_batches import SMALL, teach_once
-from stub import Asked, Said, client_of, problem
+from small_batches import SMALL, create_taught_model
+from stub import Asked, Said, build_problem, run_stub_with_client
 
 from perennial import AsyncPerennial, Conflict, NotFound, Perennial, types
 from perennial.cli.main import run_command_line
@@ -26,10 +26,10 @@ def logged_in(running: service.RunningService, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def model(client: Perennial, archives: list[bytes]) -> str:
     """A model with one version, of the classes 0 and 1, and perhaps edits of another test."""
-    return teach_once(client, "edited", archives[0])
+    return create_taught_model(client, "edited", archives[0])
 
 
-def print_json(capsys: Output, *arguments: str) -> Any:
+def run_for_json(capsys: Output, *arguments: str) -> Any:
     capsys.readouterr()
     assert run_command_line([*arguments, "--json"]) == 0, capsys.readouterr()
     return json.loads(capsys.readouterr().out)
@@ -91,10 +91,10 @@ def test_the_command_line_shows_a_plan_asks_sends_and_says_how_to_undo(
     edit = next(iter(client.edits.list(model)))
     assert f"Version {edit.version} of edited is published, and in production." in out
     assert f"  perennial edits undo edited {edit.number}" in out
-    listed = {row["class"]: row for row in print_json(capsys, "classes", "list", model)}
+    listed = {row["class"]: row for row in run_for_json(capsys, "classes", "list", model)}
     assert listed.keys() == {"zero", "1"} and listed["zero"]["tasks"] == [1]
-    assert print_json(capsys, "classes", "aliases", model)[0]["name"] == "0"
-    assert print_json(capsys, "edits", "show", model, str(edit.number))["reason"] == "words"
+    assert run_for_json(capsys, "classes", "aliases", model)[0]["name"] == "0"
+    assert run_for_json(capsys, "edits", "show", model, str(edit.number))["reason"] == "words"
     assert run_command_line(["edits", "undo", model, str(edit.number), "--yes"]) == 0
     assert f"Edit {edit.number} is undone" in capsys.readouterr().out
     assert run_command_line(["edits", "list", model, "--columns", "state,reason"]) == 0
@@ -106,7 +106,7 @@ def test_images_are_listed_removed_and_not_brought_back(
 ) -> None:
     client.models.create("forgets", **SMALL)
     client.submit("forgets", archives[0]).wait(120)
-    listed = print_json(capsys, "images", "list", "forgets", "1", "--class", "1", "-n", "2")
+    listed = run_for_json(capsys, "images", "list", "forgets", "1", "--class", "1", "-n", "2")
     assert [one["label"] for one in listed] == ["1", "1"]
     numbers = [str(one["index"]) for one in listed]
     asked: list[str] = []
@@ -143,7 +143,7 @@ EDIT = {
 @pytest.mark.usefixtures("no_pauses")
 def test_an_edit_whose_answer_is_lost_is_sent_again_under_its_key() -> None:
     answers = [Said(202, EDIT, cut=20), Said(202, EDIT)]
-    with client_of(lambda _asked: answers.pop(0)) as (stub, client):
+    with run_stub_with_client(lambda _asked: answers.pop(0)) as (stub, client):
         assert client.edits.create("hats", [{"drop": {"class": "hat"}}]).number == 2
         first, second = stub.asked
         assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
@@ -155,10 +155,10 @@ def test_a_second_edit_is_refused_with_the_job_of_the_open_one() -> None:
 
     def answer(asked: Asked) -> Said:
         if asked.method == "POST":
-            return problem(409, "wrong-state", refusal)
+            return build_problem(409, "wrong-state", refusal)
         return Said(200, {"items": [], "next_cursor": None})
 
-    with client_of(answer) as (stub, client):
+    with run_stub_with_client(answer) as (stub, client):
         with pytest.raises(Conflict, match=r"Edit 1 is running"):
             client.edits.create("hats", [{"drop": {"class": "hat"}}])
         assert [one.method for one in stub.asked].count("POST") == 1

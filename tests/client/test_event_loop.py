@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stub import Asked, Said, answering
+from stub import Asked, Said, run_stub
 from tus_stub import Tus
 
 from perennial import AsyncPerennial
@@ -54,7 +54,7 @@ def test_a_batch_is_read_beside_the_event_loop(
         async with AsyncPerennial("k", base_url=url) as client:
             await client.submit("birds", batch)
 
-    with answering(tus) as stub:
+    with run_stub(tus) as stub:
         asyncio.run(submit(stub.url))
     assert max(len(asked.body) for asked in stub.asked) == (
         PIECE if whole_bytes == PIECE else 3 * PIECE + 5
@@ -78,7 +78,7 @@ def test_pieces_are_hashed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch
         async with AsyncPerennial("k", base_url=url) as client:
             await client.submit("birds", bytes(2 * PIECE))
 
-    with answering(Tus()) as stub:
+    with run_stub(Tus()) as stub:
         asyncio.run(submit(stub.url))
     assert threads and threading.get_ident() not in threads
 
@@ -106,7 +106,7 @@ def test_a_download_is_written_beside_the_event_loop(
         async with AsyncPerennial("k", base_url=url) as client:
             return (await client.download("birds", 3, tmp_path / "birds.zip")).path
 
-    with answering(answer) as stub, monkeypatch.context() as patched:
+    with run_stub(answer) as stub, monkeypatch.context() as patched:
         patched.setattr(Path, "open", lambda path, mode="r": File(path, mode.replace("b", "")))
         found = asyncio.run(fetch(stub.url))
     assert found.read_bytes() == content

@@ -15,7 +15,7 @@ from perennial.pack.errors import ExtraMissing
 from perennial.shapes import convert_from_json
 
 METRICS: dict[str, Any] = {
-    **sample_answers.sample_answer("GET", "/v1/models/birds/metrics"),
+    **sample_answers.find_sample_answer("GET", "/v1/models/birds/metrics"),
     "rows": [
         {"version": n, "task": n or None, "parent": None, "status": "published"} for n in range(3)
     ],
@@ -54,19 +54,21 @@ def test_predictions_are_a_row_for_each_image() -> None:
 
 
 def test_a_comparison_is_a_row_for_each_class() -> None:
-    answer = sample_answers.sample_answer("GET", "/v1/models/birds/compare")
+    answer = sample_answers.find_sample_answer("GET", "/v1/models/birds/compare")
     found = convert_from_json(types.Compare, answer)
     assert list(found.to_pandas()["label"]) == [one.label for one in found.classes]
 
 
 def test_a_list_has_its_items_as_rows_with_times_and_fields_of_fields() -> None:
     job = {
-        **sample_answers.sample_answer("GET", "/v1/jobs/job_1"),
+        **sample_answers.find_sample_answer("GET", "/v1/jobs/job_1"),
         "created_at": "2026-11-23T14:35:00.5Z",
         "started_at": None,
         "finished_at": "2026-11-23T14:36:00Z",
     }
-    with stub.client_of(lambda _: stub.Said(body={"items": [job, job], "next_cursor": None})) as (
+    with stub.run_stub_with_client(
+        lambda _: stub.Said(body={"items": [job, job], "next_cursor": None})
+    ) as (
         _,
         client,
     ):
@@ -77,7 +79,9 @@ def test_a_list_has_its_items_as_rows_with_times_and_fields_of_fields() -> None:
 
 
 def test_an_empty_list_has_its_columns() -> None:
-    with stub.client_of(lambda _: stub.Said(body={"items": [], "next_cursor": None})) as (
+    with stub.run_stub_with_client(
+        lambda _: stub.Said(body={"items": [], "next_cursor": None})
+    ) as (
         _,
         client,
     ):

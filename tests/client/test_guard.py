@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from sample_answers import sample_answer
+from sample_answers import find_sample_answer
 
 import perennial
 from perennial import BadAnswer, types
@@ -22,9 +22,9 @@ from perennial.guard import (
     build_api_path,
     drop_unsafe_header_value,
     escape_json_text,
-    make_safe_filename,
     parse_number_in_response_header,
     quote_shell_word,
+    require_safe_filename,
     require_same_origin,
     require_whole_number_in_response,
 )
@@ -68,7 +68,7 @@ def test_text_keeps_its_letters_and_loses_its_controls(text: str, shown: str) ->
     "name", ["birds-1.zip", "README.md", "größe 写.txt", "model.onnx.data", "a" * 190]
 )
 def test_a_plain_name_of_a_file_is_taken(name: str) -> None:
-    assert make_safe_filename(name) == name
+    assert require_safe_filename(name) == name
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_plain_name_of_a_file_is_taken(name: str) -> None:
 )  # fmt: skip
 def test_any_other_name_of_a_file_is_refused(name: object) -> None:
     with pytest.raises(BadAnswer, match="no safe name"):
-        make_safe_filename(name)
+        require_safe_filename(name)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_bar_shows_what_a_service_says_as_text(monkeypatch: pytest.MonkeyPatch
     )
     hostile = "\x1b]8;;http://evil.test\x1b\\[link=http://evil.test]x[/link]\u202e"
     job = {
-        **sample_answer("GET", "/v1/jobs/job_1"),
+        **find_sample_answer("GET", "/v1/jobs/job_1"),
         "state": "running",
         "is_terminal": False,
         "outcome": None,

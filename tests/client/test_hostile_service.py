@@ -13,7 +13,7 @@ import hostile_service
 import pytest
 from hostile_answers import HOSTILE, Hostile
 from hostile_service import HostileService, Reply, Request
-from sample_answers import honest, sample_answer
+from sample_answers import answer_as_service, find_sample_answer
 
 from perennial import Perennial
 from perennial.cli.main import cli, run_command_line
@@ -85,7 +85,7 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[HostileService]:
-    with hostile_service.running() as found:
+    with hostile_service.run_hostile_service() as found:
         yield found
 
 
@@ -103,7 +103,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileSer
     monkeypatch.setattr("webbrowser.open", lambda page: page.startswith(service.url))
     monkeypatch.setenv("PERENNIAL_URL", service.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", "pk_secret")
-    client = _shared_client()
+    client = _get_shared_client()
     monkeypatch.setattr("perennial._sync.http.create_http_client", lambda: client)
     work = tmp_path / "work"
     work.mkdir()
@@ -117,8 +117,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileSer
     monkeypatch.chdir(work)
 
 
-def _shared_client() -> Any:
-    """One client with its certificates for all commands: they take long to load."""
+def _get_shared_client() -> Any:
+    """Return one HTTP client for all commands, since its certificates take long to load."""
     from perennial._sync.waiting import create_http_client
 
     if not _CLIENT:
@@ -130,23 +130,23 @@ def _shared_client() -> Any:
 _CLIENT: list[Any] = []
 
 
-def against(hostile: Hostile) -> Callable[[Request], Reply]:
-    """Answer every request in a hostile way."""
+def build_hostile_answer(hostile: Hostile) -> Callable[[Request], Reply]:
+    """Return a function that answers every request in a hostile way."""
 
     def answer(request: Request) -> Reply:
         bare = request.target.partition("?")[0]
-        found = sample_answer(request.method, request.target)
+        found = find_sample_answer(request.method, request.target)
         reply = hostile.reply({} if found is None else found)
         is_head = request.method == "HEAD" and isinstance(reply, bytes)
         if bare.endswith("/download") and not hostile.is_false:
-            return honest(request)
+            return answer_as_service(request)
         return bytes(reply).partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if is_head else reply  # type: ignore[arg-type]
 
     return answer
 
 
-def require_clean(told: str, command: str) -> None:
-    """Nothing that a terminal obeys, and no traceback."""
+def assert_clean_output(told: str, command: str) -> None:
+    """Check that output has no traceback and no control characters that a terminal obeys."""
     assert "Traceback" not in told, told
     for one in set(told) - {"\n", "\t", "\u200c", "\u200d"}:
         assert unicodedata.category(one) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}, (
@@ -156,13 +156,13 @@ def require_clean(told: str, command: str) -> None:
         )
 
 
-def outside(folder: Path) -> set[str]:
-    """Files beside the working folder that no command makes."""
+def list_outside_files(folder: Path) -> set[str]:
+    """Return the files beside the working folder, which no command makes."""
     return {one.name for one in folder.iterdir()} - {"work", "home"}
 
 
 def choose_commands(name: str, share: int) -> list[tuple[int, str]]:
-    """Return one of `share` commands with their numbers, others for each hostile answer."""
+    """Return one of `share` commands with their numbers, different ones for each hostile answer."""
     place = list(HOSTILE).index(name)
     return [
         (number, command)
@@ -183,7 +183,7 @@ def test_no_answer_does_any_harm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hostile = HOSTILE[name]
-    service.answer = against(hostile)
+    service.answer = build_hostile_answer(hostile)
     for number, command in choose_commands(name, share):
         service.forget()
         monkeypatch.setattr(
@@ -192,7 +192,7 @@ def test_no_answer_does_any_harm(
         more = ["--json"] if number % 3 == 0 else []
         status = run_command_line([*command.split(), *more])
         out, err = capsys.readouterr()
-        require_clean(out + err, command)
+        assert_clean_output(out + err, command)
         assert service.sent < ENDLESS_BYTES, command
         assert len(service.requests) < hostile_service.MOST_REQUESTS, command
         if hostile.is_false and not BODILESS.match(command):
@@ -201,14 +201,14 @@ def test_no_answer_does_any_harm(
             assert (err + out).strip(), command
         work = {one.name for one in Path().iterdir()}
         assert {one for one in work if not one.endswith(".part")} <= FILES, command
-    assert outside(tmp_path) == set()
+    assert list_outside_files(tmp_path) == set()
 
 
 def test_every_command_ends_with_0_where_the_service_is_honest(
     service: HostileService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Else the others would show nothing."""
-    service.answer = honest
+    service.answer = answer_as_service
     ended = {
         command: (run_command_line(command.split()), capsys.readouterr().err)
         for command in COMMANDS

@@ -13,9 +13,9 @@ from typing import Any
 
 import hostile_service
 import pytest
-from hostile_answers import as_json
-from hostile_service import HostileService, Reply, Request, http_answer
-from sample_answers import file_answer, honest, package, sample_answer
+from hostile_answers import build_json_response
+from hostile_service import HostileService, Reply, Request, build_http_response
+from sample_answers import answer_as_service, build_file_answer, build_onnx_zip, find_sample_answer
 
 from perennial import AsyncPerennial, BadAnswer, Perennial
 from perennial.answers import MAX_RATIO, BodyLimitMeter
@@ -27,7 +27,7 @@ Answer = Callable[[Request], Reply]
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[HostileService]:
-    with hostile_service.running() as found:
+    with hostile_service.run_hostile_service() as found:
         yield found
 
 
@@ -49,35 +49,41 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileServic
     return folder
 
 
-def download_of(answer: Answer) -> Answer:
-    """An honest service but for its files."""
-    return lambda request: answer(request) if "/download" in request.target else honest(request)
+def replace_downloads(answer: Answer) -> Answer:
+    """Return an honest service except for its files, which `answer` gives."""
+    return lambda request: (
+        answer(request) if "/download" in request.target else answer_as_service(request)
+    )
 
 
-def version_of(number: Any) -> Answer:
-    """A service whose version has another number."""
+def build_version_answer(number: Any) -> Answer:
+    """Return a service whose version has another number."""
 
     def answer(request: Request) -> Reply:
-        found = sample_answer(request.method, request.target)
+        found = find_sample_answer(request.method, request.target)
         is_version = request.target == "/v1/models/birds/versions/1"
-        return as_json({**found, "number": number}) if is_version else honest(request)
+        return (
+            build_json_response({**found, "number": number})
+            if is_version
+            else answer_as_service(request)
+        )
 
     return answer
 
 
-def _lengths(head: str | None, got: int) -> Answer:
+def _build_wrong_length_answer(head: str | None, got: int) -> Answer:
     """Announce one length and send another."""
 
     def answer(request: Request) -> Reply:
         if request.method == "HEAD":
             line = "" if head is None else f"Content-Length: {head}\r\n"
             return iter([f"HTTP/1.1 200 OK\r\n{line}Connection: close\r\n\r\n".encode()])
-        return http_answer(b"x" * got)
+        return build_http_response(b"x" * got)
 
     return answer
 
 
-def _zip(*entries: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
+def _build_zip(*entries: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, content in entries:
@@ -85,18 +91,18 @@ def _zip(*entries: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
     return out.getvalue()
 
 
-def _ranged(request: Request) -> Reply:
-    """Send a part that nobody asked for."""
-    content = package()
-    whole = file_answer(content)(request)
+def _answer_unasked_range(request: Request) -> Reply:
+    """Answer with a part that nobody asked for."""
+    content = build_onnx_zip()
+    whole = build_file_answer(content)(request)
     if request.method == "HEAD":
         return whole
     part = {"Content_Range": f"bytes 7-{len(content)}/{len(content)}"}
-    return http_answer(content, "206 Partial Content", **part)
+    return build_http_response(content, "206 Partial Content", **part)
 
 
-def _not_ready(pause: str) -> Answer:
-    return lambda _request: http_answer(b"", "202 Accepted", Retry_After=pause)
+def _build_not_ready_answer(pause: str) -> Answer:
+    return lambda _request: build_http_response(b"", "202 Accepted", Retry_After=pause)
 
 
 LINK = zipfile.ZipInfo("link")
@@ -107,41 +113,47 @@ ZIP, FILES, TRITON = (
     "download birds -v 1 --layout triton",
 )
 DOWNLOADS: dict[str, tuple[str, Answer, str]] = {
-    "a version that is a path": (ZIP, version_of("../../pwned"), "where a whole number belongs"),
-    "a version that is a broken number": (ZIP, version_of(1.5), "where a whole number belongs"),
-    "a version below zero": (ZIP, version_of(-1), "should be a whole number"),
-    "no version": (ZIP, version_of(None), "should be a whole number"),
-    "another version": (ZIP, version_of(7), "answers with version 7, where version 1 was asked "
+    "a version that is a path": (ZIP, build_version_answer("../../pwned"), "where a whole number belongs"),
+    "a version that is a broken number": (ZIP, build_version_answer(1.5), "where a whole number belongs"),
+    "a version below zero": (ZIP, build_version_answer(-1), "should be a whole number"),
+    "no version": (ZIP, build_version_answer(None), "should be a whole number"),
+    "another version": (ZIP, build_version_answer(7), "answers with version 7, where version 1 was asked "
         "for"),
-    "another digest": (ZIP, download_of(file_answer(b"x", ETag=f'"{"0" * 64}"')), "was announced. "
+    "another digest": (ZIP, replace_downloads(build_file_answer(b"x", ETag=f'"{"0" * 64}"')), "was announced. "
         "Nothing was kept"),
-    "more than was announced": (ZIP, download_of(_lengths("10", 5 * MIB)), "more than 10 bytes"),
-    "less than was announced": (ZIP, download_of(_lengths("1000", 10)), "ended after 10 of 1000 "
+    "more than was announced": (ZIP, replace_downloads(_build_wrong_length_answer("10", 5 * MIB)),
+        "more than 10 bytes"),
+    "less than was announced": (ZIP, replace_downloads(_build_wrong_length_answer("1000", 10)),
+        "ended after 10 of 1000 "
         "bytes"),
-    "no length": (ZIP, download_of(_lengths(None, 10)), "Content-Length"),
-    "a length that is none": (ZIP, download_of(_lengths("1e9", 10)), "e"),
-    "a length without end": (ZIP, download_of(_lengths("9" * 17, 10)), "--max-size"),
+    "no length": (ZIP, replace_downloads(_build_wrong_length_answer(None, 10)), "Content-Length"),
+    "a length that is none": (ZIP, replace_downloads(_build_wrong_length_answer("1e9", 10)), "e"),
+    "a length without end": (ZIP, replace_downloads(_build_wrong_length_answer("9" * 17, 10)), "--max-size"),
     "more than is allowed": (f"{ZIP} --max-size "
-        f"1KiB", download_of(file_answer(b"x" * 1025)), "1,024 are taken"),
-    "another part": (ZIP, download_of(_ranged), "another digest|was announced|another part"),
-    "never ready": (ZIP, download_of(_not_ready("1e300")), "still makes"),
-    "ready at no time": (ZIP, download_of(_not_ready("nan")), "still makes"),
-    "names upwards": (FILES, download_of(file_answer(_zip(("../../pwned", b"x")))), "no safe name"),
+        f"1KiB", replace_downloads(build_file_answer(b"x" * 1025)), "1,024 are taken"),
+    "another part": (ZIP, replace_downloads(_answer_unasked_range), "another digest|was announced|another part"),
+    "never ready": (ZIP, replace_downloads(_build_not_ready_answer("1e300")), "still makes"),
+    "ready at no time": (ZIP, replace_downloads(_build_not_ready_answer("nan")), "still makes"),
+    "names upwards": (FILES, replace_downloads(build_file_answer(_build_zip(("../../pwned", b"x")))), "no safe name"),
     "an absolute "
-    "name": (FILES, download_of(file_answer(_zip(("/tmp/pwned", b"x")))), "no safe name"),
+    "name": (FILES, replace_downloads(build_file_answer(_build_zip(("/tmp/pwned", b"x")))), "no safe name"),
     "a name of "
-    "Windows": (FILES, download_of(file_answer(_zip(("C:\\pwned", b"x")))), "no safe name"),
-    "a device": (FILES, download_of(file_answer(_zip(("NUL.txt", b"x")))), "no safe name"),
-    "a hidden name": (FILES, download_of(file_answer(_zip((".bashrc", b"x")))), "no safe name"),
+    "Windows": (FILES, replace_downloads(build_file_answer(_build_zip(("C:\\pwned", b"x")))), "no safe name"),
+    "a device": (FILES, replace_downloads(build_file_answer(_build_zip(("NUL.txt", b"x")))), "no safe name"),
+    "a hidden name": (FILES, replace_downloads(build_file_answer(_build_zip((".bashrc", b"x")))), "no safe name"),
     "a name with "
-    "escapes": (FILES, download_of(file_answer(_zip(("a\x1b[2J\u202e.txt", b"x")))), "no safe name"),
-    "a bomb": (FILES, download_of(file_answer(_zip(("model.safetensors", bytes(80 * MIB))))), "far more than its size"),
-    "many files": (FILES, download_of(file_answer(_zip(*((f"f{n}", b"") for n in range(1500))))), "1,500 files"),
-    "no zip": (FILES, download_of(file_answer(b"\x1b[2J")), "no archive that can be read"),
-    "labels upwards": (TRITON, download_of(file_answer(package({"../../pwned": ["a"]}))), "no safe name"),
-    "labels that are none": (TRITON, download_of(file_answer(package({"a": 5}))), "does not name "
+    "escapes": (FILES, replace_downloads(build_file_answer(_build_zip(("a\x1b[2J\u202e.txt", b"x")))), "no safe name"),
+    "a bomb": (FILES, replace_downloads(build_file_answer(_build_zip(("model.safetensors",
+        bytes(80 * MIB))))), "far more than its size"),
+    "many files": (FILES, replace_downloads(build_file_answer(_build_zip(*((f"f{n}",
+        b"") for n in range(1500))))), "1,500 files"),
+    "no zip": (FILES, replace_downloads(build_file_answer(b"\x1b[2J")), "no archive that can be read"),
+    "labels upwards": (TRITON, replace_downloads(build_file_answer(build_onnx_zip({"../../pwned": ["a"]}))),
+        "no safe name"),
+    "labels that are none": (TRITON, replace_downloads(build_file_answer(build_onnx_zip({"a": 5}))), "does not name "
         "the labels"),
-    "a graph upwards": (TRITON, download_of(file_answer(package(None, **{"model.onnx./../../a": b"x"}))), "no safe"),
+    "a graph upwards": (TRITON, replace_downloads(build_file_answer(build_onnx_zip(None,
+        **{"model.onnx./../../a": b"x"}))), "no safe"),
 }  # fmt: skip
 """Command, answers, and part of the sentence that a person reads."""
 
@@ -166,7 +178,7 @@ def test_a_hostile_download_ends_as_a_sentence_and_leaves_nothing(
 
 
 def test_a_link_in_a_download_is_a_file_of_its_text(service: HostileService, work: Path) -> None:
-    service.answer = download_of(file_answer(_zip((LINK, b"/etc/passwd"))))
+    service.answer = replace_downloads(build_file_answer(_build_zip((LINK, b"/etc/passwd"))))
     assert run_command_line(FILES.split()) == 0
     assert not (work / "birds-1" / "link").is_symlink()
     assert (work / "birds-1" / "link").read_bytes() == b"/etc/passwd"
@@ -175,28 +187,30 @@ def test_a_link_in_a_download_is_a_file_of_its_text(service: HostileService, wor
 def test_only_what_was_compared_is_called_verified(
     service: HostileService, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service.answer = download_of(file_answer(package()))
+    service.answer = replace_downloads(build_file_answer(build_onnx_zip()))
     assert run_command_line(ZIP.split()) == 0
     assert capsys.readouterr().out.rstrip().endswith(" verified.")
-    service.answer = download_of(file_answer(package(), ETag='"some-tag"'))
+    service.answer = replace_downloads(build_file_answer(build_onnx_zip(), ETag='"some-tag"'))
     assert run_command_line(ZIP.split()) == 0
     assert capsys.readouterr().out.rstrip().endswith("not verified: the service sent no digest.")
 
 
-def _tus(location: str, *, offset: Callable[[int], str] = str, known: bool = True) -> Answer:
-    """Take an upload of ten bytes, and answer so."""
+def _build_upload_answer(
+    location: str, *, offset: Callable[[int], str] = str, known: bool = True
+) -> Answer:
+    """Accept an upload of ten bytes with these headers."""
     counts = itertools.count()
 
     def answer(request: Request) -> Reply:
         if request.method == "POST" and request.target == "/v1/uploads":
-            return http_answer(b"{}", "201 Created", Location=location)
+            return build_http_response(b"{}", "201 Created", Location=location)
         if request.method in ("HEAD", "PATCH") and not known:
-            return http_answer(b"", "404 Not Found")
+            return build_http_response(b"", "404 Not Found")
         if request.method == "HEAD":
-            return http_answer(b"", "200 OK", Upload_Offset=offset(0))
+            return build_http_response(b"", "200 OK", Upload_Offset=offset(0))
         if request.method == "PATCH":
-            return http_answer(b"", "200 OK", Upload_Offset=offset(next(counts)))
-        return honest(request)
+            return build_http_response(b"", "200 OK", Upload_Offset=offset(next(counts)))
+        return answer_as_service(request)
 
     return answer
 
@@ -208,13 +222,15 @@ PLACES = (
     "javascript:alert(1)", "/v1/uploads/" + "a" * 5000,
 )  # fmt: skip
 UPLOADS: dict[str, Answer] = {
-    **{f"to {place[:40]!r}": _tus(place) for place in PLACES},
-    "an offset that is text": _tus("/v1/uploads/upl_1", offset=lambda _: "abc"),
-    "an offset below zero": _tus("/v1/uploads/upl_1", offset=lambda _: "-1"),
-    "an offset without end": _tus("/v1/uploads/upl_1", offset=lambda _: "9" * 40),
-    "an offset beyond the file": _tus("/v1/uploads/upl_1", offset=lambda _: "11"),
-    "an offset that stays": _tus("/v1/uploads/upl_1", offset=lambda _: "0"),
-    "an upload that is lost again and again": _tus("/v1/uploads/upl_1", known=False),
+    **{f"to {place[:40]!r}": _build_upload_answer(place) for place in PLACES},
+    "an offset that is text": _build_upload_answer("/v1/uploads/upl_1", offset=lambda _: "abc"),
+    "an offset below zero": _build_upload_answer("/v1/uploads/upl_1", offset=lambda _: "-1"),
+    "an offset without end": _build_upload_answer("/v1/uploads/upl_1", offset=lambda _: "9" * 40),
+    "an offset beyond the file": _build_upload_answer("/v1/uploads/upl_1", offset=lambda _: "11"),
+    "an offset that stays": _build_upload_answer("/v1/uploads/upl_1", offset=lambda _: "0"),
+    "an upload that is lost again and again": _build_upload_answer(
+        "/v1/uploads/upl_1", known=False
+    ),
 }
 
 
@@ -232,14 +248,14 @@ def test_an_upload_goes_nowhere_else_and_ends(
     }  # fmt: skip
 
 
-def _for_ever(piece: bytes) -> Iterator[bytes]:
+def _stream_forever(piece: bytes) -> Iterator[bytes]:
     yield b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
     yield from itertools.repeat(piece)
 
 
 STREAMS: dict[str, Answer] = {
-    "a line without end": lambda _: _for_ever(b"data: " + b"a" * 65536),
-    "an event without end": lambda _: _for_ever(b"data: " + b"a" * 60000 + b"\n"),
+    "a line without end": lambda _: _stream_forever(b"data: " + b"a" * 65536),
+    "an event without end": lambda _: _stream_forever(b"data: " + b"a" * 60000 + b"\n"),
 }
 
 
@@ -249,7 +265,7 @@ def test_an_endless_event_is_not_read(
 ) -> None:
     stream = STREAMS[name]
     service.answer = lambda request: (
-        stream(request) if "/events" in request.target else honest(request)
+        stream(request) if "/events" in request.target else answer_as_service(request)
     )
     assert run_command_line(["jobs", "watch", "job_1", "--json"]) == 1
     assert "an event of more than" in capsys.readouterr().err
@@ -269,9 +285,9 @@ def test_events_that_came_before_are_not_told_again(
     )
     odd = b'id: \xc2\xb2\xc2\xb3\ndata: {"id": 6, "type": "log", "at": "t"}\n\n'
     stream = [odd, *([event * 500] * 200)]
-    head = next(_for_ever(b""))
+    head = next(_stream_forever(b""))
     service.answer = lambda request: (
-        iter([head, *stream]) if "/events" in request.target else honest(request)
+        iter([head, *stream]) if "/events" in request.target else answer_as_service(request)
     )
     assert run_command_line(["jobs", "watch", "job_1", "--json"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -279,7 +295,7 @@ def test_events_that_came_before_are_not_told_again(
     assert service.sent < 16 * MIB
 
 
-def _drip(first: bytes) -> Iterator[bytes]:
+def _drip_spaces(first: bytes) -> Iterator[bytes]:
     yield first
     while True:
         time.sleep(0.01)
@@ -294,7 +310,7 @@ DRIPS = (
 
 @pytest.mark.parametrize("first", DRIPS)
 def test_an_answer_that_drips_ends(service: HostileService, first: bytes) -> None:
-    service.answer = lambda _: _drip(first)
+    service.answer = lambda _: _drip_spaces(first)
     with (
         Perennial("k", base_url=service.url, timeout=0.2) as client,
         pytest.raises(Exception, match=r"slowly|within|timed out"),
@@ -311,7 +327,7 @@ def test_an_answer_that_drips_ends(service: HostileService, first: bytes) -> Non
 
 PACKED = gzip.compress(bytes(64 * MIB), 9)
 LARGE: dict[str, Answer] = {
-    "a bomb": lambda _: http_answer(PACKED, Content_Encoding="gzip"),
+    "a bomb": lambda _: build_http_response(PACKED, Content_Encoding="gzip"),
     "a body without end": lambda _: itertools.chain(
         [b"HTTP/1.1 200 OK\r\n\r\n"], itertools.repeat(bytes(65536))
     ),
@@ -343,8 +359,13 @@ def test_an_answer_may_grow_by_unpacking_only_so_far() -> None:
 
 
 def test_an_address_that_moved_is_told_and_the_key_stays(service: HostileService) -> None:
-    with hostile_service.running() as other, Perennial("pk_secret", base_url=service.url) as client:
-        service.answer = lambda _: http_answer(b"", "302 Found", Location=f"{other.url}/v1/me")
+    with (
+        hostile_service.run_hostile_service() as other,
+        Perennial("pk_secret", base_url=service.url) as client,
+    ):
+        service.answer = lambda _: build_http_response(
+            b"", "302 Found", Location=f"{other.url}/v1/me"
+        )
         with pytest.raises(Exception, match="follows no redirect"):
             client.me()
         assert other.requests == []

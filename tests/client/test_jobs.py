@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from small_batches import QUICK, SMALL, teach_once
-from stub import Asked, Said, client_of
+from small_batches import QUICK, SMALL, create_taught_model
+from stub import Asked, Said, run_stub_with_client
 
 from perennial import (
     ArchiveRejected,
@@ -32,7 +32,7 @@ from tools import service
 @pytest.fixture
 def model(client: Perennial, archives: list[bytes]) -> str:
     """A model with one version."""
-    return teach_once(client, "jobs", archives[0])
+    return create_taught_model(client, "jobs", archives[0])
 
 
 def test_a_batch_becomes_a_version_and_its_events_and_logs_are_told(
@@ -141,7 +141,7 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was(monkeypatch: pytest.Monke
             200, body, {"Content-Type": "text/event-stream", "Content-Length": str(len(body))}, cut
         )
 
-    with client_of(answer) as (stub, client):
+    with run_stub_with_client(answer) as (stub, client):
         found: list[Any] = list(client.job("job_1").events())
     assert [one.id for one in found] == [1, 2, 3, 4, 5, 6, 7]
     assert len(stub.asked) > 3
@@ -161,7 +161,7 @@ def test_a_service_that_is_away_for_a_while_does_not_end_the_wait(
             return Said(503)
         return Said(body=job if number == 1 else {**job, "is_terminal": True, "state": "succeeded"})
 
-    with client_of(answer, max_retries=1) as (_, client):
+    with run_stub_with_client(answer, max_retries=1) as (_, client):
         assert client.job("job_1").wait(60).state == "succeeded"
     assert next(asked) == 14  # the first answer, eleven times none, the end
 

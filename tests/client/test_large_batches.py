@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from stub import Asked, Said, answering, client_of, problem
+from stub import Asked, Said, build_problem, run_stub, run_stub_with_client
 from tus_stub import Tus
 
 from perennial import ConfigError, Invalid, NotFound, Perennial, Unavailable
@@ -40,7 +40,7 @@ def large(tmp_path: Path) -> Path:
 def test_a_large_batch_goes_in_pieces_and_comes_whole_through_cuts(large: Path, home: Path) -> None:
     cuts = random.Random(1)
     tus = Tus(lose=[cuts.randrange(PIECE) for _ in range(20)])
-    with client_of(tus) as (stub, client):
+    with run_stub_with_client(tus) as (stub, client):
         handle = client.submit("birds", large, name="week-31", recipe={"epochs": 2})
     assert handle.id == "job_1"
     assert bytes(tus.kept) == large.read_bytes()
@@ -54,9 +54,9 @@ def test_a_large_batch_goes_in_pieces_and_comes_whole_through_cuts(large: Path, 
 
 def test_a_run_that_was_killed_is_gone_on_with_by_the_next(large: Path) -> None:
     tus = Tus()
-    with answering(tus) as stub:
+    with run_stub(tus) as stub:
         with Perennial("k", base_url=stub.url) as client, pytest.raises(KeyboardInterrupt):
-            client.submit("birds", large, progress=_interrupt_after(3 * PIECE))
+            client.submit("birds", large, progress=_build_interrupting_progress(3 * PIECE))
         had = tus.received
         with Perennial("k", base_url=stub.url) as client:
             client.submit("birds", large)
@@ -65,7 +65,7 @@ def test_a_run_that_was_killed_is_gone_on_with_by_the_next(large: Path) -> None:
     assert tus.received <= large.stat().st_size + PIECE, "at most one piece is sent twice"
 
 
-def _interrupt_after(most: int) -> Any:
+def _build_interrupting_progress(most: int) -> Any:
     def progress(done: int, total: int) -> None:
         if done >= most:
             raise KeyboardInterrupt
@@ -80,7 +80,7 @@ def test_a_run_that_was_killed_after_the_submit_makes_no_second_task(
         raise KeyboardInterrupt
 
     tus = Tus()
-    with client_of(tus) as (_, client):
+    with run_stub_with_client(tus) as (_, client):
         with monkeypatch.context() as patched:
             patched.setattr("perennial.transfer.UploadLocationCache.remove_stored_path", killed)
             with pytest.raises(KeyboardInterrupt):
@@ -92,9 +92,9 @@ def test_a_run_that_was_killed_after_the_submit_makes_no_second_task(
 
 def test_an_upload_that_expired_is_begun_again(large: Path) -> None:
     tus = Tus()
-    with client_of(tus) as (_, client):
+    with run_stub_with_client(tus) as (_, client):
         with pytest.raises(KeyboardInterrupt):
-            client.submit("birds", large, progress=_interrupt_after(PIECE))
+            client.submit("birds", large, progress=_build_interrupting_progress(PIECE))
         tus.is_gone = True
         client.submit("birds", large)
     assert tus.made == 2 and bytes(tus.kept) == large.read_bytes()
@@ -105,7 +105,7 @@ def test_a_file_that_is_changed_while_it_is_sent_is_not_submitted(large: Path) -
         large.write_bytes(bytes(large.stat().st_size))
 
     tus, told = Tus(), "was changed while it was sent"
-    with client_of(tus) as (_, client), pytest.raises(ConfigError, match=told):
+    with run_stub_with_client(tus) as (_, client), pytest.raises(ConfigError, match=told):
         client.submit("birds", large, progress=progress)
     assert tus.submits == []
 
@@ -119,10 +119,10 @@ def test_an_upload_goes_on_after_minutes_without_a_connection(
     def answer(asked: Asked) -> Said:
         if tus.received >= 2 * PIECE and len(away) < 15:  # whether it is asked or sent to
             away.append(1)
-            return problem(503, "unavailable")
+            return build_problem(503, "unavailable")
         return tus(asked)
 
-    with client_of(answer) as (_, client):
+    with run_stub_with_client(answer) as (_, client):
         client.submit("birds", large)
     assert bytes(tus.kept) == large.read_bytes() and len(waited) == 15
 
@@ -135,15 +135,17 @@ def test_a_person_whose_upload_ends_early_is_told_that_it_goes_on(
 
     def answer(asked: Asked) -> Said:
         if asked.method == "PATCH" and tus.received > 2 * PIECE and stop is None:
-            return problem(503, "unavailable", "The store does not answer.")
+            return build_problem(503, "unavailable", "The store does not answer.")
         return tus(asked)
 
     def shown(*_: object) -> Any:
-        return contextlib.nullcontext(None if stop is None else _interrupt_after(2 * PIECE))
+        return contextlib.nullcontext(
+            None if stop is None else _build_interrupting_progress(2 * PIECE)
+        )
 
     monkeypatch.setattr("perennial._sync.resources.tasks.open_transfer_bar", shown)
     monkeypatch.setenv("PERENNIAL_API_KEY", "k")
-    with answering(tus if stop else answer) as stub:
+    with run_stub(tus if stop else answer) as stub:
         status = run_command_line(["submit", "birds", str(large), "--url", stub.url])
     assert status == (130 if stop else 5)
     assert "submit the same batch again, and it goes on there" in capsys.readouterr().err
@@ -151,7 +153,7 @@ def test_a_person_whose_upload_ends_early_is_told_that_it_goes_on(
 
 def test_who_asks_for_no_second_attempt_gets_none_for_an_upload_either(large: Path) -> None:
     tus = Tus(lose=[0])
-    with client_of(tus, max_retries=0) as (_, client), pytest.raises(Unavailable):
+    with run_stub_with_client(tus, max_retries=0) as (_, client), pytest.raises(Unavailable):
         client.submit("birds", large)
     assert tus.received == PIECE
 
@@ -159,16 +161,16 @@ def test_who_asks_for_no_second_attempt_gets_none_for_an_upload_either(large: Pa
 def test_another_batch_is_another_upload(large: Path, tmp_path: Path) -> None:
     tus, other = Tus(), tmp_path / "other.zip"
     other.write_bytes(large.read_bytes())
-    with client_of(tus) as (_, client):
+    with run_stub_with_client(tus) as (_, client):
         for file in (large, other):
             with pytest.raises(KeyboardInterrupt):
-                client.submit("birds", file, progress=_interrupt_after(PIECE))
+                client.submit("birds", file, progress=_build_interrupting_progress(PIECE))
     assert tus.made == 2
 
 
 def test_a_batch_that_was_checked_is_submitted_without_sending_it_again(large: Path) -> None:
     tus = Tus()
-    with client_of(tus) as (_, client):
+    with run_stub_with_client(tus) as (_, client):
         client.tasks.check("birds", large)
         client.submit("birds", large, name="week-31", recipe={"epochs": 2})
     assert (tus.made, tus.received) == (1, large.stat().st_size)
@@ -184,25 +186,25 @@ def test_an_upload_stays_at_the_service_only_if_another_submit_can_use_it(
     tus = Tus()
 
     def answer(asked: Asked) -> Said:
-        return problem(422, code) if "/tasks" in asked.path else tus(asked)
+        return build_problem(422, code) if "/tasks" in asked.path else tus(asked)
 
-    with client_of(answer) as (_, client), pytest.raises(Invalid):
+    with run_stub_with_client(answer) as (_, client), pytest.raises(Invalid):
         client.submit("birds", large)
     assert (not tus.is_gone, len(list(home.rglob("*.json")))) == (is_kept, int(is_kept))
 
 
 def test_a_wrong_name_of_a_model_is_told_before_a_large_batch_is_sent(large: Path) -> None:
     tus = Tus()
-    with client_of(tus) as (_, client), pytest.raises(NotFound):
+    with run_stub_with_client(tus) as (_, client), pytest.raises(NotFound):
         client.submit("brids", large)
     assert tus.received == 0
 
 
 def test_an_older_service_gets_a_large_batch_in_one_request(large: Path) -> None:
     def answer(asked: Asked) -> Said:
-        return problem(404, "not-found") if asked.path == "/v1/uploads" else Tus()(asked)
+        return build_problem(404, "not-found") if asked.path == "/v1/uploads" else Tus()(asked)
 
-    with client_of(answer) as (stub, client):
+    with run_stub_with_client(answer) as (stub, client):
         client.submit("birds", large)
     assert stub.asked[-1].body == large.read_bytes()
 

@@ -38,7 +38,7 @@ Said = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
-    with stub.answering(lambda _: stub.Said(body={"items": KEYS, "next_cursor": None})) as found:
+    with stub.run_stub(lambda _: stub.Said(body={"items": KEYS, "next_cursor": None})) as found:
         monkeypatch.setenv("PERENNIAL_URL", found.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         yield found
@@ -90,7 +90,7 @@ def test_options_that_cannot_be_are_told_before_the_service_is_asked(
 
 def test_every_listing_takes_the_same_options() -> None:
     lacking = []
-    for path, command in commands():
+    for path, command in iterate_commands():
         names = {one.name for one in command.params}
         if (
             path.split()[-1] in LISTINGS
@@ -101,7 +101,7 @@ def test_every_listing_takes_the_same_options() -> None:
     assert lacking == []
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
+def iterate_commands() -> Iterator[tuple[str, click.Command]]:
     """Yield every command of the client with its name."""
     context = click.Context(cli)
     assert isinstance(cli, click.Group)
@@ -123,7 +123,7 @@ def test_csv_reads_back_what_holds_commas_and_quotes(
 def test_json_goes_through_the_program_jq(
     capsys: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program(tmp_path, JQ.format(python=sys.executable))
+    write_jq(tmp_path, JQ.format(python=sys.executable))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run_command_line(["keys", "list", "--jq", ".[].name"]) == 0
     assert capsys.readouterr().out == ".[].name\nci, nightly\npage\n"
@@ -137,7 +137,7 @@ def test_json_goes_through_the_program_jq(
 def test_what_jq_finds_wrong_is_told_on_a_line(
     capsys: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: str, status: int
 ) -> None:
-    program(
+    write_jq(
         tmp_path,
         f"#!{sys.executable}\nimport sys\nprint('jq:', 'bad\\x1b[2J', file=sys.stderr)\n{ending}\n",
     )
@@ -155,15 +155,15 @@ def test_without_jq_the_option_says_so(
     assert "needs the program jq, which is not on this machine" in capsys.readouterr().err
 
 
-def program(folder: Path, text: str) -> None:
+def write_jq(folder: Path, text: str) -> None:
     """Write a stand-in for jq."""
     file = folder / "jq"
     file.write_text(text)
     file.chmod(0o755)
 
 
-def asked_with(service: stub.Stub, method: str) -> list[Any]:
-    """Bodies and paths of what was asked with a method."""
+def list_requests_by_method(service: stub.Stub, method: str) -> list[Any]:
+    """Return the bodies, or else the paths, of the requests with a method."""
     return [
         json.loads(one.body) if one.body else one.path
         for one in service.asked
@@ -174,7 +174,7 @@ def asked_with(service: stub.Stub, method: str) -> list[Any]:
 def test_a_key_is_revoked_by_the_name_of_one_valid_key(capsys: Said, service: stub.Stub) -> None:
     assert run_command_line(["keys", "revoke", "page"]) == 0
     assert capsys.readouterr().out == "Key key_2 (page) is revoked.\n"
-    assert asked_with(service, "DELETE") == ["/v1/keys/key_2"]
+    assert list_requests_by_method(service, "DELETE") == ["/v1/keys/key_2"]
 
 
 def test_a_name_of_several_keys_is_told_with_their_ids_and_one_of_none_is_not_found(
@@ -189,7 +189,7 @@ def test_a_name_of_several_keys_is_told_with_their_ids_and_one_of_none_is_not_fo
     assert run_command_line(["keys", "revoke", "nobody"]) == 3
     monkeypatch.setitem(KEYS[1], "revoked_at", "2026-11-24T00:00:00Z")
     assert run_command_line(["keys", "revoke", "ci, nightly"]) == 0, "a revoked key does not count"
-    assert asked_with(service, "DELETE") == ["/v1/keys/key_1"]
+    assert list_requests_by_method(service, "DELETE") == ["/v1/keys/key_1"]
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def service() -> Iterator[stub.Stub]:
-    with stub.answering(lambda _: stub.Said(body=ME)) as found:
+    with stub.run_stub(lambda _: stub.Said(body=ME)) as found:
         yield found
 
 
-def key_sent(service: stub.Stub) -> str:
-    """The key that the service was asked with last."""
+def get_last_sent_key(service: stub.Stub) -> str:
+    """Return the key of the last request to the service."""
     return service.asked[-1].headers["authorization"]
 
 
@@ -70,7 +70,7 @@ def test_on_a_terminal_address_and_key_are_asked_for_and_the_page_of_keys_is_ope
     assert f"Logged in to {service.url} as team (write)" in out
     assert opened == [f"{service.url}/ui/admin/keys"]
     assert f"Administrators make keys at {service.url}/ui/admin/keys" in told
-    assert key_sent(service) == "Bearer pk_typed"
+    assert get_last_sent_key(service) == "Bearer pk_typed"
     assert config.find_service_connection().url == service.url
 
 
@@ -98,7 +98,7 @@ def test_an_empty_answer_takes_the_address_that_was_kept(
 )
 @pytest.mark.parametrize("base", ["https://perennial.example", "http://127.0.0.1:8000/below/it"])
 def test_the_address_of_a_page_is_that_of_its_service(base: str, text: str) -> None:
-    assert config.parse_service_url(base + text) == base
+    assert config.extract_service_base_url(base + text) == base
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_address_of_a_page_is_that_of_its_service(base: str, text: str) -> N
 )
 def test_an_address_that_is_none_is_refused_with_or_without_a_page(url: str) -> None:
     with pytest.raises(ConfigError, match="no address of a service"):
-        config.parse_service_url(url)
+        config.extract_service_base_url(url)
 
 
 def test_login_takes_the_address_as_an_argument(service: stub.Stub) -> None:
@@ -131,7 +131,7 @@ def test_login_with_two_addresses_is_wrong_usage(capsys: Said, service: stub.Stu
 
 def test_a_wrong_key_is_told_without_sending_in_a_circle(capsys: Said) -> None:
     detail = "Unknown key: send `Authorization: Bearer pk_…`."
-    with stub.answering(lambda _: stub.problem(401, "not-authenticated", detail)) as service:
+    with stub.run_stub(lambda _: stub.build_problem(401, "not-authenticated", detail)) as service:
         assert run_command_line(["login", "--url", service.url, "--key", "pk_wrong"]) == 4
         assert capsys.readouterr().err == f"{service.url} does not know this key.\n"
     assert config.read_profiles() == {}
@@ -168,9 +168,7 @@ def test_a_web_page_in_place_of_an_answer_is_never_printed(
 ) -> None:
     monkeypatch.setattr("perennial._sync.http.sleep_seconds", lambda _: None)
     monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
-    with stub.answering(
-        lambda _: stub.Said(status, PAGE, {"Content-Type": "text/html"})
-    ) as service:
+    with stub.run_stub(lambda _: stub.Said(status, PAGE, {"Content-Type": "text/html"})) as service:
         assert run_command_line([*arguments, "--url", service.url]) != 0
     out, told = capsys.readouterr()
     assert told and "<" not in out + told and "Sign in" not in out + told
@@ -203,10 +201,10 @@ def test_a_question_without_a_yes_changes_nothing(
     capsys: Said, monkeypatch: pytest.MonkeyPatch, command: str, answer: str, status: int, said: str
 ) -> None:
     import hostile_service
-    from sample_answers import honest
+    from sample_answers import answer_as_service
 
-    with hostile_service.running() as service:
-        service.answer = honest
+    with hostile_service.run_hostile_service() as service:
+        service.answer = answer_as_service
         monkeypatch.setenv("PERENNIAL_URL", service.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import stub
-from sample_answers import sample_answer
-from terminal import record
+from sample_answers import find_sample_answer
+from terminal import record_command
 
 from perennial.cli.main import run_command_line
 from perennial.cli.models.evaluate import compute_wilson_interval
@@ -32,30 +32,30 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
 
     def answer(asked: stub.Asked) -> stub.Said:
         bare = asked.path.partition("?")[0]
-        found = said[bare] if bare in said else sample_answer(asked.method, asked.path)
+        found = said[bare] if bare in said else find_sample_answer(asked.method, asked.path)
         return found(asked) if callable(found) else stub.Said(body=found)
 
-    with stub.answering(answer) as service:
+    with stub.run_stub(answer) as service:
         monkeypatch.setenv("PERENNIAL_URL", service.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         yield said
 
 
-def sample(path: str, **fields: Any) -> Any:
-    """A sample of what a path answers, with fields of its own."""
-    return {**copy.deepcopy(sample_answer("GET", path)), **fields}
+def make_sample(path: str, **fields: Any) -> Any:
+    """Return a copy of the sample answer of a path with other fields."""
+    return {**copy.deepcopy(find_sample_answer("GET", path)), **fields}
 
 
-def page(path: str, *items: dict[str, Any]) -> Any:
-    """A list whose items differ in some fields."""
-    first = sample_answer("GET", path)["items"][0]
+def make_page(path: str, *items: dict[str, Any]) -> Any:
+    """Build a list whose items differ from the sample answer in some fields."""
+    first = find_sample_answer("GET", path)["items"][0]
     return {"items": [{**copy.deepcopy(first), **fields} for fields in items], "next_cursor": None}
 
 
 def test_suspects_near_duplicates_and_the_rest_are_rows_and_cut_lists_are_told(
     capsys: Said, answers: Answers
 ) -> None:
-    task = sample(TASK)
+    task = make_sample(TASK)
     pair = {"path": "train/cat/2.png", "like": "train/cat/1.png"}
     spread = {"path": "test/cat/9.png", "like": "train/cat/1.png"}
     task["report"] |= {
@@ -112,13 +112,13 @@ def test_suspects_near_duplicates_and_the_rest_are_rows_and_cut_lists_are_told(
 def test_a_suspect_comes_with_the_command_that_corrects_it(
     standing: str, capsys: Said, answers: Answers
 ) -> None:
-    task = sample(TASK, standing=standing)
+    task = make_sample(TASK, standing=standing)
     suspect = {"index": 4, "path": "train/cat/4.png", "label": "cat", "suggested": "guinea pig"}
     task["report"]["data"] = {"suspects": [{**suspect, "score": 12.5}], "suspects_count": 1}
     answers[TASK] = task
     command = "perennial images relabel birds 1 4 --to 'guinea pig'"
     url = os.environ["PERENNIAL_URL"]
-    on_terminal = record(url, "pk_x", "issues", "birds", "1", "--kind", "suspect")
+    on_terminal = record_command(url, "pk_x", "issues", "birds", "1", "--kind", "suspect")
     assert run_command_line(["issues", "birds", "1", "--kind", "suspect", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     if standing == "learned":
@@ -132,7 +132,7 @@ def test_a_suspect_comes_with_the_command_that_corrects_it(
 def test_suspects_come_with_the_reason_if_the_service_refuses_to_correct_them(
     capsys: Said, answers: Answers
 ) -> None:
-    task = sample(TASK, standing="learned")
+    task = make_sample(TASK, standing="learned")
     suspect = {"index": 4, "path": "train/cat/4.png", "label": "cat", "suggested": "dog"}
     task["report"]["data"] = {"suspects": [{**suspect, "score": 12.5}], "suspects_count": 1}
     answers[TASK] = task
@@ -145,7 +145,7 @@ def test_suspects_come_with_the_reason_if_the_service_refuses_to_correct_them(
 
     answers["/v1/models/birds/edits"] = refuse
     url = os.environ["PERENNIAL_URL"]
-    shown = record(url, "pk_x", "issues", "birds", "1", "--kind", "suspect").words
+    shown = record_command(url, "pk_x", "issues", "birds", "1", "--kind", "suspect").words
     assert "It cannot be edited: it becomes a task, which predictions name by --task." in shown
     assert "relabel" not in shown
     assert run_command_line(["issues", "birds", "1", "--kind", "suspect", "--json"]) == 0
@@ -157,7 +157,7 @@ def test_suspects_come_with_the_reason_if_the_service_refuses_to_correct_them(
 def test_a_log_names_commands_in_place_of_requests(capsys: Said, answers: Answers) -> None:
     path = f"{JOBS}/job_1/logs"
     message = "It was rolled back: POST /v1/models/birds/tasks/2/relearn learns it again."
-    answers[path] = page(
+    answers[path] = make_page(
         path, {"level": "warning", "message": message, "at": "2026-11-23T14:35:00Z"}
     )
     assert run_command_line(["jobs", "logs", "job_1"]) == 0
@@ -168,7 +168,7 @@ def test_a_log_names_commands_in_place_of_requests(capsys: Said, answers: Answer
 
 
 def test_a_batch_without_a_report_has_no_issues(capsys: Said, answers: Answers) -> None:
-    answers[TASK] = sample(TASK, report={})
+    answers[TASK] = make_sample(TASK, report={})
     assert run_command_line(["issues", "birds", "1", "--csv"]) == 0
     assert capsys.readouterr() == ("kind,image,path,label,suggested,score,like,where\n", "")
 
@@ -182,7 +182,7 @@ def photos(tmp_path: Path, answers: Answers) -> Path:
     for name in ("cat/1", "cat/2", "cat/3", "dog/1", "dog/2"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.png").write_bytes(name[-1].encode())
-    usual = sample_answer("POST", PREDICT)
+    usual = find_sample_answer("POST", PREDICT)
 
     def predict(asked: stub.Asked) -> stub.Said:
         contents = [
@@ -290,7 +290,7 @@ def test_the_interval_of_an_accuracy_is_wilsons() -> None:
 def test_every_state_that_jobs_show_can_be_asked_for(
     capsys: Said, answers: Answers, wanted: str, found: list[str]
 ) -> None:
-    usual = sample_answer("GET", JOBS)["items"][0]
+    usual = find_sample_answer("GET", JOBS)["items"][0]
     each = [
         {"id": "j1", "state": "running", "progress": {**usual["progress"], "phase": "train"}},
         {"id": "j2", "state": "succeeded", "outcome": "held"},
@@ -305,7 +305,7 @@ def test_every_state_that_jobs_show_can_be_asked_for(
 
     def jobs(asked: stub.Asked) -> stub.Said:
         state = asked.path.partition("state=")[2].partition("&")[0]
-        return stub.Said(body=page(JOBS, *(one for one in each if one["state"] == state)))
+        return stub.Said(body=make_page(JOBS, *(one for one in each if one["state"] == state)))
 
     answers[JOBS] = jobs
     assert run_command_line(["jobs", "list", "--state", wanted, "-q"]) == 0
@@ -339,10 +339,12 @@ def test_every_state_that_jobs_show_can_be_asked_for(
 def test_what_a_listing_shows_can_be_asked_for(
     capsys: Said, answers: Answers, command: str, path: str, first: str, items: list[dict[str, Any]]
 ) -> None:
-    usual = sample_answer("GET", path)["items"][0]
+    usual = find_sample_answer("GET", path)["items"][0]
     numbered = enumerate(items, start=1)
     kind = str if isinstance(usual[first], str) else int
-    answers[path] = page(path, *({first: kind(number), **fields} for number, fields in numbered))
+    answers[path] = make_page(
+        path, *({first: kind(number), **fields} for number, fields in numbered)
+    )
     for entry in answers[path]["items"][1].get("attention", ()):
         entry["kind"] = "held"
     assert run_command_line([*command.split(), "-q"]) == 0
@@ -363,10 +365,10 @@ def test_what_a_listing_shows_can_be_asked_for(
 def test_status_ends_as_what_waits_says_where_that_is_asked_for(
     answers: Answers, kinds: list[str], ready: str, status: int
 ) -> None:
-    models = page(MODELS, {})
+    models = make_page(MODELS, {})
     usual = models["items"][0]["attention"][0]
     models["items"][0]["attention"] = [{**usual, "kind": kind} for kind in kinds]
-    answers |= {MODELS: models, "/readyz": sample("/readyz", status=ready)}
+    answers |= {MODELS: models, "/readyz": make_sample("/readyz", status=ready)}
     assert run_command_line(["status"]) == 0
     assert run_command_line(["status", "--exit-code"]) == status
 
@@ -378,7 +380,7 @@ def test_a_model_is_shown_with_its_recipe(capsys: Said, answers: Answers) -> Non
         "optimizer": {"name": "sgd", "lr": 0.03, "carry_state": False},
         "epochs": 5,
     }
-    answers["/v1/models/birds"] = sample("/v1/models/birds", recipe=recipe)
+    answers["/v1/models/birds"] = make_sample("/v1/models/birds", recipe=recipe)
     assert run_command_line(["models", "show", "birds"]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe")]
     assert shown == ["recipe\tder++, alpha 0.5; optimizer sgd, lr 0.03, carry_state no; epochs 5"]
@@ -395,7 +397,7 @@ def test_a_model_is_shown_with_its_recipe(capsys: Said, answers: Answers) -> Non
 def test_a_model_is_shown_with_the_name_of_its_network(
     capsys: Said, answers: Answers, architecture: dict[str, Any], told: str
 ) -> None:
-    answers["/v1/models/birds"] = sample("/v1/models/birds", architecture=architecture)
+    answers["/v1/models/birds"] = make_sample("/v1/models/birds", architecture=architecture)
     assert run_command_line(["models", "show", "birds"]) == 0
     assert f"architecture\t{told}\n" in capsys.readouterr().out
 
@@ -407,7 +409,7 @@ def test_a_model_is_shown_with_the_name_of_its_network(
 def test_aliases_without_a_version_are_not_shown(
     capsys: Said, answers: Answers, aliases: dict[str, int | None], told: str
 ) -> None:
-    answers["/v1/models/birds"] = sample("/v1/models/birds", aliases=aliases)
+    answers["/v1/models/birds"] = make_sample("/v1/models/birds", aliases=aliases)
     assert run_command_line(["models", "show", "birds"]) == 0
     assert f"aliases\t{told}\n" in capsys.readouterr().out
 
@@ -415,7 +417,9 @@ def test_aliases_without_a_version_are_not_shown(
 def test_a_task_is_shown_with_the_version_in_production_beside_the_newest(
     capsys: Said, answers: Answers
 ) -> None:
-    answers["/v1/models/birds"] = sample("/v1/models/birds", aliases={"latest": 8, "production": 7})
+    answers["/v1/models/birds"] = make_sample(
+        "/v1/models/birds", aliases={"latest": 8, "production": 7}
+    )
     assert run_command_line(["tasks", "show", "birds", "11"]) == 0
     out = capsys.readouterr().out
     assert "now is version\t8\nproduction is version\t7\n" in out
@@ -443,7 +447,7 @@ def test_every_limit_of_a_gate_can_be_taken_off(answers: Answers, word: str) -> 
 
     def change(asked: stub.Asked) -> stub.Said:
         sent.append(json.loads(asked.body))
-        return stub.Said(body=sample("/v1/models/birds"))
+        return stub.Said(body=make_sample("/v1/models/birds"))
 
     answers["/v1/models/birds"] = change
     assert (
@@ -460,7 +464,7 @@ def test_what_is_no_limit_can_be_reset_too(answers: Answers) -> None:
 
     def change(asked: stub.Asked) -> stub.Said:
         sent.append(json.loads(asked.body))
-        return stub.Said(body=sample("/v1/models/birds"))
+        return stub.Said(body=make_sample("/v1/models/birds"))
 
     answers["/v1/models/birds"] = change
     options = [

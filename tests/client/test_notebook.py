@@ -79,15 +79,15 @@ class Seen(HTMLParser):
         self.text += data
 
 
-def hostile(value: Any, payload: str) -> Any:
-    """The same JSON with each text replaced."""
+def make_hostile(value: Any, payload: str) -> Any:
+    """Return the same JSON with each text replaced."""
     if isinstance(value, dict):
         return {
-            payload if key == "production" else key: hostile(one, payload)
+            payload if key == "production" else key: make_hostile(one, payload)
             for key, one in value.items()
         }
     if isinstance(value, list):
-        return [hostile(one, payload) for one in value]
+        return [make_hostile(one, payload) for one in value]
     return payload if isinstance(value, str) else value
 
 
@@ -95,7 +95,9 @@ def hostile(value: Any, payload: str) -> Any:
 @pytest.mark.parametrize("shown", SHOWN)
 def test_what_somebody_named_is_text_in_a_notebook(shown: str, payload: str) -> None:
     target, kind = SHOWN[shown]
-    answer = convert_from_json(kind, hostile(sample_answers.sample_answer("GET", target), payload))
+    answer = convert_from_json(
+        kind, make_hostile(sample_answers.find_sample_answer("GET", target), payload)
+    )
     content = answer._repr_html_()
     assert content is not None
     seen = Seen(content)
@@ -108,10 +110,10 @@ def test_what_somebody_named_is_text_in_a_notebook(shown: str, payload: str) -> 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_comparison_has_pictures_as_data_and_names_as_text(payload: str) -> None:
     compare = convert_from_json(
-        types.Compare, sample_answers.sample_answer("GET", "/v1/models/birds/compare")
+        types.Compare, sample_answers.find_sample_answer("GET", "/v1/models/birds/compare")
     )
-    page = sample_answers.sample_answer("GET", "/v1/models/birds/compare/images")
-    image = convert_from_json(types.ComparedImage, hostile(page["items"][0], payload))
+    page = sample_answers.find_sample_answer("GET", "/v1/models/birds/compare/images")
+    image = convert_from_json(types.ComparedImage, make_hostile(page["items"][0], payload))
     seen = Seen(Comparison(compare, [image, image], [PNG, PNG])._repr_html_())
     assert seen.tags <= TAGS and seen.attributes <= ATTRIBUTES and seen.open == 0
     assert seen.sources == [f"data:image/png;base64,{base64.b64encode(PNG).decode()}"] * 2
@@ -120,9 +122,9 @@ def test_a_comparison_has_pictures_as_data_and_names_as_text(payload: str) -> No
 
 def test_a_comparison_takes_no_picture_that_is_none() -> None:
     compare = convert_from_json(
-        types.Compare, sample_answers.sample_answer("GET", "/v1/models/birds/compare")
+        types.Compare, sample_answers.find_sample_answer("GET", "/v1/models/birds/compare")
     )
-    page = sample_answers.sample_answer("GET", "/v1/models/birds/compare/images")
+    page = sample_answers.find_sample_answer("GET", "/v1/models/birds/compare/images")
     image = convert_from_json(types.ComparedImage, page["items"][0])
     for pictures in ([b"<svg onload=alert(1)>"], []):
         with pytest.raises(ValueError, match="PNG"):
@@ -145,7 +147,7 @@ def test_a_bar_says_how_much_is_there(
 
 
 def test_an_answer_without_bounds_is_shown_within_some() -> None:
-    model = sample_answers.sample_answer("GET", "/v1/models/birds")
+    model = sample_answers.find_sample_answer("GET", "/v1/models/birds")
     waits = [{**model["attention"][0], "detail": "<" * 100_000}] * 1000
     content = convert_from_json(
         types.Model, {**model, "description": "&" * 10_000_000, "attention": waits}
@@ -155,7 +157,7 @@ def test_an_answer_without_bounds_is_shown_within_some() -> None:
 
 
 def test_other_answers_are_shown_as_their_text() -> None:
-    memory = sample_answers.sample_answer("GET", "/v1/models/birds/memory")
+    memory = sample_answers.find_sample_answer("GET", "/v1/models/birds/memory")
     assert convert_from_json(types.Memory, memory)._repr_html_() is None
 
 

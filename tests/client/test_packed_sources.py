@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perennial.pack import open_batch
-from tests.client.pack.sources import CROPS, KINDS, crops, folder
+from tests.client.pack.sources import CROPS, KINDS, write_class_folders, write_crops
 from tests.rest import Json, Rest
 from tools.service import RunningService
 
@@ -31,8 +31,8 @@ def client(running: RunningService) -> Rest:
     return Rest(running.url, running.key)
 
 
-def learned(client: Rest, name: str, batch: bytes) -> tuple[Json, Json]:
-    """Send a batch to a new model: the digests of its data set, and the report."""
+def learn_batch(client: Rest, name: str, batch: bytes) -> tuple[Json, Json]:
+    """Send a batch to a new model, and return the digests of its data set and the report."""
     client.models.create(name, **MODEL)
     job = client.wait(client.submit(name, batch))
     assert job.state == "succeeded", job
@@ -44,12 +44,12 @@ def learned(client: Rest, name: str, batch: bytes) -> tuple[Json, Json]:
 def of_folder(client: Rest, tmp_path_factory: pytest.TempPathFactory) -> Json:
     """The digests of the data sets of the folders, each packed by the system's own tar."""
     found: Json = {}
-    for name, make in (("images", folder), ("crops", crops)):
+    for name, make in (("images", write_class_folders), ("crops", write_crops)):
         at, out = make(tmp_path_factory.mktemp(name)), io.BytesIO()
         with tarfile.open(fileobj=out, mode="w") as tar:
             for path in sorted(path for path in at.rglob("*") if path.is_file()):
                 tar.add(path, path.relative_to(at))
-        found[name], _ = learned(client, f"from-{name}", out.getvalue())
+        found[name], _ = learn_batch(client, f"from-{name}", out.getvalue())
     assert len({digest for digests in found.values() for digest in digests.values() if digest}) == 4
     return found
 
@@ -63,7 +63,7 @@ def test_a_batch_is_the_data_set_of_the_folder_that_it_came_from(
 ) -> None:
     make, options = KINDS[kind]
     batch = open_batch(make(tmp_path), **options)  # type: ignore[arg-type]
-    digests, report = learned(
+    digests, report = learn_batch(
         client, f"kind-{kind.replace('.', '-')}", b"".join(batch.read_chunks())
     )
     assert digests == of_folder["crops" if kind in CROPS else "images"]

@@ -25,8 +25,8 @@ KEYS = [
 ]
 
 
-def paged(asked: stub.Asked) -> stub.Said:
-    """Five keys, in pages of `limit`."""
+def answer_with_pages(asked: stub.Asked) -> stub.Said:
+    """Answer with five keys, in pages of `limit`."""
     query = {name: values[0] for name, values in parse_qs(urlsplit(asked.path).query).items()}
     limit, start = int(query["limit"]), int(query.get("cursor", 0))
     following = str(start + limit) if start + limit < len(KEYS) else None
@@ -34,7 +34,7 @@ def paged(asked: stub.Asked) -> stub.Said:
 
 
 def test_a_page_has_its_items_and_whether_another_follows() -> None:
-    with stub.client_of(paged) as (_, client):
+    with stub.run_stub_with_client(answer_with_pages) as (_, client):
         page = client.keys.list(limit=2).first_page()
         seen = [([key.name for key in page.data], page.has_next)]
         while page.has_next:
@@ -44,7 +44,7 @@ def test_a_page_has_its_items_and_whether_another_follows() -> None:
 
 
 def test_a_list_shows_its_first_page_and_asks_for_it_once() -> None:
-    with stub.client_of(paged) as (service, client):
+    with stub.run_stub_with_client(answer_with_pages) as (service, client):
         keys = client.keys.list(limit=2)
         assert not service.asked
         assert [key.name for key in keys.data] == ["n0", "n1"] and keys.has_next
@@ -54,7 +54,7 @@ def test_a_list_shows_its_first_page_and_asks_for_it_once() -> None:
 
 @pytest.mark.parametrize("limit", [None, 1, 2, 5])
 def test_a_loop_goes_through_all_pages_each_time(limit: int | None) -> None:
-    with stub.client_of(paged) as (_, client):
+    with stub.run_stub_with_client(answer_with_pages) as (_, client):
         keys = client.keys.list(limit=limit)
         assert (
             [key.name for key in keys] == [key.name for key in keys] == [f"n{n}" for n in range(5)]
@@ -62,7 +62,10 @@ def test_a_loop_goes_through_all_pages_each_time(limit: int | None) -> None:
 
 
 def test_the_last_page_has_no_next() -> None:
-    with stub.client_of(paged) as (_, client), pytest.raises(LookupError, match="has_next"):
+    with (
+        stub.run_stub_with_client(answer_with_pages) as (_, client),
+        pytest.raises(LookupError, match="has_next"),
+    ):
         client.keys.list().next_page()
 
 
@@ -74,19 +77,19 @@ def test_a_list_to_await_gives_its_first_page() -> None:
             names = [key.name for key in page.data] + [key.name for key in following.data]
             return names, [key.name async for key in client.keys.list(limit=2)]
 
-    with stub.answering(paged) as service:
+    with stub.run_stub(answer_with_pages) as service:
         by_page, by_loop = asyncio.run(look(service.url))
     assert by_page == by_loop == [f"n{n}" for n in range(5)]
 
 
 def test_a_limit_is_of_one_page() -> None:
-    with stub.client_of(paged) as (service, client):
+    with stub.run_stub_with_client(answer_with_pages) as (service, client):
         list(client.keys.list(limit=2))
     assert [parse_qs(urlsplit(asked.path).query)["limit"] for asked in service.asked] == [["2"]] * 3
 
 
 def test_a_page_says_how_much_of_what_it_is() -> None:
-    with stub.client_of(paged) as (_, client):
+    with stub.run_stub_with_client(answer_with_pages) as (_, client):
         assert repr(client.keys.list()) == "<Pages of /v1/keys>"
         assert (
             repr(client.keys.list(limit=2).first_page()) == "<Page: 2 of /v1/keys, and more follow>"
@@ -101,16 +104,16 @@ def test_every_list_of_the_client_takes_a_limit() -> None:
         asked.append(parse_qs(urlsplit(request.path).query).get("limit"))
         return stub.Said(body=json.dumps({"items": [], "next_cursor": None}).encode())
 
-    with stub.client_of(answer) as (_, client):
-        verbs = _lists(client)
+    with stub.run_stub_with_client(answer) as (_, client):
+        verbs = _find_paged_verbs(client)
         assert len(verbs) >= 17
         for verb, arguments in verbs:
             assert list(verb(*arguments, limit=7)) == []
     assert asked == [["7"]] * len(verbs)
 
 
-def _lists(client: Perennial) -> list[tuple[Callable[..., Pages[object]], list[object]]]:
-    """The verbs that answer with pages, and a value for each argument that they need."""
+def _find_paged_verbs(client: Perennial) -> list[tuple[Callable[..., Pages[object]], list[object]]]:
+    """Return the verbs that answer with pages, each with a value for every argument that it needs."""
     found = []
     for noun in (value for name, value in vars(client).items() if not name.startswith("_")):
         for name, verb in inspect.getmembers(noun, inspect.ismethod):

@@ -15,17 +15,17 @@ from perennial.pictures import convert_arrays_to_nested_lists, convert_images_to
 PIXELS = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
 
 
-def png(picture: Image.Image) -> bytes:
+def encode_png(picture: Image.Image) -> bytes:
     file = io.BytesIO()
     picture.save(file, "PNG")
     return file.getvalue()
 
 
-def opened(content: bytes) -> Image.Image:
+def open_image(content: bytes) -> Image.Image:
     return Image.open(io.BytesIO(content))
 
 
-def named(file: io.BytesIO, name: Any) -> io.BytesIO:
+def set_name(file: io.BytesIO, name: Any) -> io.BytesIO:
     file.name = name
     return file
 
@@ -35,8 +35,8 @@ def named(file: io.BytesIO, name: Any) -> io.BytesIO:
     [
         (b"bytes", "image-0"),
         (io.BytesIO(b"bytes"), "image-0"),
-        (named(io.BytesIO(b"bytes"), "/far/away/owl.jpg"), "owl.jpg"),
-        (named(io.BytesIO(b"bytes"), 3), "image-0"),
+        (set_name(io.BytesIO(b"bytes"), "/far/away/owl.jpg"), "owl.jpg"),
+        (set_name(io.BytesIO(b"bytes"), 3), "image-0"),
     ],
     ids=["bytes", "file", "named file", "file of a number"],
 )
@@ -65,7 +65,7 @@ def test_a_picture_of_pil_keeps_its_pixels(mode: str) -> None:
     )
     parts = convert_images_to_form_parts(picture)
     assert parts is not None
-    found = opened(parts[0][1][1])
+    found = open_image(parts[0][1][1])
     assert parts[0][1][0] == "image-0" and found.format == "PNG"
     if mode in ("CMYK", "YCbCr", "HSV"):
         assert found.tobytes() == picture.convert("RGB").tobytes()
@@ -78,13 +78,13 @@ def test_a_picture_keeps_how_it_is_turned_and_nothing_else_of_its_exif() -> None
     exif[0x0112], exif[0x010F] = 6, "a camera"
     file = io.BytesIO()
     Image.fromarray(PIXELS).save(file, "JPEG", exif=exif)
-    parts = convert_images_to_form_parts([opened(file.getvalue())])
+    parts = convert_images_to_form_parts([open_image(file.getvalue())])
     assert parts is not None
-    assert dict(opened(parts[0][1][1]).getexif()) == {0x0112: 6}
+    assert dict(open_image(parts[0][1][1]).getexif()) == {0x0112: 6}
 
 
 def test_a_picture_that_was_opened_has_the_name_of_its_file(tmp_path: Path) -> None:
-    (tmp_path / "owl.png").write_bytes(png(Image.fromarray(PIXELS)))
+    (tmp_path / "owl.png").write_bytes(encode_png(Image.fromarray(PIXELS)))
     with Image.open(tmp_path / "owl.png") as picture:
         parts = convert_images_to_form_parts(picture)
     assert parts is not None and parts[0][1][0] == "owl.png"
@@ -118,9 +118,9 @@ def test_arrays_become_numbers(images: Any) -> None:
 def test_all_forms_of_an_image_get_the_same_answer(
     client: Perennial, archives: list[bytes], tmp_path: Path
 ) -> None:
-    small_batches.teach_once(client, "forms", archives[0])
+    small_batches.create_taught_model(client, "forms", archives[0])
     picture = Image.fromarray(PIXELS[..., 0]).resize((8, 8))
-    content = png(picture)
+    content = encode_png(picture)
     (tmp_path / "digit.png").write_bytes(content)
     with (tmp_path / "digit.png").open("rb") as file:
         found = client.predict("forms", [picture, file, content, tmp_path / "digit.png"], top_k=2)

@@ -25,26 +25,26 @@ def logged_in(running: service.RunningService, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
 
 
-def png(number: int) -> bytes:
+def make_png(number: int) -> bytes:
     out = io.BytesIO()
     Image.new("L", (8, 8), 9 * number).save(out, "PNG")
     return out.getvalue()
 
 
-def write(at: Path, *folders: str, each: int = 4) -> Path:
-    """A folder with images in folders, and a zip of it beside."""
+def write_image_folder(at: Path, *folders: str, each: int = 4) -> Path:
+    """Write images into folders of a folder, and a zip of it beside it."""
     with zipfile.ZipFile(f"{at}.zip", "w") as to:
         for place, folder in enumerate(folders):
             for number in range(each):
                 file = at / folder / f"{number}.png"
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(png(place * each + number))
+                file.write_bytes(make_png(place * each + number))
                 to.write(file, file.relative_to(at))
     return at
 
 
-def say(capsys: Said, *arguments: str) -> tuple[int, str]:
-    """Exit status and what a command answers, or says on standard error if it fails."""
+def run_command(capsys: Said, *arguments: str) -> tuple[int, str]:
+    """Return the exit status of a command and its output, or its standard error if it fails."""
     status = run_command_line(list(arguments))
     found = capsys.readouterr()
     return status, found.err if status else found.out
@@ -81,15 +81,15 @@ def test_a_check_stops_as_the_submit_does_and_an_option_settles_both(
     option: str,
     classes: dict[str, int],
 ) -> None:
-    source = str(write(tmp_path / "batch", *folders)) + (".zip" if as_zip else "")
+    source = str(write_image_folder(tmp_path / "batch", *folders)) + (".zip" if as_zip else "")
     checked, sent = (
-        say(capsys, "submit", model, source, "--check"),
-        say(capsys, "submit", model, source),
+        run_command(capsys, "submit", model, source, "--check"),
+        run_command(capsys, "submit", model, source),
     )
     assert checked == sent and checked[0] != 0 and f"-o {option.partition(':')[0]}" in sent[1]
-    status, text = say(capsys, "submit", model, source, "--check", "--json", "-o", option)
+    status, text = run_command(capsys, "submit", model, source, "--check", "--json", "-o", option)
     assert status == 0 and json.loads(text)["classes"] == classes
-    status, text = say(capsys, "submit", model, source, "--detach", "--json", "-o", option)
+    status, text = run_command(capsys, "submit", model, source, "--detach", "--json", "-o", option)
     assert status == 0 and json.loads(text)["task"]["classes"] == classes
 
 
@@ -97,19 +97,19 @@ def test_a_check_stops_as_the_submit_does_and_an_option_settles_both(
 def test_the_classes_of_the_model_settle_how_a_folder_is_read(
     capsys: Said, model: str, tmp_path: Path
 ) -> None:
-    levels = write(tmp_path / "levels", "cat/indoor", "cat/outdoor", "dog/indoor")
-    assert say(capsys, "submit", model, str(levels), "--check")[0] != 0
-    plain = write(tmp_path / "plain", "cat", "bird")
-    assert say(capsys, "submit", model, str(plain), "--detach")[0] == 0
-    status, text = say(capsys, "submit", model, str(levels), "--check", "--json")
+    levels = write_image_folder(tmp_path / "levels", "cat/indoor", "cat/outdoor", "dog/indoor")
+    assert run_command(capsys, "submit", model, str(levels), "--check")[0] != 0
+    plain = write_image_folder(tmp_path / "plain", "cat", "bird")
+    assert run_command(capsys, "submit", model, str(plain), "--detach")[0] == 0
+    status, text = run_command(capsys, "submit", model, str(levels), "--check", "--json")
     assert status == 0 and json.loads(text)["classes"] == {"cat": 8, "dog": 4}
 
 
 def test_an_archive_has_no_options_of_other_kinds(capsys: Said, tmp_path: Path) -> None:
-    source = write(tmp_path / "batch", "cat")
+    source = write_image_folder(tmp_path / "batch", "cat")
     for option, said in (
         ("whole=true", "has no option whole"),
         ("classes=upper", "possible are level:1"),
     ):
-        status, text = say(capsys, "submit", "none", f"{source}.zip", "-o", option)
+        status, text = run_command(capsys, "submit", "none", f"{source}.zip", "-o", option)
         assert status == 2 and said in text

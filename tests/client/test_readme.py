@@ -51,13 +51,15 @@ def test_the_table_names_every_verb() -> None:
         ):
             found[owner] = set(words.split())
     there = {
-        name: _verbs(part) for name, part in vars(client).items() if _verbs(part) and name[0] != "_"
+        name: _list_verbs(part)
+        for name, part in vars(client).items()
+        if _list_verbs(part) and name[0] != "_"
     }
     there.pop("connection", None)
-    assert found == {**there, "": _verbs(client) - {"close"}}
+    assert found == {**there, "": _list_verbs(client) - {"close"}}
 
 
-def _verbs(part: object) -> set[str]:
+def _list_verbs(part: object) -> set[str]:
     return {
         name for name in dir(type(part)) if name[0] != "_" and callable(getattr(type(part), name))
     }
@@ -65,4 +67,4 @@ def _verbs(part: object) -> set[str]:
 
 def test_both_clients_have_the_same_verbs() -> None:
     awaited = {name for name in dir(AsyncPerennial) if name[0] != "_" and name != "aclose"}
-    assert _verbs(Perennial("k", base_url="http://x")) - {"close"} == awaited
+    assert _list_verbs(Perennial("k", base_url="http://x")) - {"close"} == awaited

@@ -15,8 +15,8 @@ from pathlib import Path
 import hub_server
 import pytest
 from small_batches import SMALL
-from terminal import ROOT, Recording, record
-from weights_files import MODEL, REPOSITORY, weights
+from terminal import ROOT, Recording, record_command
+from weights_files import MODEL, REPOSITORY, build_random_weights
 
 from perennial import Perennial
 from perennial.cli.exits import ExitStatus
@@ -37,7 +37,7 @@ LASTS = {
 
 @pytest.fixture(scope="module")
 def hub() -> Iterator[hub_server.Hub]:
-    with hub_server.running() as found:
+    with hub_server.run_hub() as found:
         yield found
 
 
@@ -74,7 +74,7 @@ class Recorder:
     def __call__(
         self, *arguments: str, typed: tuple[str, bytes] | None = None, limit_s: float = 120
     ) -> Recording:
-        found = record(
+        found = record_command(
             self._running.url, self._running.key, *arguments, typed=typed, limit_s=limit_s
         )
         text = "\n\n".join("\n".join(screen) for screen in found.screens)
@@ -113,8 +113,8 @@ def recorded(running: service.RunningService, request: pytest.FixtureRequest) ->
     return Recorder(running, request.node.name)
 
 
-def shares(lines: list[str]) -> list[int]:
-    """Percentages of the whole job in lines of a log."""
+def find_percentages(lines: list[str]) -> list[int]:
+    """Return the percentages of the whole job in lines of a log."""
     return [int(found[1]) for line in lines if (found := re.search(r" (\d+)%", line))]
 
 
@@ -127,7 +127,7 @@ def test_a_submit_is_followed_to_its_version(
     assert "Version 1 of digits is published, and in production." in found.words
     bars = [[line for line in screen if "━" in line and "%" in line] for screen in found.screens]
     assert max(map(len, bars)) <= 2, "one bar of the upload, one of the job"
-    of_the_job = [share for bar in bars for share in shares(bar[-1:])]
+    of_the_job = [share for bar in bars for share in find_percentages(bar[-1:])]
     assert of_the_job[-1] == 100
 
 
@@ -142,7 +142,7 @@ def test_a_second_batch_is_followed_by_what_the_first_one_cost(
     seen = [
         share
         for screen in found.screens
-        for share in shares([line for line in screen if "━" in line])
+        for share in find_percentages([line for line in screen if "━" in line])
     ]
     assert seen == sorted(seen)
     for command in ("tasks", "metrics"):
@@ -183,7 +183,7 @@ def test_without_a_terminal_there_is_a_line_every_15_seconds(
     assert status == ExitStatus.STILL_RUNNING
     lines = [line for line in told.splitlines() if " train " in line]
     assert len(lines) >= 2 and "left" in lines[-1]
-    assert shares(lines) == sorted(shares(lines))
+    assert find_percentages(lines) == sorted(find_percentages(lines))
     client.jobs.cancel(next(iter(client.jobs.list(model="nightly"))).id)
 
 
@@ -194,7 +194,7 @@ def test_a_base_that_cannot_be_fetched_ends_what_waits_for_it(
     name = fault.replace(" ", "-")
     hub.files.clear()
     if fault == "wrong digest":
-        hub.put(REPOSITORY, weights())
+        hub.put(REPOSITORY, build_random_weights())
         hub.digests[REPOSITORY, "model.safetensors"] = hashlib.sha256(b"other").hexdigest()
     if fault == "down":
         hub.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stub import answering
+from stub import run_stub
 from tus_stub import Tus
 
 from perennial import Perennial
@@ -18,8 +18,8 @@ from tools import service
 
 sys.path.append(str(Path(__file__).parent / "pack"))
 
-from photo_servers import Bucket, Page, running
-from sources import png
+from photo_servers import Bucket, Page, run_photo_server
+from sources import make_noise_png
 
 PIECE = 1 << 20
 
@@ -28,7 +28,7 @@ PIECE = 1 << 20
 def bucket() -> Iterator[tuple[Bucket, str]]:
     """A bucket, and the address of its server."""
     found = Bucket({})
-    with running() as server:
+    with run_photo_server() as server:
         server.answer = found.answer
         yield found, server.url
 
@@ -50,7 +50,7 @@ def test_an_upload_of_a_bucket_that_was_cut_is_gone_on_with_by_the_next_run(
         return open_batch("s3://birds/a", endpoint=url, anonymous=True)
 
     tus = Tus()
-    with answering(tus) as stub:
+    with run_stub(tus) as stub:
         with Perennial("k", base_url=stub.url) as client, pytest.raises(KeyboardInterrupt):
             client.submit("birds", opened(), progress=interrupt)
         held.read.clear()
@@ -71,7 +71,9 @@ def test_a_command_sends_a_bucket_and_says_what_changed_under_way(
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
     held, url = bucket
     for label in ("cat", "dog"):
-        held.objects |= {f"week 31/{label}/{n}.png": png(f"{label}{n}") for n in range(30)}
+        held.objects |= {
+            f"week 31/{label}/{n}.png": make_noise_png(f"{label}{n}") for n in range(30)
+        }
     held.instead["week 31/cat/7.png"] = Page(b"another")
     model = ["--architecture", "mlp", "--image", '{"size": 8, "channels": 3}', "--base", "random"]
     assert (
@@ -105,7 +107,9 @@ def test_the_encoding_of_names_in_a_zip_goes_with_a_command(
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
     with zipfile.ZipFile(tmp_path / "beetles.zip", "w") as archive:
         for number in range(4):
-            archive.writestr(f"{'abc' if number % 2 else 'xyz'}/{number}.png", png(str(number)))
+            archive.writestr(
+                f"{'abc' if number % 2 else 'xyz'}/{number}.png", make_noise_png(str(number))
+            )
     data = (tmp_path / "beetles.zip").read_bytes()
     (tmp_path / "beetles.zip").write_bytes(data.replace(b"abc/", "жук".encode("cp866") + b"/"))
     model = ["--architecture", "mlp", "--image", '{"size": 8, "channels": 3}', "--base", "random"]

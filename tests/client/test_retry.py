@@ -1,7 +1,7 @@
 """What is tried again, how often, and with which key, against a server that fails."""
 
 import pytest
-from stub import Said, client_of, problem
+from stub import Said, build_problem, run_stub_with_client
 
 from perennial import (
     APIError,
@@ -34,16 +34,20 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
 def test_a_failure_that_may_pass_is_tried_again(status: int) -> None:
     answers = iter(
-        [problem(status, "unavailable"), problem(status, "unavailable"), Said(body=MODEL)]
+        [
+            build_problem(status, "unavailable"),
+            build_problem(status, "unavailable"),
+            Said(body=MODEL),
+        ]
     )
-    with client_of(lambda _: next(answers)) as (stub, client):
+    with run_stub_with_client(lambda _: next(answers)) as (stub, client):
         assert client.models.retrieve("birds").name == "birds"
         assert len(stub.asked) == 3
 
 
 def test_five_attempts_are_made_and_then_the_problem_is_raised() -> None:
-    said = problem(503, "unavailable", "The database is down.")
-    with client_of(lambda _: said) as (stub, client):
+    said = build_problem(503, "unavailable", "The database is down.")
+    with run_stub_with_client(lambda _: said) as (stub, client):
         with pytest.raises(Unavailable, match="database is down"):
             client.models.retrieve("birds")
         assert len(stub.asked) == 5
@@ -68,7 +72,10 @@ def test_five_attempts_are_made_and_then_the_problem_is_raised() -> None:
     ],
 )
 def test_no_other_problem_is_tried_again(status: int, code: str, kind: type[APIError]) -> None:
-    with client_of(lambda _: problem(status, code, "Say it otherwise.")) as (stub, client):
+    with run_stub_with_client(lambda _: build_problem(status, code, "Say it otherwise.")) as (
+        stub,
+        client,
+    ):
         with pytest.raises(kind) as caught:
             client.models.retrieve("birds")
         assert len(stub.asked) == 1
@@ -82,31 +89,35 @@ def test_no_other_problem_is_tried_again(status: int, code: str, kind: type[APIE
 
 def test_all_attempts_of_a_post_carry_one_idempotency_key() -> None:
     answers = iter(
-        [problem(503, "unavailable"), problem(409, "idempotency-in-flight"), Said(201, MODEL)]
+        [
+            build_problem(503, "unavailable"),
+            build_problem(409, "idempotency-in-flight"),
+            Said(201, MODEL),
+        ]
     )
-    with client_of(lambda _: next(answers)) as (stub, client):
+    with run_stub_with_client(lambda _: next(answers)) as (stub, client):
         client.models.create("birds")
         client_keys = [one.headers["idempotency-key"] for one in stub.asked]
         assert len(client_keys) == 3 and len(set(client_keys)) == 1
 
 
 def test_two_posts_have_two_keys() -> None:
-    with client_of(lambda _: Said(201, MODEL)) as (stub, client):
+    with run_stub_with_client(lambda _: Said(201, MODEL)) as (stub, client):
         client.models.create("birds")
         client.models.create("birds")
         assert len({one.headers["idempotency-key"] for one in stub.asked}) == 2
 
 
 def test_retry_after_is_waited_for(pauses: list[float]) -> None:
-    answers = iter([problem(429, "too-many-requests", Retry_After="7"), Said(body=MODEL)])
-    with client_of(lambda _: next(answers)) as (_, client):
+    answers = iter([build_problem(429, "too-many-requests", Retry_After="7"), Said(body=MODEL)])
+    with run_stub_with_client(lambda _: next(answers)) as (_, client):
         client.models.retrieve("birds")
     assert 7 <= pauses[0] <= 7.5
 
 
 def test_a_longer_pause_than_a_person_would_wait_is_an_error_at_once(pauses: list[float]) -> None:
-    said = problem(503, "unavailable", Retry_After="3600")
-    with client_of(lambda _: said) as (_, client), pytest.raises(Unavailable) as caught:
+    said = build_problem(503, "unavailable", Retry_After="3600")
+    with run_stub_with_client(lambda _: said) as (_, client), pytest.raises(Unavailable) as caught:
         client.models.retrieve("birds")
     assert caught.value.retry_after_s == 3600
     assert pauses == []
@@ -123,7 +134,7 @@ def test_pauses_are_jittered_and_bounded() -> None:
 
 @pytest.mark.parametrize("status", [502, 504])
 def test_what_must_not_happen_twice_is_not_asked_for_twice(status: int) -> None:
-    with client_of(lambda _: problem(status, "bad-gateway")) as (stub, client):
+    with run_stub_with_client(lambda _: build_problem(status, "bad-gateway")) as (stub, client):
         with pytest.raises(Unavailable):
             client.keys.create("ci")
         assert len(stub.asked) == 1
@@ -140,20 +151,20 @@ def test_nobody_there_is_told_in_a_sentence(pauses: list[float]) -> None:
 
 def test_a_page_of_a_proxy_is_an_error_too() -> None:
     said = Said(502, b"<html>Bad\nGateway</html>")
-    with client_of(lambda _: said) as (_, client), pytest.raises(Unavailable) as caught:
+    with run_stub_with_client(lambda _: said) as (_, client), pytest.raises(Unavailable) as caught:
         client.models.retrieve("birds")
     assert "A web page came in place of an answer (status 502)" in caught.value.detail
     assert "<html>" not in caught.value.detail
 
 
 def test_fields_of_a_newer_service_are_kept() -> None:
-    with client_of(lambda _: Said(body={**MODEL, "colour": "green"})) as (_, client):
+    with run_stub_with_client(lambda _: Said(body={**MODEL, "colour": "green"})) as (_, client):
         found = client.models.retrieve("birds")
     assert found.extra == {"colour": "green"}
     assert found.to_dict()["colour"] == "green"
 
 
 def test_a_name_with_a_slash_stays_one_segment() -> None:
-    with client_of(lambda _: Said(body=MODEL)) as (stub, client):
+    with run_stub_with_client(lambda _: Said(body=MODEL)) as (stub, client):
         client.models.retrieve("../keys")
     assert stub.asked[0].path == "/v1/models/..%2Fkeys"

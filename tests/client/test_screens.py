@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import stub
-from sample_answers import sample_answer
-from terminal import record
+from sample_answers import find_sample_answer
+from terminal import record_command
 
 from perennial.cli.exits import ExitStatus
 from perennial.cli.main import run_command_line
@@ -29,7 +29,7 @@ def service() -> Iterator[stub.Stub]:
     """A service with a job that does not end, and whose events are not streamed."""
 
     def answer(asked: stub.Asked) -> stub.Said:
-        found = sample_answer(asked.method, asked.path)
+        found = find_sample_answer(asked.method, asked.path)
         if asked.path.startswith(f"/v1/jobs/{JOB}"):
             found = {
                 **found,
@@ -40,20 +40,20 @@ def service() -> Iterator[stub.Stub]:
             found = {"items": [{**found["items"][0], **WAITING}], "next_cursor": None}
         return stub.Said(body=found)
 
-    with stub.answering(answer) as found:
+    with stub.run_stub(answer) as found:
         yield found
 
 
-def screen_of(
+def record_last_screen(
     service: stub.Stub, *arguments: str, typed: tuple[str, bytes] | None = None
 ) -> tuple[int, list[str]]:
-    """The exit status of a command on a terminal, and the lines of its last screen."""
-    found = record(service.url, "pk_x", *arguments, typed=typed)
+    """Return the exit status of a command on a terminal, and the lines of its last screen."""
+    found = record_command(service.url, "pk_x", *arguments, typed=typed)
     return found.status, found.last
 
 
 def test_ctrl_c_leaves_one_bar_and_a_command_that_can_be_copied(service: stub.Stub) -> None:
-    status, lines = screen_of(service, "jobs", "watch", JOB, typed=("%", b"\x03"))
+    status, lines = record_last_screen(service, "jobs", "watch", JOB, typed=("%", b"\x03"))
     assert status == 130
     assert len([line for line in lines if "%" in line]) == 1
     assert lines[-3:] == [
@@ -64,7 +64,7 @@ def test_ctrl_c_leaves_one_bar_and_a_command_that_can_be_copied(service: stub.St
 
 
 def test_names_and_headings_of_a_table_are_not_broken(service: stub.Stub) -> None:
-    status, lines = screen_of(service, "jobs", "list")
+    status, lines = record_last_screen(service, "jobs", "list")
     assert status == 0
     assert [name.strip() for name in lines[0].split("  ") if name] == [
         "job", "kind", "task", "state", "version", "created UTC",
@@ -85,7 +85,7 @@ def test_names_and_headings_of_a_table_are_not_broken(service: stub.Stub) -> Non
 def test_a_question_ends_with_what_became_of_it(
     service: stub.Stub, typed: bytes, status: int, last: str
 ) -> None:
-    ended, lines = screen_of(service, "models", "rm", "birds", typed=("[y/N]", typed))
+    ended, lines = record_last_screen(service, "models", "rm", "birds", typed=("[y/N]", typed))
     assert ended == status
     assert lines[-1].endswith(last)
     assert {one.method for one in service.asked} == {"GET"}

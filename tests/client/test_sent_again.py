@@ -30,8 +30,8 @@ def logged_in(running: service.RunningService, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
 
 
-def as_tar(archive: bytes) -> bytes:
-    """The same files, last first, in a tar.gz."""
+def convert_to_tar(archive: bytes) -> bytes:
+    """Pack the same files, last first, as a tar.gz."""
     out = io.BytesIO()
     with (
         zipfile.ZipFile(io.BytesIO(archive)) as source,
@@ -45,7 +45,7 @@ def as_tar(archive: bytes) -> bytes:
     return out.getvalue()
 
 
-def unpack(archive: bytes, folder: Path) -> Path:
+def unpack_archive(archive: bytes, folder: Path) -> Path:
     with zipfile.ZipFile(io.BytesIO(archive)) as source:
         source.extractall(folder)
     return folder
@@ -70,8 +70,8 @@ def contrary(archives: list[bytes], tmp_path: Path) -> Path:
     return path
 
 
-def asked(capsys: Said, *arguments: str) -> Any:
-    """The JSON document that a command prints."""
+def run_for_json(capsys: Said, *arguments: str) -> Any:
+    """Return the JSON document that a command prints."""
     capsys.readouterr()
     assert run_command_line([*arguments, "--json"]) == 0, capsys.readouterr()
     return json.loads(capsys.readouterr().out)
@@ -82,8 +82,8 @@ def test_a_learned_batch_is_learned_again_only_when_asked(
 ) -> None:
     client.models.create("sent-again", **SMALL)
     assert run_command_line(["submit", "sent-again", str(week)]) == 0
-    (tmp_path / "other.tar.gz").write_bytes(as_tar(archives[0]))
-    folder = unpack(archives[0], tmp_path / "unpacked")
+    (tmp_path / "other.tar.gz").write_bytes(convert_to_tar(archives[0]))
+    folder = unpack_archive(archives[0], tmp_path / "unpacked")
     for batch in (week, tmp_path / "other.tar.gz", folder):
         capsys.readouterr()
         assert run_command_line(["submit", "sent-again", str(batch)]) == 0
@@ -93,8 +93,11 @@ def test_a_learned_batch_is_learned_again_only_when_asked(
             in told
         )
         assert "Version 1 of sent-again is published, and in production." in out
-        assert asked(capsys, "submit", "sent-again", str(batch), "--check")["repeats"]["task"] == 1
-        assert asked(capsys, "submit", "sent-again", str(batch), "--detach")["version"] == 1
+        assert (
+            run_for_json(capsys, "submit", "sent-again", str(batch), "--check")["repeats"]["task"]
+            == 1
+        )
+        assert run_for_json(capsys, "submit", "sent-again", str(batch), "--detach")["version"] == 1
     assert len(list(client.tasks.list("sent-again"))) == 1
     assert run_command_line(["submit", "sent-again", str(week), "--again"]) == 0
     assert "is learned once more as asked" in capsys.readouterr().err
@@ -146,7 +149,7 @@ def test_a_batch_is_learned_where_its_task_was_given_up(
     assert run_command_line(["submit", model, str(week)]) == (10 if what == "discarded" else 0)
     client.models.update(model, gate={"min_acc": 0.0, "min_new_task": 0.0})
     assert run_command_line(command.replace("NAME", name).split()) == 0
-    assert "repeats" not in asked(capsys, "submit", model, str(week), "--check")
+    assert "repeats" not in run_for_json(capsys, "submit", model, str(week), "--check")
     assert run_command_line(["submit", model, str(week)]) == (10 if standings[-1] == "held" else 0)
     assert [task.standing for task in client.tasks.list(model)] == ["learned", *standings]
     if standings[-1] == "learned":
@@ -189,9 +192,9 @@ def test_batches_in_a_folder_are_moved_by_outcome(
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     (inbox / "a.zip").write_bytes(archives[0])
-    unpack(archives[1], inbox / "b")
+    unpack_archive(archives[1], inbox / "b")
     (inbox / "c.zip").write_bytes(b"this is no archive")
-    unpack(archives[2], inbox / "d")
+    unpack_archive(archives[2], inbox / "d")
     (inbox / "d" / "train" / "link").symlink_to(tmp_path)
     (inbox / "young.zip").write_bytes(archives[3])
     for whole in ("a.zip.done", "b/.done", "c.zip.done", "d/.done"):
@@ -208,7 +211,7 @@ def test_batches_in_a_folder_are_moved_by_outcome(
     ) == ["young.zip"]
     assert [task.name for task in client.tasks.list("sent-inbox")] == ["a", "b"]
     client.models.update("sent-inbox", gate={"min_acc": 1.0, "min_new_task": 1.0})
-    (inbox / "a.zip").write_bytes(as_tar(archives[0]))  # known, in another container
+    (inbox / "a.zip").write_bytes(convert_to_tar(archives[0]))  # known, in another container
     assert (
         run_command_line(["watch-folder", str(inbox), "sent-inbox", "--once", "--quiet", "0"]) == 10
     )
@@ -217,7 +220,7 @@ def test_batches_in_a_folder_are_moved_by_outcome(
         "young.zip.txt",
     ]
     assert "perennial jobs retry job_" in (inbox / "held" / "young.zip.txt").read_text()
-    unpack(archives[3], inbox / "again")
+    unpack_archive(archives[3], inbox / "again")
     assert (
         run_command_line(["watch-folder", str(inbox), "sent-inbox", "--once", "--quiet", "0"]) == 10
     )  # still held, and not learned

@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from fault_proxy import FaultProxy
-from small_batches import SMALL, teach_once
-from stub import Asked, Said, client_of, problem
+from small_batches import SMALL, create_taught_model
+from stub import Asked, Said, build_problem, run_stub_with_client
 from tus_stub import Tus
 
 from perennial import ConfigError, DigestMismatch, Invalid, Perennial, Retries
@@ -22,7 +22,7 @@ from perennial.transfer import (
     WHOLE_BYTES,
     BytesSource,
     FileSource,
-    prepare_batch_source,
+    open_batch_as_transfer_source,
 )
 from tools import service
 
@@ -32,7 +32,7 @@ PIECE = 1 << 20
 def test_a_small_batch_goes_in_one_request_with_its_digest(tmp_path: Path) -> None:
     file, tus, seen = tmp_path / "batch.zip", Tus(), list[tuple[int, int]]()
     file.write_bytes(b"0123456789")
-    with client_of(tus) as (stub, client):
+    with run_stub_with_client(tus) as (stub, client):
         told = {"name": "week 31", "recipe": {"epochs": 2}}
         client.submit("birds", file, **told, progress=lambda *at: seen.append(at))
     (sent,) = stub.asked
@@ -60,10 +60,10 @@ def test_a_source_can_be_read_from_any_byte_again_and_again(tmp_path: Path, star
 
 def test_a_file_that_is_not_there_is_told_before_anything_is_sent() -> None:
     with pytest.raises(ConfigError, match=r"no file or folder no\.zip"):
-        prepare_batch_source("no.zip")
+        open_batch_as_transfer_source("no.zip")
 
 
-def _file(content: bytes, cuts: list[int], etag: str | None = None) -> Any:
+def _build_file_answer(content: bytes, cuts: list[int], etag: str | None = None) -> Any:
     tag = etag or f'"{hashlib.sha256(content).hexdigest()}"'
 
     def answer(asked: Asked) -> Said:
@@ -84,7 +84,7 @@ def _file(content: bytes, cuts: list[int], etag: str | None = None) -> Any:
 def test_a_download_goes_on_through_twenty_cuts(tmp_path: Path) -> None:
     content = random.Random(2).randbytes(PIECE)
     cuts = [random.Random(3).randrange(1, 40_000) for _ in range(20)]
-    with client_of(_file(content, cuts)) as (stub, client):
+    with run_stub_with_client(_build_file_answer(content, cuts)) as (stub, client):
         found = client.download("birds", 3, tmp_path / "birds.zip")
     assert found.path.read_bytes() == content
     assert found.sha256 == hashlib.sha256(content).hexdigest()
@@ -95,12 +95,15 @@ def test_a_download_goes_on_through_twenty_cuts(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_pauses")
 def test_what_another_run_left_is_not_fetched_again(tmp_path: Path) -> None:
     content = random.Random(2).randbytes(PIECE)
-    with client_of(_file(content, [1000] * 5), max_retries=0) as (_, client):
+    with run_stub_with_client(_build_file_answer(content, [1000] * 5), max_retries=0) as (
+        _,
+        client,
+    ):
         with pytest.raises(Exception, match=r"broke|ended"):
             client.download("birds", 3, tmp_path / "birds.zip")
         left = next(tmp_path.glob("*.part")).stat().st_size
         assert left > 0 and not (tmp_path / "birds.zip").exists()
-    with client_of(_file(content, [])) as (stub, client):
+    with run_stub_with_client(_build_file_answer(content, [])) as (stub, client):
         client.download("birds", 3, tmp_path / "birds.zip")
         assert stub.asked[-1].headers["range"] == f"bytes={left}-"
     assert (tmp_path / "birds.zip").read_bytes() == content
@@ -108,7 +111,10 @@ def test_what_another_run_left_is_not_fetched_again(tmp_path: Path) -> None:
 
 def test_bytes_that_are_not_those_announced_are_not_kept(tmp_path: Path) -> None:
     wrong = f'"{"0" * 64}"'
-    with client_of(_file(b"abc", [], wrong)) as (_, client), pytest.raises(DigestMismatch):
+    with (
+        run_stub_with_client(_build_file_answer(b"abc", [], wrong)) as (_, client),
+        pytest.raises(DigestMismatch),
+    ):
         client.download("birds", 3, tmp_path / "birds.zip")
     assert [one for one in tmp_path.iterdir() if one.is_file()] == []
 
@@ -118,17 +124,20 @@ def test_a_file_that_is_still_being_made_is_waited_for(
 ) -> None:
     waited = list[float]()
     monkeypatch.setattr("perennial._sync.download.sleep_seconds", waited.append)
-    first, ready = iter([Said(202, b"", {"Retry-After": "3"})]), _file(b"abc", [])
-    with client_of(lambda asked: next(first, None) or ready(asked)) as (stub, client):
+    first, ready = iter([Said(202, b"", {"Retry-After": "3"})]), _build_file_answer(b"abc", [])
+    with run_stub_with_client(lambda asked: next(first, None) or ready(asked)) as (stub, client):
         client.download("birds", 3, tmp_path / "birds.zip", format="onnx")
     assert waited == [3.0]
     assert stub.asked[0].path.endswith("?format=onnx")
 
 
 def test_a_file_that_cannot_be_made_is_refused_in_the_services_words(tmp_path: Path) -> None:
-    said = problem(422, "export-unavailable", "No worker here can export to ONNX.")
+    said = build_problem(422, "export-unavailable", "No worker here can export to ONNX.")
     told = r"No worker here can export to ONNX\."
-    with client_of(lambda _: said) as (_, client), pytest.raises(Invalid, match=told) as refused:
+    with (
+        run_stub_with_client(lambda _: said) as (_, client),
+        pytest.raises(Invalid, match=told) as refused,
+    ):
         client.download("birds", 3, tmp_path / "birds.zip", format="onnx")
     assert refused.value.code == "export-unavailable"
 
@@ -136,14 +145,14 @@ def test_a_file_that_cannot_be_made_is_refused_in_the_services_words(tmp_path: P
 @pytest.fixture
 def trained(client: Perennial, archives: list[bytes]) -> str:
     """A model with a version of a batch."""
-    return teach_once(client, "transfers", archives[0])
+    return create_taught_model(client, "transfers", archives[0])
 
 
 @contextmanager
-def through_cuts(
+def connect_through_cuts(
     running: service.RunningService, cuts: list[int], max_retries: int
 ) -> Iterator[Perennial]:
-    """A client behind a proxy that cuts its connections after so many bytes."""
+    """Yield a client behind a proxy that cuts its connections after so many bytes."""
     proxy = FaultProxy(int(running.url.rpartition(":")[2]))
     try:
         proxy.fault("cut", cuts)
@@ -160,7 +169,7 @@ def test_a_version_comes_whole_through_a_proxy_that_cuts(
     running: service.RunningService, trained: str, tmp_path: Path
 ) -> None:
     cuts = [random.Random(4).randrange(20_000, 200_000) for _ in range(20)]
-    with through_cuts(running, cuts, max_retries=40) as client:
+    with connect_through_cuts(running, cuts, max_retries=40) as client:
         found = client.download(trained, 1, tmp_path / "model.zip")
     with zipfile.ZipFile(found.path) as archive:
         assert archive.testzip() is None
@@ -175,7 +184,7 @@ def test_a_batch_that_is_cut_on_its_way_becomes_one_task(
     size = len(archives[0])
     # In the body, and in the answer: the task is made, but nobody hears of it.
     cuts = [size // 2, size + 800, size + 1_000, 10 * size]
-    with through_cuts(running, cuts, max_retries=10) as cut:
+    with connect_through_cuts(running, cuts, max_retries=10) as cut:
         handle = cut.submit("cut", archives[0], name="once")
     assert [task.name for task in client.tasks.list("cut")] == ["once"]
     assert client.job(handle.id).wait(120).outcome == "published"
@@ -187,7 +196,7 @@ def test_a_large_batch_goes_to_the_real_service_in_pieces(
     client.models.create("pieces", **SMALL)
     monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (PIECE,))
     file = tmp_path / "batch.zip"
-    file.write_bytes(_padded(archives[0], 12 << 20))
+    file.write_bytes(_pad_archive(archives[0], 12 << 20))
     seen = list[int]()
     handle = client.submit("pieces", file, progress=lambda done, _: seen.append(done))
     assert seen == [8 << 20, file.stat().st_size]
@@ -198,8 +207,8 @@ def test_a_large_batch_goes_to_the_real_service_in_pieces(
     assert handle.wait(120).outcome == "published"
 
 
-def _padded(archive: bytes, size: int) -> bytes:
-    """The same batch with a file in it that is ignored."""
+def _pad_archive(archive: bytes, size: int) -> bytes:
+    """Add a file to a batch that is ignored there."""
     out = io.BytesIO(archive)
     with zipfile.ZipFile(out, "a") as to:
         to.writestr("README.txt", random.Random(5).randbytes(size - len(archive)))
@@ -222,12 +231,12 @@ class _Opened:
 
 
 def test_a_batch_that_was_opened_before_is_sent_as_it_is() -> None:
-    with client_of(Tus()) as (stub, client):
+    with run_stub_with_client(Tus()) as (stub, client):
         client.submit("birds", _Opened(b"tar"))
         assert stub.asked[-1].body == b"tar"
 
 
 def test_a_folder_that_changes_while_it_is_sent_is_an_error_of_the_client() -> None:
     batch = _Opened(b"tar", "cat.png is not what it was: open the batch again.")
-    with client_of(Tus()) as (_, client), pytest.raises(ConfigError, match="not what"):
+    with run_stub_with_client(Tus()) as (_, client), pytest.raises(ConfigError, match="not what"):
         client.submit("birds", batch)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import stub
-from sample_answers import sample_answer
-from terminal import record
+from sample_answers import find_sample_answer
+from terminal import record_command
 
 from perennial import BaseFailed, BaseUnavailable
 from perennial.bars import compute_job_share_done, describe_job_progress, describe_job_time_left
@@ -54,15 +54,15 @@ FAILED = {
 }
 
 
-def job_of(**values: Any) -> dict[str, Any]:
-    found = sample_answer("GET", f"/v1/jobs/{JOB}")
+def make_job(**values: Any) -> dict[str, Any]:
+    found = find_sample_answer("GET", f"/v1/jobs/{JOB}")
     return {**found, "id": JOB, **GOES_ON, "progress": {**found["progress"], **HALF}, **values}
 
 
 @pytest.fixture
 def answers() -> dict[str, Any]:
     """Responses about the batch's job, and about the one that fetches its base."""
-    return {JOB: job_of(), FETCH: {**job_of(), **FAILED}}
+    return {JOB: make_job(), FETCH: {**make_job(), **FAILED}}
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def service(
     answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch, no_pauses: None
 ) -> Iterator[stub.Stub]:
     def answer(asked: stub.Asked) -> stub.Said:
-        found = sample_answer(asked.method, asked.path)
+        found = find_sample_answer(asked.method, asked.path)
         job = next((one for one in answers if asked.path.startswith(f"/v1/jobs/{one}")), None)
         if job is not None:
             found = answers[job]
@@ -82,7 +82,7 @@ def service(
             found = {**found, "job": answers[JOB], "repeats": None}
         return stub.Said(body=found)
 
-    with stub.answering(answer) as found:
+    with stub.run_stub(answer) as found:
         monkeypatch.setenv("PERENNIAL_URL", found.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         yield found
@@ -173,7 +173,7 @@ def test_a_service_that_is_away_is_told_in_the_next_line(
     monkeypatch.setattr(beat, "EVERY_S", 0.05)
     said = ""
     with beat.JobStatusLines() as lines:
-        lines(convert_from_json(Job, job_of()))
+        lines(convert_from_json(Job, make_job()))
         lines.show_service_outage(40)
         while "not answered" not in said:
             said += capsys.readouterr().err
@@ -201,7 +201,7 @@ def test_a_service_that_is_away_is_told_in_the_next_line(
     ids=["runs", "ended", "queued", "waits for its base"],
 )
 def test_a_job_is_told_in_a_few_words(values: dict[str, Any], words: str) -> None:
-    found = job_of()
+    found = make_job()
     progress = (
         {**found["progress"], **values.pop("progress", {})}
         if "progress" in values
@@ -214,7 +214,7 @@ def test_a_job_is_told_in_a_few_words(values: dict[str, Any], words: str) -> Non
 
 
 def test_a_job_of_an_older_service_has_the_share_of_its_phase() -> None:
-    found = job_of()
+    found = make_job()
     progress = {
         name: value for name, value in found["progress"].items() if name not in ("done", "left_s")
     }
@@ -243,9 +243,9 @@ def test_a_table_marks_production_and_says_which_version_now_is(
     service: stub.Stub, answers: dict[str, Any], aliases: dict[str, int], legend: str, now: str
 ) -> None:
     answers["model"] = {"aliases": aliases}
-    tasks = record(service.url, "pk_x", "tasks", "list", "birds")
+    tasks = record_command(service.url, "pk_x", "tasks", "list", "birds")
     assert "1*" in tasks.words and tasks.last[-2:] == [legend, now]
-    metrics = record(service.url, "pk_x", "metrics", "birds")
+    metrics = record_command(service.url, "pk_x", "metrics", "birds")
     assert "1*" in metrics.words and legend in metrics.last
 
 

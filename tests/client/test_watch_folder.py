@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import stub
-from sample_answers import sample_answer
+from sample_answers import find_sample_answer
 
 from perennial.cli.main import run_command_line
 
@@ -19,27 +19,27 @@ Answers = dict[str, list[stub.Said | Callable[[], stub.Said]]]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def job(name: str, state: str) -> dict[str, Any]:
+def make_job_sample(name: str, state: str) -> dict[str, Any]:
     ended = state != "running"
-    found = sample_answer("GET", "/v1/jobs/x")
+    found = find_sample_answer("GET", "/v1/jobs/x")
     outcome = "published" if state == "succeeded" else None
     return {**found, "id": f"job_{name}", "state": state, "is_terminal": ended, "outcome": outcome}
 
 
-def accepted(name: str) -> stub.Said:
-    found = sample_answer("POST", "/v1/models/birds/tasks")
-    return stub.Said(202, {**found, "repeats": None, "job": job(name, "running")})
+def build_accepted_answer(name: str) -> stub.Said:
+    found = find_sample_answer("POST", "/v1/models/birds/tasks")
+    return stub.Said(202, {**found, "repeats": None, "job": make_job_sample(name, "running")})
 
 
-def ended(name: str, state: str = "succeeded") -> stub.Said:
-    return stub.Said(body=job(name, state))
+def build_job_answer(name: str, state: str = "succeeded") -> stub.Said:
+    return stub.Said(body=make_job_sample(name, state))
 
 
-FULL = stub.problem(429, "too-many-open-jobs", "Too many open jobs.", Retry_After="0")
-BROKEN = stub.problem(500, "internal", "Something is wrong here.")
-IN_FLIGHT = stub.problem(409, "idempotency-in-flight", "The first request is still answered.")
-TOO_SLOW = stub.problem(408, "request-timeout", "The body came too slowly.")
-AWAY = stub.problem(503, "unavailable", "The database does not answer.", Retry_After="0")
+FULL = stub.build_problem(429, "too-many-open-jobs", "Too many open jobs.", Retry_After="0")
+BROKEN = stub.build_problem(500, "internal", "Something is wrong here.")
+IN_FLIGHT = stub.build_problem(409, "idempotency-in-flight", "The first request is still answered.")
+TOO_SLOW = stub.build_problem(408, "request-timeout", "The body came too slowly.")
+AWAY = stub.build_problem(503, "unavailable", "The database does not answer.", Retry_After="0")
 
 
 @pytest.fixture
@@ -67,19 +67,21 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
         followed = re.search(r"/jobs/(job_\w+)", asked.path)
         key = sent[1] if sent else followed[1] if followed else None
         if key is None:
-            return stub.Said(body=sample_answer(asked.method, asked.path))
-        found = given.get(key) or [accepted(key) if sent else ended(key.removeprefix("job_"))]
+            return stub.Said(body=find_sample_answer(asked.method, asked.path))
+        found = given.get(key) or [
+            build_accepted_answer(key) if sent else build_job_answer(key.removeprefix("job_"))
+        ]
         one = found.pop(0) if len(found) > 1 else found[0]
         return one if isinstance(one, stub.Said) else one()
 
-    with stub.answering(answer) as service:
+    with stub.run_stub(answer) as service:
         monkeypatch.setenv("PERENNIAL_URL", service.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         yield given
 
 
-def listed(inbox: Path, place: str = "") -> list[str]:
-    """Names in a place of the folder, without hidden ones and places."""
+def list_visible_names(inbox: Path, place: str = "") -> list[str]:
+    """Return the names in a place of the folder, without hidden ones and those of places."""
     folder = inbox / place
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return sorted(
@@ -89,16 +91,28 @@ def listed(inbox: Path, place: str = "") -> list[str]:
 
 STORIES: dict[str, tuple[Answers, int, list[str]]] = {
     "no trouble": ({}, 0, ["a", "b"]),
-    "a restart while a job runs": ({"job_a": [*[AWAY] * 30, ended("a")]}, 0, ["a", "b"]),
-    "room as soon as the first job has ended": ({"b": [*[FULL] * 7, accepted("b")]}, 0, ["a", "b"]),
-    "an error of the service with one batch": ({"a": [BROKEN]}, 5, ["b"]),
-    "a first attempt that is still answered": (
-        {"a": [*[IN_FLIGHT] * 5, accepted("a")]},
+    "a restart while a job runs": ({"job_a": [*[AWAY] * 30, build_job_answer("a")]}, 0, ["a", "b"]),
+    "room as soon as the first job has ended": (
+        {"b": [*[FULL] * 7, build_accepted_answer("b")]},
         0,
         ["a", "b"],
     ),
-    "a body that came too slowly": ({"b": [*[TOO_SLOW] * 5, accepted("b")]}, 0, ["a", "b"]),
-    "an error of the service with one job": ({"job_a": [BROKEN, ended("a")]}, 0, ["a", "b"]),
+    "an error of the service with one batch": ({"a": [BROKEN]}, 5, ["b"]),
+    "a first attempt that is still answered": (
+        {"a": [*[IN_FLIGHT] * 5, build_accepted_answer("a")]},
+        0,
+        ["a", "b"],
+    ),
+    "a body that came too slowly": (
+        {"b": [*[TOO_SLOW] * 5, build_accepted_answer("b")]},
+        0,
+        ["a", "b"],
+    ),
+    "an error of the service with one job": (
+        {"job_a": [BROKEN, build_job_answer("a")]},
+        0,
+        ["a", "b"],
+    ),
     "a service that is away at the first batch": ({"a": [AWAY]}, 5, []),
 }
 
@@ -108,8 +122,8 @@ def test_a_batch_stops_no_other(story: str, inbox: Path, answers: Answers) -> No
     given, status, learned = STORIES[story]
     answers.update({key: list(one) for key, one in given.items()})
     assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == status
-    assert listed(inbox, "learned") == learned
-    assert listed(inbox) == [name for name in ("a", "b") if name not in learned]
+    assert list_visible_names(inbox, "learned") == learned
+    assert list_visible_names(inbox) == [name for name in ("a", "b") if name not in learned]
 
 
 def test_a_service_that_stays_away_while_a_job_runs_ends_the_command(
@@ -118,7 +132,7 @@ def test_a_service_that_stays_away_while_a_job_runs_ends_the_command(
     monkeypatch.setattr("perennial.cli.batches.watch_folder.PATIENCE_S", 0.0)
     answers["job_a"] = [AWAY]
     assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 5
-    assert "a" in listed(inbox)
+    assert "a" in list_visible_names(inbox)
 
 
 def test_after_ctrl_c_the_next_run_goes_on(
@@ -130,9 +144,9 @@ def test_after_ctrl_c_the_next_run_goes_on(
     with monkeypatch.context() as interrupted:
         interrupted.setattr("perennial.cli.batches.watch_folder.time.sleep", interrupt)
         assert run_command_line(["watch-folder", str(inbox), "birds"]) == 130
-    assert (listed(inbox), listed(inbox, "learned")) == (["a", "b"], [])
+    assert (list_visible_names(inbox), list_visible_names(inbox, "learned")) == (["a", "b"], [])
     assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 0
-    assert listed(inbox, "learned") == ["a", "b"]
+    assert list_visible_names(inbox, "learned") == ["a", "b"]
 
 
 def test_a_batch_that_is_taken_away_is_let_go_and_one_that_is_changed_is_sent_again(
@@ -141,14 +155,14 @@ def test_a_batch_that_is_taken_away_is_let_go_and_one_that_is_changed_is_sent_ag
     def take_away() -> stub.Said:
         (inbox / "a").rename(inbox.parent / "a")
         (inbox / "b" / "cat" / "2.png").write_bytes(PNG)
-        return ended("a")
+        return build_job_answer("a")
 
-    answers["job_a"] = [take_away, ended("a")]
+    answers["job_a"] = [take_away, build_job_answer("a")]
     assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 0
     out = capsys.readouterr().out
     assert "a: gone" in out and "b: changed" in out
     assert out.count("b: sent") == 2
-    assert (listed(inbox), listed(inbox, "learned")) == ([], ["b"])
+    assert (list_visible_names(inbox), list_visible_names(inbox, "learned")) == ([], ["b"])
 
 
 def add_pipe(batch: Path) -> None:
@@ -163,19 +177,22 @@ def add_link_with_odd_name(batch: Path) -> None:
     (batch / os.fsdecode(b"\xff\n")).symlink_to(batch / "cat")
 
 
-def remove_all(batch: Path) -> None:
+def remove_all_images(batch: Path) -> None:
     for label in ("cat", "dog"):
         (batch / label / "1.png").unlink()
 
 
-@pytest.mark.parametrize("spoil", [add_pipe, add_link_with_odd_name, remove_all])
+@pytest.mark.parametrize("spoil", [add_pipe, add_link_with_odd_name, remove_all_images])
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_a_batch_that_cannot_be_sent_stops_no_other(
     spoil: Callable[[Path], None], options: list[str], inbox: Path, answers: Answers
 ) -> None:
     spoil(inbox / "a")
     assert run_command_line(["watch-folder", str(inbox), "birds", "--once", *options]) == 12
-    assert (listed(inbox, "failed"), listed(inbox, "learned")) == (["a", "a.txt"], ["b"])
+    assert (list_visible_names(inbox, "failed"), list_visible_names(inbox, "learned")) == (
+        ["a", "a.txt"],
+        ["b"],
+    )
     assert (inbox / "failed" / "a.txt").read_text(encoding="utf-8").strip()
 
 
@@ -186,7 +203,7 @@ def test_names_that_are_no_utf_8_end_nothing(
     add_odd_name(inbox / "a")
     (inbox / "b").rename(inbox / os.fsdecode(b"b\xff"))
     assert run_command_line(["watch-folder", str(inbox), "birds", "--once", *options]) in (0, 12)
-    assert listed(inbox) == []
+    assert list_visible_names(inbox) == []
 
 
 def test_once_says_how_good_a_batch_was_learned_and_why_others_are_left(
@@ -218,12 +235,12 @@ def test_an_accuracy_that_cannot_be_read_keeps_no_batch_from_its_place(
     def answer(asked: stub.Asked) -> stub.Said:
         if re.search(r"/tasks/\d", asked.path):
             return AWAY
-        found = sample_answer(asked.method, asked.path)
-        return stub.Said(body=found) if asked.method == "GET" else accepted("a")
+        found = find_sample_answer(asked.method, asked.path)
+        return stub.Said(body=found) if asked.method == "GET" else build_accepted_answer("a")
 
-    with stub.answering(answer) as service:
+    with stub.run_stub(answer) as service:
         monkeypatch.setenv("PERENNIAL_URL", service.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 0
-    assert listed(inbox, "learned") == ["a", "b"]
+    assert list_visible_names(inbox, "learned") == ["a", "b"]
     assert "a: learned: version 1\n" in capsys.readouterr().out

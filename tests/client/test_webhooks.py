@@ -22,8 +22,8 @@ EVENT = {"type": "job.failed", "timestamp": "2026-11-24T08:00:00Z", "data": {"na
 BODY = json.dumps(EVENT).encode()
 
 
-def signed(secret: str, at: float, *more: str) -> dict[str, str]:
-    """The headers of a request that the service sends."""
+def sign_request(secret: str, at: float, *more: str) -> dict[str, str]:
+    """Return the headers of a request that the service sends."""
     now = int(at)
     signatures = [
         webhook_secret.sign_delivery_body(one, "dlv_1", now, BODY) for one in (secret, *more)
@@ -42,17 +42,26 @@ def test_a_signature_is_byte_for_byte_that_of_the_reference_library() -> None:
 
 
 CASES: dict[str, Callable[[float], tuple[dict[str, str], bytes]]] = {
-    "as it was sent": lambda now: (signed(SECRET, now), BODY),
-    "signed with the old secret too": lambda now: (signed(OTHER, now, SECRET), BODY),
-    "another secret": lambda now: (signed(OTHER, now), BODY),
-    "another body": lambda now: (signed(SECRET, now), BODY.replace(b"failed", b"failes")),
-    "an hour old": lambda now: (signed(SECRET, now - 3600), BODY),
-    "of the future": lambda now: (signed(SECRET, now + 3600), BODY),
-    "another id": lambda now: ({**signed(SECRET, now), "Webhook-Id": "dlv_2"}, BODY),
-    "another version": lambda now: ({**signed(SECRET, now), "webhook-signature": "v2,abc"}, BODY),
+    "as it was sent": lambda now: (sign_request(SECRET, now), BODY),
+    "signed with the old secret too": lambda now: (sign_request(OTHER, now, SECRET), BODY),
+    "another secret": lambda now: (sign_request(OTHER, now), BODY),
+    "another body": lambda now: (sign_request(SECRET, now), BODY.replace(b"failed", b"failes")),
+    "an hour old": lambda now: (sign_request(SECRET, now - 3600), BODY),
+    "of the future": lambda now: (sign_request(SECRET, now + 3600), BODY),
+    "another id": lambda now: ({**sign_request(SECRET, now), "Webhook-Id": "dlv_2"}, BODY),
+    "another version": lambda now: (
+        {**sign_request(SECRET, now), "webhook-signature": "v2,abc"},
+        BODY,
+    ),
     "no signature": lambda now: ({"webhook-id": "dlv_1", "webhook-timestamp": str(int(now))}, BODY),
-    "an empty signature": lambda now: ({**signed(SECRET, now), "webhook-signature": ""}, BODY),
-    "a time that is none": lambda now: ({**signed(SECRET, now), "WEBHOOK-timestamp": "now"}, BODY),
+    "an empty signature": lambda now: (
+        {**sign_request(SECRET, now), "webhook-signature": ""},
+        BODY,
+    ),
+    "a time that is none": lambda now: (
+        {**sign_request(SECRET, now), "WEBHOOK-timestamp": "now"},
+        BODY,
+    ),
 }
 """Name → headers and body at a time in seconds: a signature is good for five minutes."""
 
@@ -76,7 +85,7 @@ def test_a_request_is_verified_or_refused_as_by_the_reference_library(name: str)
 
 def test_a_secret_that_is_none_is_told() -> None:
     with pytest.raises(NotVerified, match="begins with whsec_"):
-        verify(BODY, signed(SECRET, time.time()), "whsec_!")
+        verify(BODY, sign_request(SECRET, time.time()), "whsec_!")
 
 
 def test_the_commands_make_show_and_remove_a_webhook(

@@ -68,8 +68,8 @@ def test_the_wheel_in_an_empty_environment_is_small_and_quick(tmp_path: Path) ->
     subprocess.run(install, check=True)
     looks, httpx_s = [], []
     for _ in range(5):  # in turns: both meet the same machine, and the least of each counts
-        looks.append(_run(python, LOOK, tmp_path))
-        httpx_s.append(_run(python, HTTPX, tmp_path))
+        looks.append(_run_program(python, LOOK, tmp_path))
+        httpx_s.append(_run_program(python, HTTPX, tmp_path))
     assert home in Path(str(looks[0]["file"])).parents
     assert not {"torch", "numpy", "click", "rich"} & set(looks[0]["modules"])
     assert min(look["bare"] for look in looks) <= min(httpx_s) / 2
@@ -84,7 +84,7 @@ def test_the_wheel_in_an_empty_environment_is_small_and_quick(tmp_path: Path) ->
     assert said.stdout.strip() == f"perennial, version {__version__}"
 
 
-def _run(python: Path, program: str, folder: Path) -> Any:
+def _run_program(python: Path, program: str, folder: Path) -> Any:
     done = subprocess.run(
         [python, "-c", program], cwd=folder, capture_output=True, text=True, check=True
     )

@@ -13,9 +13,9 @@ from perennial.words import (
     describe_left_out_files_and_entries,
     describe_unmeasured_checks,
     format_duration,
-    locate_page_of_lost_images,
     replace_requests_by_commands,
     replace_requests_by_task_commands,
+    suggest_version_comparison_page,
 )
 
 SUSPECTS = (
@@ -152,35 +152,40 @@ UNMEASURED = {
 }
 
 
-def gate_of(*checks: dict[str, Any], **more: Any) -> Any:
-    """A version with a verdict, for its words alone."""
+def make_gated_version(*checks: dict[str, Any], **more: Any) -> Any:
+    """Make a version with a verdict, to test its sentences alone."""
     verdict = convert_from_json(Verdict, {"passed": False, "checks": list(checks), **more})
     return SimpleNamespace(gate=verdict, parent=1, number=2)
 
 
 def test_a_failed_check_names_classes_and_where_the_images_are_shown() -> None:
-    held = gate_of(FAILED, UNMEASURED)
+    held = make_gated_version(FAILED, UNMEASURED)
     assert list(describe_failed_checks(held)) == [
         "it lost a class. It lost cat (0 of 12 right, 11 by version 1)."
     ]
-    assert list(locate_page_of_lost_images("http://host:8000", "my cats", held)) == [
+    assert list(suggest_version_comparison_page("http://host:8000", "my cats", held)) == [
         "Look at these images: http://host:8000/ui/models/my%20cats/compare?a=1&b=2"
     ]
     assert (
-        list(locate_page_of_lost_images("http://host:8000", "my cats", gate_of(UNMEASURED))) == []
+        list(
+            suggest_version_comparison_page(
+                "http://host:8000", "my cats", make_gated_version(UNMEASURED)
+            )
+        )
+        == []
     )
 
 
 def test_what_was_not_measured_and_what_could_be_seen_is_said() -> None:
     visible = {"images": 42, "loss": 0.3, "more": None, "then": None, "detail": "With 42 images …"}
-    assert list(describe_unmeasured_checks(gate_of(UNMEASURED, visible=visible))) == [
+    assert list(describe_unmeasured_checks(make_gated_version(UNMEASURED, visible=visible))) == [
         "forgotten: not measured, no images",
         "With 42 images …",
     ]
-    assert list(describe_compared_versions(gate_of(UNMEASURED))) == [
+    assert list(describe_compared_versions(make_gated_version(UNMEASURED))) == [
         "Not compared with the version before: no images."
     ]
-    assert list(describe_compared_versions(gate_of(UNMEASURED, visible=visible))) == [
+    assert list(describe_compared_versions(make_gated_version(UNMEASURED, visible=visible))) == [
         "With 42 images …"
     ]
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from dataclasses import dataclass, field
 
-from stub import Asked, Said, problem
+from stub import Asked, Said, build_problem
 
 
 @dataclass
@@ -33,17 +33,17 @@ class Tus:
             )
         if asked.method == "GET":
             is_known = asked.path == "/v1/models/birds"
-            return Said(200, {"name": "birds"}) if is_known else problem(404, "not-found")
+            return Said(200, {"name": "birds"}) if is_known else build_problem(404, "not-found")
         if asked.path.startswith("/v1/uploads/"):
             if self.is_gone or not asked.path.endswith(f"upl_{self.made}"):
-                return problem(404, "not-found", f"There is no upload {asked.path}.")
+                return build_problem(404, "not-found", f"There is no upload {asked.path}.")
             if asked.method == "DELETE":
                 self.is_gone = True
                 return Said(204)
             return self._form_head() if asked.method == "HEAD" else self._patch(asked)
         if asked.body[:1] == b"{" and asked.headers["idempotency-key"] not in self.keys:
             if self.is_gone:
-                return problem(404, "not-found", f"There is no upload upl_{self.made}.")
+                return build_problem(404, "not-found", f"There is no upload upl_{self.made}.")
             self.keys.add(asked.headers["idempotency-key"])
             self.is_gone = "validate=" not in asked.path  # a task has taken it
         self.submits.append(asked)
@@ -60,12 +60,12 @@ class Tus:
     def _patch(self, asked: Asked) -> Said:
         assert asked.headers["tus-resumable"] == "1.0.0"
         if int(asked.headers["upload-offset"]) != len(self.kept):
-            return problem(409, "offset-mismatch")
+            return build_problem(409, "offset-mismatch")
         name, _, digest = asked.headers["upload-checksum"].partition(" ")
         assert (name, base64.b64decode(digest)) == ("sha256", hashlib.sha256(asked.body).digest())
         self.received += len(asked.body)
         if self.lose:
             self.kept += asked.body[: self.lose.pop(0)]
-            return problem(503, "unavailable")
+            return build_problem(503, "unavailable")
         self.kept += asked.body
         return Said(204, b"", {"Upload-Offset": str(len(self.kept))})

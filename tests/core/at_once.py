@@ -10,7 +10,7 @@ R = TypeVar("R")
 
 
 def run_at_once(work: Callable[[T], R], given: Iterable[T]) -> list[R]:
-    """Call a function with each argument in a thread of its own; return the results or raise the
+    """Call a function with each argument in a thread of its own. Return the results or raise the
     first error.
     """
     all_given = list(given)

@@ -25,11 +25,14 @@ CATALOGUE: dict[str, Any] = {
 }
 
 
-def batch(folder: Path, number: int = 0, name: str | None = None, **options: Any) -> SpooledBatch:
-    """An upload of 9 bytes, `folder/upload-NUMBER`, that was found to hold five images of two
-    classes.
+def make_batch(
+    folder: Path, number: int = 0, name: str | None = None, **options: Any
+) -> SpooledBatch:
+    """Make an upload of 9 bytes, `folder/upload-NUMBER`, which holds five images of two classes.
 
-    options: of the batch; `content`: the digest of what is in it, else one that no other call has.
+    Args:
+        options: fields of the batch. `content` is the digest of what is in it, by default one
+            that no other call has.
     """
     path = folder / f"upload-{number}"
     path.write_bytes(b"archive %d" % number)

@@ -25,13 +25,13 @@ from core.database.states import JobAction, JobState
 from core.database.tables import (
     Alias,
     AliasMove,
-    Event,
     Job,
     Model,
     Owner,
-    Part,
+    StoredJobEvent,
     Task,
     Version,
+    VersionPart,
     VersionTaskResult,
 )
 from core.execution import snapshots
@@ -56,8 +56,8 @@ SETTINGS = Settings(threads=1)
 """Read once: the environment is the same for all tests."""
 IN_ORDER = {
     Version: "number",
-    Part: "position",
-    Event: "id",
+    VersionPart: "position",
+    StoredJobEvent: "id",
     AliasMove: "id",
     VersionTaskResult: "version",
 }
@@ -244,12 +244,14 @@ class Desk:
 
     def remove_unwanted_runs(self, **options: Any) -> None:
         sweep.run_sweep(
-            self.db, self.store, self.blobs, self.settings, sweep.SweepExtent(**options)
+            self.db, self.store, self.blobs, self.settings, sweep.SweepOptions(**options)
         )
 
     def messages(self, job_id: str) -> list[str]:
         """The lines of a job's log."""
-        return [event.data["message"] for event in self.all(Event, job_id=job_id, type="log")]
+        return [
+            event.data["message"] for event in self.all(StoredJobEvent, job_id=job_id, type="log")
+        ]
 
     @property
     def actor(self) -> Actor:

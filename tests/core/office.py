@@ -19,7 +19,7 @@ from core.storage import Blobs
 from core.storage.folder import FolderStore
 from core.tasks.sent_batch import SpooledBatch
 from core.tasks.submission import BatchSubmission
-from tests.core.batches import CATALOGUE, batch
+from tests.core.batches import CATALOGUE, make_batch
 
 
 @pytest.fixture(
@@ -40,9 +40,11 @@ def new_database(
                 path.write_bytes(request.getfixturevalue("_sqlite_template"))
                 url = f"sqlite:///{path}"
             else:
-                template = postgresql.name_of(request.getfixturevalue("_postgres_template"))
-                url = postgresql.create(template)
-                stack.callback(postgresql.drop, url)
+                template = postgresql.get_database_name(
+                    request.getfixturevalue("_postgres_template")
+                )
+                url = postgresql.create_database(template)
+                stack.callback(postgresql.drop_database, url)
             db = Database(url)
             stack.callback(db.close)
             return db
@@ -96,7 +98,7 @@ class Office:
         **options: Any,
     ) -> BatchSubmission:
         """A batch, or `batches.batch` of a number, that is about to be sent to a model."""
-        given = batch(self.folder, sent) if isinstance(sent, int) else sent
+        given = make_batch(self.folder, sent) if isinstance(sent, int) else sent
         catalogue = options.pop("catalogue", CATALOGUE)
         return BatchSubmission(
             self.db, self.store, catalogue, actor or self.actor, model, given, **options

@@ -9,7 +9,7 @@ from sqlalchemy import update
 from core.contract.webhook import EVENTS
 from core.database import deliveries
 from core.database.session import Database
-from core.database.tables import Delivery, Owner, Webhook
+from core.database.tables import Owner, Webhook, WebhookDelivery
 from core.ids import new_id
 from core.requests.actor import Actor
 from core.settings import Settings
@@ -62,8 +62,8 @@ class Post:
             if fails:
                 raise ZeroDivisionError
 
-    def rows(self, hook: str) -> list[Delivery]:
-        return sorted(self.desk.all(Delivery, webhook_id=hook), key=lambda row: row.number)
+    def rows(self, hook: str) -> list[WebhookDelivery]:
+        return sorted(self.desk.all(WebhookDelivery, webhook_id=hook), key=lambda row: row.number)
 
     def row(self, hook: str) -> Webhook:
         return self.desk.all(Webhook, id=hook)[0]  # type: ignore[no-any-return]
@@ -75,8 +75,8 @@ class Post:
     def all_due(self, hook: str) -> None:
         """As if the time of every next attempt had come."""
         with self.db.write() as session:
-            waiting = update(Delivery).where(
-                Delivery.webhook_id == hook, Delivery.state == "pending"
+            waiting = update(WebhookDelivery).where(
+                WebhookDelivery.webhook_id == hook, WebhookDelivery.state == "pending"
             )
             session.execute(waiting.values(next_at=1.0))
         self.set(hook, due_at=1.0)
@@ -102,6 +102,6 @@ class Post:
         """Deliver what is due until nothing is."""
         sender = WebhookDeliverer(self.db, self.settings)
         end = time.monotonic() + seconds
-        while sender.deliver_due_webhooks() or sender._serving:
+        while sender.start_due_webhook_deliveries() or sender._serving:
             assert time.monotonic() < end
             time.sleep(0.01)

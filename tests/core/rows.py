@@ -3,7 +3,7 @@
 from typing import Any
 
 from core.contract.manifest import Manifest
-from core.database.tables import Job, Model, Part, Task, Version
+from core.database.tables import Job, Model, Task, Version, VersionPart
 
 MANIFEST = Manifest.from_json(
     {"scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}}
@@ -29,7 +29,7 @@ def make_task_row(task_id: str, model_id: str, number: int = 1, **values: Any) -
 def make_job_row(
     job_id: str, model_id: str, owner_id: str, task_id: str, number: int = 1, **values: Any
 ) -> Job:
-    """Make a job of the task `number`, at its place in the line."""
+    """Make a job of the task `number`, at its place in the lineage."""
     usual = {
         "state": "queued",
         "recipe_override": {},
@@ -54,7 +54,7 @@ def make_version_row(version_id: str, model_id: str, number: int = 1, **values: 
     return Version(id=version_id, model_id=model_id, number=number, **{**usual, **values})
 
 
-def make_part_row(version_id: str, name: str, sha256: str, size: int, **values: Any) -> Part:
+def make_part_row(version_id: str, name: str, sha256: str, size: int, **values: Any) -> VersionPart:
     """Make a part whose type is its name."""
     of = {"version_id": version_id, "name": name, "type": name, "position": 0}
-    return Part(sha256=sha256, bytes=size, **{**of, **values})
+    return VersionPart(sha256=sha256, bytes=size, **{**of, **values})

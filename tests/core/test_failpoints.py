@@ -18,7 +18,7 @@ COME_BY = (
 )
 
 
-def come_by(**environment: str) -> subprocess.CompletedProcess[str]:
+def run_failpoint_code(**environment: str) -> subprocess.CompletedProcess[str]:
     settings = {
         name: value for name, value in os.environ.items() if name != "PERENNIAL_KILL_POINTS"
     }
@@ -47,11 +47,11 @@ def test_an_armed_point_kills_the_first_who_comes_by_and_nobody_else(
 ) -> None:
     (tmp_path / armed).touch()
     hit = armed == "submit-stored"
-    first, second = (come_by(PERENNIAL_KILL_POINTS=str(tmp_path)) for _ in range(2))
+    first, second = (run_failpoint_code(PERENNIAL_KILL_POINTS=str(tmp_path)) for _ in range(2))
     assert (first.returncode, first.stdout) == ((-signal.SIGKILL, "") if hit else (0, "went on\n"))
     assert (second.returncode, second.stdout) == (0, "went on\n")
     assert (tmp_path / armed).exists() is not hit
 
 
 def test_without_a_folder_nothing_happens() -> None:
-    assert come_by().stdout == "went on\n"
+    assert run_failpoint_code().stdout == "went on\n"

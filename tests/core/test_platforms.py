@@ -59,4 +59,4 @@ def test_on_windows_each_program_of_the_service_names_what_to_use_instead(tmp_pa
 def test_linux_and_macos_pass(system: str, is_safe: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", system)
     platforms.require_supported_platform()
-    assert platforms.is_safe_to_fork() == is_safe
+    assert platforms.can_platform_fork_with_torch() == is_safe

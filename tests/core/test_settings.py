@@ -32,7 +32,7 @@ def test_a_password_of_a_file_stands_in_the_url_of_the_database_and_of_the_broke
     )
     assert (database.username, database.password, database.host) == ("perennial", PASSWORD, "db")
     assert (broker.username or "", broker.password, broker.port) == ("", PASSWORD, 6379)
-    assert not settings.is_embedded
+    assert not settings.is_brokerless
 
 
 @pytest.mark.parametrize(

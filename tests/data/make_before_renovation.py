@@ -21,9 +21,9 @@ from pathlib import Path
 
 from tests.before_after import scenario
 from tests.before_after.player import Player
-from tests.before_after.reading import read_all
+from tests.before_after.reading import read_everything
 from tests.before_after.record import SETTINGS
-from tests.before_after.stored_parts import stored_parts
+from tests.before_after.stored_parts import read_stored_parts
 from tools import service
 
 
@@ -42,17 +42,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         made, recorded = Path(folder) / "made", Path(folder) / "recorded"
         with service.run_temporary_service(made, SETTINGS, code=given.code) as running:
-            scenario.short(Player(running.url, running.key))
-        _forget_keys(made / "perennial.db")
+            scenario.play_short_scenario(Player(running.url, running.key))
+        _delete_keys(made / "perennial.db")
         with tarfile.open(given.target, "w:gz") as archive:
             for name in ("perennial.db", "store"):
-                archive.add(made / name, f"data/{name}", filter=_nobodys)
-            _read(made, recorded, given.code)
-            archive.add(recorded, "recorded", filter=_nobodys)
+                archive.add(made / name, f"data/{name}", filter=_remove_owner)
+            _record_answers(made, recorded, given.code)
+            archive.add(recorded, "recorded", filter=_remove_owner)
     print(f"{given.target}: {given.target.stat().st_size:,} bytes")
 
 
-def _forget_keys(database: Path) -> None:
+def _delete_keys(database: Path) -> None:
     with sqlite3.connect(database, isolation_level=None) as connection:
         connection.execute("DELETE FROM keys")
         connection.execute("PRAGMA journal_mode=DELETE")
@@ -60,20 +60,20 @@ def _forget_keys(database: Path) -> None:
     connection.close()
 
 
-def _read(made: Path, recorded: Path, code: Path) -> None:
+def _record_answers(made: Path, recorded: Path, code: Path) -> None:
     """Record what the code answers when it is started on what it has made."""
     (made / "admin-key").unlink()
     with service.run_temporary_service(made, SETTINGS, code=code) as running:
         player = Player(running.url, running.key)
-        read_all(player, "served", whole=None)
+        read_everything(player, "served", whole=None)
     recorded.mkdir()
-    for name, content in (("answers", player.answers), ("parts", stored_parts(made))):
+    for name, content in (("answers", player.answers), ("parts", read_stored_parts(made))):
         (recorded / f"{name}.json").write_text(
             json.dumps(content, ensure_ascii=False), encoding="utf-8"
         )
 
 
-def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _remove_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

@@ -7,8 +7,8 @@ ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def documents() -> list[str]:
-    """All documents for people, as paths from the root."""
+def list_documents() -> list[str]:
+    """Return all documents for people, as paths from the root."""
     found = [
         path for pattern in ("*.md", "docs/**/*.md", "bench/**/*.md") for path in ROOT.glob(pattern)
     ]
@@ -16,7 +16,7 @@ def documents() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
-def blocks(document: str) -> list[tuple[str, str]]:
-    """Language and text of each block of commands or Python."""
+def read_blocks(document: str) -> list[tuple[str, str]]:
+    """Return the language and text of each block of commands or Python."""
     text = (ROOT / document).read_text()
     return [(name, body) for name, body in _FENCE.findall(text) if name in ("sh", "python")]

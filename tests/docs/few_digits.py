@@ -10,12 +10,12 @@ from tools import digits
 PER_CLASS = 60
 
 
-def archives() -> list[tuple[str, bytes]]:
+def build_few_archives() -> list[tuple[str, bytes]]:
     """Return what `tools.digits.build_digit_archives` returns, with the first images of each class."""
-    return [(name, _few(archive)) for name, archive in digits.build_digit_archives()]
+    return [(name, _keep_few_images(archive)) for name, archive in digits.build_digit_archives()]
 
 
-def _few(archive: bytes) -> bytes:
+def _keep_few_images(archive: bytes) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(out, "w") as to:
         names = source.namelist()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.client.pack import sources
-from tests.client.small_batches import few
-from tests.own_commands import environment
+from tests.client.small_batches import reduce_batch
+from tests.own_commands import make_environment
 from tests.rest import Rest
 from tools import digits, service
 
@@ -27,13 +27,13 @@ TRAIN = 12
 learned.
 """
 COLLECTED = {
-    "photos": sources.folder,
-    "lists": sources.csv_list,
-    "shards": sources.shards,
-    "my-dataset": sources.parquet,
-    "my-images": sources.imagefolder,
-    "coco": sources.coco,
-    "yolo": sources.yolo,
+    "photos": sources.write_class_folders,
+    "lists": sources.write_csv_list,
+    "shards": sources.write_shards,
+    "my-dataset": sources.write_parquet,
+    "my-images": sources.write_imagefolder,
+    "coco": sources.write_coco,
+    "yolo": sources.write_yolo,
 }
 """Folder of a reader → the function that writes it in the layout of another tool."""
 
@@ -79,7 +79,7 @@ class Reader:
 def start_reader(folder: Path) -> Iterator[Reader]:
     """Prepare a folder and start a service that keeps its data there."""
     for week, (_, archive) in enumerate(digits.build_digit_archives(), start=31):
-        (folder / f"week-{week}.zip").write_bytes(few(archive, train=TRAIN))
+        (folder / f"week-{week}.zip").write_bytes(reduce_batch(archive, train=TRAIN))
     with zipfile.ZipFile(folder / "week-31.zip") as first:
         for name in ("bird.png", "owl.jpg"):  # the service looks at bytes, not at names
             (folder / name).write_bytes(first.read(first.namelist()[0]))
@@ -87,4 +87,4 @@ def start_reader(folder: Path) -> Iterator[Reader]:
     with service.run_temporary_service(folder / "perennial-data", SETTINGS) as running:
         port = running.url.rpartition(":")[2]
         address = {"PERENNIAL_PORT": port, "PERENNIAL_URL": running.url}
-        yield Reader(folder, running, {**os.environ, **environment(folder / "own"), **address})
+        yield Reader(folder, running, {**os.environ, **make_environment(folder / "own"), **address})

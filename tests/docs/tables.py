@@ -11,26 +11,28 @@ Row = tuple[str, str, str]
 """Name, default and range as cells of a table in Markdown."""
 
 
-def rows_of(schema: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "") -> list[Row]:
-    """The rows that a table of an object's fields must have, by name."""
+def build_expected_rows(
+    schema: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = ""
+) -> list[Row]:
+    """Return the rows that a table of an object's fields must have, by name."""
     return [
-        (f"`{prefix}{name}`", shown(defaults[name]), span(field))
+        (f"`{prefix}{name}`", format_default(defaults[name]), describe_range(field))
         for name, field in sorted(schema.get("properties", {}).items())
         if name in defaults and not isinstance(defaults[name], Mapping)
     ]
 
 
-def shown(value: Any) -> str:
-    """A default: numbers as people write them, everything else as JSON."""
+def format_default(value: Any) -> str:
+    """Format a default: numbers as people write them, everything else as JSON."""
     if isinstance(value, bool) or value is None:
         return f"`{json.dumps(value)}`"
     if isinstance(value, int | float):
-        return number(value)
+        return format_number(value)
     return f'`"{value}"`'
 
 
-def number(value: float) -> str:
-    """1,000,000; 0.03; 1e-12; 1e36; 2^63."""
+def format_number(value: float) -> str:
+    """Format a number: 1,000,000; 0.03; 1e-12; 1e36; 2^63."""
     if isinstance(value, int) and value == 1 << 63:
         return "2^63"
     if value >= 1e15 or 0 < abs(value) < 1e-4:
@@ -38,11 +40,11 @@ def number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) or not value.is_integer() else f"{int(value):,}"
 
 
-def span(field: Mapping[str, Any]) -> str:
-    """Which values a field takes."""
+def describe_range(field: Mapping[str, Any]) -> str:
+    """Describe the values that a field takes."""
     if "anyOf" in field:
         return " or ".join(
-            "`null`" if one.get("type") == "null" else span(one) for one in field["anyOf"]
+            "`null`" if one.get("type") == "null" else describe_range(one) for one in field["anyOf"]
         )
     if "$ref" in field:
         return "an object"
@@ -52,17 +54,17 @@ def span(field: Mapping[str, Any]) -> str:
         return "`true`, `false`"
     if field.get("type") == "string":
         return "a name"
-    low = f"> {number(field['exclusiveMinimum'])}" if "exclusiveMinimum" in field else ""
-    low = low or (f"≥ {number(field['minimum'])}" if "minimum" in field else "")
-    high = f"< {number(field['exclusiveMaximum'])}" if "exclusiveMaximum" in field else ""
-    high = high or (f"≤ {number(field['maximum'])}" if "maximum" in field else "")
+    low = f"> {format_number(field['exclusiveMinimum'])}" if "exclusiveMinimum" in field else ""
+    low = low or (f"≥ {format_number(field['minimum'])}" if "minimum" in field else "")
+    high = f"< {format_number(field['exclusiveMaximum'])}" if "exclusiveMaximum" in field else ""
+    high = high or (f"≤ {format_number(field['maximum'])}" if "maximum" in field else "")
     if low.startswith("≥") and high.startswith("≤"):
         return f"{low[2:]} to {high[2:]}"
     return ", ".join(one for one in (low, high) if one)
 
 
-def rows_in(text: str) -> list[Row]:
-    """The first three cells of each row of the tables in a text, without their heads."""
+def parse_table_rows(text: str) -> list[Row]:
+    """Return the first three cells of each row of the tables in a text, without their heads."""
     lines = [line for line in text.splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
     return [(row[0], row[1], row[2]) for row in cells if len(row) > 3]

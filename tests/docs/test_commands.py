@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from documents import ROOT, blocks, documents
+from documents import ROOT, list_documents, read_blocks
 
 from perennial import Perennial
 from tests.docs.reader import Reader
@@ -107,17 +107,21 @@ event.
 """
 
 
-def reason(document: str, block: str) -> str | None:
-    """Why a block does not run here; None: it does."""
+def find_reason_not_to_run(document: str, block: str) -> str | None:
+    """Return why a block does not run here, or None if it does."""
     for (name, start), why in NOT_RUN.items():
         if name == document and block.startswith(start):
             return why
     return None
 
 
-def runnable(document: str) -> list[str]:
-    """The blocks of a document that run here."""
-    found = [block for _, block in blocks(document) if reason(document, block) is None]
+def list_runnable_blocks(document: str) -> list[str]:
+    """Return the blocks of a document that run here."""
+    found = [
+        block
+        for _, block in read_blocks(document)
+        if find_reason_not_to_run(document, block) is None
+    ]
     for (name, words), others in REPLACED.items():
         if name == document:
             assert any(words in block for block in found), words
@@ -125,7 +129,7 @@ def runnable(document: str) -> list[str]:
     return found
 
 
-RUN = [document for document in documents() if runnable(document)]
+RUN = [document for document in list_documents() if list_runnable_blocks(document)]
 IN_EACH_BUILD = {API}
 """The document whose commands run in each build, beside those of the README; those of all others
 are run before a release. Each build tries every command and option that they name
@@ -145,16 +149,18 @@ predict."""
     ],
 )
 def test_the_commands_of_a_document_do_what_they_say(document: str, reader: Reader) -> None:
-    if "resnet18.pth" in "".join(runnable(document)):
+    if "resnet18.pth" in "".join(list_runnable_blocks(document)):
         save_checkpoint(reader.folder / "resnet18.pth")
-    names = [block for block in runnable(API) if block.startswith("export KEY=")]
-    script = "\n".join(["set -euo pipefail", *names, *runnable(document)])
+    names = [block for block in list_runnable_blocks(API) if block.startswith("export KEY=")]
+    script = "\n".join(["set -euo pipefail", *names, *list_runnable_blocks(document)])
     reader.collect(script)
     done = reader.run("bash", "-c", script.replace("8099", str(service.find_free_port())))
     print(done.stdout[-8000:])
     assert done.returncode == 0
     assert [line for line in done.stdout.splitlines() if '"/problems/' in line] == []
-    assert [line for line in shown(document) if line not in masked(done.stdout)] == []
+    assert [
+        line for line in list_shown_lines(document) if line not in mask_figures(done.stdout)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -205,9 +211,9 @@ def save_checkpoint(path: Path) -> None:
     torch.save(import_torchvision_models().resnet18(weights=None).state_dict(), path)
 
 
-def shown(document: str) -> list[str]:
-    """The lines that a document shows as printed by its commands, line by line; `…` stands for what is left
-    out.
+def list_shown_lines(document: str) -> list[str]:
+    """Return the lines that a document shows as printed by its commands.
+    `…` stands for what is left out.
     """
     text = (ROOT / document).read_text()
     outputs = re.findall(r"```sh\n.*?^```\n\n```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
@@ -216,11 +222,11 @@ def shown(document: str) -> list[str]:
         for output in outputs
         for line in output.splitlines()
     ]
-    return [masked(line) for line in lines if line]
+    return [mask_figures(line) for line in lines if line]
 
 
-def masked(text: str) -> str:
-    """A text without the figures and ids that differ from run to run."""
+def mask_figures(text: str) -> str:
+    """Return a text without the figures and ids that differ from run to run."""
     return re.sub(
         r"\d+(,\d{3})*(\.\d+)?(e-\d+)?", "#", re.sub(r"\b([a-z]{3})_[0-9a-z]{26}\b", r"\1_#", text)
     )
@@ -236,15 +242,15 @@ class Story:
     reader: Reader
 
 
-def commands(text: str) -> list[str]:
-    """The shell blocks of a text, without one that starts the service."""
+def list_shell_blocks(text: str) -> list[str]:
+    """Return the shell blocks of a text, without one that starts the service."""
     return [b for b in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if b != "make serve\n"]
 
 
 @pytest.fixture(scope="module")
 def story(reader: Reader) -> Iterator[Story]:
     """Run all blocks in one bash."""
-    written = commands((ROOT / BAD_BATCH).read_text())
+    written = list_shell_blocks((ROOT / BAD_BATCH).read_text())
     marked = [f"echo '=== block {number} ==='\n{block}" for number, block in enumerate(written)]
     reader.collect("".join(written))
     key = reader.make_blob_key("story")
@@ -303,7 +309,7 @@ def test_the_rollback_names_what_it_costs_and_nothing_is_left_to_settle(story: S
 
 
 def test_the_commands_of_the_readme_put_own_photos_into_production(reader: Reader) -> None:
-    (script,) = commands(README.split("## Use it on your own photos")[1].split("\n## ")[0])
+    (script,) = list_shell_blocks(README.split("## Use it on your own photos")[1].split("\n## ")[0])
     assert len(re.findall("^perennial ", script, re.MULTILINE)) == 5
     reader.collect(script)
     key = reader.make_blob_key("readme")

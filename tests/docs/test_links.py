@@ -5,7 +5,7 @@ modules that run.
 import re
 
 import pytest
-from documents import ROOT, documents
+from documents import ROOT, list_documents
 
 FOLDERS = (
     *(".ci", "api", "bench", "client", "core", "deploy"),
@@ -18,44 +18,47 @@ MADE_BY_THE_READER = {
 """Files of the examples that how-tos add."""
 
 
-def text(document: str) -> str:
+def read_document(document: str) -> str:
     return (ROOT / document).read_text()
 
 
-def anchors(document: str) -> set[str]:
-    """The names by which headings are linked, as GitHub makes them."""
-    outside = re.sub(r"^```.*?^```", "", text(document), flags=re.DOTALL | re.MULTILINE)
+def list_anchors(document: str) -> set[str]:
+    """Return the names by which headings are linked, as GitHub makes them."""
+    outside = re.sub(r"^```.*?^```", "", read_document(document), flags=re.DOTALL | re.MULTILINE)
     titles = re.findall(r"^#+ (.*)$", outside, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("document", documents())
+@pytest.mark.parametrize("document", list_documents())
 def test_every_link_leads_to_a_document_and_a_heading(document: str) -> None:
     broken = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", text(document)):
+    for target in re.findall(r"\]\(([^)\s]+)\)", read_document(document)):
         path, _, heading = target.partition("#")
         if "://" in path:
             continue
         found = ((ROOT / document).parent / path).resolve() if path else ROOT / document
         name = str(found.relative_to(ROOT))
-        if not found.exists() or (heading and heading not in anchors(name)):
+        if not found.exists() or (heading and heading not in list_anchors(name)):
             broken.append(target)
     assert broken == []
 
 
-@pytest.mark.parametrize("document", documents())
+@pytest.mark.parametrize("document", list_documents())
 def test_every_file_that_is_named_exists(document: str) -> None:
     start = "|".join(re.escape(folder) for folder in FOLDERS)
-    named = set(re.findall(rf"`((?:{start})/[\w./-]*)`", text(document)))
+    named = set(re.findall(rf"`((?:{start})/[\w./-]*)`", read_document(document)))
     missing = {name for name in named - MADE_BY_THE_READER if not (ROOT / name).exists()}
     assert missing == set()
 
 
-@pytest.mark.parametrize("document", documents())
+@pytest.mark.parametrize("document", list_documents())
 def test_every_program_that_is_named_exists(document: str) -> None:
-    modules = set(re.findall(r"\b((?:bench|tools|tests)(?:\.[a-z]\w*)+)\b(?!\()", text(document)))
+    modules = set(
+        re.findall(r"\b((?:bench|tools|tests)(?:\.[a-z]\w*)+)\b(?!\()", read_document(document))
+    )
     modules |= {
-        path.removesuffix(".py") for path in re.findall(r"python (\w+/\S+\.py)", text(document))
+        path.removesuffix(".py")
+        for path in re.findall(r"python (\w+/\S+\.py)", read_document(document))
     }
     missing = []
     for module in modules:
@@ -66,9 +69,9 @@ def test_every_program_that_is_named_exists(document: str) -> None:
 
 
 def test_the_index_names_every_document() -> None:
-    links = re.findall(r"\]\(([^)#\s]+)", text("docs/README.md"))
+    links = re.findall(r"\]\(([^)#\s]+)", read_document("docs/README.md"))
     index = {(ROOT / "docs" / path).resolve() for path in links}
-    pages = {(ROOT / name).resolve() for name in documents() if name.startswith("docs/")}
+    pages = {(ROOT / name).resolve() for name in list_documents() if name.startswith("docs/")}
     left_out = {
         ROOT / "docs" / "README.md",
         *(ROOT / "docs" / "reference" / "methods").glob("*.md"),

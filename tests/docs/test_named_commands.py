@@ -8,7 +8,7 @@ import re
 
 import click
 import pytest
-from documents import ROOT, documents
+from documents import ROOT, list_documents
 
 from perennial.cli.main import COMMANDS, cli
 from tests.own_commands import NAMED
@@ -18,7 +18,7 @@ HISTORY = "CHANGELOG.md"
 """Names commands of earlier releases."""
 GENERATED = "docs/reference/command-line.md"
 """Written from the commands; its usage lines have placeholders such as `[OPTIONS]`."""
-DOCUMENTS = [name for name in documents() if name not in (HISTORY, GENERATED)]
+DOCUMENTS = [name for name in list_documents() if name not in (HISTORY, GENERATED)]
 _BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _SPAN = re.compile(r"(?<!`)`(?!`)([^`]+)`")
 _CALL = re.compile(
@@ -28,7 +28,7 @@ _END = re.compile(r"\s(?:\|\|?|&&|#|>|;)|[);]\s|\)$|$", re.MULTILINE)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
-def calls(document: str) -> list[str]:
+def list_calls(document: str) -> list[str]:
     """Return what follows `perennial` in code of a document, up to the end of the command."""
     text = (ROOT / document).read_text()
     blocks = _BLOCK.findall(text)
@@ -42,7 +42,7 @@ def calls(document: str) -> list[str]:
     return [call[: _END.search(call).start()].strip() for call in found]  # type: ignore[union-attr]
 
 
-def problem(call: str) -> str | None:
+def find_unknown_part(call: str) -> str | None:
     """Return the part of a call that does not exist; None if all of it does."""
     words = [word.rstrip(",.:") for word in call.split()]
     command: click.Command | None = cli
@@ -50,7 +50,7 @@ def problem(call: str) -> str | None:
         if not words or not re.fullmatch(r"[a-z][a-z-]*", words[0]):
             break  # a group alone, a placeholder such as COMMAND, or an option of `perennial`
         name = words.pop(0)
-        command = subcommand(command, name)
+        command = get_subcommand(command, name)
         if command is None:
             return name
     context = click.Context(command)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def problem(call: str) -> str | None:
     return next((word for word in named if word not in options | {"-h"}), None)
 
 
-def subcommand(command: click.Command | None, name: str) -> click.Command | None:
+def get_subcommand(command: click.Command | None, name: str) -> click.Command | None:
     """Return a command of `perennial` or of a group, also one that the service adds."""
     if command is cli and name in NAMED and name not in COMMANDS:
         found = getattr(commands, name.replace("-", "_"))
@@ -76,18 +76,18 @@ def subcommand(command: click.Command | None, name: str) -> click.Command | None
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_command_and_option_that_a_document_names_exists(document: str) -> None:
-    problems = {call: problem(call) for call in calls(document)}
+    problems = {call: find_unknown_part(call) for call in list_calls(document)}
     assert {call: why for call, why in problems.items() if why is not None} == {}
 
 
 def test_commands_are_found_in_sentences_blocks_and_crontabs() -> None:
     howto = "docs/howto"
-    assert "issues MODEL TASK --kind conflict" in calls(f"{howto}/correct-a-label.md")
-    assert "watch-folder inbox nightly --once" in calls(f"{howto}/retrain-on-a-schedule.md")
-    assert "login --profile nightly --url https://perennial.example.org" in calls(
+    assert "issues MODEL TASK --kind conflict" in list_calls(f"{howto}/correct-a-label.md")
+    assert "watch-folder inbox nightly --once" in list_calls(f"{howto}/retrain-on-a-schedule.md")
+    assert "login --profile nightly --url https://perennial.example.org" in list_calls(
         f"{howto}/retrain-on-a-schedule.md"
     )
-    assert "tasks show birds 2" in calls("docs/howto/handle-a-bad-batch.md"), "inside $( )"
+    assert "tasks show birds 2" in list_calls("docs/howto/handle-a-bad-batch.md"), "inside $( )"
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_commands_are_found_in_sentences_blocks_and_crontabs() -> None:
     ],
 )
 def test_a_name_that_does_not_exist_is_found(call: str, why: str | None) -> None:
-    assert problem(call) == why
+    assert find_unknown_part(call) == why

@@ -30,8 +30,8 @@ IN_WORDS = {
 """Defaults that are made at the start, and what the page says of them."""
 
 
-def said(cell: str) -> Any:
-    """The value that a cell of settings.md shows."""
+def parse_cell(cell: str) -> Any:
+    """Return the value that a cell of settings.md shows."""
     if cell == "none":
         return None
     if cell.startswith("`"):
@@ -51,11 +51,11 @@ def test_every_setting_has_a_row_with_its_default() -> None:
         default = Settings.model_fields[name].default
         assert default is not PydanticUndefined
         default = default.get_secret_value() if hasattr(default, "get_secret_value") else default
-        assert said(cell) == (None if default == "" else default), name
+        assert parse_cell(cell) == (None if default == "" else default), name
 
 
-def pages() -> dict[str, Path]:
-    """Method → the page that has its hyper-parameters."""
+def find_method_pages() -> dict[str, Path]:
+    """Return each method with the page that has its hyper-parameters."""
     heading = re.compile(r"^## Hyper-parameters of `(\S+)`$", re.MULTILINE)
     found = [
         (name, page) for page in METHODS.glob("*.md") for name in heading.findall(page.read_text())
@@ -65,17 +65,19 @@ def pages() -> dict[str, Path]:
 
 
 def test_every_method_has_its_page_and_no_page_has_another() -> None:
-    assert set(pages()) == set(build_recipe_catalogue()["methods"])
+    assert set(find_method_pages()) == set(build_recipe_catalogue()["methods"])
 
 
 @pytest.mark.parametrize("name", sorted(build_recipe_catalogue()["methods"]))
 def test_every_hyper_parameter_has_a_row_with_default_and_range(name: str) -> None:
-    page = pages()[name].read_text()
+    page = find_method_pages()[name].read_text()
     section = page.split(f"## Hyper-parameters of `{name}`\n")[1].split("\n## ")[0]
     entry = build_recipe_catalogue()["methods"][name]
-    rows_of_page = tables.rows_in(section)
-    rows_of_code = tables.rows_of(entry["schema"], entry["defaults"])
-    assert rows_of_page == rows_of_code, f"left: docs/reference/methods/{pages()[name].name}"
+    rows_of_page = tables.parse_table_rows(section)
+    rows_of_code = tables.build_expected_rows(entry["schema"], entry["defaults"])
+    assert rows_of_page == rows_of_code, (
+        f"left: docs/reference/methods/{find_method_pages()[name].name}"
+    )
 
 
 def test_the_list_of_methods_says_where_each_works_and_where_it_is_weak() -> None:
@@ -92,16 +94,18 @@ def test_the_list_of_methods_says_where_each_works_and_where_it_is_weak() -> Non
         n: (m["scenarios"], set(m["weak"])) for n, m in build_recipe_catalogue()["methods"].items()
     }
     assert {name: page for name, page, _, _ in rows} == {
-        name: page.name for name, page in pages().items()
+        name: page.name for name, page in find_method_pages().items()
     }
 
 
-@pytest.mark.parametrize("page", sorted(set(pages().values())), ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", sorted(set(find_method_pages().values())), ids=lambda page: page.name
+)
 def test_the_recipe_of_a_method_can_be_sent(page: Path) -> None:
     (example,) = re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)
     recipe = json.loads(example)
     method = recipe["method"] if isinstance(recipe["method"], str) else recipe["method"]["name"]
-    assert pages()[method] == page
+    assert find_method_pages()[method] == page
     scenario = build_recipe_catalogue()["methods"][method]["scenarios"][0]
     assert (
         resolve_recipe(build_recipe_catalogue(), scenario, recipe).recipe["method"]["name"]
@@ -112,14 +116,16 @@ def test_the_recipe_of_a_method_can_be_sent(page: Path) -> None:
 def test_every_field_of_a_recipe_has_a_row_with_default_and_range() -> None:
     entry = build_recipe_catalogue()["recipe"]
     parts, defaults = entry["schema"]["$defs"], entry["defaults"]
-    assert tables.rows_in((REFERENCE / "recipe.md").read_text().split("## Presets")[0]) == [
-        *tables.rows_of(entry["schema"], defaults),
-        *tables.rows_of(parts["HeadRecipe"], defaults["head"], "head."),
-        *tables.rows_of(parts["OptimizerRecipe"], defaults["optimizer"], "optimizer."),
-        *tables.rows_of(parts["OlorRecipe"], entry["olor"], "optimizer.olor."),
-        *tables.rows_of(parts["MergeRecipe"], entry["merge"], "merge."),
-        *tables.rows_of(parts["RebalanceRecipe"], entry["rebalance"], "rebalance."),
-        *tables.rows_of(parts["ResourcesRecipe"], defaults["resources"], "resources."),
+    assert tables.parse_table_rows(
+        (REFERENCE / "recipe.md").read_text().split("## Presets")[0]
+    ) == [
+        *tables.build_expected_rows(entry["schema"], defaults),
+        *tables.build_expected_rows(parts["HeadRecipe"], defaults["head"], "head."),
+        *tables.build_expected_rows(parts["OptimizerRecipe"], defaults["optimizer"], "optimizer."),
+        *tables.build_expected_rows(parts["OlorRecipe"], entry["olor"], "optimizer.olor."),
+        *tables.build_expected_rows(parts["MergeRecipe"], entry["merge"], "merge."),
+        *tables.build_expected_rows(parts["RebalanceRecipe"], entry["rebalance"], "rebalance."),
+        *tables.build_expected_rows(parts["ResourcesRecipe"], defaults["resources"], "resources."),
     ]
 
 

@@ -12,8 +12,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 
-def photo(digit: int, orientation: int) -> bytes:
-    """A digit as a camera would send it: a large, noisy JPEG on its side."""
+def make_photo(digit: int, orientation: int) -> bytes:
+    """Make a photo of a digit as a camera would send it: a large, noisy JPEG on its side."""
     pixels = np.rint(load_digits().images[digit] * (255 / 16)).astype(np.uint8)
     large = Image.fromarray(pixels).resize((1500, 1100), Image.Resampling.BICUBIC).convert("RGB")
     noise = np.random.default_rng(digit).integers(-40, 40, (1100, 1500, 3))
@@ -25,9 +25,9 @@ def photo(digit: int, orientation: int) -> bytes:
     return out.getvalue()
 
 
-def answer_of_the_card(folder: Path, image: bytes) -> tuple[str, dict[str, float]]:
-    """The output of both code blocks of an unpacked README.md for an image, run by an interpreter of
-    their own.
+def run_code_of_card(folder: Path, image: bytes) -> tuple[str, dict[str, float]]:
+    """Return the output of both code blocks of an unpacked README.md for an image.
+    An interpreter of their own runs them.
     """
     (folder / "cat.png").write_bytes(image)
     blocks = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)

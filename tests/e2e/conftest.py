@@ -25,7 +25,7 @@ T = TypeVar("T")
 @pytest.fixture(scope="session")
 def weights_server() -> Iterator[hub_server.Hub]:
     """A server of pretrained weights that the embedded service asks."""
-    with hub_server.running() as found:
+    with hub_server.run_hub() as found:
         yield found
 
 
@@ -135,7 +135,7 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
 def large_site(tmp_path_factory: pytest.TempPathFactory, s3: Any) -> guarded_site.Site:
     """The service in its large size, with passwords that no other text contains."""
     folder = tmp_path_factory.mktemp("large")
-    return _SHARED.open("large_site", lambda: guarded_site.running(folder, s3))
+    return _SHARED.open("large_site", lambda: guarded_site.run_guarded_site(folder, s3))
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from tests.e2e.small import WEEKS, create, learn, pack
+from tests.e2e.small import WEEKS, create_small_model, learn_batches, pack_zip
 from tests.rest import Json, Rest
 
 _NUMBERS = count()
@@ -31,30 +31,30 @@ FIELDS: dict[str, Json] = {
 """Of models whose method needs another network."""
 
 
-def unpack(batch: bytes) -> dict[str, bytes]:
-    """Files of an archive by name."""
+def unpack_archive(batch: bytes) -> dict[str, bytes]:
+    """Return the files of an archive by name."""
     with zipfile.ZipFile(io.BytesIO(batch)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-SENT = {name: data for batch in WEEKS for name, data in unpack(batch).items()}
+SENT = {name: data for batch in WEEKS for name, data in unpack_archive(batch).items()}
 """The files of all batches; no two have a path in common."""
 
 
-def name_model() -> str:
+def make_model_name() -> str:
     """Return a name that no other model has."""
     return f"edited-{next(_NUMBERS)}"
 
 
-def begin(client: Rest, method: Json, weeks: int = 3) -> str:
-    """A model that learned some batches."""
-    name = name_model()
-    create(client, name, method, **FIELDS.get(method["name"], {}))
-    learn(client, name, *WEEKS[:weeks])
+def create_learned_model(client: Rest, method: Json, weeks: int = 3) -> str:
+    """Create a model that learned some batches, and return its name."""
+    name = make_model_name()
+    create_small_model(client, name, method, **FIELDS.get(method["name"], {}))
+    learn_batches(client, name, *WEEKS[:weeks])
     return name
 
 
-def edit(client: Rest, model: str, operations: Sequence[Json], **fields: Any) -> Json:
+def edit_model(client: Rest, model: str, operations: Sequence[Json], **fields: Any) -> Json:
     """Send an edit, and return it once it has succeeded."""
     path = f"/v1/models/{model}/edits"
     sent = client.call("POST", path, json={"operations": list(operations), **fields}).json()
@@ -63,18 +63,18 @@ def edit(client: Rest, model: str, operations: Sequence[Json], **fields: Any) ->
     return client.get(f"{path}/{sent['number']}")
 
 
-def send_corrected(client: Rest, model: str, method: Json) -> str:
-    """A model that is sent the batches of another one as they are now, with their parts.
+def create_corrected_model(client: Rest, model: str, method: Json) -> str:
+    """Create a model that is sent the batches of another one as they are now, with their parts.
 
-    An image is the file that was sent, found by its path. The former data keeps no paths; there,
-    images are downloaded, each with a request of its own.
+    An image is the file that was sent, found by its path. The former data keeps no paths;
+    there, images are downloaded, each with a request of its own.
     """
     other = f"{model}-corrected"
-    create(client, other, method, **FIELDS.get(method["name"], {}))
+    create_small_model(client, other, method, **FIELDS.get(method["name"], {}))
     for task in client.items(f"/v1/models/{model}/tasks"):
         if task["standing"] == "discarded":
             # Its number is not used again: seeds depend on it.
-            learn_nothing(client, other)
+            submit_and_cancel(client, other)
             continue
         path, files = f"/v1/models/{model}/tasks/{task['number']}", {}
         for split, folder in (("train", "train"), ("held_out", "test")):
@@ -84,19 +84,19 @@ def send_corrected(client: Rest, model: str, method: Json) -> str:
                     url = f"{path}/images/{split}/{image['index']}.png"
                     png = client.call("GET", url).content
                 files[f"{folder}/{image['label']}/{image['index']:04}.png"] = png
-        learn(client, other, pack(files))
+        learn_batches(client, other, pack_zip(files))
     return other
 
 
-def learn_nothing(client: Rest, model: str) -> None:
+def submit_and_cancel(client: Rest, model: str) -> None:
     """Send a batch whose job is cancelled before it begins."""
     first = client.submit(model, WEEKS[4])
     client.call("POST", f"/v1/jobs/{first.id}/cancel")
     assert client.wait(first).state == "cancelled"
 
 
-def describe(client: Rest, model: str) -> Json:
-    """The newest version: classes, digests of what answers, and its row of the matrix."""
+def describe_newest_version(client: Rest, model: str) -> Json:
+    """Return the newest version's classes, digests of what answers, and row of the matrix."""
     newest = client.read_versions(model)[-1]
     manifest = newest["manifest"]
     cells = {

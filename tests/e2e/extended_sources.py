@@ -29,12 +29,12 @@ def copy_and_extend(folder: Path) -> None:
     for name in ("alembic.ini", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     for name in HOWTOS:
-        _follow((ROOT / "docs" / "howto" / name).read_text(), folder)
+        _follow_howto((ROOT / "docs" / "howto" / name).read_text(), folder)
     _add_problem(folder / PROBLEMS)
     subprocess.run([sys.executable, "-m", "tools.client_sync"], cwd=folder, check=True)
 
 
-def _follow(text: str, folder: Path) -> None:
+def _follow_howto(text: str, folder: Path) -> None:
     """Do what a how-to says: write its file, and put each line with a plus after the line
     above it.
     """

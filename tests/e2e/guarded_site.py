@@ -60,7 +60,7 @@ def make_canary(name: str) -> str:
 
 
 @contextmanager
-def running(folder: Path, s3: Any) -> Iterator[Site]:
+def run_guarded_site(folder: Path, s3: Any) -> Iterator[Site]:
     """Start the service with one worker; stop it and remove its data afterwards.
 
     A worker takes seconds to import its modules: the few tests that need a second one start it
@@ -80,7 +80,7 @@ def running(folder: Path, s3: Any) -> Iterator[Site]:
         store = s3.url(s3.bucket, PREFIX)
         settings = {**SETTINGS, "PERENNIAL_STORE_URL": store, "PERENNIAL_KILL_POINTS": str(points)}
         only = large_size.WORKERS[:1]
-        running = large_size.running(folder, database, url, s3, workers=only, **settings)
+        running = large_size.run_large_size(folder, database, url, s3, workers=only, **settings)
         large, client = stack.enter_context(running)
         yield Site(large, client, broker, passwords, points)
 
@@ -88,9 +88,11 @@ def running(folder: Path, s3: Any) -> Iterator[Site]:
 @contextmanager
 def _make_database(password: str) -> Iterator[str]:
     """Make a database that belongs to a role with this password, and drop both afterwards."""
-    url, role = make_url(postgresql.create()), f"canary_{secrets.token_hex(4)}"
+    url, role = make_url(postgresql.create_database()), f"canary_{secrets.token_hex(4)}"
     server = (
-        postgresql.server_url().set(drivername="postgresql").render_as_string(hide_password=False)
+        postgresql.get_server_url()
+        .set(drivername="postgresql")
+        .render_as_string(hide_password=False)
     )
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'".encode())
@@ -98,5 +100,5 @@ def _make_database(password: str) -> Iterator[str]:
         try:
             yield url.set(username=role, password=password).render_as_string(hide_password=False)
         finally:
-            postgresql.drop(url.render_as_string(hide_password=False))
+            postgresql.drop_database(url.render_as_string(hide_password=False))
             connection.execute(f"DROP ROLE {role}".encode())

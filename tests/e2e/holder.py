@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.e2e.small import until
+from tests.e2e.small import wait_until
 
 
 class Holder:
@@ -35,8 +35,8 @@ class Holder:
     def wait(self) -> psutil.Process:
         """Wait until a process is held, and return it."""
         assert self._armed is not None
-        self._writer = until(self._open_where_read)
-        held = until(self._find_reader)
+        self._writer = wait_until(self._open_where_read)
+        held = wait_until(self._find_reader)
         self._armed.unlink()
         self._armed = None
         return held

@@ -52,13 +52,15 @@ class PlainResNet(nn.Module):
         return logits
 
 
-def prepare(images: Tensor) -> Tensor:
+def normalise_images(images: Tensor) -> Tensor:
     """Normalise uint8 [N, S, S, 3], as the script that trained the network does."""
     x = images.permute(0, 3, 1, 2).float() / 255
     return (x - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
 
 
-def train(net: nn.Module, images: Tensor, labels: Tensor, epochs: int, lr: float = 0.1) -> None:
+def train_briefly(
+    net: nn.Module, images: Tensor, labels: Tensor, epochs: int, lr: float = 0.1
+) -> None:
     """Train briefly by SGD, on normalised images."""
     batch = 64
     optimizer = torch.optim.SGD(net.parameters(), lr, momentum=0.9, weight_decay=5e-4)

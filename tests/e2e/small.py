@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from perennial import types
-from tests.client.small_batches import few
+from tests.client.small_batches import reduce_batch
 from tests.rest import Json, Rest
 from tools import digits
 
 T = TypeVar("T")
 IMAGE: Json = {"size": 8, "channels": 1}
 MODEL: Json = {"architecture": {"name": "mlp", "hidden": [16]}, "image": IMAGE}
-WEEKS: list[bytes] = [few(archive) for _, archive in digits.build_digit_archives()]
+WEEKS: list[bytes] = [reduce_batch(archive) for _, archive in digits.build_digit_archives()]
 """Batches of the digits 0 and 1, 2 and 3, …: of each digit 24 images for training and 8 for
 measuring.
 """
 
 
-def create(client: Rest, name: str, method: str | Json, **fields: Any) -> types.Model:
+def create_small_model(client: Rest, name: str, method: str | Json, **fields: Any) -> types.Model:
     """Create a small model that is trained with a method for one epoch.
 
     Args:
@@ -38,7 +38,7 @@ def create(client: Rest, name: str, method: str | Json, **fields: Any) -> types.
     return client.models.create(name, given.pop("scenario", "class"), recipe=recipe, **given)
 
 
-def learn(client: Rest, model: str, *batches: bytes, **options: Any) -> list[types.Job]:
+def learn_batches(client: Rest, model: str, *batches: bytes, **options: Any) -> list[types.Job]:
     """Submit batches, wait for their jobs and assert that all succeeded."""
     jobs = [client.submit(model, batch, **options) for batch in batches]
     ends = [client.wait(job) for job in jobs]
@@ -55,13 +55,13 @@ def take_first_image(batch: bytes, label: str = "") -> bytes:
 def thin_out(batch: bytes) -> bytes:
     """Keep every fourth image of a batch."""
     with zipfile.ZipFile(io.BytesIO(batch)) as archive:
-        return pack({name: archive.read(name) for name in archive.namelist()[::4]})
+        return pack_zip({name: archive.read(name) for name in archive.namelist()[::4]})
 
 
 def pick_class(batch: bytes, label: str) -> bytes:
     """Keep the images of one class of a batch."""
     with zipfile.ZipFile(io.BytesIO(batch)) as archive:
-        return pack(
+        return pack_zip(
             {name: archive.read(name) for name in archive.namelist() if f"/{label}/" in name}
         )
 
@@ -69,10 +69,10 @@ def pick_class(batch: bytes, label: str) -> bytes:
 def make_spoiled_batch(count: int) -> bytes:
     """Pack a batch of two classes with `count` images each, none of which can be decoded."""
     broken = b"\x89PNG\r\n\x1a\n nothing"
-    return pack({f"{label}/{n}.png": broken for label in ("cat", "dog") for n in range(count)})
+    return pack_zip({f"{label}/{n}.png": broken for label in ("cat", "dog") for n in range(count)})
 
 
-def pack(files: Mapping[str, bytes]) -> bytes:
+def pack_zip(files: Mapping[str, bytes]) -> bytes:
     """Pack files, by name, into a zip."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -89,7 +89,7 @@ def unpack_version(client: Rest, model: str, version: int, folder: Path) -> Path
     return folder
 
 
-def until(condition: Callable[[], T], seconds: float = 120.0) -> T:
+def wait_until(condition: Callable[[], T], seconds: float = 120.0) -> T:
     """Poll a condition until it is true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -98,7 +98,7 @@ def until(condition: Callable[[], T], seconds: float = 120.0) -> T:
     return found
 
 
-def await_job(client: Rest, job: str, wanted: Callable[[Json], bool]) -> Json:
+def wait_for_job_condition(client: Rest, job: str, wanted: Callable[[Json], bool]) -> Json:
     """Poll a job until a condition holds; fail if the job ends first."""
 
     def look() -> Json | None:
@@ -106,6 +106,6 @@ def await_job(client: Rest, job: str, wanted: Callable[[Json], bool]) -> Json:
         assert wanted(seen) or not seen["is_terminal"], seen
         return seen if wanted(seen) else None
 
-    found = until(look)
+    found = wait_until(look)
     assert found is not None
     return found

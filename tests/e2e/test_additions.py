@@ -39,21 +39,23 @@ def client(extended: Rest) -> Rest:
 @pytest.fixture(scope="module")
 def learned(client: Rest) -> str:
     """A model that learned a batch that was sent as cpio."""
-    small.create(client, "birds", "finetune", recipe={"epochs": 4})
-    answer = client.call("POST", "/v1/models/birds/tasks", content=packed(0), headers=CPIO).json()
+    small.create_small_model(client, "birds", "finetune", recipe={"epochs": 4})
+    answer = client.call(
+        "POST", "/v1/models/birds/tasks", content=pack_week_as_cpio(0), headers=CPIO
+    ).json()
     end = client.wait(answer["job"]["id"])
     assert end.state == "succeeded", end
     return "birds"
 
 
-def packed(week: int) -> bytes:
-    """The batch of a week as cpio."""
+def pack_week_as_cpio(week: int) -> bytes:
+    """Return the batch of a week as cpio."""
     with zipfile.ZipFile(io.BytesIO(small.WEEKS[week])) as archive:
-        return cpio({name: archive.read(name) for name in archive.namelist()})
+        return build_cpio({name: archive.read(name) for name in archive.namelist()})
 
 
-def cpio(files: dict[str, bytes]) -> bytes:
-    """An archive in the portable form, as `find . -type f | cpio -o -H newc` writes it."""
+def build_cpio(files: dict[str, bytes]) -> bytes:
+    """Build an archive in the portable form, as `find . -type f | cpio -o -H newc` writes it."""
     body = b""
     for name, data in {**files, "TRAILER!!!": b""}.items():
         fields = [0, 0o100644, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name.encode()) + 1, 0]
@@ -117,7 +119,7 @@ with Perennial() as client:
 def test_the_client_sends_the_new_format(
     client: Rest, copy: Path, learned: str, tmp_path: Path, command: list[str], week: int
 ) -> None:
-    (tmp_path / "b.cpio").write_bytes(packed(week))
+    (tmp_path / "b.cpio").write_bytes(pack_week_as_cpio(week))
     environment = {
         **os.environ,
         "HOME": str(tmp_path),
@@ -144,7 +146,7 @@ def test_the_page_offers_the_new_format(client: Rest, learned: str) -> None:
 
 def test_an_attack_in_the_new_format_is_refused(client: Rest, learned: str) -> None:
     answer = client.http.post(
-        f"/v1/models/{learned}/tasks", content=cpio({"cat/../../a.png": b"x"}), headers=CPIO
+        f"/v1/models/{learned}/tasks", content=build_cpio({"cat/../../a.png": b"x"}), headers=CPIO
     )
     assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (
         422,

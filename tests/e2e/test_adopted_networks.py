@@ -28,8 +28,8 @@ NETWORKS: dict[str, tuple[Any, int]] = {
 """Name of a network outside → its architecture here, and pixels a side."""
 
 
-def build_outside(name: str) -> nn.Module:
-    """The network as its own package builds it, with random weights and statistics."""
+def build_original_network(name: str) -> nn.Module:
+    """Build the network as its own package does, with random weights and statistics."""
     torch.manual_seed(0)
     family, _, model = name.partition("/")
     if family == "timm":
@@ -50,7 +50,7 @@ def test_the_logits_of_100_images_are_equal_bit_by_bit(
     client: Rest, running: RunningService, name: str
 ) -> None:
     architecture, size = NETWORKS[name]
-    net = build_outside(name)
+    net = build_original_network(name)
     params = {
         "architecture": architecture if isinstance(architecture, str) else json.dumps(architecture),
         "image_size": size,

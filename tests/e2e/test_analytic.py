@@ -8,7 +8,7 @@ import pytest
 
 from perennial import APIError
 from tests.e2e import small
-from tests.e2e.small import WEEKS, learn
+from tests.e2e.small import WEEKS, learn_batches
 from tests.rest import Rest
 
 pytestmark = pytest.mark.slow
@@ -20,8 +20,8 @@ ARCHITECTURE = {"name": "mlp", "hidden": [200]}
 @pytest.fixture(scope="module")
 def stream(client: Rest) -> str:
     """A model that learned three batches in closed form."""
-    small.create(client, "closed", ANALYTIC, architecture=ARCHITECTURE)
-    learn(client, "closed", *WEEKS[:3])
+    small.create_small_model(client, "closed", ANALYTIC, architecture=ARCHITECTURE)
+    learn_batches(client, "closed", *WEEKS[:3])
     return "closed"
 
 
@@ -41,8 +41,8 @@ def test_a_version_stores_the_sums_of_its_own_task_alone(client: Rest, stream: s
 
 @pytest.mark.campaign  # tests/core/learning/methods/test_analytic.py shows that sums are added once
 def test_a_batch_that_is_learned_again_after_a_rollback_adds_its_sums_once(client: Rest) -> None:
-    small.create(client, "again", ANALYTIC, architecture=ARCHITECTURE)
-    learn(client, "again", *WEEKS[:2])
+    small.create_small_model(client, "again", ANALYTIC, architecture=ARCHITECTURE)
+    learn_batches(client, "again", *WEEKS[:2])
     client.call("POST", "/v1/models/again/aliases/production/rollback", json={"version": 1})
     job = client.wait(client.call("POST", "/v1/models/again/tasks/2/relearn", json={}).json()["id"])
     assert (job.state, job.version) == ("succeeded", 3), job
@@ -56,8 +56,8 @@ def test_a_batch_that_is_learned_again_after_a_rollback_adds_its_sums_once(clien
 
 @pytest.mark.campaign  # test_features_of_erased_tasks_judge_no_head_and_their_sums_stay shows it
 def test_features_go_with_the_data_of_their_task_and_learning_goes_on(client: Rest) -> None:
-    small.create(client, "gone", ANALYTIC, architecture=ARCHITECTURE)
-    learn(client, "gone", *WEEKS[:2])
+    small.create_small_model(client, "gone", ANALYTIC, architecture=ARCHITECTURE)
+    learn_batches(client, "gone", *WEEKS[:2])
     client.call("DELETE", "/v1/models/gone/tasks/1/data")
 
     def kept(version: int) -> list[str]:
@@ -72,7 +72,7 @@ def test_features_go_with_the_data_of_their_task_and_learning_goes_on(client: Re
         APIError, match="holds features of the training data and cannot be downloaded"
     ):
         client.get("/v1/models/gone/versions/2/files/features.2")
-    learn(client, "gone", WEEKS[2])
+    learn_batches(client, "gone", WEEKS[2])
     method = client.get("/v1/models/gone/versions/3")["manifest"]["method"]
     images = sum(client.get(f"/v1/models/gone/tasks/{task}")["n_train"] for task in (2, 3))
     assert method["state"]["own"]["auto"]["images"] == images
@@ -82,8 +82,10 @@ def test_features_go_with_the_data_of_their_task_and_learning_goes_on(client: Re
 def test_a_head_that_forgets_is_told_from_its_features_with_the_request_that_helps(
     client: Rest, stream: str
 ) -> None:
-    small.create(client, "biased", "finetune", architecture=ARCHITECTURE, recipe={"epochs": 10})
-    ended = learn(client, "biased", *WEEKS[:3])
+    small.create_small_model(
+        client, "biased", "finetune", architecture=ARCHITECTURE, recipe={"epochs": 10}
+    )
+    ended = learn_batches(client, "biased", *WEEKS[:3])
     assert ended[0].warnings == []
     (told,) = ended[2].warnings
     assert told.startswith(
@@ -104,14 +106,14 @@ def test_a_head_that_forgets_is_told_from_its_features_with_the_request_that_hel
     )
     body = json.loads(told[told.index("POST /v1/models ") + len("POST /v1/models ") : -1])
     made = client.call("POST", "/v1/models", json=body).json()
-    learn(client, made["name"], WEEKS[0])
+    learn_batches(client, made["name"], WEEKS[0])
     assert client.get(f"/v1/models/{stream}/versions/3")["warnings"] == []
 
 
 def test_another_method_starts_without_the_sums_and_they_are_not_taken_up_again(
     client: Rest, stream: str
 ) -> None:
-    learn(client, stream, WEEKS[3], recipe={"method": "finetune", "depth": 5, "epochs": 1})
+    learn_batches(client, stream, WEEKS[3], recipe={"method": "finetune", "depth": 5, "epochs": 1})
     task = client.get(f"/v1/models/{stream}/tasks/4")
     assert any("the method changed from analytic to finetune" in text for text in task["warnings"])
     with pytest.raises(APIError, match="version 4 was learned by finetune, which keeps none"):

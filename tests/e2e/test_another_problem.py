@@ -34,8 +34,10 @@ def client(extended: Rest) -> Rest:
     return extended
 
 
-def batch(low: int, images: int = 400) -> bytes:
-    """Images of four digits from `low` to `low` + 4, in folders named by their sums."""
+def build_sum_batch(low: int, images: int = 400) -> bytes:
+    """Build a batch of images of four digits each, from `low` to `low` + 4.
+    Its folders are named by their sums.
+    """
     pixels, values = load_digits(return_X_y=True)
     rows = np.flatnonzero((values >= low) & (values < low + 5))
     rows = np.random.default_rng(low).choice(rows, (images, 4))
@@ -53,7 +55,7 @@ def test_two_tasks_are_learned_and_measured(client: Rest) -> None:
     model = client.models.create("sums", "class", **MODEL)
     assert client.get(f"/v1/models/{model.id}")["problem"] == "digit-sums"
     for low in (0, 5):
-        end = client.wait(client.submit(model.id, batch(low)))
+        end = client.wait(client.submit(model.id, build_sum_batch(low)))
         assert end.state == "succeeded", end
     metrics = client.get(f"/v1/models/{model.id}/metrics?version=2")
     _, (on_1, before), (after, on_2) = metrics["accuracy_matrix"]
@@ -73,7 +75,7 @@ def test_two_tasks_are_learned_and_measured(client: Rest) -> None:
 def test_the_gate_judges_by_the_primary_measure(client: Rest) -> None:
     gate = {"checks": "off", "min_new_task": 0.99}
     model = client.models.create("strict-sums", "class", **MODEL, gate=gate)
-    client.wait(client.submit(model.id, batch(0)))
+    client.wait(client.submit(model.id, build_sum_batch(0)))
     version = client.read_versions(model.id)[-1]
     (check,) = [one for one in version["gate"]["checks"] if one["name"] == "min_new_task"]
     assert version["status"] == "held"
@@ -97,7 +99,10 @@ def test_what_works_on_classes_alone_is_refused(client: Rest) -> None:
 def test_a_label_of_another_kind_fails_the_job(client: Rest) -> None:
     model = client.models.create("cats", "class", **MODEL)
     mixed = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(batch(0, 40))) as source, zipfile.ZipFile(mixed, "w") as out:
+    with (
+        zipfile.ZipFile(io.BytesIO(build_sum_batch(0, 40))) as source,
+        zipfile.ZipFile(mixed, "w") as out,
+    ):
         for number, name in enumerate(source.namelist()):
             label, file = name.split("/")
             target = f"{'cat' if number % 2 else label}/{file}"

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.before_after import reading, scenario
-from tests.before_after.contract import watch
+from tests.before_after.contract import watch_contract
 from tests.before_after.player import Player
 from tests.before_after.record import SETTINGS
 from tools import service
@@ -23,9 +23,9 @@ ASIDE = (
 def test_no_answer_has_a_field_that_openapi_does_not_name(tmp_path):
     with service.run_temporary_service(tmp_path / "data", SETTINGS) as running:
         player = Player(running.url, running.key)
-        unnamed = watch(player.http)
-        scenario.play(player)
-        reading.read_all(player, "at the end", whole=set())
+        unnamed = watch_contract(player.http)
+        scenario.play_scenario(player)
+        reading.read_everything(player, "at the end", whole=set())
         for path in ASIDE:
             player.ask("GET", path)
     assert sorted(unnamed) == []

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from core.learning.timm_import import import_timm_models
 from core.learning.torchvision_import import import_torchvision_models
 from tests.e2e import small
-from tests.e2e.cards import answer_of_the_card, photo
+from tests.e2e.cards import make_photo, run_code_of_card
 from tests.rest import Json, Rest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -89,15 +89,15 @@ def test_the_card_answers_as_the_service_does(
     client: Rest, model: str, std: list[float], tmp_path: Path
 ) -> None:
     """Ask both of a photo that lies on its side."""
-    small.learn(client, model, small.thin_out(small.WEEKS[0]))
+    small.learn_batches(client, model, small.thin_out(small.WEEKS[0]))
     before, manifest = (client.get(f"/v1/models/{model}/versions/{n}")["manifest"] for n in (0, 1))
     assert manifest["image"] == before["image"] and manifest["normalise"]["std"] == std
     small.unpack_version(client, model, 1, tmp_path)
     assert (tmp_path / "README.md").read_text().startswith(f"# {model} version 1\n")
     assert json.loads((tmp_path / "config.json").read_text())["name"] == model
-    label, theirs = answer_of_the_card(tmp_path, photo(1, 6))
+    label, theirs = run_code_of_card(tmp_path, make_photo(1, 6))
     url = f"/v1/models/{model}/versions/1/predict"
-    ours = client.call("POST", url, files={"file": ("photo.jpg", photo(1, 6))}).json()[
+    ours = client.call("POST", url, files={"file": ("photo.jpg", make_photo(1, 6))}).json()[
         "predictions"
     ][0]
     assert (ours["name"], ours["label"]) == ("photo.jpg", label)

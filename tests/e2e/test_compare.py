@@ -73,27 +73,29 @@ def create_and_learn(
     epochs: int = 2,
     **fields: Any,
 ) -> str:
-    """Make a model that learned some of the batches; its id."""
+    """Make a model that learned some of the batches, and return its id."""
     recipe = {} if "analytic" in str(method) else {"epochs": epochs, "seed": 0}
-    made = small.create(client, name, method, recipe=recipe, **fields)
-    small.learn(client, name, *(batch(part) for part in parts))
+    made = small.create_small_model(client, name, method, recipe=recipe, **fields)
+    small.learn_batches(client, name, *(build_batch(part) for part in parts))
     return made.id
 
 
-def batch(part: int) -> bytes:
+def build_batch(part: int) -> bytes:
     """Pack some images of each digit of a batch, other ones in each."""
-    rows = {digit: batches.pixels(digit, IMAGES * part, IMAGES) for digit in BATCHES[part]}
-    return small.pack(
+    rows = {
+        digit: batches.read_digit_images(digit, IMAGES * part, IMAGES) for digit in BATCHES[part]
+    }
+    return small.pack_zip(
         {
-            f"{digit}/{n:02d}.png": batches.png(image)
+            f"{digit}/{n:02d}.png": batches.encode_png(image)
             for digit, of in rows.items()
             for n, image in enumerate(of)
         }
     )
 
 
-def images(client: Rest, model: str, a: int, b: int, kind: str) -> list[Json]:
-    """The images of a kind, over all pages of seven."""
+def list_compared_images(client: Rest, model: str, a: int, b: int, kind: str) -> list[Json]:
+    """Return the images of a kind, over all pages of seven."""
     found: list[Json] = []
     cursor = ""
     while True:
@@ -107,10 +109,10 @@ def images(client: Rest, model: str, a: int, b: int, kind: str) -> list[Json]:
         cursor = f"&cursor={page['next_cursor']}"
 
 
-def predicted(
+def predict_over_http(
     client: Rest, model: str, version: int, task: int, pictures: list[bytes]
 ) -> list[Json]:
-    """What a version says of pictures, over HTTP."""
+    """Return what a version predicts for pictures, over HTTP."""
     where = f"/v1/models/{model}/versions/{version}/predict?top_k=1"
     if FAMILIES[model][0] == "task":
         where += f"&task={task}"
@@ -151,7 +153,7 @@ def test_the_counts_are_those_of_every_image_predicted_by_both_versions(
         listed = client.items(f"/v1/models/{model}/tasks/{n}/images")
         where = f"/v1/models/{model}/tasks/{n}/images/held_out"
         pictures = [client.call("GET", f"{where}/{one['index']}.png").content for one in listed]
-        both = [predicted(client, model, version, n, pictures) for version in pair]
+        both = [predict_over_http(client, model, version, n, pictures) for version in pair]
         for image, old, new in zip(listed, *both, strict=True):
             right = (old["label"] == image["label"], new["label"] == image["label"])
             kind = {
@@ -165,7 +167,7 @@ def test_the_counts_are_those_of_every_image_predicted_by_both_versions(
         assert {kind: task[kind] for kind in KINDS} == {kind: kinds[n, kind] for kind in KINDS}
     assert found["totals"]["n"] == sum(kinds.values()) > 0
     for kind in KINDS[1:]:
-        told = images(client, model, a, b, kind)
+        told = list_compared_images(client, model, a, b, kind)
         assert [
             (one["task"], one["index"], one["label"], one["a"]["label"], one["b"]["label"])
             for one in told
@@ -193,17 +195,19 @@ def test_the_counts_of_a_child_are_the_stored_changes(client: Rest, model: str) 
 @pytest.mark.usefixtures("learned")
 @EACH_FAMILY
 def test_probabilities_are_those_of_predict(client: Rest, model: str) -> None:
-    told = [one for kind in KINDS[1:] for one in images(client, model, 1, 3, kind)][:8]
+    told = [one for kind in KINDS[1:] for one in list_compared_images(client, model, 1, 3, kind)][
+        :8
+    ]
     assert told
     for one in told:
         picture = client.call("GET", one["image"]).content
         for side, version in (("a", 1), ("b", 3)):
-            said = predicted(client, model, version, one["task"], [picture])[0]
+            said = predict_over_http(client, model, version, one["task"], [picture])[0]
             assert one[side]["label"] == said["label"]
             assert one[side]["probability"] == pytest.approx(said["probability"], abs=1e-3)
 
 
-def find_answers(running: service.RunningService, model: str) -> set[Path]:
+def find_answer_files(running: service.RunningService, model: str) -> set[Path]:
     """Find the files of what the versions of a model (by its id) answered."""
     with sqlite3.connect(running.data_dir / "perennial.db", timeout=60) as db:
         found = db.execute(
@@ -221,7 +225,7 @@ def find_answers(running: service.RunningService, model: str) -> set[Path]:
 def test_answers_take_six_bytes_an_image_and_go_with_the_images(
     client: Rest, running: service.RunningService
 ) -> None:
-    made = find_answers(running, create_and_learn(client, "weighed", (0, 1), epochs=1))
+    made = find_answer_files(running, create_and_learn(client, "weighed", (0, 1), epochs=1))
     sizes = {path: path.stat().st_size for path in made}
     counts = [
         client.get(f"/v1/models/weighed/tasks/{n}/images?split=held_out")["total"] for n in (1, 2)
@@ -248,7 +252,9 @@ def test_a_model_that_keeps_counts_keeps_no_answers(
     client: Rest, running: service.RunningService
 ) -> None:
     assert (
-        find_answers(running, create_and_learn(client, "counts", (0,), epochs=1, held_out="counts"))
+        find_answer_files(
+            running, create_and_learn(client, "counts", (0,), epochs=1, held_out="counts")
+        )
         == set()
     )
     found = client.get("/v1/models/counts/compare?a=0&b=1")
@@ -259,9 +265,9 @@ def test_a_gate_holds_a_version_for_its_flips_until_a_person_takes_it(client: Re
     """It compares with production, also where that is not the parent."""
     create_and_learn(client, "gated", (0, 1), epochs=5, gate={"max_negative_flips": 0.05})
     first, held = (client.get(f"/v1/models/gated/versions/{number}") for number in (1, 2))
-    check = flips_check(first)
+    check = find_flips_check(first)
     assert first["status"] == "published" and check["value"] is None and check["passed"]
-    check = flips_check(held)
+    check = find_flips_check(held)
     totals = client.get("/v1/models/gated/compare?a=production&b=2")["totals"]
     assert held["status"] == "held" and not check["passed"] and check["limit"] == 0.05
     assert check["value"] == totals["nfr"] > 0.05
@@ -283,13 +289,13 @@ def test_a_gate_holds_a_version_for_its_flips_until_a_person_takes_it(client: Re
     assert version["status"] == "published" and version["gate"]["overruled"]["reason"]
     client.aliases.set("gated", "production", 1, reason="it forgets less")
     client.call("PATCH", "/v1/models/gated", json={"gate": {"max_negative_flips": 1.0}})
-    small.learn(client, "gated", batch(2))
-    check = flips_check(client.get("/v1/models/gated/versions/3"))
+    small.learn_batches(client, "gated", build_batch(2))
+    check = find_flips_check(client.get("/v1/models/gated/versions/3"))
     totals = client.get("/v1/models/gated/compare?a=1&b=3")["totals"]
     assert check["against"] == 1 and check["value"] == totals["nfr"] > 0
 
 
-def flips_check(version: Json) -> Json:
+def find_flips_check(version: Json) -> Json:
     """Find the check of negative flips of a version's gate."""
     found: Json = next(
         one for one in version["gate"]["checks"] if one["name"] == "max_negative_flips"
@@ -314,7 +320,7 @@ def test_a_version_from_before_gets_its_answers_with_the_next_batch(
     assert refused.value.code == "answers-missing" and "The next job asks it again" in str(
         refused.value
     )
-    small.learn(client, "older", batch(1))
+    small.learn_batches(client, "older", build_batch(1))
     found = client.get("/v1/models/older/compare?a=1&b=2")
     changes = client.get("/v1/models/older/versions/2")["manifest"]["changes"]["1"]
     assert (found["totals"]["negative"], found["totals"]["n"]) == (

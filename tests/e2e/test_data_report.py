@@ -28,7 +28,7 @@ LARGE = np.rint(PIXELS.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
 OVERRIDE = {"epochs": 2, "data_report": "hold"}
 
 
-def encode(row: int, kind: str = "PNG", **options: Any) -> bytes:
+def encode_digit(row: int, kind: str = "PNG", **options: Any) -> bytes:
     out = io.BytesIO()
     Image.fromarray(LARGE[row]).resize((32, 32), Image.Resampling.BICUBIC).save(
         out, kind, **options
@@ -36,11 +36,11 @@ def encode(row: int, kind: str = "PNG", **options: Any) -> bytes:
     return out.getvalue()
 
 
-def batch(
+def build_flawed_batch(
     rows: range, *, held_out: int, flipped: set[int], again: range = range(0)
 ) -> tuple[bytes, set[str]]:
-    """Pack digits, and those of `again` once more as JPEG; the names of those that have a wrong
-    label.
+    """Pack digits, and those of `again` once more as JPEG.
+    Return the zip and the names of the images that have a wrong label.
     """
     generator = np.random.default_rng(0)
     files, wrong = {}, set()
@@ -49,13 +49,14 @@ def batch(
         label = (right + int(generator.integers(1, 10))) % 10 if row in flipped else right
         name = f"train/{label}/{row:04d}.png"
         wrong |= {name} if row in flipped else set()
-        files[name] = encode(row)
+        files[name] = encode_digit(row)
     files |= {
-        f"train/{DIGITS[row]}/copy-{row:04d}.jpg": encode(row, "JPEG", quality=90) for row in again
+        f"train/{DIGITS[row]}/copy-{row:04d}.jpg": encode_digit(row, "JPEG", quality=90)
+        for row in again
     }
     tests = range(held_out, held_out + HELD_OUT)
-    files |= {f"test/{DIGITS[row]}/{row:04d}.png": encode(row) for row in tests}
-    return small.pack(files), wrong
+    files |= {f"test/{DIGITS[row]}/{row:04d}.png": encode_digit(row) for row in tests}
+    return small.pack_zip(files), wrong
 
 
 class Site:
@@ -69,13 +70,17 @@ class Site:
             "architecture": {"name": "mlp", "hidden": [128]},
             "image": {"size": 32, "channels": 1},
         }
-        model = small.create(client, "digits", "er", recipe={"seed": 0}, **network)
+        model = small.create_small_model(client, "digits", "er", recipe={"seed": 0}, **network)
         self.model = model.id
-        small.learn(client, "digits", batch(FIRST, held_out=0, flipped=set())[0])
+        small.learn_batches(
+            client, "digits", build_flawed_batch(FIRST, held_out=0, flipped=set())[0]
+        )
         flipped = set(
             np.random.default_rng(0).permutation(SECOND)[: int(FLIPPED * len(SECOND))].tolist()
         )
-        data, self.wrong = batch(SECOND, held_out=HELD_OUT, flipped=flipped, again=range(COPIES))
+        data, self.wrong = build_flawed_batch(
+            SECOND, held_out=HELD_OUT, flipped=flipped, again=range(COPIES)
+        )
         self.job = client.submit("digits", data, recipe=OVERRIDE)
         with pytest.raises(JobRejected):
             self.job.wait(240)
@@ -96,13 +101,13 @@ def site(running: service.RunningService, client: Rest) -> Site:
     return Site(running, client)
 
 
-def report(task: Any) -> Any:
+def get_data_report(task: Any) -> Any:
     return task.report.data
 
 
 def test_a_clean_batch_is_told_of_and_learned(site: Site) -> None:
     task = site.client.tasks.retrieve("digits", 1)
-    found = report(task)
+    found = get_data_report(task)
     assert task.version == 1 and not [one for one in found.findings if one.holds]
     assert found.balance["3"].held_out and found.examined == task.n_train
     assert found.shift is None and found.cost_s > 0
@@ -110,7 +115,7 @@ def test_a_clean_batch_is_told_of_and_learned(site: Site) -> None:
 
 
 def test_flipped_labels_are_among_the_suspects_with_path_and_index(site: Site) -> None:
-    found = report(site.held)
+    found = get_data_report(site.held)
     accused = {one.path for one in found.suspects}
     right = accused & site.wrong
     assert len(right) >= 0.6 * len(site.wrong) and len(right) >= 0.7 * len(accused)
@@ -119,15 +124,15 @@ def test_flipped_labels_are_among_the_suspects_with_path_and_index(site: Site) -
     answer = site.client.call("GET", f"/v1/models/digits/tasks/2/images/train/{one.index}.png")
     shown = np.asarray(Image.open(io.BytesIO(answer.content)).convert("L")).astype(int)
     row = int(Path(one.path).stem)
-    meant = np.asarray(Image.open(io.BytesIO(encode(row)))).astype(int)
+    meant = np.asarray(Image.open(io.BytesIO(encode_digit(row)))).astype(int)
     assert np.abs(shown - meant).max() <= 1, "index and path name the same image"
 
 
 def test_copies_of_held_out_images_of_an_earlier_task_are_told(site: Site) -> None:
-    (earlier,) = report(site.held).near_duplicates.earlier
+    (earlier,) = get_data_report(site.held).near_duplicates.earlier
     copied = {pair.path for pair in earlier.examples if pair.path and "copy-" in pair.path}
     assert (earlier.task, len(copied)) == (1, COPIES) and earlier.held_out >= COPIES
-    assert any("flattered" in one.text for one in report(site.held).findings)
+    assert any("flattered" in one.text for one in get_data_report(site.held).findings)
 
 
 def test_a_held_batch_is_rejected_with_what_was_found_and_what_to_send(site: Site) -> None:
@@ -147,7 +152,7 @@ def test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted(si
     assert task.standing == "learned" and not any(
         said in text for text in task.warnings
     )  # a person has seen it
-    assert any(said in one.text for one in report(task).findings)
+    assert any(said in one.text for one in get_data_report(task).findings)
 
     first, second = site.traces(1), site.traces(2)
     assert first and second

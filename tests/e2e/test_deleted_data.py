@@ -21,7 +21,7 @@ from typing import Any
 import large_size
 import numpy as np
 import pytest
-from operator_command import housekeeping
+from operator_command import run_housekeeping
 from PIL import Image
 from sqlalchemy.engine import make_url
 
@@ -41,30 +41,33 @@ METHODS: dict[str, dict[str, Any]] = {
 PER_CLASS = 8
 
 
-def images(model: str, task: int) -> list[np.ndarray]:
-    """Two classes of noise that no other model or task has."""
+def draw_task_images(model: str, task: int) -> list[np.ndarray]:
+    """Draw two classes of noise that no other model or task has."""
     draw = np.random.default_rng([sorted(METHODS).index(model), task])
     return [draw.integers(0, 256, (8, 8, 3), dtype=np.uint8) for _ in range(2 * PER_CLASS)]
 
 
-def png(pixels: np.ndarray) -> bytes:
+def encode_png(pixels: np.ndarray) -> bytes:
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "PNG")
     return out.getvalue()
 
 
-def batch(model: str, task: int) -> bytes:
-    pictures = enumerate(images(model, task))
-    return small.pack(
-        {f"c{2 * task + number % 2}/{number}.png": png(pixels) for number, pixels in pictures}
+def build_batch(model: str, task: int) -> bytes:
+    pictures = enumerate(draw_task_images(model, task))
+    return small.pack_zip(
+        {
+            f"c{2 * task + number % 2}/{number}.png": encode_png(pixels)
+            for number, pixels in pictures
+        }
     )
 
 
-def marks(pixels: np.ndarray) -> list[bytes]:
-    """Say what an image looks like in a file: rows of it in both layouts, the middle of its PNG,
-    and its hash.
+def build_marks(pixels: np.ndarray) -> list[bytes]:
+    """Return what an image looks like in a file.
+    That is rows of it in both layouts, the middle of its PNG, and its hash.
     """
-    encoded = png(pixels)
+    encoded = encode_png(pixels)
     rows = [row.tobytes() for row in (pixels[3], pixels[5], *pixels.transpose(2, 0, 1)[:, 4])]
     return [
         *rows,
@@ -73,7 +76,7 @@ def marks(pixels: np.ndarray) -> list[bytes]:
     ]
 
 
-def contents(path: Path) -> Iterator[bytes]:
+def read_contents(path: Path) -> Iterator[bytes]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -88,12 +91,14 @@ def contents(path: Path) -> Iterator[bytes]:
                 yield archive.read(name)
 
 
-def holders(roots: list[Path], model: str, task: int, since: float) -> dict[str, int]:
-    """Files that hold something of a task's images, each with how many images.
+def find_files_with_images(
+    roots: list[Path], model: str, task: int, since: float
+) -> dict[str, int]:
+    """Return the files that hold something of a task's images, each with how many images.
 
-    Those that nobody wrote to `since` (Unix seconds) hold what other tests have stored there.
+    Files that nobody wrote to `since` (Unix seconds) hold what other tests have stored there.
     """
-    wanted = [marks(pixels) for pixels in images(model, task)]
+    wanted = [build_marks(pixels) for pixels in draw_task_images(model, task)]
     found: dict[str, int] = {}
     files = (
         path
@@ -101,34 +106,36 @@ def holders(roots: list[Path], model: str, task: int, since: float) -> dict[str,
         for path in (list_live_files(root, since) if root.is_dir() else [root])
     )
     for path in files:
-        for data in contents(path):
+        for data in read_contents(path):
             count = sum(any(mark in data for mark in of_image) for of_image in wanted)
             if count:
                 found[str(path)] = max(count, found.get(str(path), 0))
     return found
 
 
-def prove(
+def check_deletion(
     client: Rest,
     models: list[str],
     roots: Callable[[], list[Path]],
     machines: list[Mapping[str, str]],
     folder: Path,
 ) -> None:
-    """Found before; gone afterwards, once the next version is there and each machine has swept."""
+    """Check that images are found before their deletion and are gone afterwards.
+    They are gone once the next version is there and each machine has swept.
+    """
     began = time.time()
     for model in models:
-        small.create(client, model, METHODS[model], image=IMAGE)
-    learn(client, models, 0)
-    learn(client, models, 1)
+        small.create_small_model(client, model, METHODS[model], image=IMAGE)
+    learn_task(client, models, 0)
+    learn_task(client, models, 1)
     digests = {
         model: [client.download(model, v, folder / "v.zip").sha256 for v in (1, 2)]
         for model in models
     }
     for model in models:
-        picture = ("image", ("a.png", png(images(model, 0)[0]), "image/png"))
+        picture = ("image", ("a.png", encode_png(draw_task_images(model, 0)[0]), "image/png"))
         client.call("POST", f"/v1/models/{model}/versions/2/predict", files=[picture])
-    before = {model: holders(roots(), model, 0, began) for model in models}
+    before = {model: find_files_with_images(roots(), model, 0, began) for model in models}
     for model, found in before.items():
         assert max(found.values()) > PER_CLASS, (
             model,
@@ -136,8 +143,8 @@ def prove(
         )  # the memory; the held-out part has fewer
         assert len(found) >= 2  # held-out part, and the pack of images that both versions share
         client.tasks.delete_data(model, 1)
-    sweep(machines)
-    between = {model: holders(roots(), model, 0, began) for model in models}
+    sweep_machines(machines)
+    between = {model: find_files_with_images(roots(), model, 0, began) for model in models}
     for (
         model,
         found,
@@ -147,11 +154,11 @@ def prove(
         memories = {part["sha256"] for part in parts if part["type"] in ("buffer", "exemplars")}
         assert {hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in found} <= memories
         assert found
-    learn(client, models, 2)
-    sweep(machines)
+    learn_task(client, models, 2)
+    sweep_machines(machines)
     for model in models:
-        assert holders(roots(), model, 0, began) == {}
-        left = holders(roots(), model, 1, began)
+        assert find_files_with_images(roots(), model, 0, began) == {}
+        left = find_files_with_images(roots(), model, 1, began)
         assert max(left.values()) > 2 * PER_CLASS // 3, (
             model,
             left,
@@ -161,24 +168,24 @@ def prove(
         matrix = client.get(f"/v1/models/{model}/metrics?version=3")["accuracy_matrix"]
         assert matrix[1][0] is not None and matrix[3][0] is None
         print(
-            f"{model}: {summed(before[model])} before, {summed(between[model])} deleted, none "
+            f"{model}: {summarise_files(before[model])} before, {summarise_files(between[model])} deleted, none "
             f"after the next version"
         )
-    assert "Database and store agree." in housekeeping(machines[0], "check", "--verify")
+    assert "Database and store agree." in run_housekeeping(machines[0], "check", "--verify")
 
 
-def summed(found: Mapping[str, int]) -> str:
+def summarise_files(found: Mapping[str, int]) -> str:
     return f"{len(found)} files with up to {max(found.values(), default=0)} images"
 
 
-def sweep(machines: list[Mapping[str, str]]) -> None:
-    """As the operator does on each machine, without any grace."""
+def sweep_machines(machines: list[Mapping[str, str]]) -> None:
+    """Sweep as the operator does on each machine, without any grace."""
     for environment in machines:
-        housekeeping(environment, "sweep", "--grace-hours", "0")
+        run_housekeeping(environment, "sweep", "--grace-hours", "0")
 
 
-def learn(client: Rest, models: list[str], task: int) -> None:
-    jobs = [client.submit(model, batch(model, task)).id for model in models]
+def learn_task(client: Rest, models: list[str], task: int) -> None:
+    jobs = [client.submit(model, build_batch(model, task)).id for model in models]
     for job in jobs:
         end = client.wait(job)
         assert end.state == "succeeded", end
@@ -192,7 +199,9 @@ def test_deleted_images_are_found_nowhere_in_the_small_size(
     `tests/core/retention/test_deleted_data.py`.
     """
     data = running.data_dir
-    prove(client, ["replay"], lambda: [data], [{"PERENNIAL_DATA_DIR": str(data)}], tmp_path)
+    check_deletion(
+        client, ["replay"], lambda: [data], [{"PERENNIAL_DATA_DIR": str(data)}], tmp_path
+    )
 
 
 @pytest.mark.campaign
@@ -201,7 +210,7 @@ def test_deleted_images_are_found_nowhere_in_the_large_size(
 ) -> None:
     s3_store = s3.url(s3.bucket, "deleted-data")
     environment = {"PERENNIAL_STORE_URL": s3_store, "PERENNIAL_SNAPSHOT_S": "0.1"}
-    with large_size.running(tmp_path, postgres_url, redis_url, s3, **environment) as (
+    with large_size.run_large_size(tmp_path, postgres_url, redis_url, s3, **environment) as (
         large,
         client,
     ):
@@ -220,4 +229,4 @@ def test_deleted_images_are_found_nowhere_in_the_large_size(
             subprocess.run(["pg_dump", "--file", dump, url], check=True)
             return [s3.root / "node", dump, *(large.data(name) for name in large.processes)]
 
-        prove(client, list(METHODS), roots, machines, tmp_path)
+        check_deletion(client, list(METHODS), roots, machines, tmp_path)

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from core.learning.networks import ImageSpec, build_network
 from core.learning.networks.linear.edits import replace_relu_by_leaky_relu
-from tests.before_after.batches import pixels
+from tests.before_after.batches import read_digit_images
 from tests.e2e import small
 from tests.rest import Json, Rest
 
@@ -68,27 +68,31 @@ def base(client: Rest) -> str:
     )
 
 
-def batches(scenario: str) -> list[bytes]:
-    """Two tasks: pairs of new digits, or in the data scenario other images of the digits 0 to 5."""
+def build_batches(scenario: str) -> list[bytes]:
+    """Build two tasks.
+    They are pairs of new digits, or in the data scenario other images of the digits 0 to 5.
+    """
     if scenario == "data":
-        return [archive(range(6), PER_CLASS // 2, k) for k in range(TASKS)]
-    return [archive((2 * k, 2 * k + 1), PER_CLASS) for k in range(TASKS)]
+        return [build_npz(range(6), PER_CLASS // 2, k) for k in range(TASKS)]
+    return [build_npz((2 * k, 2 * k + 1), PER_CLASS) for k in range(TASKS)]
 
 
-def archive(classes: Sequence[int], count: int, turn: int = 0) -> bytes:
+def build_npz(classes: Sequence[int], count: int, turn: int = 0) -> bytes:
     """Pack `count` images of each digit as npz, others at each turn."""
-    images = [pixels(digit, turn * count, count) for digit in classes]
+    images = [read_digit_images(digit, turn * count, count) for digit in classes]
     labels = np.repeat(np.array(classes, np.int64), [len(of) for of in images])
     out = io.BytesIO()
     np.savez(out, images=np.concatenate(images), labels=labels)
     return out.getvalue()
 
 
-def create(client: Rest, name: str, scenario: str, base: str, method: Json, **fields: Any) -> None:
+def create_and_learn(
+    client: Rest, name: str, scenario: str, base: str, method: Json, **fields: Any
+) -> None:
     classes = [str(d) for d in range(6)] if scenario == "data" else None
     given = {"scenario": scenario, "base": base, "classes": classes, "recipe": RECIPE, **NETWORK}
-    small.create(client, name, method, **given, **fields)
-    small.learn(client, name, *batches(scenario))
+    small.create_small_model(client, name, method, **given, **fields)
+    small.learn_batches(client, name, *build_batches(scenario))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +101,7 @@ def learned(client: Rest, base: str) -> Callable[[str], list[Json]]:
 
     @cache
     def learn_in(scenario: str) -> list[Json]:
-        create(client, scenario, scenario, base, METHOD)
+        create_and_learn(client, scenario, scenario, base, METHOD)
         return client.read_versions(scenario)
 
     return learn_in
@@ -205,7 +209,7 @@ def test_the_service_and_the_unpacked_download_answer_alike(
 
 def test_a_gate_without_any_predicted_rise_holds_the_second_version(client, base: str) -> None:
     quadratic = {**METHOD, "gradient": "none"}  # never below zero
-    create(client, "gated", "task", base, quadratic, gate={"max_predicted_loss_rise": 0})
+    create_and_learn(client, "gated", "task", base, quadratic, gate={"max_predicted_loss_rise": 0})
     first, second = client.read_versions("gated")[1:]
     assert (first["status"], second["status"]) == ("published", "held")
     assert first["gate"]["checks"][0]["value"] is None

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hub_server import Hub
 from PIL import Image
-from weights_files import weights
+from weights_files import build_random_weights
 
 from tests.e2e import small
-from tests.e2e.cards import answer_of_the_card
+from tests.e2e.cards import run_code_of_card
 from tests.rest import Rest
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(3600)]
@@ -21,7 +21,7 @@ BACKBONES = {"mobilenetv3_small_100.lamb_in1k": 224, "vit_small_patch14_dinov2.l
 """Name → pixels a side that its weights expect."""
 
 
-def photos(count: int, seed: int) -> list[bytes]:
+def draw_photos(count: int, seed: int) -> list[bytes]:
     """Make JPEGs of coarse colours, from 40 to 900 pixels a side, in many proportions."""
     rng, made = np.random.default_rng(seed), []
     for _ in range(count):
@@ -37,18 +37,18 @@ def photos(count: int, seed: int) -> list[bytes]:
 def test_a_backbone_by_name_is_fetched_once_and_its_download_answers_as_the_service_does(
     name: str, hub: Hub, client: Rest, tmp_path: Path
 ) -> None:
-    file = weights(name)
+    file = build_random_weights(name)
     hub.put(f"timm/{name}", file)
     short = name.split(".")[0]
     made = [client.models.create(f"{short}-{n}", architecture=f"timm/{name}") for n in (1, 2)]
     for model in made:
         assert client.wait(model.job or model.id, 600).state == "succeeded"
     assert hub.gets == [(f"timm/{name}", 0)]
-    pictures = {"left": photos(12, seed=4), "right": photos(12, seed=5)}
+    pictures = {"left": draw_photos(12, seed=4), "right": draw_photos(12, seed=5)}
     batch = {
         f"{label}/{n}.jpg": data for label, of in pictures.items() for n, data in enumerate(of)
     }
-    job = client.wait(client.submit(f"{short}-1", small.pack(batch)), 1800)
+    job = client.wait(client.submit(f"{short}-1", small.pack_zip(batch)), 1800)
     assert job.state == "succeeded", job
     manifest = client.get(f"/v1/models/{short}-1/versions/1")["manifest"]
     base = manifest["base"]
@@ -56,10 +56,10 @@ def test_a_backbone_by_name_is_fetched_once_and_its_download_answers_as_the_serv
     assert manifest["image"]["size"] == BACKBONES[name]
     small.unpack_version(client, f"{short}-1", 1, tmp_path)
     url = f"/v1/models/{short}-1/versions/1/predict"
-    for data in photos(10, seed=0):
+    for data in draw_photos(10, seed=0):
         (ours,) = client.call("POST", url, files={"file": ("photo.jpg", data)}).json()[
             "predictions"
         ]
-        label, theirs = answer_of_the_card(tmp_path, data)
+        label, theirs = run_code_of_card(tmp_path, data)
         assert label == ours["label"]
         assert theirs == pytest.approx(ours["probabilities"], abs=1e-5)

@@ -20,19 +20,19 @@ results of 0 and 1.
 """
 
 
-def make_model(client: Rest, name: str, **fields: Any) -> None:
+def create_model(client: Rest, name: str, **fields: Any) -> None:
     client.models.create(name, "class", **{**small.MODEL, **fields})
 
 
-def first_action(client: Rest, model: str) -> Json:
-    """The first request of what waits in a model, which is held."""
+def get_first_action(client: Rest, model: str) -> Json:
+    """Return the first request of what waits in a model, which is held."""
     (entry,) = client.get(f"/v1/models/{model}")["attention"]
     assert entry["kind"] == "held"
     action: Json = entry["actions"][0]
     return action
 
 
-def follow(client: Rest, action: Json) -> Json:
+def follow_action(client: Rest, action: Json) -> Json:
     """Send a request as it is, and return the version that its job has made."""
     made = client.call(action["method"], action["path"], json=action["body"]).json()
     job = client.wait(made["id"])
@@ -40,8 +40,8 @@ def follow(client: Rest, action: Json) -> Json:
     return found
 
 
-def accuracy(client: Rest, model: str, version: int) -> float:
-    """The mean accuracy of a version over all tasks."""
+def read_mean_accuracy(client: Rest, model: str, version: int) -> float:
+    """Return the mean accuracy of a version over all tasks."""
     return float(client.get(f"/v1/models/{model}/metrics?version={version}")["summary"]["acc"])
 
 
@@ -58,36 +58,40 @@ def test_a_version_that_forgot_is_mended_by_the_first_request(
     client: Rest, name: str, recipe: Json, override: Json | None, advised: Json
 ) -> None:
     model = f"first-{name}"
-    make_model(client, model, recipe=recipe)
-    small.learn(client, model, small.WEEKS[0])
-    small.learn(client, model, small.WEEKS[1], **({} if override is None else {"recipe": override}))
+    create_model(client, model, recipe=recipe)
+    small.learn_batches(client, model, small.WEEKS[0])
+    small.learn_batches(
+        client, model, small.WEEKS[1], **({} if override is None else {"recipe": override})
+    )
     held = client.get(f"/v1/models/{model}/versions/2")
     assert held["status"] == "held"
-    action = first_action(client, model)
+    action = get_first_action(client, model)
     assert action["body"] == {"recipe": advised}
-    mended = follow(client, action)
+    mended = follow_action(client, action)
     assert mended["status"] == "published"
-    before, after = (accuracy(client, model, version) for version in (2, mended["number"]))
+    before, after = (
+        read_mean_accuracy(client, model, version) for version in (2, mended["number"])
+    )
     assert after > before + 0.05
 
 
 @pytest.mark.campaign  # tests/core/models/test_held_actions.py shows when it is advised
 def test_a_version_that_learned_too_little_is_mended_by_the_first_request(client: Rest) -> None:
     once = {"method": "finetune", "epochs": 1, "batch_size": 8, "optimizer": {"lr": 0.03}}
-    make_model(client, "first-weak", recipe=once, gate={"checks": "off", "min_new_task": 0.8})
-    small.learn(client, "first-weak", small.WEEKS[4])
-    action = first_action(client, "first-weak")
+    create_model(client, "first-weak", recipe=once, gate={"checks": "off", "min_new_task": 0.8})
+    small.learn_batches(client, "first-weak", small.WEEKS[4])
+    action = get_first_action(client, "first-weak")
     assert action["body"] == {"recipe": {"epochs": 5}}
-    mended = follow(client, action)
+    mended = follow_action(client, action)
     assert mended["status"] == "published"
-    before, after = (accuracy(client, "first-weak", version) for version in (1, 2))
+    before, after = (read_mean_accuracy(client, "first-weak", version) for version in (1, 2))
     assert after > before + 0.05
 
 
 @pytest.mark.campaign  # tests/core/models/test_held_actions.py has the order
 def test_the_command_line_prints_it_first(client: Rest) -> None:
-    make_model(client, "first-said", recipe=FORGETS)
-    job = small.learn(client, "first-said", *small.WEEKS[:2])[-1]
+    create_model(client, "first-said", recipe=FORGETS)
+    job = small.learn_batches(client, "first-said", *small.WEEKS[:2])[-1]
     model = client.models.retrieve("first-said")
     held, url = client.versions.retrieve("first-said", 2), client.connection.url
     said = words.describe_held_version(model, held, model.attention[0], job.id, url)

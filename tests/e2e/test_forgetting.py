@@ -20,9 +20,15 @@ from core.contract.manifest import FEATURES
 from core.ingest.findings.traces import read_image_fingerprints
 from core.learning.analytic.rows import digest_each_image
 from core.statistics.near import hash_images_perceptually
-from tests.e2e.edited import METHODS, begin, describe, edit, send_corrected
-from tests.e2e.small import WEEKS, create, learn, pack
-from tests.e2e.test_deleted_data import contents, png
+from tests.e2e.edited import (
+    METHODS,
+    create_corrected_model,
+    create_learned_model,
+    describe_newest_version,
+    edit_model,
+)
+from tests.e2e.small import WEEKS, create_small_model, learn_batches, pack_zip
+from tests.e2e.test_deleted_data import encode_png, read_contents
 from tests.live_files import list_live_files, read_live_files
 from tests.rest import Json, Rest
 from tools.service import RunningService
@@ -32,13 +38,13 @@ Pixels = np.ndarray
 
 
 def draw_images(model: str, task: int, count: int) -> list[Pixels]:
-    """Noise of 8 × 8 pixels that nothing else has."""
+    """Draw noise of 8 × 8 pixels that nothing else has."""
     rng = np.random.default_rng([*model.encode(), task])
     return [rng.integers(0, 256, (8, 8, 1), dtype=np.uint8) for _ in range(count)]
 
 
-def name_file(part: str, task: int, label: str, number: int) -> str:
-    """The path of an image; the first two of each class and part are those to forget."""
+def make_image_path(part: str, task: int, label: str, number: int) -> str:
+    """Return the path of an image; the first two of each class and part are those to forget."""
     return f"{part}/{label}/{'anna' if number < 2 else 'bob'}-{task}-{part}-{label}-{number}.png"
 
 
@@ -52,19 +58,19 @@ def build_batch(model: str, task: int) -> tuple[dict[str, bytes], list[Pixels]]:
         for label in labels:
             for number in range(PER_CLASS):
                 pixels = next(images)
-                files[name_file(part, task, label, number)] = png(pixels[:, :, 0])
+                files[make_image_path(part, task, label, number)] = encode_png(pixels[:, :, 0])
                 if number < 2:
                     forgotten.append(pixels)
     # The same picture twice, once under another label: the report names both and shows one.
-    first = name_file("train", task, labels[0], 0)
+    first = make_image_path("train", task, labels[0], 0)
     files[f"train/{labels[0]}/anna-again-{task}.png"] = files[first]
     files[f"train/{labels[1]}/anna-otherwise-{task}.png"] = files[first]
     return files, forgotten
 
 
-def list_marks(pixels: Pixels, seed: int) -> list[bytes]:
-    """Forms of an image in a file: its pixels, its PNG, and digests of both."""
-    encoded = png(pixels[:, :, 0])
+def build_image_marks(pixels: Pixels, seed: int) -> list[bytes]:
+    """Return the forms of an image in a file: its pixels, its PNG, and digests of both."""
+    encoded = encode_png(pixels[:, :, 0])
     return [
         pixels.tobytes()[16:48],
         encoded[len(encoded) // 2 :][:32],
@@ -78,7 +84,7 @@ def list_marks(pixels: Pixels, seed: int) -> list[bytes]:
 
 
 def read_feature_rows(store: Path, client: Rest, model: str, keys: list[bytes]) -> list[bytes]:
-    """Bytes of the stored features of images, found by their keys."""
+    """Return the bytes of the stored features of images, found by their keys."""
     rows: list[bytes] = []
     # By content: an S3 server has names of its own for its files.
     paths = {hashlib.sha256(data).hexdigest(): path for path, data in read_live_files(store)}
@@ -97,7 +103,9 @@ def read_feature_rows(store: Path, client: Rest, model: str, keys: list[bytes]) 
     return rows
 
 
-def search(files: Iterator[Path], dump: Iterable[bytes], marks: list[bytes]) -> dict[str, str]:
+def search_for_marks(
+    files: Iterator[Path], dump: Iterable[bytes], marks: list[bytes]
+) -> dict[str, str]:
     """Return the files, and lines of the database's dump, with a mark that each has."""
     found: dict[str, str] = {}
     # Blobs are digits in a dump.
@@ -109,53 +117,54 @@ def search(files: Iterator[Path], dump: Iterable[bytes], marks: list[bytes]) -> 
                 at = max(line.find(mark), small.find(mark))
                 found[f"dump: {line[:60]!r}"] = str(line[max(0, at - 150) : at + 100])
     for path in files:
-        for data in (*contents(path), *unpack_names(path)):
+        for data in (*read_contents(path), *read_image_paths(path)):
             if held := next((mark for mark in marks if mark in data), None):
                 found[str(path)] = str(held[:80])
     return found
 
 
-def unpack_names(path: Path) -> list[bytes]:
-    """Paths of images in a file of traces, which are packed there."""
+def read_image_paths(path: Path) -> list[bytes]:
+    """Return the paths of images in a file of traces, which are packed there."""
     try:
         return ["\n".join(read_image_fingerprints(path).names).encode()]
     except (ValueError, FileNotFoundError):
         return []
 
 
-def dump_sqlite(data_dir: Path) -> set[bytes]:
-    """Lines of the whole database as SQL."""
+def read_database_lines(data_dir: Path) -> set[bytes]:
+    """Return the lines of the whole database as SQL."""
     (path,) = data_dir.glob("*.db")
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         return set("\n".join(connection.iterdump()).encode().splitlines())
 
 
-def list_files(data_dir: Path, since: float) -> Iterator[Path]:
-    """Every file of a small service but its database: store, spool, caches, scratch folders.
+def list_service_files(data_dir: Path, since: float) -> Iterator[Path]:
+    """Return every file of a small service except its database.
+    These are those of store, spool, caches and scratch folders.
 
-    Those that nobody wrote to `since` (Unix seconds) hold what other tests have stored there.
+    Files that nobody wrote to `since` (Unix seconds) hold what other tests have stored there.
     """
     return (path for path in list_live_files(data_dir, since) if ".db" not in path.name)
 
 
-def prove(client: Rest, name: str, method: Json, store: Path, look: Any) -> None:
+def check_forgetting(client: Rest, name: str, method: Json, store: Path, look: Any) -> None:
     """Teach a model images to be forgotten, remove and purge them, and search everything."""
-    create(client, name, method, training_data_days=7)
+    create_small_model(client, name, method, training_data_days=7)
     marks: list[bytes] = []
     keys: list[bytes] = []
     for task in range(2):
         files, forgotten = build_batch(name, task)
-        learn(client, name, pack(files), keep_conflicts=True)
+        learn_batches(client, name, pack_zip(files), keep_conflicts=True)
         marks += [b"anna-"]
         for pixels in forgotten:
-            marks += list_marks(pixels, 0)
-            keys.append(list_marks(pixels, 0)[3])
+            marks += build_image_marks(pixels, 0)
+            keys.append(build_image_marks(pixels, 0)[3])
     rows = read_feature_rows(store, client, name, keys)
     assert bool(rows) == ("analytic" in str(method))
     marks += rows
     before = look(marks)
     assert any(where.startswith("dump") for where in before) and len(before) > 3, before
-    made = edit(client, name, [{"remove": {"name": "*anna-*"}}])
+    made = edit_model(client, name, [{"remove": {"name": "*anna-*"}}])
     assert made["images"]["removed"] == 2 * (8 + 2)
     asked = made["purge_request"]
     assert asked == {"method": "POST", "path": f"/v1/models/{name}/edits/1/purge"}
@@ -168,7 +177,7 @@ def prove(client: Rest, name: str, method: Json, store: Path, look: Any) -> None
         time.sleep(1)
     # What was not removed is found as ever, and the model goes on.
     assert look([b"bob-"])
-    learn(client, name, WEEKS[0])
+    learn_batches(client, name, WEEKS[0])
 
 
 @pytest.mark.parametrize("method", ["auto", pytest.param("er", marks=pytest.mark.campaign)])
@@ -177,12 +186,14 @@ def test_nothing_of_purged_images_is_left_in_store_or_database(
 ) -> None:
     data = running.data_dir
     # Other tests share the service. Rows and files older than this test hold nothing of these images.
-    began, rows = time.time(), dump_sqlite(data)
+    began, rows = time.time(), read_database_lines(data)
 
     def look(marks: list[bytes]) -> dict[str, str]:
-        return search(list_files(data, began), dump_sqlite(data) - rows, marks)
+        return search_for_marks(
+            list_service_files(data, began), read_database_lines(data) - rows, marks
+        )
 
-    prove(client, f"forgets-{method}", METHODS[method], data / "store", look)
+    check_forgetting(client, f"forgets-{method}", METHODS[method], data / "store", look)
 
 
 @pytest.mark.campaign
@@ -197,15 +208,15 @@ def test_nothing_of_purged_images_is_left_in_the_large_size(
         dump = subprocess.run(command, check=True, capture_output=True).stdout.splitlines()
         roots = [s3.root / "node", *(large.data(name) for name in large.processes)]
         files = (path for root in roots for path in list_live_files(root))
-        return search(files, dump, marks)
+        return search_for_marks(files, dump, marks)
 
     environment = {"PERENNIAL_STORE_URL": s3.url(s3.bucket, "forgets")}
-    with large_size.running(tmp_path, postgres_url, redis_url, s3, **environment) as (
+    with large_size.run_large_size(tmp_path, postgres_url, redis_url, s3, **environment) as (
         large,
         client,
     ):
         for method in ("auto", "er"):
-            prove(client, f"forgets-{method}", METHODS[method], s3.root, look)
+            check_forgetting(client, f"forgets-{method}", METHODS[method], s3.root, look)
 
 
 TASKS_AND_CLASSES = [
@@ -233,10 +244,10 @@ TASKS_AND_CLASSES = [
 def test_each_task_and_class_of_five_is_forgotten_to_the_same_bits(
     client: Rest, method: str, operation: Json
 ) -> None:
-    model = begin(client, METHODS[method], weeks=5)
-    edit(client, model, [operation])
-    other = send_corrected(client, model, METHODS[method])
-    assert describe(client, model) == describe(client, other)
+    model = create_learned_model(client, METHODS[method], weeks=5)
+    edit_model(client, model, [operation])
+    other = create_corrected_model(client, model, METHODS[method])
+    assert describe_newest_version(client, model) == describe_newest_version(client, other)
 
 
 MEMBERS = 400
@@ -257,7 +268,7 @@ MEMORISING: dict[str, tuple[Json, Json]] = {
 
 
 def score_labels(client: Rest, model: str, pictures: list[bytes], labels: list[str]) -> np.ndarray:
-    """The probability that a model gives each picture's label."""
+    """Return the probability that a model gives each picture's label."""
     scores: list[float] = []
     for start in range(0, len(pictures), 50):
         answer = client.predict(model, pictures[start : start + 50])
@@ -267,7 +278,7 @@ def score_labels(client: Rest, model: str, pictures: list[bytes], labels: list[s
 
 
 def measure_auc(members: np.ndarray, others: np.ndarray) -> float:
-    """The probability that a member has a greater score than another image."""
+    """Return the probability that a member has a greater score than another image."""
     return float((members[:, None] > others).mean() + (members[:, None] == others).mean() / 2)
 
 
@@ -279,27 +290,29 @@ def test_membership_cannot_be_told_once_images_are_forgotten(client: Rest, way: 
     noise = [rng.integers(0, 256, (8, 8), dtype=np.uint8) for _ in range(2 * MEMBERS + 200)]
     labels = [str(label) for label in rng.integers(0, 2, len(noise))]
     files = {
-        f"train/{labels[at]}/{'member' if at < MEMBERS else 'other'}-{at}.png": png(noise[at])
+        f"train/{labels[at]}/{'member' if at < MEMBERS else 'other'}-{at}.png": encode_png(
+            noise[at]
+        )
         for at in (*range(MEMBERS), *range(2 * MEMBERS, len(noise)))
     }
-    files |= {f"test/{labels[at]}/{at}-t.png": png(255 - noise[at]) for at in range(20)}
+    files |= {f"test/{labels[at]}/{at}-t.png": encode_png(255 - noise[at]) for at in range(20)}
     name = f"memorises-{way}"
-    create(
+    create_small_model(
         client,
         name,
         method,
         architecture={"name": "mlp", "hidden": [256]},
         recipe={**recipe, "data_report": "off"},
     )
-    learn(client, name, pack(files), WEEKS[3])
-    pictures = [png(pixels) for pixels in noise[: 2 * MEMBERS]]
+    learn_batches(client, name, pack_zip(files), WEEKS[3])
+    pictures = [encode_png(pixels) for pixels in noise[: 2 * MEMBERS]]
 
     def measure() -> float:
         scores = score_labels(client, name, pictures, labels[: 2 * MEMBERS])
         return measure_auc(scores[:MEMBERS], scores[MEMBERS:])
 
     before = measure()
-    made = edit(client, name, [{"remove": {"name": "*member-*"}}])
+    made = edit_model(client, name, [{"remove": {"name": "*member-*"}}])
     assert made["way"] == way
     after = measure()
     print(f"{way}: AUC {before:.3f} before, {after:.3f} after")

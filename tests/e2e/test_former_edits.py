@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.edited import begin, describe, edit, send_corrected
-from tests.e2e.small import WEEKS, learn, take_first_image
+from tests.e2e.edited import (
+    create_corrected_model,
+    create_learned_model,
+    describe_newest_version,
+    edit_model,
+)
+from tests.e2e.small import WEEKS, learn_batches, take_first_image
 from tests.migrations import databases
 from tests.rest import Rest
 from tools import service
@@ -35,8 +40,8 @@ def client(tmp_path: Path) -> Iterator[Rest]:
 
 
 def assert_same(client: Rest, model: str, other: str) -> None:
-    """Assert that two models are described alike: to the bit, but for the temperature."""
-    found, expected = describe(client, model), describe(client, other)
+    """Assert that two models are described alike: to the bit, except for the temperature."""
+    found, expected = describe_newest_version(client, model), describe_newest_version(client, other)
     value = expected["temperature"].pop("value")
     assert found["temperature"].pop("value") == pytest.approx(value, rel=TOLERANCE)
     assert found == expected
@@ -44,20 +49,20 @@ def assert_same(client: Rest, model: str, other: str) -> None:
 
 def test_sums_that_a_former_edit_stored_again_are_read_as_they_are(client: Rest) -> None:
     # The new edit moves the classes of task 3 once more, whose sums the former edit stored.
-    edit(client, MODEL, [{"merge": {"from": ["3"], "into": "1"}}])
-    edit(client, MODEL, [{"relabel": {"task": 3, "image": 0, "label": "5"}}])
-    other = send_corrected(client, MODEL, METHOD)
+    edit_model(client, MODEL, [{"merge": {"from": ["3"], "into": "1"}}])
+    edit_model(client, MODEL, [{"relabel": {"task": 3, "image": 0, "label": "5"}}])
+    other = create_corrected_model(client, MODEL, METHOD)
     for each in (MODEL, other):
         client.call("DELETE", f"/v1/models/{each}/tasks/2/data")
-        learn(client, each, WEEKS[3])
+        learn_batches(client, each, WEEKS[3])
     assert_same(client, MODEL, other)
 
 
 @pytest.mark.campaign  # the test above reads the same sums; test_edits.py undoes
 def test_a_former_edit_is_undone_and_its_versions_predict(client: Rest) -> None:
     client.call("POST", f"/v1/models/{MODEL}/edits/1/undo")
-    learn(client, MODEL, WEEKS[3])
-    plain = begin(client, METHOD, weeks=4)
+    learn_batches(client, MODEL, WEEKS[3])
+    plain = create_learned_model(client, METHOD, weeks=4)
     assert_same(client, MODEL, plain)
     image = take_first_image(WEEKS[2], "4")
     for version in (3, 4, 5):

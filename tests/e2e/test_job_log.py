@@ -25,14 +25,14 @@ def add_flaws(archive: bytes) -> bytes:
         files = {name: old.read(name) for name in old.namelist()}
     name, data = next(iter(files.items()))
     folder = name.rpartition("/")[0]
-    return small.pack({**files, f"{folder}/torn.png": data[:40], f"{folder}/twice.png": data})
+    return small.pack_zip({**files, f"{folder}/torn.png": data[:40], f"{folder}/twice.png": data})
 
 
 @pytest.fixture(scope="module")
 def job(client: Rest) -> str:
     """The id of a job that succeeded."""
-    small.create(client, "talking", METHOD, recipe={"epochs": 60})
-    (end,) = small.learn(client, "talking", add_flaws(WEEKS[0]), name="week-31")
+    small.create_small_model(client, "talking", METHOD, recipe={"epochs": 60})
+    (end,) = small.learn_batches(client, "talking", add_flaws(WEEKS[0]), name="week-31")
     return end.id
 
 
@@ -74,7 +74,7 @@ def test_a_log_is_shorter_than_the_events_of_progress(client: Rest, job: str) ->
 
 
 def test_the_log_of_a_rejected_batch_says_why(client: Rest) -> None:
-    small.create(client, "broken", METHOD)
+    small.create_small_model(client, "broken", METHOD)
     job = client.submit("broken", small.make_spoiled_batch(6)).id
     assert client.wait(job).state == "rejected"
     rejected, ended = read_log(client, job)[-2:]
@@ -91,13 +91,13 @@ def test_the_log_of_a_rejected_batch_says_why(client: Rest) -> None:
 def test_the_log_of_a_paused_job_names_the_pause_and_the_snapshot_it_resumed_from(
     client: Rest,
 ) -> None:
-    small.create(client, "paused", METHOD, recipe={"epochs": 10_000, "batch_size": 1})
+    small.create_small_model(client, "paused", METHOD, recipe={"epochs": 10_000, "batch_size": 1})
     job = client.submit(
         "paused", WEEKS[0]
     ).id  # it runs for minutes: nothing below depends on its speed
-    small.await_job(client, job, lambda seen: (seen["progress"]["epoch"] or 0) > 1)
+    small.wait_for_job_condition(client, job, lambda seen: (seen["progress"]["epoch"] or 0) > 1)
     client.jobs.pause(job)
-    small.await_job(client, job, lambda seen: seen["state"] == "paused")
+    small.wait_for_job_condition(client, job, lambda seen: seen["state"] == "paused")
     events = client.items(f"/v1/jobs/{job}/events")
     kept = [event["data"] for event in events if event["type"] == "snapshot"][-1]
     told = [
@@ -107,9 +107,11 @@ def test_the_log_of_a_paused_job_names_the_pause_and_the_snapshot_it_resumed_fro
     for each in (kept, told):
         assert each["epoch"] == (each["step"] - 1) // steps + 1
     client.jobs.resume(job)
-    small.await_job(client, job, lambda seen: (seen["progress"]["step"] or 0) > kept["step"])
+    small.wait_for_job_condition(
+        client, job, lambda seen: (seen["progress"]["step"] or 0) > kept["step"]
+    )
     client.jobs.cancel(job)
-    small.await_job(client, job, lambda seen: seen["state"] == "cancelled")
+    small.wait_for_job_condition(client, job, lambda seen: seen["state"] == "cancelled")
     said = [line for line in read_log(client, job) if ": Epoch " not in line]
     assert [line.partition(": ")[2] for line in said[-7:]] == [
         "A pause was asked for: the work stops at its next step, with a snapshot.",

@@ -17,7 +17,7 @@ import httpx2
 import psutil
 import pytest
 import s3_server
-from large_size import LargeSize, api_command, worker_command
+from large_size import LargeSize, build_api_command, build_worker_command
 from sqlalchemy.engine import make_url
 
 from core.storage import ObjectStorage, open_object_store
@@ -59,11 +59,13 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
         "POST", "/v1/keys", json={"name": "u", "owner": "user", "scope": "write"}
     ).json()
     hunted["UserKey"] = user["secret"].split("_", 2)[2]
-    hunted |= _work(client, said)
+    hunted |= _learn_and_read(client, said)
     hunted |= _send_wrong_requests(large.url, user["secret"], said)
     _start_with_wrong_passwords(large, large_site.passwords["Redis"], wrong, said)
     said.add("/metrics", client.call("GET", "/metrics").text)
-    _collect(large, open_object_store(s3.settings(tmp_path, prefix=guarded_site.PREFIX)), said)
+    _collect_texts(
+        large, open_object_store(s3.settings(tmp_path, prefix=guarded_site.PREFIX)), said
+    )
 
     # The first start shows the admin key on a terminal only: a log has the path of its file.
     shown = [
@@ -96,7 +98,7 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
     print(f"{len(hunted)} secrets, {len(said.texts)} places, {size} characters: none found")
 
 
-def _collect(large: LargeSize, store: ObjectStorage, said: Said) -> None:
+def _collect_texts(large: LargeSize, store: ObjectStorage, said: Said) -> None:
     """Read command lines, rows, small objects of the store and logs."""
     for name, process in large.processes.items():
         for one in (process, *process.children(recursive=True)):
@@ -111,12 +113,12 @@ def _collect(large: LargeSize, store: ObjectStorage, said: Said) -> None:
         said.add(f"log of {log.parent.name}", log.read_text(errors="replace"))
 
 
-def _work(client: Rest, said: Said) -> dict[str, str]:
-    """Learn a batch and read its answers; return the signature of a presigned URL, which is a
-    secret.
+def _learn_and_read(client: Rest, said: Said) -> dict[str, str]:
+    """Learn a batch and read its answers.
+    Return the signature of a presigned URL, which is a secret.
     """
-    small.create(client, "birds", "er")
-    (job,) = small.learn(client, "birds", small.WEEKS[0])
+    small.create_small_model(client, "birds", "er")
+    (job,) = small.learn_batches(client, "birds", small.WEEKS[0])
     with client.http.stream(
         "GET", f"/v1/jobs/{job.id}/events", headers={"Accept": "text/event-stream"}
     ) as got:
@@ -177,8 +179,8 @@ def _send_wrong_requests(url: str, key: str, said: Said) -> dict[str, str]:
 def _start_with_wrong_passwords(
     large: LargeSize, password: str, wrong: dict[str, str], said: Said
 ) -> None:
-    """Start processes beside the service, with passwords that are refused and a database that is
-    not there.
+    """Start processes beside the service with passwords that are refused.
+    The database of one of them does not exist.
     """
     right = large.environment
     nowhere = make_url(right["PERENNIAL_DATABASE_URL"]).set(
@@ -198,9 +200,11 @@ def _start_with_wrong_passwords(
     port = service.find_free_port()
     for name, environment in (("refused", refused), ("absent", absent)):
         settings = {**os.environ, **right, **environment, "PERENNIAL_DATA_DIR": str(folder)}
-        commands = {"api": api_command(port if name == "refused" else service.find_free_port())}
+        commands = {
+            "api": build_api_command(port if name == "refused" else service.find_free_port())
+        }
         if name == "refused":  # a worker reaches its database by the functions of the API
-            commands["worker"] = worker_command(f"wrong-{name}-{port}")
+            commands["worker"] = build_worker_command(f"wrong-{name}-{port}")
         for which, command in commands.items():
             log = folder / f"{name}-{which}-log"
             with log.open("ab") as out:
@@ -223,7 +227,7 @@ def _start_with_wrong_passwords(
 
 
 def _is_reported_down(url: str, said: Said) -> bool:
-    """Check whether an API whose passwords are refused is ready to say so."""
+    """Return whether an API whose passwords are refused listens; it must report the problem."""
     try:
         answer = httpx2.get(f"{url}/readyz", timeout=60)
     except httpx2.TransportError:
@@ -234,7 +238,7 @@ def _is_reported_down(url: str, said: Said) -> bool:
 
 
 def _is_complaining(process: psutil.Popen, log: Path) -> bool:
-    """Check whether a process has written what it lacks, or has ended."""
+    """Return whether a process has written what it lacks, or has ended."""
     words = ("Cannot connect", "connection failed")
     return process.poll() is not None or any(
         word in log.read_text(errors="replace") for word in words

@@ -52,8 +52,8 @@ def client(large_site: Site) -> Rest:
 @pytest.fixture(scope="module")
 def learned(client: Rest) -> str:
     """The path of a learned version, whose bytes are in S3."""
-    small.create(client, "learned", "finetune", recipe={"epochs": 8})
-    small.learn(client, "learned", WEEKS[0])
+    small.create_small_model(client, "learned", "finetune", recipe={"epochs": 8})
+    small.learn_batches(client, "learned", WEEKS[0])
     return "/v1/models/learned/versions/1"
 
 
@@ -139,7 +139,7 @@ def test_versions_in_the_store_predict_and_a_lost_cache_is_filled_again(
 def test_a_whole_batch_is_checked_from_the_store_and_its_upload_goes(
     client: Rest, large: LargeSize
 ) -> None:
-    small.create(client, "checked", "finetune")
+    small.create_small_model(client, "checked", "finetune")
     path = "/v1/models/checked/tasks"
     answer = client.call("POST", path, content=WEEKS[0], params={"validate": "full"})
     assert (answer.status_code, answer.json()["kind"]) == (202, "validate")
@@ -167,7 +167,7 @@ def test_a_whole_batch_is_checked_from_the_store_and_its_upload_goes(
 def test_a_silent_broker_delays_no_upload_and_jobs_run_once_when_it_answers(
     large_site: Site, large: LargeSize, client: Rest
 ) -> None:
-    small.create(client, "unrung", "finetune")
+    small.create_small_model(client, "unrung", "finetune")
     large_site.broker.freeze()
     try:
         # A ring is given up after a second. The answer to a batch that waited for its ring comes
@@ -177,17 +177,17 @@ def test_a_silent_broker_delays_no_upload_and_jobs_run_once_when_it_answers(
             sent.append(client.submit("unrung", week).id)
             given_up.append(large.log("api").count("broker did not take a ring"))
         assert any(lines <= number for number, lines in enumerate(given_up)), given_up
-        large.until(lambda: _broker_is(large, "down"))
+        large.until(lambda: _is_broker_status(large, "down"))
         assert httpx2.get(f"{large.url}/readyz", timeout=60).status_code == 200
     finally:
         large_site.broker.thaw()
     ends = [client.wait(job) for job in sent]
     assert [(end.state, end.attempt) for end in ends] == [("succeeded", 1)] * 2, large.logs()
     assert sorted(v["number"] for v in client.items("/v1/models/unrung/versions")) == [0, 1, 2]
-    large.until(lambda: _broker_is(large, "up"))
+    large.until(lambda: _is_broker_status(large, "up"))
 
 
-def _broker_is(large: LargeSize, status: str) -> bool:
+def _is_broker_status(large: LargeSize, status: str) -> bool:
     return bool(httpx2.get(f"{large.url}/readyz", timeout=60).json()["broker"] == status)
 
 
@@ -198,13 +198,15 @@ def test_workers_notice_within_a_minute_when_the_broker_is_cut_off(
     for name in large_size.WORKERS:
         if name in large.processes:
             large.until(
-                lambda name=name: _probed(large.processes[name], large_site.broker.port) >= 2
+                lambda name=name: (
+                    _count_keepalive_timers(large.processes[name], large_site.broker.port) >= 2
+                )
             )
 
 
-def _probed(worker: psutil.Popen, port: int) -> int:
-    """The number of connections to a port have a keepalive timer of a minute (`/proc/net/tcp`:
-    kind 2).
+def _count_keepalive_timers(worker: psutil.Popen, port: int) -> int:
+    """Return the number of connections to a port that have a keepalive timer of a minute.
+    It is kind 2 in `/proc/net/tcp`.
     """
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     timers = {int(row[1].split(":")[1], 16): row[5].split(":") for row in rows}
@@ -221,7 +223,7 @@ def _probed(worker: psutil.Popen, port: int) -> int:
 def test_a_killed_worker_leaves_no_process_and_its_job_to_the_other(
     large_site: Site, large: LargeSize, client: Rest
 ) -> None:
-    small.create(client, "orphaned", "finetune")
+    small.create_small_model(client, "orphaned", "finetune")
     holder = Holder(large_site.points, *(large.processes[name].pid for name in large_size.WORKERS))
     holder.arm("job-train")
     job = client.submit("orphaned", WEEKS[0]).id
@@ -232,7 +234,7 @@ def test_a_killed_worker_leaves_no_process_and_its_job_to_the_other(
     large.processes[victim].send_signal(signal.SIGKILL)
     large.processes[victim].wait()
     holder.release()
-    large.until(lambda: not any(map(_lives, children)))
+    large.until(lambda: not any(map(_is_running, children)))
     large_site.end_lease(job)
     end = client.wait(job)
     assert (end.state, end.attempt) == ("succeeded", 2), large.logs()
@@ -241,7 +243,7 @@ def test_a_killed_worker_leaves_no_process_and_its_job_to_the_other(
     large.until(lambda: len(list((large.data(victim) / "work").iterdir())) == 1)
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_running(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -264,7 +266,9 @@ def test_models_on_two_workers_are_learned_in_order_as_the_embedded_service_lear
 
     def learned(by: Rest) -> dict[str, Json]:
         for name, method in methods.items():
-            small.create(by, name, method, architecture="small-cnn", recipe={"epochs": 10})
+            small.create_small_model(
+                by, name, method, architecture="small-cnn", recipe={"epochs": 10}
+            )
         jobs = [by.submit(name, week) for week in WEEKS for name in methods]
         assert {by.wait(job).state for job in jobs} == {"succeeded"}
         return {name: seen(by, name) for name in methods}

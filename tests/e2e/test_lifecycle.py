@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.before_after.contract import watch
+from tests.before_after.contract import watch_contract
 from tests.e2e import small
 from tests.e2e.holder import Holder
 from tests.e2e.small import WEEKS
@@ -37,7 +37,7 @@ class Watched:
         self.client, self.name = client, f"shop-{next(_number)}"
         self.path = f"/v1/models/{self.name}"
         given = {"training_data_days": 7, "recipe": {"epochs": 4}, **fields}
-        small.create(client, self.name, {"name": "der++", "buffer": 40}, **given)
+        small.create_small_model(client, self.name, {"name": "der++", "buffer": 40}, **given)
 
     def send(self, week: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
         """Send a batch (week 1: the first two digits); the whole answer."""
@@ -112,7 +112,7 @@ class Watched:
 @pytest.fixture(scope="module")
 def unnamed(client: Rest) -> set[str]:
     """What `/openapi.json` does not name of the answers so far."""
-    return watch(client.http)
+    return watch_contract(client.http)
 
 
 @pytest.fixture
@@ -121,24 +121,24 @@ def model(client: Rest, unnamed: set[str]) -> Callable[..., Watched]:
     return lambda **fields: Watched(client, **fields)
 
 
-def names(text: str, *wanted: str) -> None:
-    """A sentence names what it must."""
+def assert_words_in(text: str, *wanted: str) -> None:
+    """Assert that a sentence has all words that it must have."""
     print(text)
     missing = [word for word in wanted if word not in text]
     assert not missing, f"{missing} not in: {text}"
 
 
-def day_in(moment: str, days: float) -> str:
-    """Check that a moment is so many days from now, give or take an hour; the day that sentences
-    name for it.
+def check_day(moment: str, days: float) -> str:
+    """Check that a moment is so many days from now, give or take an hour.
+    Return the day that sentences name for it.
     """
     distance = datetime.fromisoformat(moment) - datetime.now(UTC)
     assert abs(distance - timedelta(days=days)) < timedelta(hours=1), moment
     return moment[:10]
 
 
-def check_only(model: Watched, week: int) -> list[str]:
-    """The warnings of a batch that is checked and not learned."""
+def list_warnings_of_check(model: Watched, week: int) -> list[str]:
+    """Return the warnings of a batch that is checked and not learned."""
     sent = {"content": WEEKS[week - 1], "params": {"validate": "only"}}
     return model.client.call("POST", f"{model.path}/tasks", **sent).json()["warnings"]
 
@@ -151,16 +151,18 @@ def test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_b
 ) -> None:
     shop = model()
     shop.learn(1, 2)
-    day = day_in(shop.see("/tasks/2")["training_data_until"], 7)
+    day = check_day(shop.see("/tasks/2")["training_data_until"], 7)
     back = shop.roll_back(reason="worse on twos")
-    names(back["warnings"][0], "Version 1", "task 2", "week-2", "2 and 3", "/tasks/2/relearn", day)
+    assert_words_in(
+        back["warnings"][0], "Version 1", "task 2", "week-2", "2 and 3", "/tasks/2/relearn", day
+    )
     (lost,) = back["lost_tasks"]
     assert lost["training_data_until"].startswith(day) and lost["can_relearn"]
-    names(shop.waiting("rolled_back")["detail"], "task 2", "2 and 3", day)
+    assert_words_in(shop.waiting("rolled_back")["detail"], "task 2", "2 and 3", day)
 
-    (said,) = [text for text in check_only(shop, 3) if "task 2" in text]
+    (said,) = [text for text in list_warnings_of_check(shop, 3) if "task 2" in text]
     ways = ("/tasks/2/relearn", "/tasks/2/discard")
-    names(said, "will not contain", "week-2", "2 and 3", "rolled back", *ways)
+    assert_words_in(said, "will not contain", "week-2", "2 and 3", "rolled back", *ways)
     accepted = shop.send(3)
     assert said in accepted["task"]["warnings"] and said in accepted["job"]["warnings"]
 
@@ -169,14 +171,14 @@ def test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_b
     version = shop.see("/versions/3")
     (check,) = [one for one in version["gate"]["checks"] if one["name"] == "lost_tasks"]
     assert (check["passed"], check["tasks"], check["classes"]) == (False, [2], ["2", "3"])
-    names(version["warnings"][0], "Version 3 does not contain task 2", "2 and 3")
+    assert_words_in(version["warnings"][0], "Version 3 does not contain task 2", "2 and 3")
     assert any("will not contain task 2" in line for line in shop.log(third))
-    names(shop.log(third)[-1], "Version 3 is held", "task 2", "cannot name 2 and 3")
+    assert_words_in(shop.log(third)[-1], "Version 3 is held", "task 2", "cannot name 2 and 3")
     assert (shop.aliases["production"], shop.tasks_of("production")) == (1, [1])
 
     fourth = shop.send(4)["job"]
     assert fourth["waiting_for"]["kind"] == "held"
-    names(
+    assert_words_in(
         shop.waiting("held")["detail"],
         "Learn task 2 again first",
         "/tasks/2/relearn",
@@ -216,7 +218,7 @@ def test_a_held_version_stops_the_line_says_so_everywhere_and_goes_on_once_promo
     shop, held, third = stopped
     assert (held["state"], held["outcome"]) == ("succeeded", "held")
     log = shop.log(held)
-    names(
+    assert_words_in(
         log[-1],
         "Version 2 is held",
         "accuracy on the new task is",
@@ -227,22 +229,24 @@ def test_a_held_version_stops_the_line_says_so_everywhere_and_goes_on_once_promo
     assert not any("published" in line for line in log)
     waits = third["waiting_for"]
     assert (waits["kind"], waits["version"], waits["task"]) == ("held", 2, 2)
-    names(waits["detail"], "version 2", "task 2", "held", "attention")
+    assert_words_in(waits["detail"], "version 2", "task 2", "held", "attention")
     assert shop.client.get(f"/v1/jobs/{third['id']}")["waiting_for"] == waits
     entry = shop.waiting("held")
     assert (entry["version"], entry["task"]) == (2, 2)
-    names(entry["detail"], "Version 2 is held", "at least 0.7", shop.name, "week-2", "2 and 3")
+    assert_words_in(
+        entry["detail"], "Version 2 is held", "at least 0.7", shop.name, "week-2", "2 and 3"
+    )
     verbs = [one["path"].rsplit("/", 1)[-1] for one in entry["actions"]]
     assert verbs == ["retry", "discard", "continue", "production"]
     assert shop.aliases == {"production": 1, "latest": 1}
 
     without = shop.client.http.put(f"{shop.path}/aliases/production", json={"version": 2})
     assert without.status_code == 422
-    names(without.json()["detail"], "Version 2 is held", "at least 0.7", '"reason"')
+    assert_words_in(without.json()["detail"], "Version 2 is held", "at least 0.7", '"reason"')
     moved = shop.act(entry, "production")
     assert (moved["version"], moved["follows"]) == (2, True)
     assert shop.see("/versions/2")["gate"]["overruled"]["reason"] == "a person said so"
-    names(
+    assert_words_in(
         shop.see("/versions/2")["warnings"][-1],
         "A person put version 2 in production",
         "a person said so",
@@ -274,13 +278,13 @@ def test_the_line_goes_on_without_a_held_task_that_a_person_gave_up(
     shop, _, third = stopped
     task = shop.act(shop.waiting("held"), verb)
     assert (task["standing"], task["can_relearn"]) == (standing, True)
-    assert day_in(task["training_data_until"], 7)
+    assert check_day(task["training_data_until"], 7)
     assert shop.end(third)["outcome"] == "published"
     assert (shop.tasks_of("production"), shop.see()["attention"]) == ([1, 3], [])
-    said = [text for text in check_only(shop, 4) if "task 2" in text]
+    said = [text for text in list_warnings_of_check(shop, 4) if "task 2" in text]
     assert len(said) == (verb == "continue")
     if said:
-        names(said[0], "was skipped", "2 and 3", "/tasks/2/relearn")
+        assert_words_in(said[0], "was skipped", "2 and 3", "/tasks/2/relearn")
     shop.end(shop.post("tasks/2/relearn", {"recipe": {}}))
     assert shop.tasks_of("production") == [1, 3, 2]
 
@@ -290,8 +294,8 @@ def test_a_model_may_go_on_without_held_tasks_by_itself_and_says_so(model) -> No
     shop = model(gate=GATE, on_held="continue")
     shop.learn(1)
     held = shop.learn(2, recipe=WEAK)
-    day = day_in(shop.see("/tasks/2")["training_data_until"], 7)
-    names(
+    day = check_day(shop.see("/tasks/2")["training_data_until"], 7)
+    assert_words_in(
         shop.log(held)[-1], "Version 2 is held", "goes on without task 2", "/tasks/2/relearn", day
     )
     assert shop.learn(3)["outcome"] == "published"
@@ -312,14 +316,18 @@ def test_after_a_rollback_later_batches_build_on_each_other_until_production_is_
     third, fourth = shop.learn(3), shop.learn(4)
     assert (third["outcome"], fourth["outcome"]) == ("published", "published")
     assert (shop.tasks_of(3), shop.tasks_of(4)) == ([1, 3], [1, 3, 4])
-    names(shop.log(fourth)[-1], "Version 4 is published", "not in production")
+    assert_words_in(shop.log(fourth)[-1], "Version 4 is published", "not in production")
     seen = shop.see()
     assert (seen["aliases"], seen["line_head"]) == ({"production": 1, "latest": 4}, 4)
     assert seen["production_follows"] is False
-    names(
+    assert_words_in(
         seen["warnings"][-1], "version 1", "version 4", "not promoted", "aliases/production/follow"
     )
-    names(check_only(shop, 5)[-1], "Production stays on version 1", "aliases/production/follow")
+    assert_words_in(
+        list_warnings_of_check(shop, 5)[-1],
+        "Production stays on version 1",
+        "aliases/production/follow",
+    )
 
     moved = shop.post("aliases/production/follow")
     assert (moved["version"], moved["follows"], moved["warnings"]) == (4, True, [])
@@ -336,14 +344,14 @@ def test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_tha
     shop.learn(1, 2, 3)
     assert shop.answers() == {"0", "1", "2", "3", "4", "5"}
     refused = shop.refused("aliases/production/rollback", {"version": 0})
-    names(refused["detail"], "Version 0", "cannot answer", "on version 1 or 2")
+    assert_words_in(refused["detail"], "Version 0", "cannot answer", "on version 1 or 2")
     assert refused["targets"] == [1, 2]
     back = shop.roll_back(version=1, reason="as in June")
     assert (back["version"], back["follows"], back["line_head"]) == (1, False, 1)
     lost = [(one["task"], one["lost_classes"]) for one in back["lost_tasks"]]
     assert lost == [(2, ["2", "3"]), (3, ["4", "5"])]
     assert shop.answers() == {"0", "1"}
-    names(
+    assert_words_in(
         " ".join(back["warnings"]),
         "task 2",
         "task 3",
@@ -351,7 +359,7 @@ def test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_tha
         "aliases/production/follow",
     )
     refused = shop.refused("aliases/production/rollback")
-    names(refused["detail"], "no earlier version", "on version 2 or 3")
+    assert_words_in(refused["detail"], "no earlier version", "on version 2 or 3")
     entries = [entry for entry in shop.see()["attention"] if entry["kind"] == "rolled_back"]
     assert [entry["task"] for entry in entries] == [2, 3]
     shop.act(entries[1], "production")  # version 3 knew it
@@ -365,14 +373,14 @@ def test_a_rollback_lands_on_a_version_that_can_answer_and_names_the_classes_tha
 def test_the_day_until_which_a_task_can_be_learned_again_is_said_wherever_it_matters(model) -> None:
     shop = model(training_data_days=3)
     shop.learn(1, 2)
-    day = day_in(shop.see("/tasks/2")["training_data_until"], 3)
+    day = check_day(shop.see("/tasks/2")["training_data_until"], 3)
     (lost,) = shop.roll_back()["lost_tasks"]
     assert lost["training_data_until"].startswith(day) and lost["can_relearn"]
     entry = shop.waiting("rolled_back")
     assert entry["training_data_until"].startswith(day)
-    names(entry["detail"], "task 2", "2 and 3", day)
+    assert_words_in(entry["detail"], "task 2", "2 and 3", day)
     refused = shop.refused("tasks/1/relearn")
-    names(refused["detail"], "Task 1", "learned", "Version 1")
+    assert_words_in(refused["detail"], "Task 1", "learned", "Version 1")
     again = shop.end(shop.act(entry, "relearn"))
     assert (again["outcome"], shop.tasks_of(3)) == ("published", [1, 2])
     assert (shop.aliases["production"], shop.standings()) == (1, ["learned", "learned"])
@@ -385,15 +393,17 @@ def test_without_kept_images_relearning_is_refused_with_the_day_they_went(model)
     (lost,) = shop.roll_back()["lost_tasks"]
     assert (lost["can_relearn"], lost["training_data_until"]) == (False, None)
     refused = shop.refused("tasks/2/relearn")
-    day = day_in(refused["training_data_deleted_at"], 0)
-    names(refused["detail"], "task 2", day, "send the batch again")
+    day = check_day(refused["training_data_deleted_at"], 0)
+    assert_words_in(refused["detail"], "task 2", day, "send the batch again")
     entry = shop.waiting("rolled_back")
-    names(entry["detail"], day)
+    assert_words_in(entry["detail"], day)
     assert [action["path"].rsplit("/", 1)[-1] for action in entry["actions"]] == [
         "production",
         "discard",
     ]
-    names(check_only(shop, 3)[0], "cannot be learned again", day, "send the batch again")
+    assert_words_in(
+        list_warnings_of_check(shop, 3)[0], "cannot be learned again", day, "send the batch again"
+    )
     assert shop.learn(3)["outcome"] == "held"
 
 
@@ -407,7 +417,7 @@ def test_a_model_may_be_allowed_to_lose_classes_and_still_names_them(model) -> N
     (check,) = [c for c in shop.see("/versions/3")["gate"]["checks"] if c["name"] == "lost_tasks"]
     assert (check["passed"], check["limit"], check["tasks"]) == (True, None, [2])
     (warning,) = [text for text in shop.see("/versions/3")["warnings"] if "task 2" in text]
-    names(warning, "Version 3 does not contain task 2", "2 and 3", "/tasks/2/relearn")
+    assert_words_in(warning, "Version 3 does not contain task 2", "2 and 3", "/tasks/2/relearn")
     assert "the gate holds" not in warning
     assert "the gate holds" not in shop.waiting("rolled_back")["detail"]
 
@@ -422,9 +432,9 @@ def test_a_rejected_batch_stops_the_line_where_the_model_says_so_until_it_is_set
     assert shop.learn(2, archive=SPOILED)["state"] == "rejected"
     waits = shop.send(3)["job"]
     assert waits["waiting_for"]["kind"] == "rejected"
-    names(waits["waiting_for"]["detail"], "task 2", "rejected", "attention")
+    assert_words_in(waits["waiting_for"]["detail"], "task 2", "rejected", "attention")
     entry = shop.waiting("rejected")
-    names(entry["detail"], "week-2", "cat and dog", "rejected", "Later batches wait")
+    assert_words_in(entry["detail"], "week-2", "cat and dog", "rejected", "Later batches wait")
     assert shop.act(entry, "discard")["standing"] == "discarded"
     assert (shop.end(waits)["outcome"], shop.tasks_of("production")) == ("published", [1, 3])
 
@@ -434,7 +444,7 @@ def test_by_default_a_rejected_batch_does_not_stop_the_line_and_is_named(model) 
     shop = model()
     shop.learn(1, archive=SPOILED)
     assert shop.learn(2)["outcome"] == "published"
-    names(
+    assert_words_in(
         shop.waiting("rejected")["detail"], "task 1", "cat and dog", "The line goes on without it"
     )
 
@@ -458,7 +468,7 @@ def test_a_job_that_ran_during_a_rollback_of_its_parent_is_held(model, holder: H
     ]
     assert failed == ["parent_rolled_back"]
     detail = shop.waiting("held")["detail"]
-    names(detail, "Version 3 is held", "learned from version 2", "goes on from version 1")
+    assert_words_in(detail, "Version 3 is held", "learned from version 2", "goes on from version 1")
     moved = shop.act(shop.waiting("held"), "production")
     assert (moved["version"], moved["follows"], moved["lost_tasks"]) == (3, True, [])
     assert (shop.see()["attention"], shop.standings()) == ([], ["learned"] * 3)
@@ -467,7 +477,7 @@ def test_a_job_that_ran_during_a_rollback_of_its_parent_is_held(model, holder: H
 # 6. The data scenario: classes are covered, whichever task shows them
 
 
-def photos(*digits: int, part: int) -> bytes:
+def pack_third_of_images(*digits: int, part: int) -> bytes:
     """Pack a third of the images of some digits."""
     files = {}
     for week in WEEKS[:2]:
@@ -475,20 +485,20 @@ def photos(*digits: int, part: int) -> bytes:
             for index, name in enumerate(source.namelist()):
                 if int(name.split("/")[1]) in digits and index % 3 == part:
                     files[name] = source.read(name)
-    return small.pack(files)
+    return small.pack_zip(files)
 
 
 @pytest.mark.campaign  # tests/core/lineage/test_decisions.py shows it
 def test_in_the_data_scenario_a_task_is_not_missed_whose_classes_other_tasks_show(model) -> None:
     shop = model(scenario="data", classes=["0", "1", "2"])
-    shop.learn(1, archive=photos(0, 1, 2, part=0))
-    shop.learn(2, archive=photos(0, 1, part=1))
+    shop.learn(1, archive=pack_third_of_images(0, 1, 2, part=0))
+    shop.learn(2, archive=pack_third_of_images(0, 1, part=1))
     shop.roll_back()
-    third = shop.learn(3, archive=photos(0, 1, 2, part=2))
+    third = shop.learn(3, archive=pack_third_of_images(0, 1, 2, part=2))
     assert (third["outcome"], shop.tasks_of(3)) == ("published", [1, 3])
     held = "the gate holds a version that lacks a class which no other task shows"
     for text in (shop.see("/versions/3")["warnings"][0], shop.waiting("rolled_back")["detail"]):
-        names(text, "task 2", "rolled back", held)
+        assert_words_in(text, "task 2", "rolled back", held)
 
 
 def test_openapi_names_every_field_of_the_answers_in_these_journeys(unnamed: set[str]) -> None:

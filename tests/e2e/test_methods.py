@@ -10,8 +10,8 @@ import pytest
 from bench.research.methods_http import (
     learn_with_all_methods,
     render_accuracy_matrices,
-    render_service_responses,
-    render_summary_table,
+    render_method_accuracy_table,
+    render_responses_to_bad_settings,
 )
 from perennial import types
 from tests.e2e import small
@@ -61,16 +61,16 @@ def learned(client: Rest, small_batches: None, chosen: list[types.Method]) -> It
         client.models.delete(model.name)
 
 
-def learn(client: Rest, model: str, week: int, **options: Json) -> Json:
-    """The task of a batch that was learned."""
-    small.learn(client, model, WEEKS[week - 1], **options)
+def learn_week(client: Rest, model: str, week: int, **options: Json) -> Json:
+    """Learn a batch and return its task."""
+    small.learn_batches(client, model, WEEKS[week - 1], **options)
     return client.get(f"/v1/models/{model}/tasks/{week}")
 
 
 def test_methods_of_every_family_learn_and_are_measured(
     client: Rest, chosen: list[types.Method], learned: Learned
 ) -> None:
-    print("\n" + render_summary_table(learned) + "\n\n" + render_accuracy_matrices(learned))
+    print("\n" + render_method_accuracy_table(learned) + "\n\n" + render_accuracy_matrices(learned))
     names = {model.recipe.method.name for model, _ in learned}
     assert names == {method.name for method in chosen} >= set(FAMILIES)
     for model, metrics in learned:
@@ -129,12 +129,12 @@ def test_a_weak_combination_is_accepted_with_the_reason(learned: Learned) -> Non
 
 @pytest.mark.campaign  # tests/core/learning/methods/replay/test_replay.py shows it
 def test_a_new_method_takes_over_the_buffer_of_the_old_one(client: Rest) -> None:
-    small.create(client, "handover", {"name": "er", "buffer": 30})
-    learn(client, "handover", 1)
+    small.create_small_model(client, "handover", {"name": "er", "buffer": 30})
+    learn_week(client, "handover", 1)
     before = client.get("/v1/models/handover/memory")["parts"][0]
     assert before["items"] == 30 and [t["task"] for t in before["per_task"]] == [1]
     client.models.update("handover", recipe={"method": {"name": "der++", "buffer": 30}})
-    warnings = learn(client, "handover", 2)["warnings"]
+    warnings = learn_week(client, "handover", 2)["warnings"]
     assert [said for said in warnings if "unprotected" in said or "memory" in said] == []
     after = client.get("/v1/models/handover/memory")["parts"][0]
     assert after["items"] == 30 and {t["task"] for t in after["per_task"]} == {1, 2}
@@ -169,7 +169,7 @@ def test_a_version_stores_the_images_that_its_task_brought_and_shares_the_others
 
 @pytest.mark.campaign  # tests/api/routes/test_applicability.py shows what the service says of methods
 def test_the_benchmark_shows_what_the_service_says(client: Rest) -> None:
-    said = render_service_responses(client, recipe=QUICK, usual=MLP)
+    said = render_responses_to_bad_settings(client, recipe=QUICK, usual=MLP)
     assert "weak in the class scenario" in said and "does not work in the data scenario" in said
     assert "from ewc-online to er: nothing is taken over" in said
 
@@ -177,11 +177,11 @@ def test_the_benchmark_shows_what_the_service_says(client: Rest) -> None:
 # tests/api/routes/test_memory.py and tests/core/learning/training/test_deleted_memory.py have the parts
 @pytest.mark.campaign
 def test_a_deleted_memory_is_empty_until_the_next_task_fills_it(client: Rest) -> None:
-    small.create(client, "cleared", {"name": "er", "buffer": 30})
-    learn(client, "cleared", 1)
+    small.create_small_model(client, "cleared", {"name": "er", "buffer": 30})
+    learn_week(client, "cleared", 1)
     client.memory.delete("cleared")
     assert client.get("/v1/models/cleared/memory")["items"] == 0
-    task = learn(client, "cleared", 2)
+    task = learn_week(client, "cleared", 2)
     assert any("were deleted" in text for text in task["warnings"])
     part = client.get("/v1/models/cleared/memory")["parts"][0]
     assert [t["task"] for t in part["per_task"]] == [2] and part["items"] == 30

@@ -25,14 +25,14 @@ Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
 @pytest.fixture(scope="module")
 def before(admin: Rest) -> Figures:
     """Figures from before the batch, once no job of another test runs."""
-    small.until(lambda: not admin.get("/v1/jobs?state=running")["items"])
-    return samples(admin.call("GET", "/metrics").text)
+    small.wait_until(lambda: not admin.get("/v1/jobs?state=running")["items"])
+    return parse_samples(admin.call("GET", "/metrics").text)
 
 
 @pytest.fixture(scope="module")
 def learned(client: Rest, before: Figures) -> dict[str, str]:
     """Learn one batch; the ids of its request, job and model."""
-    model = small.create(client, "watched", "finetune", recipe={"epochs": EPOCHS}).id
+    model = small.create_small_model(client, "watched", "finetune", recipe={"epochs": EPOCHS}).id
     headers = {"Content-Type": "application/zip", "X-Request-Id": "first-batch"}
     path = "/v1/models/watched/tasks"
     job = client.call("POST", path, content=small.WEEKS[0], headers=headers).json()["job"]["id"]
@@ -40,15 +40,15 @@ def learned(client: Rest, before: Figures) -> dict[str, str]:
     return {"request": "first-batch", "job": job, "model": model}
 
 
-def log_lines(running: service.RunningService) -> list[Json]:
+def read_log_lines(running: service.RunningService) -> list[Json]:
     """Read what API and worker have logged so far."""
     return [
         json.loads(line) for line in running.log.read_text().splitlines() if line.startswith("{")
     ]
 
 
-def samples(page: str) -> Figures:
-    """Every figure of a page, by name and labels."""
+def parse_samples(page: str) -> Figures:
+    """Return every figure of a page, by name and labels."""
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(page)
@@ -56,9 +56,9 @@ def samples(page: str) -> Figures:
     }
 
 
-def counted(admin: Rest, before: Figures) -> Counter[tuple[str, frozenset[tuple[str, str]]]]:
+def count_growth(admin: Rest, before: Figures) -> Counter[tuple[str, frozenset[tuple[str, str]]]]:
     """Return by how much every figure has grown."""
-    found = Counter(samples(admin.call("GET", "/metrics").text))
+    found = Counter(parse_samples(admin.call("GET", "/metrics").text))
     found.subtract(before)
     return found
 
@@ -67,7 +67,7 @@ def test_the_api_shows_what_its_worker_counted(
     admin: Rest, metrics_port: int, before: Figures, learned: dict[str, str]
 ) -> None:
     task = admin.get(f"/v1/models/{learned['model']}/tasks/1")
-    found = counted(admin, before)
+    found = count_growth(admin, before)
     assert found["perennial_attempts_total", JOB_LABELS] == 1
     assert (
         found["perennial_ingest_images_total", frozenset()] == task["n_train"] + task["n_held_out"]
@@ -84,14 +84,14 @@ def test_the_api_shows_what_its_worker_counted(
     assert found["perennial_queue_depth", frozenset()] == 0
     # A worker at scale has a page of its own; here the same figures stand on it.
     images = "perennial_training_images_total", frozenset[tuple[str, str]]()
-    own = samples(httpx2.get(f"http://127.0.0.1:{metrics_port}/metrics").text)
-    assert own[images] == samples(admin.call("GET", "/metrics").text)[images]
+    own = parse_samples(httpx2.get(f"http://127.0.0.1:{metrics_port}/metrics").text)
+    assert own[images] == parse_samples(admin.call("GET", "/metrics").text)[images]
 
 
 def test_the_lines_of_a_batch_can_be_followed_from_its_request_to_its_version(
     running: service.RunningService, learned: dict[str, str]
 ) -> None:
-    lines = log_lines(running)
+    lines = read_log_lines(running)
     of_request = [line for line in lines if line.get("request") == learned["request"]]
     accepted = next(line for line in of_request if line["event"] == "task accepted")
     said = {key: accepted[key] for key in ("service", "job", "model")}
@@ -108,12 +108,14 @@ def test_the_lines_of_a_batch_can_be_followed_from_its_request_to_its_version(
 def test_a_refused_request_is_counted_and_logged(
     admin: Rest, client: Rest, running: service.RunningService
 ) -> None:
-    before = samples(admin.call("GET", "/metrics").text)
+    before = parse_samples(admin.call("GET", "/metrics").text)
     with pytest.raises(Invalid, match="unknown method"):
-        small.create(client, "watched-again", "no-such")
+        small.create_small_model(client, "watched-again", "no-such")
     refused = frozenset({("method", "POST"), ("route", "/v1/models"), ("status", "422")})
-    assert counted(admin, before)["perennial_http_request_seconds_count", refused] == 1
+    assert count_growth(admin, before)["perennial_http_request_seconds_count", refused] == 1
     wanted = (422, "/v1/models")
-    small.until(
-        lambda: wanted in [(line.get("status"), line.get("path")) for line in log_lines(running)]
+    small.wait_until(
+        lambda: (
+            wanted in [(line.get("status"), line.get("path")) for line in read_log_lines(running)]
+        )
     )

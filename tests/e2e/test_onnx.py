@@ -55,18 +55,18 @@ WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; exec(open('run.py').re
 @pytest.fixture(scope="module")
 def plain(client: Rest) -> str:
     """A model that learned two batches."""
-    return learned(client, "plain")
+    return create_and_learn(client, "plain")
 
 
-def learned(client: Rest, name: str) -> str:
+def create_and_learn(client: Rest, name: str) -> str:
     method, fields = METHODS.get(name, ("finetune", {}))
-    small.create(client, name, method, **fields)
-    small.learn(client, name, *small.WEEKS[:2])
+    small.create_small_model(client, name, method, **fields)
+    small.learn_batches(client, name, *small.WEEKS[:2])
     return name
 
 
-def onnx_of(client: Rest, name: str, version: int, folder: Path) -> types.ExportReport:
-    """Download a version into a folder; what the job that made it reports."""
+def download_onnx(client: Rest, name: str, version: int, folder: Path) -> types.ExportReport:
+    """Download a version into a folder, and return the report of the job that made it."""
     url = f"/v1/models/{name}/versions/{version}/download?format=onnx"
     asked = client.http.get(url)
     assert asked.status_code == 202, asked.text
@@ -79,7 +79,7 @@ def onnx_of(client: Rest, name: str, version: int, folder: Path) -> types.Export
     return job.report
 
 
-def downloaded(client: Rest, url: str) -> httpx2.Response:
+def download_when_made(client: Rest, url: str) -> httpx2.Response:
     """Return a download, once a job has made it."""
     answer = client.http.get(url)
     if answer.status_code == 202:
@@ -89,8 +89,8 @@ def downloaded(client: Rest, url: str) -> httpx2.Response:
     return answer
 
 
-def photos(count: int) -> dict[str, bytes]:
-    """PNG files of noise, some of them larger than the input."""
+def make_noise_photos(count: int) -> dict[str, bytes]:
+    """Make PNG files of noise, some of them larger than the input."""
     made = {}
     for number in range(count):
         pixels = np.random.default_rng(number).integers(
@@ -102,7 +102,7 @@ def photos(count: int) -> dict[str, bytes]:
     return made
 
 
-def predictions(
+def predict_with_service(
     client: Rest, name: str, sent: dict[str, bytes], task: int | None
 ) -> list[dict[str, float]]:
     query = "?top_k=100" if task is None else f"?top_k=100&task={task}"
@@ -112,8 +112,10 @@ def predictions(
     return [one["probabilities"] for one in answer.json()["predictions"]]
 
 
-def graphs_answers(folder: Path, sent: dict[str, bytes], output: str) -> list[dict[str, float]]:
-    """What the graph says of a whole batch, whose images the README's code has read."""
+def predict_with_graph(folder: Path, sent: dict[str, bytes], output: str) -> list[dict[str, float]]:
+    """Return what the graph predicts for a whole batch.
+    The README's code has read its images.
+    """
     code = (folder / "README.md").read_text().partition("```python\n")[2].partition("with open(")[0]
     read, before, paths = [], sys.argv, sys.path
     sys.path = [str(folder), *paths]
@@ -135,15 +137,15 @@ def graphs_answers(folder: Path, sent: dict[str, bytes], output: str) -> list[di
 def test_the_graph_of_a_method_answers_as_predictions_over_http_do(
     client: Rest, name: str, tmp_path: Path
 ) -> None:
-    answers_alike(client, learned(client, name), tmp_path)
+    check_predictions_agree(client, create_and_learn(client, name), tmp_path)
 
 
 def test_the_graph_of_a_plain_version_does_and_its_readme_runs_without_torch(
     client: Rest, plain: str, tmp_path: Path
 ) -> None:
-    answers_alike(client, plain, tmp_path)
+    check_predictions_agree(client, plain, tmp_path)
     said = run_readme(tmp_path, [sys.executable, "-c", WITHOUT_TORCH])
-    (ours,) = predictions(client, plain, photos(1), None)
+    (ours,) = predict_with_service(client, plain, make_noise_photos(1), None)
     assert said and all(abs(ours[label] - said[label]) <= 1e-5 for label in said)
 
 
@@ -169,18 +171,18 @@ def test_the_readme_runs_where_only_its_three_packages_are_installed(
         == 1
     )
     url = f"/v1/models/{plain}/versions/2/download?format=onnx"
-    with zipfile.ZipFile(io.BytesIO(downloaded(client, url).content)) as archive:
+    with zipfile.ZipFile(io.BytesIO(download_when_made(client, url).content)) as archive:
         archive.extractall(tmp_path)
     said = run_readme(tmp_path, [python, "run.py"])
-    (ours,) = predictions(client, plain, photos(1), None)
+    (ours,) = predict_with_service(client, plain, make_noise_photos(1), None)
     assert said and all(abs(ours[label] - said[label]) <= 1e-5 for label in said)
 
 
 def run_readme(folder: Path, command: list[str]) -> dict[str, float]:
-    """Run the program of an unpacked README.md on a photo; the probabilities that it prints, by
-    label.
+    """Run the program of an unpacked README.md on a photo.
+    Return the probabilities that it prints, by label.
     """
-    (folder / "photo.png").write_bytes(photos(1)["0.png"])
+    (folder / "photo.png").write_bytes(make_noise_photos(1)["0.png"])
     code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
     (folder / "run.py").write_text(code)
     done = subprocess.run(
@@ -190,8 +192,8 @@ def run_readme(folder: Path, command: list[str]) -> dict[str, float]:
     return {label: float(p) for _, label, p in map(str.split, done.stdout.splitlines())}
 
 
-def answers_alike(client: Rest, name: str, folder: Path) -> None:
-    report = onnx_of(client, name, 2, folder)
+def check_predictions_agree(client: Rest, name: str, folder: Path) -> None:
+    report = download_onnx(client, name, 2, folder)
     least, most = TOLERANCES.get(name, (1e-5, 1e-5))
     assert report.held_out_images and report.max_difference <= report.tolerance
     assert least <= report.tolerance <= most
@@ -199,8 +201,8 @@ def answers_alike(client: Rest, name: str, folder: Path) -> None:
     for output in labels:
         task = None if output == "probabilities" else int(output.removeprefix("task_"))
         for count in (1, 3, 17):
-            ours = predictions(client, name, photos(count), task)
-            theirs = graphs_answers(folder, photos(count), output)
+            ours = predict_with_service(client, name, make_noise_photos(count), task)
+            theirs = predict_with_graph(folder, make_noise_photos(count), output)
             furthest = max(
                 abs(one[label] - two[label])
                 for one, two in zip(ours, theirs, strict=True)
@@ -217,7 +219,7 @@ def test_a_death_in_mid_export_ends_with_one_export_of_the_same_bytes(
     client: Rest, plain: str, kill_points: Path, running: service.RunningService, point: str
 ) -> None:
     url = f"/v1/models/{plain}/versions/2/download?format=onnx"
-    downloaded(client, url)
+    download_when_made(client, url)
     version = client.get(f"/v1/models/{plain}/versions/2")["id"]
     db = Database(f"sqlite:///{running.data_dir}/perennial.db")
     with db.write() as session:
@@ -246,12 +248,12 @@ def test_the_export_goes_with_its_model(
     client: Rest, plain: str, running: service.RunningService
 ) -> None:
     """Delete the model that all tests above have used."""
-    packed = downloaded(client, f"/v1/models/{plain}/versions/2/download?format=onnx")
+    packed = download_when_made(client, f"/v1/models/{plain}/versions/2/download?format=onnx")
     digest = packed.headers["ETag"].strip('"')
     stored = [path for path in list_live_files(running.data_dir / "store") if digest in path.name]
     assert stored
     client.models.delete(plain)
-    small.until(lambda: not any(path.exists() for path in stored))
+    small.wait_until(lambda: not any(path.exists() for path in stored))
 
 
 # tests/core/execution/test_exporters.py and tests/api/routes/test_onnx_download.py have the parts
@@ -262,7 +264,7 @@ def test_an_export_that_takes_too_long_ends_with_a_sentence_and_stores_nothing(
     settings = {"PERENNIAL_THREADS": "1", "PERENNIAL_MAX_EXPORT_S": "0.3"}
     with service.run_temporary_service(tmp_path / "service", settings) as running:
         client = Rest(running.url, running.key)
-        url = f"/v1/models/{learned(client, 'plain')}/versions/1/download?format=onnx"
+        url = f"/v1/models/{create_and_learn(client, 'plain')}/versions/1/download?format=onnx"
         job = client.wait(client.http.get(url).json()["id"])
         assert job.error is not None
         assert (job.state, job.error.kind) == ("failed", "time"), job

@@ -38,8 +38,8 @@ schemathesis.serializer.alias(
 def test_schemathesis_finds_no_5xx_and_no_undocumented_answer(
     running: service.RunningService, admin: Rest, tmp_path: Path, phases: str, examples: int
 ) -> None:
-    small.create(admin, f"known-{phases[:4]}-{examples}", "finetune")
-    small.learn(admin, f"known-{phases[:4]}-{examples}", small.WEEKS[0])
+    small.create_small_model(admin, f"known-{phases[:4]}-{examples}", "finetune")
+    small.learn_batches(admin, f"known-{phases[:4]}-{examples}", small.WEEKS[0])
     (tmp_path / "media_types.py").write_text(BYTES)
     command = [
         str(Path(sys.executable).parent / "st"),

@@ -7,9 +7,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from perennial.errors import Conflict, Invalid
-from tests.e2e.edited import FIELDS, edit
-from tests.e2e.small import WEEKS, create, learn
-from tests.e2e.test_edits import accuracies
+from tests.e2e.edited import FIELDS, edit_model
+from tests.e2e.small import WEEKS, create_small_model, learn_batches
+from tests.e2e.test_edits import read_accuracies
 from tests.rest import Json, Rest
 from tools.service import RunningService
 
@@ -49,29 +49,29 @@ CASES = [
 ]
 
 
-def begin(client: Rest, name: str, method: str, weeks: int = 3) -> str:
-    """A model that learned some batches and keeps no image of them."""
+def create_learned_model(client: Rest, name: str, method: str, weeks: int = 3) -> str:
+    """Create a model that learned some batches and keeps no image of them."""
     model = f"patched-{name.replace(' ', '-')}"
     options = FIELDS.get(METHODS[method]["name"], {})
-    create(client, model, METHODS[method], training_data_days=0, **options)
-    learn(client, model, *WEEKS[:weeks])
+    create_small_model(client, model, METHODS[method], training_data_days=0, **options)
+    learn_batches(client, model, *WEEKS[:weeks])
     return model
 
 
 @pytest.mark.parametrize("method", CASES)
 def test_classes_are_merged_and_dropped_without_images(client: Rest, method: str) -> None:
-    model = begin(client, f"both-{method.replace('+', 'p')}", method)
-    made = edit(client, model, PATCH)
+    model = create_learned_model(client, f"both-{method.replace('+', 'p')}", method)
+    made = edit_model(client, model, PATCH)
     assert (made["way"], made["version"]) == ("patch", 4)
     newest = client.read_versions(model)[-1]["manifest"]
     assert newest["classes"] == ["round", "1", "3", "4"]
     tasks = {one["number"]: one for one in client.items(f"/v1/models/{model}/tasks")}
     assert tasks[1]["classes"] == {"1": 32, "round": 32}
     assert tasks[3]["classes"] == {"4": 32} and tasks[3]["n_train"] == 24
-    found = accuracies(client, model)[4]
+    found = read_accuracies(client, model)[4]
     assert found.keys() == {1, 2, 3} and None not in found.values()
     # The state fits the classes: the next batch is learned, and a former name is the class.
-    learn(client, model, WEEKS[3])
+    learn_batches(client, model, WEEKS[3])
     later = client.read_versions(model)[-1]
     assert later["manifest"]["classes"] == ["round", "1", "3", "4", "6", "7"]
     for operation in (
@@ -85,7 +85,9 @@ def test_classes_are_merged_and_dropped_without_images(client: Rest, method: str
 def read_sums(
     client: Rest, running: RunningService, model: str
 ) -> dict[tuple[int, str], np.ndarray]:
-    """Sums by task and class, and each task's G as "gram", as the newest parts have them."""
+    """Return the sums by task and class, and each task's G as "gram".
+    The newest parts have them.
+    """
     sums: dict[tuple[int, str], np.ndarray] = {}
     newest = {
         part["name"]: (part, one["manifest"]["classes"])
@@ -118,37 +120,37 @@ def find_blob(running: RunningService, digest: str) -> Path:
 def test_sums_of_merged_classes_are_those_of_the_merged_batches(
     client: Rest, running: RunningService, method: str, weeks: int
 ) -> None:
-    model = begin(client, f"merged-{method}", method, weeks)
+    model = create_learned_model(client, f"merged-{method}", method, weeks)
     plan = client.call(
         "POST", f"/v1/models/{model}/edits?validate=only", json={"operations": PATCH[:1]}
     ).json()
     assert plan["way"] == "patch" and "exact but for rounding" in plan["approximation"]
-    edit(client, model, PATCH[:1])
+    edit_model(client, model, PATCH[:1])
     parts = client.read_versions(model)[-1]["manifest"]["parts"]
     # No task has both classes, so that the sums of each stay as they are.
     assert {part["type"] for part in parts}.isdisjoint({"statistics", "features"})
     # A model whose first batch is merged at once keeps features to recompute from.
     other = f"{model}-with-features"
-    create(client, other, {**METHODS[method], "keep": "features"}, training_data_days=0)
-    learn(client, other, *WEEKS[:weeks])
-    assert edit(client, other, PATCH[:1])["way"] == "recompute"
+    create_small_model(client, other, {**METHODS[method], "keep": "features"}, training_data_days=0)
+    learn_batches(client, other, *WEEKS[:weeks])
+    assert edit_model(client, other, PATCH[:1])["way"] == "recompute"
     found, expected = (read_sums(client, running, each) for each in (model, other))
     assert found.keys() == expected.keys()
     for name, sums in expected.items():
         assert np.allclose(found[name], sums, rtol=1e-12, atol=1e-9), name
-    assert accuracies(client, model)[weeks + 1] == accuracies(client, other)[weeks + 1]
+    assert read_accuracies(client, model)[weeks + 1] == read_accuracies(client, other)[weeks + 1]
 
 
 # tests/core/execution/test_class_numbers.py shows how their rows are read, and test_former_edits.py
 # reads those of a former edit.
 @pytest.mark.campaign
 def test_sums_that_a_patch_left_where_they_are_are_read_as_merged(client: Rest) -> None:
-    model = begin(client, "left", "sums")
-    edit(client, model, PATCH)
-    learn(client, model, WEEKS[3])
+    model = create_learned_model(client, "left", "sums")
+    edit_model(client, model, PATCH)
+    learn_batches(client, model, WEEKS[3])
     client.call("POST", f"/v1/models/{model}/aliases/production/rollback", json={"version": 4})
     # The totals are those of version 5, so that the parts of all tasks are read.
-    learn(client, model, WEEKS[3], again=True)
+    learn_batches(client, model, WEEKS[3], again=True)
     totals, parts = (one["manifest"] for one in client.read_versions(model)[-2:])
     assert totals["classes"] == parts["classes"] == ["round", "1", "3", "4", "6", "7"]
     found, expected = (
@@ -162,8 +164,8 @@ def test_a_task_whose_images_were_deleted_loses_its_last_class_and_is_discarded(
     client: Rest,
 ) -> None:
     model = "patched-last"
-    create(client, model, "finetune")
-    learn(client, model, *WEEKS[:2])
+    create_small_model(client, model, "finetune")
+    learn_batches(client, model, *WEEKS[:2])
     client.call("DELETE", f"/v1/models/{model}/tasks/1/data")
     plan = client.call(
         "POST",
@@ -172,11 +174,11 @@ def test_a_task_whose_images_were_deleted_loses_its_last_class_and_is_discarded(
     ).json()
     assert (plan["way"], plan["can_undo"], plan["classes_after"]) == ("patch", False, 3)
     merge = [{"merge": {"from": ["0", "1"], "into": "both"}}]
-    assert edit(client, model, merge)["way"] == "patch"
+    assert edit_model(client, model, merge)["way"] == "patch"
     assert client.get(f"/v1/models/{model}/tasks/1")["classes"] == {"both": 64}
     assert client.call("POST", f"/v1/models/{model}/edits/1/undo").json()["undone_at"]
     assert client.get(f"/v1/models/{model}/tasks/1")["classes"] == {"0": 32, "1": 32}
-    made = edit(client, model, [{"drop": {"class": name}} for name in "01"])
+    made = edit_model(client, model, [{"drop": {"class": name}} for name in "01"])
     assert made["undo_until"] is None
     newest = client.read_versions(model)[-1]["manifest"]
     assert (newest["classes"], newest["tasks"]) == (["2", "3"], [2])

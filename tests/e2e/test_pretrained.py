@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 from hub_server import COMMIT, Hub
-from weights_files import MODEL, NAME, REPOSITORY, weights
+from weights_files import MODEL, NAME, REPOSITORY, build_random_weights
 
 from perennial import types
 from tests.e2e import small
@@ -22,24 +22,24 @@ QUICK = {"method": "finetune", "depth": 1, "epochs": 1}
 BATCH = small.thin_out(small.WEEKS[0])
 
 
-def digest() -> str:
-    """The digest of the weights; they are made at the first test, since collection needs no
-    torchvision.
+def compute_digest_of_weights() -> str:
+    """Return the digest of the weights.
+    They are made at the first test, since collection needs no torchvision.
     """
-    return hashlib.sha256(weights()).hexdigest()
+    return hashlib.sha256(build_random_weights()).hexdigest()
 
 
 @pytest.fixture(autouse=True)
 def weights_are_there(hub: Hub, client: Rest) -> Iterator[None]:
     """Put the weights on the server; afterwards no model of this file has them."""
-    hub.put(REPOSITORY, weights())
+    hub.put(REPOSITORY, build_random_weights())
     yield
     hub.go_on.set()
     for model in client.items("/v1/models"):
         client.models.delete(model["id"])
 
 
-def begin(client: Rest, name: str) -> types.Model:
+def create_pretrained_model(client: Rest, name: str) -> types.Model:
     return client.models.create(name, recipe=QUICK, gate={"checks": "off"}, **MODEL)
 
 
@@ -50,14 +50,14 @@ def test_weights_come_once_for_models_of_the_same_moment_and_for_later_ones_not_
     hub: Hub, client: Rest
 ) -> None:
     with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda name: begin(client, name), ("one", "two")))
+        made = list(pool.map(lambda name: create_pretrained_model(client, name), ("one", "two")))
     for model in made:
         assert (model.state, model.line_head) == ("fetching", None)
         assert model.aliases == {"latest": None, "production": None}
         job = client.wait(model.job)
         assert (job.kind, job.state, job.task) == ("fetch", "succeeded", None)
     assert hub.gets == [(REPOSITORY, 0)]
-    later = begin(client, "three")
+    later = create_pretrained_model(client, "three")
     assert (later.state, later.job, later.aliases) == (
         "ready",
         None,
@@ -70,18 +70,20 @@ def test_weights_come_once_for_models_of_the_same_moment_and_for_later_ones_not_
             "repository": REPOSITORY,
             "revision": COMMIT,
             "licence": "apache-2.0",
-            "sha256": digest(),
-            "bytes": len(weights()),
+            "sha256": compute_digest_of_weights(),
+            "bytes": len(build_random_weights()),
         }
-        assert [(part["type"], part["sha256"]) for part in version["parts"]] == [("base", digest())]
+        assert [(part["type"], part["sha256"]) for part in version["parts"]] == [
+            ("base", compute_digest_of_weights())
+        ]
     assert hub.gets == [(REPOSITORY, 0)]
 
 
 @pytest.mark.campaign  # tests/api/test_pretrained.py; the batch after a failure waits, too
 def test_batches_wait_for_the_weights_and_are_learned_then(hub: Hub, client: Rest) -> None:
     hub.stall_at = 200_000
-    model = begin(client, "waiting")
-    small.until(lambda: client.get(f"/v1/jobs/{model.job}")["state"] == "running")
+    model = create_pretrained_model(client, "waiting")
+    small.wait_until(lambda: client.get(f"/v1/jobs/{model.job}")["state"] == "running")
     task = client.submit("waiting", BATCH).id
     waiting = client.get(f"/v1/jobs/{task}")
     assert (waiting["state"], waiting["waiting_for"]["kind"]) == ("queued", "base")
@@ -90,7 +92,7 @@ def test_batches_wait_for_the_weights_and_are_learned_then(hub: Hub, client: Res
     )
     early = client.http.get("/v1/models/waiting/versions/production")
     assert (early.status_code, early.json()["state"]) == (409, "fetching")
-    small.until(lambda: client.get(f"/v1/jobs/{model.job}")["progress"]["step"])
+    small.wait_until(lambda: client.get(f"/v1/jobs/{model.job}")["progress"]["step"])
     hub.go_on.set()
     assert client.wait(task).state == "succeeded"
     found = client.get("/v1/models/waiting")
@@ -107,9 +109,9 @@ def test_a_worker_killed_in_mid_download_costs_no_byte_twice(
     hub: Hub, client: Rest, running: service.RunningService
 ) -> None:
     hub.stall_at = 500_000
-    model = begin(client, "killed")
+    model = create_pretrained_model(client, "killed")
     kept = running.data_dir / "downloads" / REPOSITORY.replace("/", "--") / COMMIT
-    small.until(lambda: [p for p in kept.glob("*.part") if p.stat().st_size >= 400_000])
+    small.wait_until(lambda: [p for p in kept.glob("*.part") if p.stat().st_size >= 400_000])
     (worker,) = [
         found
         for found in psutil.Process(running.process.pid).children(recursive=True)
@@ -124,7 +126,10 @@ def test_a_worker_killed_in_mid_download_costs_no_byte_twice(
     assert client.wait(model.job).state == "succeeded"
     first, second = hub.gets
     assert first == (REPOSITORY, 0) and 400_000 <= second[1] <= 500_000
-    assert client.get("/v1/models/killed/versions/0")["manifest"]["base"]["sha256"] == digest()
+    assert (
+        client.get("/v1/models/killed/versions/0")["manifest"]["base"]["sha256"]
+        == compute_digest_of_weights()
+    )
     assert not kept.exists()
 
 
@@ -132,7 +137,7 @@ def test_a_failure_is_in_the_models_attention_with_the_request_that_tries_again(
     hub: Hub, client: Rest
 ) -> None:
     hub.digests[REPOSITORY, "model.safetensors"] = hashlib.sha256(b"other").hexdigest()
-    model = begin(client, "unlucky")
+    model = create_pretrained_model(client, "unlucky")
     task = client.submit("unlucky", BATCH).id
     failed = client.wait(model.job)
     assert (failed.state, failed.error.kind) == ("failed", "weights")
@@ -155,15 +160,15 @@ def test_a_file_that_a_person_put_there_is_taken_where_the_hub_has_nothing(
     hub: Hub, client: Rest, running: service.RunningService
 ) -> None:
     hub.files = {(REPOSITORY, "pytorch_model.bin"): b"pickle"}
-    model = begin(client, "by-hand")
+    model = create_pretrained_model(client, "by-hand")
     failed = client.wait(model.job)
     assert failed.error.detail.startswith(f"The repository {REPOSITORY} has no model.safetensors")
     by_hand = running.data_dir / "pretrained" / f"{NAME}.safetensors"
-    by_hand.write_bytes(weights())
+    by_hand.write_bytes(build_random_weights())
     client.jobs.retry(model.job)
     assert client.wait(model.job).state == "succeeded"
     base = client.get("/v1/models/by-hand/versions/0")["manifest"]["base"]
-    assert (base["sha256"], base["revision"]) == (digest(), None)
+    assert (base["sha256"], base["revision"]) == (compute_digest_of_weights(), None)
     by_hand.unlink()
     assert hub.gets == []
 
@@ -171,7 +176,7 @@ def test_a_file_that_a_person_put_there_is_taken_where_the_hub_has_nothing(
 @pytest.mark.campaign  # tests/core/execution/test_fetch.py shows that the weights go with the last model
 def test_what_no_model_names_any_more_is_deleted_and_fetched_again(hub: Hub, client: Rest) -> None:
     for _ in range(2):
-        model = begin(client, "gone")
+        model = create_pretrained_model(client, "gone")
         assert client.wait(model.job).state == "succeeded"
         client.models.delete("gone")
     assert len(hub.gets) == 2

@@ -25,15 +25,15 @@ NAMES = ("week-31", "week-32")
 
 
 def take_few(archive: bytes) -> bytes:
-    """Keep some images of each class, without a test part: the service itself decides what is held
-    out.
+    """Keep some images of each class, without a test part.
+    The service itself decides what is held out.
     """
     found: dict[str, bytes] = {}
     with zipfile.ZipFile(io.BytesIO(archive)) as source:
         for label in sorted({name.split("/")[0] for name in source.namelist()}):
             own = [name for name in source.namelist() if name.startswith(f"{label}/")]
             found |= {name: source.read(name) for name in own[:IMAGES]}
-    return small.pack(found)
+    return small.pack_zip(found)
 
 
 @pytest.fixture(params=["networks", pytest.param("photos", marks=pytest.mark.campaign)])
@@ -66,7 +66,7 @@ def test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_die
     old = client.models.create("digits", **fields)
     assert old.image.size < size
     for name, batch in batches.items():
-        small.learn(client, "digits", batch, name=name)
+        small.learn_batches(client, "digits", batch, name=name)
 
     plan = client.models.rebase("digits", base)
     assert plan.new.name == "digits-rebased" and plan.new.image.size == size
@@ -79,7 +79,7 @@ def test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_die
     first = client.submit("digits-rebased", batches["week-31"], name="week-31")
     process = holder.wait()
     picture = small.take_first_image(batches["week-31"])
-    assert predict(client, "digits", picture) == predict(client, old.id, picture)
+    assert predict_picture(client, "digits", picture) == predict_picture(client, old.id, picture)
     process.kill()
 
     with pytest.raises(Conflict):
@@ -109,16 +109,22 @@ def test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_die
     moved = client.models.finish_rebase("digits-rebased", reason="photos")
     assert moved.state == "finished" and moved.totals == compared.totals
     assert client.models.retrieve("digits").id == plan.new.id
-    assert predict(client, "digits", picture) == predict(client, plan.new.id, picture)
-    assert predict(client, "digits", picture) != predict(client, "digits-before-rebase", picture)
-    small.learn(client, "digits", take_few(digits.build_digit_archives()[2][1]), name="week-33")
+    assert predict_picture(client, "digits", picture) == predict_picture(
+        client, plan.new.id, picture
+    )
+    assert predict_picture(client, "digits", picture) != predict_picture(
+        client, "digits-before-rebase", picture
+    )
+    small.learn_batches(
+        client, "digits", take_few(digits.build_digit_archives()[2][1]), name="week-33"
+    )
 
     back = client.models.finish_rebase("digits-before-rebase", reason="it was only a test")
     assert back.old.name == "digits" and client.models.retrieve("digits").id == old.id
 
 
-def predict(client: Rest, model: str, picture: bytes) -> object:
-    """Return what production of a model says of a picture."""
+def predict_picture(client: Rest, model: str, picture: bytes) -> object:
+    """Return what production of a model predicts for a picture."""
     files = [("image", ("one.png", picture, "image/png"))]
     return client.call(
         "POST", f"/v1/models/{model}/versions/production/predict", files=files

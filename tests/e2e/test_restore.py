@@ -22,7 +22,7 @@ import large_size
 import postgresql
 import psutil
 import pytest
-from operator_command import housekeeping
+from operator_command import run_housekeeping
 from receiver import Receiver
 from sqlalchemy import select
 from sqlalchemy.engine import make_url
@@ -55,9 +55,9 @@ SETTINGS = {
 }
 
 
-def at_work(client: Rest) -> str:
-    """Versions of one model, and a second one that learns: one job in the middle, one that waits.
-    Its id.
+def prepare_running_work(client: Rest) -> str:
+    """Prepare versions of one model, and a second one that learns.
+    One job is in the middle, and one waits. Return the id of the running one.
     """
     archives = [data for _, data in digits.build_digit_archives()]
     client.models.create("learned", recipe=QUICK, **MLP)
@@ -73,8 +73,8 @@ def at_work(client: Rest) -> str:
 
 
 @contextmanager
-def stopped_jobs(*workers: int) -> Iterator[None]:
-    """Stop every job process below some processes: its job goes on after the block.
+def suspend_jobs(*workers: int) -> Iterator[None]:
+    """Stop every job process below some processes; its job goes on after the block.
 
     Args:
         workers: process ids of workers, or of their launcher.
@@ -93,8 +93,8 @@ def stopped_jobs(*workers: int) -> Iterator[None]:
 
 
 @contextmanager
-def uploads(client: Rest) -> Iterator[None]:
-    """A client that goes on submitting, one batch after the other."""
+def keep_submitting(client: Rest) -> Iterator[None]:
+    """Submit one batch after the other from a client, as long as the block lasts."""
     archives = [data for _, data in digits.build_digit_archives()]
     client.models.create("meanwhile", recipe=QUICK, **MLP)
     end = threading.Event()
@@ -113,8 +113,10 @@ def uploads(client: Rest) -> Iterator[None]:
         thread.join()
 
 
-def versions(url: str) -> list[tuple[str, int]]:
-    """(model, version) of all that have a download, as a database that nobody uses yet has them."""
+def list_learned_versions(url: str) -> list[tuple[str, int]]:
+    """Return (model, version) of all that have a download.
+    They are read from a database that nobody uses yet.
+    """
     db = Database(url)
     try:
         with db.read() as session:
@@ -126,9 +128,9 @@ def versions(url: str) -> list[tuple[str, int]]:
         db.close()
 
 
-def state(url: str, job: str) -> tuple[str, bool]:
-    """The state of a job in a database that nobody uses yet, and whether a snapshot of it is
-    registered.
+def read_job_state(url: str, job: str) -> tuple[str, bool]:
+    """Return the state of a job in a database that nobody uses yet,
+    and whether a snapshot of it is registered.
     """
     db = Database(url)
     try:
@@ -139,7 +141,7 @@ def state(url: str, job: str) -> tuple[str, bool]:
         db.close()
 
 
-def digests(
+def download_digests(
     client: Rest, wanted: list[tuple[str, int]], folder: Path
 ) -> dict[tuple[str, int], str]:
     return {
@@ -147,8 +149,8 @@ def digests(
     }
 
 
-def finished(client: Rest) -> int:
-    """Wait for the jobs that were open; how many there were."""
+def wait_for_open_jobs(client: Rest) -> int:
+    """Wait for the jobs that were open, and return how many there were."""
     jobs = [job for job in client.items("/v1/jobs") if not job["is_terminal"]]
     for job in jobs:
         end = client.wait(job["id"])
@@ -156,10 +158,12 @@ def finished(client: Rest) -> int:
     return len(jobs)
 
 
-def judge(
+def check_digests(
     before: dict[tuple[str, int], str], after: dict[tuple[str, int], str], opened: int
 ) -> None:
-    """`before` was read after the backup, so it may know versions that the backup does not."""
+    """Check that the digests are equal.
+    `before` was read after the backup, so it may know versions that the backup does not.
+    """
     assert {("learned", 1), ("learned", 2)} <= set(after) and opened >= 2
     assert after == {name: before[name] for name in after}
     print(f"\n{len(after)} versions with equal digests; {opened} open jobs went on and succeeded")
@@ -171,15 +175,17 @@ def test_a_small_service_comes_back_from_its_backup(tmp_path: Path, receiver: Re
     with service.run_temporary_service(data, SETTINGS) as running:
         client = Rest(running.url, running.key)
         hook = client.webhooks.create(f"{receiver.url}/", events=["export.ready"])
-        job = at_work(client)
-        with uploads(client), stopped_jobs(running.process.pid):
-            told = housekeeping({"PERENNIAL_DATA_DIR": str(data)}, "backup", saved)
-        before = digests(client, versions(f"sqlite:///{data / 'perennial.db'}"), tmp_path)
+        job = prepare_running_work(client)
+        with keep_submitting(client), suspend_jobs(running.process.pid):
+            told = run_housekeeping({"PERENNIAL_DATA_DIR": str(data)}, "backup", saved)
+        before = download_digests(
+            client, list_learned_versions(f"sqlite:///{data / 'perennial.db'}"), tmp_path
+        )
     shutil.rmtree(data)
-    print(told, housekeeping({"PERENNIAL_DATA_DIR": str(again)}, "restore", saved))
+    print(told, run_housekeeping({"PERENNIAL_DATA_DIR": str(again)}, "restore", saved))
     copied = f"sqlite:///{again / 'perennial.db'}"
-    wanted = versions(copied)
-    assert state(copied, job) == ("running", True)
+    wanted = list_learned_versions(copied)
+    assert read_job_state(copied, job) == ("running", True)
     with service.run_temporary_service(again, SETTINGS) as running:
         client = Rest(running.url, running.key)
         assert running.key == (saved / "admin-key").read_text().strip()
@@ -189,12 +195,14 @@ def test_a_small_service_comes_back_from_its_backup(tmp_path: Path, receiver: Re
             first.headers["webhook-id"] == sent.id
             and first.verified(hook.secret)["type"] == "webhook.test"
         )
-        judge(before, digests(client, wanted, tmp_path), finished(client))
+        check_digests(
+            before, download_digests(client, wanted, tmp_path), wait_for_open_jobs(client)
+        )
         attempts = client.get(f"/v1/jobs/{job}")["attempt"]
         assert (
             attempts == 2
         )  # it went on from its snapshot, after the lease of a worker that is no more
-    assert "0 in all" in housekeeping({"PERENNIAL_DATA_DIR": str(again)}, "check", "--verify")
+    assert "0 in all" in run_housekeeping({"PERENNIAL_DATA_DIR": str(again)}, "check", "--verify")
 
 
 @pytest.mark.campaign
@@ -210,29 +218,29 @@ def test_a_large_service_comes_back_from_dump_and_mirror(
     def libpq(database: str) -> str:
         return make_url(database).set(drivername="postgresql").render_as_string(hide_password=False)
 
-    database, dump = postgresql.create(), tmp_path / "perennial.dump"
+    database, dump = postgresql.create_database(), tmp_path / "perennial.dump"
     live, mirror = store("live"), store("mirror")
     (tmp_path / "first").mkdir()
-    with large_size.running(
+    with large_size.run_large_size(
         tmp_path / "first", database, redis_url, s3, **SETTINGS, **url("live")
     ) as (
         site,
         client,
     ):
-        job = at_work(client)
-        with stopped_jobs(*(site.processes[name].pid for name in large_size.WORKERS)):
+        job = prepare_running_work(client)
+        with suspend_jobs(*(site.processes[name].pid for name in large_size.WORKERS)):
             copy_missing_store_objects(live, mirror)
             subprocess.run(
                 ["pg_dump", "--format", "custom", "--file", dump, libpq(database)], check=True
             )
             copy_missing_store_objects(live, mirror)
-        before = digests(client, versions(database), tmp_path)
+        before = download_digests(client, list_learned_versions(database), tmp_path)
         key = client.http.headers["Authorization"].split()[1]
-    postgresql.drop(database)
+    postgresql.drop_database(database)
     for info in list(live.list("")):
         live.delete(info.key)
 
-    restored = postgresql.create()
+    restored = postgresql.create_database()
     try:
         subprocess.run(["pg_restore", "--no-owner", "--dbname", libpq(restored), dump], check=True)
         copy_missing_store_objects(mirror, store("again"))
@@ -251,14 +259,18 @@ def test_a_large_service_comes_back_from_dump_and_mirror(
         second = tmp_path / "second"
         (second / "api").mkdir(parents=True)
         (second / "api" / "admin-key").write_text(key)
-        wanted = versions(restored)
-        assert state(restored, job)[0] == "running"
-        with large_size.running(second, restored, redis_url, s3, **SETTINGS, **url("again")) as (
+        wanted = list_learned_versions(restored)
+        assert read_job_state(restored, job)[0] == "running"
+        with large_size.run_large_size(
+            second, restored, redis_url, s3, **SETTINGS, **url("again")
+        ) as (
             large,
             _,
         ):
             client = Rest(large.url, key)
-            judge(before, digests(client, wanted, tmp_path), finished(client))
-            assert "0 in all" in housekeeping(operator, "check", "--verify")
+            check_digests(
+                before, download_digests(client, wanted, tmp_path), wait_for_open_jobs(client)
+            )
+            assert "0 in all" in run_housekeeping(operator, "check", "--verify")
     finally:
-        postgresql.drop(restored)
+        postgresql.drop_database(restored)

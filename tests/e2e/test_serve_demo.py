@@ -15,7 +15,7 @@ import pytest
 from core.packaged import sample_pictures
 from perennial import Perennial
 from tests.e2e import small
-from tests.own_commands import environment
+from tests.own_commands import make_environment
 from tools import serve_demo
 from tools.service import RunningService, find_free_port
 
@@ -39,7 +39,7 @@ class Started:
 
 
 @contextmanager
-def started(folder: Path, own: dict[str, str], *options: str) -> Iterator[Started]:
+def start_demo(folder: Path, own: dict[str, str], *options: str) -> Iterator[Started]:
     """Start the demo beside the data directory of another service, whose settings it inherits."""
     port = find_free_port()
     output = folder / f"output-{time.monotonic_ns()}"
@@ -75,10 +75,10 @@ def own(folder: Path) -> dict[str, str]:
         "PERENNIAL_DATABASE_URL": f"sqlite:///{folder}/perennial-data/perennial.db",
         "PERENNIAL_BROKER_URL": "redis://127.0.0.1:1",
     }
-    return {**environment(folder / "own"), **other}
+    return {**make_environment(folder / "own"), **other}
 
 
-def check_whole(url: str, key: str = "pk_none", share: int = 1) -> None:
+def check_whole_demo(url: str, key: str = "pk_none", share: int = 1) -> None:
     """Check what a visitor of a complete demo finds: a held version, its flips, and a rollback.
 
     Args:
@@ -113,11 +113,11 @@ def test_the_model_of_a_demo_is_whole_once_it_is_built(
     for name in sample_pictures.BATCHES:
         with zipfile.ZipFile(sample_pictures.locate_packaged_sample_archive(name)) as archive:
             pictures = {one: archive.read(one) for one in archive.namelist()[::2]}
-        (tmp_path / f"{name}.zip").write_bytes(small.pack(pictures))
+        (tmp_path / f"{name}.zip").write_bytes(small.pack_zip(pictures))
     monkeypatch.setattr(sample_pictures, "FOLDER", tmp_path)
     with Perennial(running.key, base_url=running.url) as client:
         serve_demo.build_demo_model(client)
-        check_whole(running.url, running.key, share=2)
+        check_whole_demo(running.url, running.key, share=2)
         client.models.delete(sample_pictures.MODEL)
 
 
@@ -126,10 +126,10 @@ def test_the_model_of_a_demo_is_whole_once_it_is_built(
 @pytest.mark.campaign
 @pytest.mark.slow
 def test_a_demo_is_whole_after_its_start(folder: Path, own: dict[str, str]) -> None:
-    with started(folder, own) as demo:
+    with start_demo(folder, own) as demo:
         printed = demo.wait_for("has a rollback")
         assert "version 4 is held there because it forgot" in " ".join(printed.split())
-        check_whole(demo.url)
+        check_whole_demo(demo.url)
     assert serve_demo.is_demo_complete(folder / serve_demo.FOLDER)
     check_other_untouched(folder)
 
@@ -140,7 +140,7 @@ def test_a_demo_that_was_killed_while_it_was_built_is_whole_after_the_next_start
     folder: Path, own: dict[str, str]
 ) -> None:
     data = folder / serve_demo.FOLDER
-    with started(folder, own) as demo:
+    with start_demo(folder, own) as demo:
         deadline = time.monotonic() + WAIT_S
         while not (data / "perennial.db").exists():
             assert time.monotonic() < deadline
@@ -148,9 +148,9 @@ def test_a_demo_that_was_killed_while_it_was_built_is_whole_after_the_next_start
         demo.process.kill()
         demo.process.wait()
     assert not serve_demo.is_demo_complete(data)
-    with started(folder, own) as demo:
+    with start_demo(folder, own) as demo:
         demo.wait_for("has a rollback")
-        check_whole(demo.url)
+        check_whole_demo(demo.url)
     assert serve_demo.is_demo_complete(data)
     check_other_untouched(folder)
 
@@ -160,7 +160,7 @@ def test_a_demo_that_was_killed_while_it_was_built_is_whole_after_the_next_start
 def test_a_demo_is_whole_wherever_its_building_was_killed_and_after_a_reset(
     folder: Path, own: dict[str, str], batch: str
 ) -> None:
-    with started(folder, own) as demo:
+    with start_demo(folder, own) as demo:
         log = folder / serve_demo.FOLDER / "service.log"
         accepted = f'"task": {[*sample_pictures.BATCHES].index(batch) + 1}'
         deadline = time.monotonic() + WAIT_S
@@ -169,19 +169,19 @@ def test_a_demo_is_whole_wherever_its_building_was_killed_and_after_a_reset(
             time.sleep(0.05)
         os.kill(demo.process.pid, signal.SIGKILL)
         demo.process.wait()
-    with started(folder, own) as demo:
+    with start_demo(folder, own) as demo:
         demo.wait_for("has a rollback")
-        check_whole(demo.url)
+        check_whole_demo(demo.url)
         with Perennial("pk_none", base_url=demo.url) as client:
             client.models.create("mine")
-    with started(folder, own) as demo:
+    with start_demo(folder, own) as demo:
         demo.wait_for("has a rollback")
-        check_whole(demo.url)
+        check_whole_demo(demo.url)
         with Perennial("pk_none", base_url=demo.url) as client:
             assert client.models.retrieve("mine").name == "mine"
-    with started(folder, own, "--reset") as demo:
+    with start_demo(folder, own, "--reset") as demo:
         demo.wait_for("has a rollback")
-        check_whole(demo.url)
+        check_whole_demo(demo.url)
         with Perennial("pk_none", base_url=demo.url) as client:
             assert [model.name for model in client.models.list()] == [sample_pictures.MODEL]
     check_other_untouched(folder)

@@ -29,8 +29,8 @@ PREDICT = "/v1/models/stream/versions/latest/predict"
 @pytest.fixture(scope="module")
 def learned(client: Rest) -> list[str]:
     """Teach a model two tasks; the ids of their jobs."""
-    small.create(client, "stream", METHOD, recipe=RECIPE, **CNN)
-    return [job.id for job in small.learn(client, "stream", *WEEKS[:2])]
+    small.create_small_model(client, "stream", METHOD, recipe=RECIPE, **CNN)
+    return [job.id for job in small.learn_batches(client, "stream", *WEEKS[:2])]
 
 
 @pytest.mark.usefixtures("learned")
@@ -66,7 +66,7 @@ def test_the_download_is_what_its_digest_says_and_holds_the_weights_only(
     assert not any("buffer.images" in name or "labels" in name for name in tensors)
 
 
-def images() -> dict[str, bytes]:
+def build_digit_images() -> dict[str, bytes]:
     """Return a PNG of each digit that the model knows, by its name."""
     return {
         f"{digit}.png": small.take_first_image(WEEKS[digit // 2], f"{digit}/") for digit in range(4)
@@ -75,7 +75,7 @@ def images() -> dict[str, bytes]:
 
 @pytest.mark.usefixtures("learned")
 def test_one_bad_file_costs_no_other_its_answer(client: Rest) -> None:
-    good = list(images().items())
+    good = list(build_digit_images().items())
     sent = [good[0], ("notes.txt", b"not an image"), good[1], ("cut.png", good[2][1][:60]), good[3]]
     files = [("file", (name, data, "application/octet-stream")) for name, data in sent]
     answer = client.call("POST", PREDICT, files=files).json()
@@ -95,14 +95,14 @@ def test_one_bad_file_costs_no_other_its_answer(client: Rest) -> None:
 def test_a_running_job_gives_its_best_state_so_far_and_its_adp(
     client: Rest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small.create(
+    small.create_small_model(
         client, "anytime", "finetune", recipe={"preset": "fast", "epochs": 10_000, "batch_size": 1}
     )
     job = client.submit(
         "anytime", WEEKS[0]
     ).id  # it has minutes to go: nothing below depends on its speed
     path = f"/v1/jobs/{job}/anytime/download"
-    small.until(lambda: client.http.get(path).status_code == 200)
+    small.wait_until(lambda: client.http.get(path).status_code == 200)
     answer = client.call("GET", path)
     assert client.get(f"/v1/jobs/{job}")["state"] == "running"
 
@@ -110,7 +110,7 @@ def test_a_running_job_gives_its_best_state_so_far_and_its_adp(
         points = [p for p in client.items(f"/v1/jobs/{job}/metrics") if p["name"] == "adp"]
         return points if len(points) >= 6 else []
 
-    points = small.until(first_points)
+    points = small.wait_until(first_points)
     assert [p["step"] for p in points][:6] == [0, 1, 2, 3, 5, 8] and 0 <= points[0]["value"] <= 1
     client.jobs.cancel(job)
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
@@ -141,8 +141,8 @@ def test_no_snapshot_archive_or_scratch_file_is_left_of_a_job(
 @pytest.mark.campaign  # tests/faults/test_worker_deaths.py compares digests of two lines
 @pytest.mark.usefixtures("learned")
 def test_a_version_is_the_same_bytes_when_learned_again(client: Rest) -> None:
-    small.create(client, "again", METHOD, recipe=RECIPE, **CNN)
-    small.learn(client, "again", *WEEKS[:2])
+    small.create_small_model(client, "again", METHOD, recipe=RECIPE, **CNN)
+    small.learn_batches(client, "again", *WEEKS[:2])
     first, second = (
         [
             {p["name"]: p["sha256"] for p in client.get(f"/v1/models/{m}/versions/{v}")["parts"]}

@@ -38,8 +38,8 @@ def plain(running: service.RunningService) -> Iterator[httpx2.Client]:
 @pytest.fixture(scope="module")
 def objects(client: Rest) -> dict[str, str]:
     """Ids of the first owner's objects, by the name of the path parameter."""
-    model = small.create(client, "secret-birds", "finetune")
-    (learned,) = small.learn(client, "secret-birds", small.WEEKS[0], name="hidden-batch")
+    model = small.create_small_model(client, "secret-birds", "finetune")
+    (learned,) = small.learn_batches(client, "secret-birds", small.WEEKS[0], name="hidden-batch")
     job = learned.id
     key = client.call(
         "POST", "/v1/keys", json={"name": "k", "owner": "first", "scope": "read"}
@@ -80,7 +80,7 @@ def objects(client: Rest) -> dict[str, str]:
 
 
 def make_key(client: Rest, name: str, owner: str, scope: str, **more: str) -> dict[str, str]:
-    """Make a key; its id and secret among other fields."""
+    """Make a key, and return its id and secret among other fields."""
     given = {"name": name, "owner": owner, "scope": scope, **more}
     made: dict[str, str] = client.call("POST", "/v1/keys", json=given).json()
     return made
@@ -121,7 +121,9 @@ def wrong(
     client.call("DELETE", f"/v1/keys/{revoked['id']}")
     for key in (expired, revoked):
         headers = {"Authorization": f"Bearer {key['secret']}"}
-        small.until(lambda headers=headers: plain.get("/v1/me", headers=headers).status_code == 401)
+        small.wait_until(
+            lambda headers=headers: plain.get("/v1/me", headers=headers).status_code == 401
+        )
     return {
         "no key": None,
         "unknown": "pk_aaaaaaaaaaaa_" + "b" * 43,
@@ -173,7 +175,7 @@ def test_a_wrong_key_opens_no_route_and_learns_nothing(
         filled += "?name=0" if (method, path[-14:]) == ("DELETE", "/class-aliases") else ""
         is_page = path.startswith("/ui")
         headers = {} if wrong[who] is None else {"Authorization": f"Bearer {wrong[who]}"}
-        body = {"json": _body(path)}
+        body = {"json": _make_body(path)}
         if is_page:
             headers["Origin"] = str(plain.base_url).rstrip("/")
             form = {"version": "1", "old": "1", "new": "1", "reason": "mine now", "sure": "yes"}
@@ -215,7 +217,7 @@ def test_a_base_on_another_owners_version_is_not_found(
     assert "secret-birds" not in answer.text
 
 
-def _body(path: str) -> dict[str, object] | None:
+def _make_body(path: str) -> dict[str, object] | None:
     if "/aliases/" in path and "rollback" not in path:
         return {"version": 1, "reason": "mine now"}
     if path.endswith("/edits"):

@@ -14,7 +14,7 @@ from pathlib import Path
 import postgresql
 import pytest
 
-from core.database.migrate import find_newest_schema_revision
+from core.database.migrate import get_newest_schema_revision
 from tests.e2e import small
 from tests.migrations import databases
 from tests.rest import Rest
@@ -53,7 +53,7 @@ def running(
             yield found
     finally:
         if dialect == "postgresql":
-            postgresql.drop(url)
+            postgresql.drop_database(url)
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +61,12 @@ def client(admin: Rest) -> Rest:
     return admin
 
 
-def standings(client: Rest, model: str) -> list[str]:
+def list_standings(client: Rest, model: str) -> list[str]:
     return [task["standing"] for task in client.items(f"/v1/models/{model}/tasks")]
 
 
 def test_a_copy_of_the_database_lies_beside_it(running: service.RunningService) -> None:
-    assert len(list(running.data_dir.glob(f"before-{find_newest_schema_revision()}.*"))) == 1
+    assert len(list(running.data_dir.glob(f"before-{get_newest_schema_revision()}.*"))) == 1
 
 
 def test_everything_is_listed_as_it_was_left(client: Rest) -> None:
@@ -79,9 +79,9 @@ def test_everything_is_listed_as_it_was_left(client: Rest) -> None:
     assert digits["answers"] == {"precision": 0.9}
     assert digits["aliases"] == {"canary": 1, "latest": 2, "production": 2}
     assert client.get("/v1/models/digits/versions/2")["note"] == "the good one"
-    assert standings(client, "rolled") == ["learned", "rolled_back"]
-    assert standings(client, "held") == ["learned", "held", "queued"]
-    assert standings(client, "failed") == ["learned", "failed"]
+    assert list_standings(client, "rolled") == ["learned", "rolled_back"]
+    assert list_standings(client, "held") == ["learned", "held", "queued"]
+    assert list_standings(client, "failed") == ["learned", "failed"]
     states = {job["state"] for job in client.items("/v1/jobs")}
     assert states >= {"succeeded", "failed", "paused", "queued"}
     (upload,) = client.items("/v1/uploads")
@@ -151,7 +151,7 @@ def test_a_version_that_was_held_stops_the_line_until_it_is_settled(client: Rest
     assert (waiting_for["kind"], waiting_for["task"]) == ("held", 2)
     client.call("POST", "/v1/models/held/tasks/2/continue", json={"reason": "the next is better"})
     assert client.wait(waits).outcome == "held", "by the gate of its submission"
-    assert standings(client, "held") == ["learned", "skipped", "held"]
+    assert list_standings(client, "held") == ["learned", "skipped", "held"]
 
 
 def test_a_failed_job_is_tried_again(client: Rest) -> None:
@@ -169,7 +169,7 @@ def test_a_model_that_was_rolled_back_loses_nothing_silently_and_goes_on(client:
     assert [check["name"] for check in gate["checks"] if not check["passed"]] == ["lost_tasks"]
     again = client.call("POST", "/v1/models/rolled/tasks/2/relearn", json={}).json()
     assert client.wait(again["id"]).outcome == "published"
-    assert standings(client, "rolled") == ["learned", "learned", "held"]
+    assert list_standings(client, "rolled") == ["learned", "learned", "held"]
     assert client.get("/v1/models/rolled")["aliases"]["production"] == 1, "where a person put it"
     moved = client.call("POST", "/v1/models/rolled/aliases/production/follow").json()
     assert (moved["version"], moved["follows"]) == (4, True)

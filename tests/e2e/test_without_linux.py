@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perennial import Perennial
-from tests.client.small_batches import SMALL, few
+from tests.client.small_batches import SMALL, reduce_batch
 from tools import digits, service
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ for module, names in ((io, ["open"]), (builtins, ["open"]),
 sys.path.append({root!r})
 import core.platforms
 
-core.platforms.is_safe_to_fork = lambda: False
+core.platforms.can_platform_fork_with_torch = lambda: False
 """
 
 
@@ -60,7 +60,7 @@ def test_a_model_learns_and_predicts(running: service.RunningService) -> None:
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create("digits", **SMALL)
         _, batch = next(iter(digits.build_digit_archives()))
-        done = client.submit("digits", few(batch, test=4, train=8), name="one").wait(240)
+        done = client.submit("digits", reduce_batch(batch, test=4, train=8), name="one").wait(240)
         assert done.version == 1
         assert len(client.predict("digits", [[[0] * 8] * 8]).predictions) == 1
     assert "Traceback" not in running.log.read_text()

@@ -22,7 +22,7 @@ SWAPPED = {0: 1, 1: 0, 2: 2, 3: 3, 4: 4}
 QUESTION = "are the labels swapped or wrong?"
 
 
-def week(number: int, labels: Mapping[int, int]) -> bytes:
+def pack_week(number: int, labels: Mapping[int, int]) -> bytes:
     """Pack 18 images to learn from and 6 to measure with of each digit, other ones each week.
 
     Args:
@@ -36,14 +36,14 @@ def week(number: int, labels: Mapping[int, int]) -> bytes:
             out = io.BytesIO()
             Image.fromarray(pixels).save(out, "PNG")
             files[f"{'train' if place < 18 else 'test'}/{label}/{row:04d}.png"] = out.getvalue()
-    return small.pack(files)
+    return small.pack_zip(files)
 
 
 def send_weeks(client: Rest, model: str, labels: Mapping[int, int]) -> JobHandle:
     """Learn a right week on the packaged base, and send one with these labels."""
     client.models.create(model, "class", image={"size": 32, "channels": 1})
-    small.learn(client, model, week(0, {digit: digit for digit in labels}))
-    return client.submit(model, week(1, labels))
+    small.learn_batches(client, model, pack_week(0, {digit: digit for digit in labels}))
+    return client.submit(model, pack_week(1, labels))
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import numpy as np
 from PIL import Image
 
 
-def archive(first: int, per_class: int = 30, size: int = 8) -> bytes:
-    """A zip of two classes, `first` and the next, of seeded noise around two brightnesses; PNGs of
-    `size` pixels.
+def build_archive(first: int, per_class: int = 30, size: int = 8) -> bytes:
+    """Build a zip of two classes, `first` and the next, as PNGs of `size` pixels.
+    The images are seeded noise around two brightnesses.
     """
     draw = np.random.default_rng(first)
     out = io.BytesIO()

@@ -38,14 +38,14 @@ from running_site import (
     Broken,
     Caller,
     Site,
-    batch,
-    check,
-    mend,
-    see_through,
-    site,
-    submit,
+    build_batch,
+    check_invariants,
+    go_through_standings,
+    run_site,
+    submit_batches,
+    wait_until_succeeded,
 )
-from servers import servers
+from servers import run_servers
 
 from core.failpoints import POINTS
 
@@ -103,7 +103,7 @@ class Campaign:
         self._site, self._kills, self._lanes = site, kills, lanes
         self._hurt_until = time.monotonic() + seconds
         self._draw = random.Random(seed)
-        self._batches = [batch(number) for number in range(BATCHES)]
+        self._batches = [build_batch(number) for number in range(BATCHES)]
         self._over = threading.Event()
         self._deadline = float("inf")
         self._errors: list[BaseException] = []
@@ -162,7 +162,9 @@ class Campaign:
     def _check(self) -> int:
         """Return how many versions were compared."""
         made = self.report
-        return check(self._site, made.models, made.jobs, retried=made.retried, mended=made.mended)
+        return check_invariants(
+            self._site, made.models, made.jobs, retried=made.retried, mended=made.mended
+        )
 
     def _list_victims(self) -> list[psutil.Process]:
         """Return the processes one of which may be killed at random now."""
@@ -189,17 +191,19 @@ class Campaign:
     def _learn(self, name: str) -> None:
         """A model of all batches, submitted at once."""
         caller = Caller(self._site.url, self._key, lambda: time.monotonic() > self._deadline)
-        jobs = submit(caller, name, self._batches)
+        jobs = submit_batches(caller, name, self._batches)
         with self._lock:
             self.report.models.append(name)
             self.report.jobs += len(jobs)
         for job in jobs:
-            see_through(caller, job, lambda _job: self.report.retried.append(name))
+            wait_until_succeeded(caller, job, lambda _job: self.report.retried.append(name))
 
     def _mend(self, name: str) -> None:
         """A model that is rolled back, held, and learned again."""
         caller = Caller(self._site.url, self._key, lambda: time.monotonic() > self._deadline)
-        mend(caller, name, self._batches, lambda _job: self.report.retried.append(name))
+        go_through_standings(
+            caller, name, self._batches, lambda _job: self.report.retried.append(name)
+        )
         with self._lock:
             self.report.mended.append(name)
             self.report.jobs += len(self._batches)
@@ -294,8 +298,10 @@ def main(kind: type[Campaign] = Campaign, description: str | None = __doc__) -> 
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         environment: dict[str, str] = {}
         if options.size == "large":
-            environment = stack.enter_context(servers(Path(tempfile.gettempdir()))).environment()
-        hurt = stack.enter_context(site(Path(folder) / "site", options.size, environment))
+            environment = stack.enter_context(
+                run_servers(Path(tempfile.gettempdir()))
+            ).environment()
+        hurt = stack.enter_context(run_site(Path(folder) / "site", options.size, environment))
         made = kind(hurt, options.kills, options.lanes, options.seed, 60 * options.minutes)
         try:
             print(made.run())

@@ -26,7 +26,7 @@ from sqlalchemy import select, update
 
 from core.database.session import Database
 from core.database.states import TERMINAL, JobAction
-from core.database.tables import Alias, Event, Job, Key, Part, Task, Version
+from core.database.tables import AccessKey, Alias, Job, StoredJobEvent, Task, Version, VersionPart
 from core.ingest.inspect import read_archive_directory_and_digest
 from core.ingest.limits import ArchiveLimits
 from core.jobs import jobs
@@ -49,9 +49,9 @@ __all__ = ["empty_database"]
 
 sys.path.append(str(Path(__file__).parent))  # for the campaign, which is a command too
 
-from archives import archive
+from archives import build_archive
 from running_site import Site
-from upload_sites import apis
+from upload_sites import run_apis
 
 ROOT = Path(__file__).parents[2]
 EMBEDDED = ("-m", "worker.loop")
@@ -105,7 +105,7 @@ class Backend:
         self.catalogue = catalogue
         ensure_admin_key(self.db, folder)
         with self.db.read() as session:
-            key = session.execute(select(Key)).scalars().first()
+            key = session.execute(select(AccessKey)).scalars().first()
             assert key is not None
             self.actor = Actor(key.owner_id, key.id, "admin")
         self._command, self._standing = worker, None
@@ -114,7 +114,7 @@ class Backend:
     def close(self) -> None:
         """End the standing worker and the connections."""
         if self._standing is not None:
-            end(self._standing)
+            end_worker(self._standing)
         self.db.close()
 
     # What people ask of the API.
@@ -182,7 +182,7 @@ class Backend:
         try:
             yield process
         finally:
-            end(process)
+            end_worker(process)
 
     def _start(self, arguments: Sequence[str], **environment: str) -> psutil.Popen:
         with (self.folder / "worker.log").open("ab") as log:
@@ -312,10 +312,10 @@ class Backend:
         """(name, sha256) of every part of every version, in order."""
         with self.db.read() as session:
             query = (
-                select(Version.number, Part.name, Part.sha256)
-                .join(Part, Part.version_id == Version.id)
+                select(Version.number, VersionPart.name, VersionPart.sha256)
+                .join(VersionPart, VersionPart.version_id == Version.id)
                 .where(Version.model_id == model)
-                .order_by(Version.number, Part.position)
+                .order_by(Version.number, VersionPart.position)
             )
             rows = session.execute(query).all()
         numbers = sorted({row.number for row in rows})
@@ -323,10 +323,14 @@ class Backend:
             [(row.name, row.sha256) for row in rows if row.number == number] for number in numbers
         ]
 
-    def events(self, job_id: str) -> list[Event]:
+    def events(self, job_id: str) -> list[StoredJobEvent]:
         with self.db.read() as session:
             return list(
-                session.scalars(select(Event).where(Event.job_id == job_id).order_by(Event.id))
+                session.scalars(
+                    select(StoredJobEvent)
+                    .where(StoredJobEvent.job_id == job_id)
+                    .order_by(StoredJobEvent.id)
+                )
             )
 
     def production(self, model: str) -> int:
@@ -358,8 +362,8 @@ class Backend:
         self.until(is_clean)
 
 
-def end(process: psutil.Popen) -> None:
-    """End a worker, in order where it can."""
+def end_worker(process: psutil.Popen) -> None:
+    """End a worker, with SIGTERM if possible."""
     if process.poll() is None:
         process.send_signal(signal.SIGCONT)
         process.terminate()
@@ -411,7 +415,7 @@ def shared(
 @pytest.fixture(scope="session")
 def batches() -> list[bytes]:
     """Two uploads of two classes each."""
-    return [archive(0), archive(2)]
+    return [build_archive(0), build_archive(2)]
 
 
 @pytest.fixture(scope="session")
@@ -427,7 +431,7 @@ def undisturbed(shared: Backend, batches: list[bytes]) -> Digests:
 @pytest.fixture(scope="session")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One API process over SQLite and a folder; each test spends or deletes its uploads."""
-    with apis(tmp_path_factory.mktemp("api"), "small", {}) as (found,):
+    with run_apis(tmp_path_factory.mktemp("api"), "small", {}) as (found,):
         yield found
 
 

@@ -22,17 +22,17 @@ from contextlib import suppress
 from typing import Any
 
 import psutil
-from archives import archive
+from archives import build_archive
 from campaign import Campaign, main
 from running_site import (
     API,
     MODEL,
     Broken,
     Caller,
+    list_versions_with_parts,
     require_nothing_left,
-    see_through,
-    submit,
-    versions,
+    submit_batches,
+    wait_until_succeeded,
 )
 
 from core.database.session import Database
@@ -43,7 +43,7 @@ Json = dict[str, Any]
 
 PER_CLASS = 60
 """Each turn removes one image of each task."""
-BATCHES = [archive(2 * number, per_class=PER_CLASS) for number in range(2)]
+BATCHES = [build_archive(2 * number, per_class=PER_CLASS) for number in range(2)]
 RECIPES: dict[str, Json] = {
     "recompute": {"method": {"name": "analytic", "projection": 16}},
     "relearn": {**MODEL["recipe"], "epochs": 20},
@@ -96,9 +96,9 @@ class EditCampaign(Campaign):
         caller = self._caller()
         model = {**MODEL, "recipe": RECIPES[way], "training_data_days": 7}
         del model["keep_training_data"]
-        for job in submit(caller, name, BATCHES, model):
-            see_through(caller, job)
-        self._seen[name] = [describe(caller, name)]
+        for job in submit_batches(caller, name, BATCHES, model):
+            wait_until_succeeded(caller, job)
+        self._seen[name] = [describe_model(caller, name)]
         self._sent[name] = 0
         self.report.models.append(name)
         self.report.jobs += len(BATCHES)
@@ -129,8 +129,8 @@ class EditCampaign(Campaign):
         try:
             require_nothing_left(self._site, db, store)
             for lane in range(self._lanes):
-                wanted = versions(db, f"undisturbed-{choose_way(lane)}")
-                found = versions(db, f"lane-{lane}")
+                wanted = list_versions_with_parts(db, f"undisturbed-{choose_way(lane)}")
+                found = list_versions_with_parts(db, f"lane-{lane}")
                 if found != wanted[: len(found)]:
                     raise Broken(f"lane-{lane} has the versions {found} and not {wanted}")
                 compared += len(found)
@@ -169,7 +169,7 @@ class EditCampaign(Campaign):
                     raise Broken(f"{step}: {purged}")
             else:
                 standing.append(self._send(caller, name, way, operations))
-            seen = describe(caller, name)
+            seen = describe_model(caller, name)
             with self._lock:
                 self._seen[name].append(seen)
                 self.report.edits += 1
@@ -190,7 +190,7 @@ class EditCampaign(Campaign):
             if job["state"] != "failed" or job["error"]["kind"] != "lost":
                 raise Broken(f"an edit of {name} ended {job['state']}: {job['error']}")
             self.report.retried.append(name)
-            if (found := describe(caller, name)) != self._seen[name][-1]:
+            if (found := describe_model(caller, name)) != self._seen[name][-1]:
                 raise Broken(f"{name} is half edited: {found} and not {self._seen[name][-1]}")
         made = caller.call("GET", f"{path}/{sent['number']}")
         if made["way"] not in (way, "rename"):
@@ -203,8 +203,8 @@ def choose_way(lane: int) -> str:
     return list(RECIPES)[lane % len(RECIPES)]
 
 
-def describe(caller: Caller, name: str) -> Json:
-    """Return what a model says of itself and its tasks, without times and digests."""
+def describe_model(caller: Caller, name: str) -> Json:
+    """Return a model and its tasks as the service describes them, without times and digests."""
     path = f"/v1/models/{name}"
     model, figures = caller.call("GET", path), caller.call("GET", f"{path}/metrics")
     former = caller.call("GET", f"{path}/class-aliases")["items"]

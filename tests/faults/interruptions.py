@@ -16,15 +16,15 @@ from running_site import API
 from senders import PATIENCE_S, Sent, Story
 
 
-def time_out(story: Story, sent: Sent) -> None:
-    """The client's own limit is reached."""
+def time_client_out(story: Story, sent: Sent) -> None:
+    """Let the client reach its own limit."""
     with story.idle():
         status, told = story.run("submit", sent.model, sent.zipped, "--timeout", "0.5")
     assert status == 14 and "Come back with: perennial jobs watch job_" in told, told
 
 
-def interrupt(story: Story, sent: Sent, number: signal.Signals, expected: int) -> None:
-    """The client gets a signal while it follows the job."""
+def interrupt_client(story: Story, sent: Sent, number: signal.Signals, expected: int) -> None:
+    """Send the client a signal while it follows the job."""
     with story.idle():
         process = story.command("submit", sent.model, sent.zipped)
         assert process.stderr is not None
@@ -33,20 +33,20 @@ def interrupt(story: Story, sent: Sent, number: signal.Signals, expected: int) -
         assert process.wait(PATIENCE_S) == expected
 
 
-def ctrl_c(story: Story, sent: Sent) -> None:
-    interrupt(story, sent, signal.SIGINT, 130)
+def press_ctrl_c(story: Story, sent: Sent) -> None:
+    interrupt_client(story, sent, signal.SIGINT, 130)
 
 
-def terminate(story: Story, sent: Sent) -> None:
-    interrupt(story, sent, signal.SIGTERM, -signal.SIGTERM)
+def terminate_client(story: Story, sent: Sent) -> None:
+    interrupt_client(story, sent, signal.SIGTERM, -signal.SIGTERM)
 
 
-def kill(story: Story, sent: Sent) -> None:
-    interrupt(story, sent, signal.SIGKILL, -signal.SIGKILL)
+def kill_client(story: Story, sent: Sent) -> None:
+    interrupt_client(story, sent, signal.SIGKILL, -signal.SIGKILL)
 
 
 def cut_in_batch(story: Story, sent: Sent) -> None:
-    """The network breaks each connection after some bytes of the batch."""
+    """Break each connection after some bytes of the batch."""
     with closing(FaultProxy(story.site.port)) as proxy:
         proxy.fault("cut", [3000])
         status, told = story.run("submit", sent.model, sent.zipped, port=proxy.port)
@@ -55,8 +55,8 @@ def cut_in_batch(story: Story, sent: Sent) -> None:
 
 
 def lose_machine_in_batch(story: Story, sent: Sent) -> None:
-    """The machine is lost in the middle of the batch: half of it has come, and the connection is
-    reset.
+    """Lose the machine in the middle of the batch.
+    Half of it has come, and the connection is reset.
     """
     data = Path(sent.zipped).read_bytes()
     head = (
@@ -70,7 +70,7 @@ def lose_machine_in_batch(story: Story, sent: Sent) -> None:
 
 
 def kill_api(story: Story, sent: Sent, point: str) -> None:
-    """The API dies with the request, and stays away until the client gives up."""
+    """Let the API die with the request, and stay away until the client gives up."""
     story.arm(point)
     status, told = story.run("submit", sent.model, sent.zipped)
     assert status == 5, told
@@ -78,18 +78,18 @@ def kill_api(story: Story, sent: Sent, point: str) -> None:
     story.revive()
 
 
-def kill_api_before(story: Story, sent: Sent) -> None:
+def kill_api_before_commit(story: Story, sent: Sent) -> None:
     kill_api(story, sent, "submit-stored")
     assert not story.has_task(sent.model)
 
 
-def lose_answer(story: Story, sent: Sent) -> None:
+def lose_response(story: Story, sent: Sent) -> None:
     kill_api(story, sent, "submit-committed")
     assert story.has_task(sent.model)
 
 
 def kill_worker(story: Story, sent: Sent, point: str) -> None:
-    """The worker dies with the job, and the client is away before it is back."""
+    """Let the worker die with the job, while the client is away before it is back."""
     story.arm(point)
     process = story.command("submit", sent.model, sent.zipped)
     story.until_dead(*story.workers)
@@ -110,8 +110,8 @@ def kill_worker_after_publish(story: Story, sent: Sent) -> None:
     kill_worker(story, sent, "publish-committed")
 
 
-def restart(story: Story, sent: Sent) -> None:
-    """The whole service is restarted, and the machine that sent with it."""
+def restart_service(story: Story, sent: Sent) -> None:
+    """Restart the whole service, and the machine that sent with it."""
     process = story.command("submit", sent.model, sent.zipped)
     story.until(lambda: story.has_task(sent.model))
     process.kill()
@@ -121,6 +121,7 @@ def restart(story: Story, sent: Sent) -> None:
 
 
 INTERRUPTIONS: list[Callable[[Story, Sent], None]] = [
-    time_out, ctrl_c, terminate, kill, cut_in_batch, lose_machine_in_batch, kill_api_before, lose_answer,
-    kill_worker_at_ingest, kill_worker_before_publish, kill_worker_after_publish, restart,
+    time_client_out, press_ctrl_c, terminate_client, kill_client, cut_in_batch, lose_machine_in_batch,
+        kill_api_before_commit, lose_response,
+    kill_worker_at_ingest, kill_worker_before_publish, kill_worker_after_publish, restart_service,
 ]  # fmt: skip

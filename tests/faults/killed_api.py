@@ -70,7 +70,7 @@ class KillAt:
         self._counted.write_text(str(parts))
 
 
-def serve(data_dir: Path, port: int, number: int) -> None:
+def serve_until_killed(data_dir: Path, port: int, number: int) -> None:
     """Serve until killed."""
     uploads.LEAST_BYTES = piece.LEAST_BYTES = 100
     uploads.LEASE_S, uploads.RENEW_S = 0.4, 0.1
@@ -92,7 +92,7 @@ def main() -> int:
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            serve(data_dir, port, int(line))
+            serve_until_killed(data_dir, port, int(line))
             os._exit(0)
         print(f"serving {child}", flush=True)
         _, status = os.waitpid(child, 0)

@@ -26,7 +26,7 @@ from typing import Any
 import httpx2
 
 from tests.damaged_database import damage_head, damage_table
-from tests.faults.archives import archive
+from tests.faults.archives import build_archive
 from tools import service
 
 ROOT = Path(__file__).parents[2]
@@ -43,35 +43,35 @@ class Unexpected(AssertionError):
     """A condition ended in another way than it must."""
 
 
-def require(holds: object, *said: object) -> None:
-    """Raises Unexpected unless something holds."""
+def require_true(holds: object, *said: object) -> None:
+    """Raise Unexpected unless something holds."""
     if not holds:
         raise Unexpected(*said)
 
 
 @contextmanager
-def seeded() -> Iterator[Path]:
-    """A data directory of a service that has run, with a model and a waiting batch."""
+def make_seed_folder() -> Iterator[Path]:
+    """Make a data directory of a service that has run, with a model and a waiting batch."""
     with tempfile.TemporaryDirectory(prefix="odd-") as folder:
         seed = Path(folder) / "seed"
         with (
             service.run_temporary_service(seed, QUIET) as found,
-            client(found.url, found.key) as http,
+            open_client(found.url, found.key) as http,
         ):
-            require(http.post("/v1/models", json=MODEL).status_code == 201)
+            require_true(http.post("/v1/models", json=MODEL).status_code == 201)
         yield seed
 
 
-def copied(seed: Path, name: str) -> Path:
-    """A copy of it to spoil."""
+def copy_seed_folder(seed: Path, name: str) -> Path:
+    """Make a copy of the seed directory to damage."""
     folder = seed.parent / name
     shutil.copytree(seed, folder, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
     return folder
 
 
 @contextmanager
-def small_disk(folder: Path, options: str) -> Iterator[Path]:
-    """A file system of its own in memory."""
+def mount_small_disk(folder: Path, options: str) -> Iterator[Path]:
+    """Mount a file system of its own in memory."""
     folder.mkdir()
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"{options},mode=0700", "tmpfs", folder], check=True
@@ -82,13 +82,13 @@ def small_disk(folder: Path, options: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def client(url: str, key: str) -> httpx2.Client:
-    """Requests with a key."""
+def open_client(url: str, key: str) -> httpx2.Client:
+    """Make a client that sends requests with a key."""
     return httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60.0)
 
 
-def refused_start(data_dir: Path, shell: str = "") -> str:
-    """Return what a launcher says that does not start; `shell` goes before it."""
+def start_refused_launcher(data_dir: Path, shell: str = "") -> str:
+    """Start a launcher that refuses to start, and return its message; `shell` goes before it."""
     environment = {
         **os.environ,
         **QUIET,
@@ -100,7 +100,7 @@ def refused_start(data_dir: Path, shell: str = "") -> str:
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
     said = done.stderr.strip()
-    require(
+    require_true(
         done.returncode == 1 and "Traceback" not in said and len(said.splitlines()) == 1,
         done.returncode,
         said,
@@ -108,30 +108,32 @@ def refused_start(data_dir: Path, shell: str = "") -> str:
     return said
 
 
-def few_descriptors(seed: Path) -> Told:
-    """`ulimit -n 64`: not started; 96: served."""
-    told = [("ulimit -n 64", refused_start(copied(seed, "few"), "ulimit -n 64;"))]
-    require("may open 64 files, and needs 96" in told[0][1], told)
+def check_few_descriptors(seed: Path) -> Told:
+    """Check that `ulimit -n 64` prevents the start, since 96 are needed."""
+    told = [
+        ("ulimit -n 64", start_refused_launcher(copy_seed_folder(seed, "few"), "ulimit -n 64;"))
+    ]
+    require_true("may open 64 files, and needs 96" in told[0][1], told)
     return told
 
 
-def corrupt(seed: Path) -> Told:
-    """A file that is no database, and one with a damaged page."""
+def check_corrupt_database(seed: Path) -> Told:
+    """Check a file that is no database, and one with a damaged page."""
     told: Told = []
     for name, spoil in (
         ("head", damage_head),
         ("table jobs", lambda file: damage_table(file, "jobs")),
     ):
-        folder = copied(seed, f"corrupt-{name.replace(' ', '-')}")
+        folder = copy_seed_folder(seed, f"corrupt-{name.replace(' ', '-')}")
         spoil(folder / "perennial.db")
-        told.append((f"SQLite, damaged {name}", refused_start(folder)))
-        require("is damaged" in told[-1][1] and "perennial restore" in told[-1][1], told)
+        told.append((f"SQLite, damaged {name}", start_refused_launcher(folder)))
+        require_true("is damaged" in told[-1][1] and "perennial restore" in told[-1][1], told)
     return told
 
 
-def corrupt_inside(seed: Path) -> Told:
-    """A page that no first row lies on: started, and told by /readyz."""
-    folder = copied(seed, "corrupt-inside")
+def check_corrupt_index(seed: Path) -> Told:
+    """Check a page that no first row lies on: it starts, and /readyz reports it."""
+    folder = copy_seed_folder(seed, "corrupt-inside")
     damage_table(folder / "perennial.db", "ix_audit_at_id")
     port = service.find_free_port()
     environment = {
@@ -143,16 +145,16 @@ def corrupt_inside(seed: Path) -> Told:
     process = subprocess.Popen([sys.executable, "-m", "worker.launcher"], cwd=ROOT, env=environment,
                                stderr=subprocess.DEVNULL)  # fmt: skip
     try:
-        answer = waited(lambda: asked(f"http://127.0.0.1:{port}/readyz", 503))
+        answer = wait_for_value(lambda: get_json_if_status(f"http://127.0.0.1:{port}/readyz", 503))
     finally:
         process.terminate()
         process.wait()
-    require(answer["database"] == "corrupt", answer)
+    require_true(answer["database"] == "corrupt", answer)
     return [("SQLite, damaged index: GET /readyz 503", answer["detail"])]
 
 
-def asked(url: str, status: int) -> Any:
-    """The JSON of an answer of that status; None: there is none yet."""
+def get_json_if_status(url: str, status: int) -> Any:
+    """Return the JSON of an answer of that status; None if there is none yet."""
     try:
         answer = httpx2.get(url, timeout=5)
     except httpx2.TransportError:
@@ -160,53 +162,55 @@ def asked(url: str, status: int) -> Any:
     return answer.json() if answer.status_code == status else None
 
 
-def waited(look: Callable[[], Any]) -> Any:
+def wait_for_value(look: Callable[[], Any]) -> Any:
     """Return what `look` finds, once it finds something."""
     until = time.monotonic() + PATIENCE_S
     while (found := look()) is None:
-        require(time.monotonic() < until, "nothing within", PATIENCE_S)
+        require_true(time.monotonic() < until, "nothing within", PATIENCE_S)
         time.sleep(0.2)
     return found
 
 
-def read_only(seed: Path) -> Told:
-    """A data directory on a disk that is mounted for reading alone."""
-    with small_disk(seed.parent / "read-only", "size=64m") as disk:
+def check_read_only_disk(seed: Path) -> Told:
+    """Check a data directory on a disk that is mounted only for reading."""
+    with mount_small_disk(seed.parent / "read-only", "size=64m") as disk:
         shutil.copytree(
             seed, disk, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock")
         )
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-        said = refused_start(disk)
-    require("cannot be written: Read-only file system" in said, said)
+        said = start_refused_launcher(disk)
+    require_true("cannot be written: Read-only file system" in said, said)
     return [("a data directory mounted read-only", said)]
 
 
-def full_disk(seed: Path) -> Told:
-    """A small disk is filled: what creates is 507, delete and cancel work; then started
-    on, full.
+def check_full_disk(seed: Path) -> Told:
+    """Fill a small disk.
+    Requests that create get 507, delete and cancel work; then start on it while it is full.
     """
     told: Told = []
     settings = {**QUIET, "PERENNIAL_RESERVE_BYTES": str(8 << 20)}
-    with small_disk(seed.parent / "full", "size=300m") as disk:
+    with mount_small_disk(seed.parent / "full", "size=300m") as disk:
         shutil.copytree(
             seed, disk, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock")
         )
         with (
             service.run_temporary_service(disk, settings) as found,
-            client(found.url, found.key) as http,
+            open_client(found.url, found.key) as http,
         ):
-            require(http.post("/v1/models", json={**MODEL, "name": "other"}).status_code == 201)
-            sent = http.post("/v1/models/other/tasks", content=archive(0, per_class=300))
-            require(sent.status_code == 202, sent.text)
-            require((disk / "reserve").exists(), "no reserve")
+            require_true(
+                http.post("/v1/models", json={**MODEL, "name": "other"}).status_code == 201
+            )
+            sent = http.post("/v1/models/other/tasks", content=build_archive(0, per_class=300))
+            require_true(sent.status_code == 202, sent.text)
+            require_true((disk / "reserve").exists(), "no reserve")
             filler = disk / "filler"
-            fill(filler)
-            upload = http.post("/v1/models/birds/tasks", content=archive(2))
+            fill_disk(filler)
+            upload = http.post("/v1/models/birds/tasks", content=build_archive(2))
             told.append((f"full disk, a batch: {upload.status_code}", upload.json()["detail"]))
-            require(upload.status_code == 507, upload.text)
+            require_true(upload.status_code == 507, upload.text)
             cancel = http.post(f"/v1/jobs/{sent.json()['job']['id']}/cancel")
             told.append(("full disk, POST …/cancel", f"{cancel.status_code}"))
-            require(cancel.status_code in (200, 409), cancel.text)
+            require_true(cancel.status_code in (200, 409), cancel.text)
             gone = http.delete("/v1/models/other")
             told.append(
                 (
@@ -214,34 +218,36 @@ def full_disk(seed: Path) -> Told:
                     f"{gone.status_code}, reserve released: {not (disk / 'reserve').exists()}",
                 )
             )
-            require(gone.status_code == 204 and not (disk / "reserve").exists(), gone.text)
-            fill(filler)
+            require_true(gone.status_code == 204 and not (disk / "reserve").exists(), gone.text)
+            fill_disk(filler)
             later = http.post("/v1/models", json={**MODEL, "name": "later"})
             told.append((f"full disk without a reserve, POST: {later.status_code}",
                          later.json().get("detail", "created: a row fitted")))  # fmt: skip
-            require(later.status_code in (201, 507), later.text)
+            require_true(later.status_code in (201, 507), later.text)
             ready = http.get("/readyz")
             told.append(
                 (f"full disk, GET /readyz: {ready.status_code}", f"store: {ready.json()['store']}")
             )
             filler.unlink()
-            require(http.post("/v1/models", json={**MODEL, "name": "again"}).status_code == 201)
-        fill(filler)
-        said = refused_start(disk)
+            require_true(
+                http.post("/v1/models", json={**MODEL, "name": "again"}).status_code == 201
+            )
+        fill_disk(filler)
+        said = start_refused_launcher(disk)
         told.append(("started on a full disk without a reserve", said))
-        require("is full" in said, said)
+        require_true("is full" in said, said)
     return told
 
 
-def fill(file: Path) -> None:
-    """Take what is left of a disk."""
+def fill_disk(file: Path) -> None:
+    """Take all room that is left on a disk."""
     with contextlib.suppress(OSError), file.open("ab", buffering=0) as opened:
         while True:
             opened.write(bytes(4096))
 
 
-def links(seed: Path) -> Told:
-    """A backup with a link is restored by the command."""
+def check_link_in_backup(seed: Path) -> Told:
+    """Check that the command restores no backup with a link."""
     saved, again = seed.parent / "saved", seed.parent / "again"
     command = [sys.executable, "-m", "tools.housekeeping"]
     environment = {**os.environ, "PERENNIAL_DATA_DIR": str(seed)}
@@ -254,17 +260,17 @@ def links(seed: Path) -> Told:
     done = subprocess.run(
         [*command, "restore", saved], cwd=ROOT, env=environment, capture_output=True, text=True
     )
-    require(done.returncode == 2 and "is a link to '/etc/shadow'" in done.stderr, done)
-    require(not (again / "perennial.db").exists(), "something was restored")
+    require_true(done.returncode == 2 and "is a link to '/etc/shadow'" in done.stderr, done)
+    require_true(not (again / "perennial.db").exists(), "something was restored")
     return [("restore of a backup with a link", done.stderr.strip())]
 
 
-def clock(seed: Path) -> Told:
-    """The machine's clock jumps by +400, then by -800 days while jobs run: none fails, none is
-    taken away.
+def check_clock_jumps(seed: Path) -> Told:
+    """Move the machine's clock by +400, then by -800 days while jobs run.
+    No job fails, and none is taken away.
     """
     package = importlib.util.find_spec("libfaketime")
-    require(
+    require_true(
         package is not None and package.submodule_search_locations,
         "pip install -c constraints.txt libfaketime",
     )
@@ -272,7 +278,7 @@ def clock(seed: Path) -> Told:
     library = (
         Path(package.submodule_search_locations[0]) / "vendor/libfaketime/src/libfaketime.so.1"
     )
-    folder, now = copied(seed, "clock"), seed.parent / "clock-now"
+    folder, now = copy_seed_folder(seed, "clock"), seed.parent / "clock-now"
     now.write_text("+0")
     moved = {
         "LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(now), "FAKETIME_NO_CACHE": "1",
@@ -282,42 +288,42 @@ def clock(seed: Path) -> Told:
     with service.run_temporary_service(
         folder, {**QUIET, **moved, "PERENNIAL_LEASE_S": "6"}
     ) as found:
-        with client(found.url, found.key) as http:
+        with open_client(found.url, found.key) as http:
             for number, offset in enumerate((f"+{400 * DAY_S}", f"-{400 * DAY_S}", "+0")):
                 recipe = {"Perennial-Recipe": json.dumps({"epochs": 200})}
                 sent = http.post(
-                    "/v1/models/birds/tasks", content=archive(2 * number), headers=recipe
+                    "/v1/models/birds/tasks", content=build_archive(2 * number), headers=recipe
                 )
-                require(sent.status_code == 202, sent.text)
+                require_true(sent.status_code == 202, sent.text)
                 job = sent.json()["job"]["id"]
-                waited(
+                wait_for_value(
                     lambda job=job: http.get(f"/v1/jobs/{job}").json()["state"] == "running" or None
                 )
                 now.write_text(offset)
-                end = waited(lambda job=job: ended(http.get(f"/v1/jobs/{job}").json()))
+                end = wait_for_value(
+                    lambda job=job: get_ended_job(http.get(f"/v1/jobs/{job}").json())
+                )
                 ends.append(f"{offset} s: {end['state']}, attempt {end['attempt']}")
-                require((end["state"], end["attempt"]) == ("succeeded", 1), end)
+                require_true((end["state"], end["attempt"]) == ("succeeded", 1), end)
         said = [
             line for line in found.log.read_text().splitlines() if "put forward or back" in line
         ]
-    require(said, "no warning of the jump")
+    require_true(said, "no warning of the jump")
     return [("clock +400 d, −400 d and back, a job running each time", "; ".join(ends)),
             ("the worker's log", json.loads(said[0])["event"])]  # fmt: skip
 
 
-def ended(job: dict[str, Any]) -> dict[str, Any] | None:
-    """The job, once it is over."""
+def get_ended_job(job: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the job once it has ended, else None."""
     return job if job["state"] in ("succeeded", "failed", "rejected", "cancelled") else None
 
 
-def keys(seed: Path) -> Told:
-    """A key is revoked, and one expires, in the middle of an upload, an event stream and a
-    download.
-    """
+def check_lost_keys(seed: Path) -> Told:
+    """Revoke a key, and let one expire, during an upload, an event stream and a download."""
     told: Told = []
     with (
-        service.run_temporary_service(copied(seed, "keys"), QUIET) as found,
-        client(found.url, found.key) as admin,
+        service.run_temporary_service(copy_seed_folder(seed, "keys"), QUIET) as found,
+        open_client(found.url, found.key) as admin,
     ):
         host = found.url.removeprefix("http://")
         for how in ("revoked", "expired"):
@@ -326,7 +332,7 @@ def keys(seed: Path) -> Told:
                 ends = time.gmtime(time.time() + 8)
                 body["expires_at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", ends)
             key = admin.post("/v1/keys", json=body).json()
-            with client(found.url, key["secret"]) as mine:
+            with open_client(found.url, key["secret"]) as mine:
                 mine.post("/v1/models", json=MODEL)
                 upload = mine.post(
                     "/v1/uploads", headers={**TUS, "Upload-Length": str(20 << 20)}
@@ -339,14 +345,14 @@ def keys(seed: Path) -> Told:
             feeding.start()
             time.sleep(1.0)
             if how == "revoked":
-                require(admin.delete(f"/v1/keys/{key['id']}").status_code == 204)
+                require_true(admin.delete(f"/v1/keys/{key['id']}").status_code == 204)
             else:
                 time.sleep(max(0.0, 8 - 1.0))
             begin = time.monotonic()
             answer, took = piece.answer(), time.monotonic() - begin
             stop.set()
             feeding.join()
-            require(answer.startswith(b"HTTP/1.1 401"), answer[:300])
+            require_true(answer.startswith(b"HTTP/1.1 401"), answer[:300])
             detail = json.loads(answer.rpartition(b"\r\n\r\n")[2])["detail"]
             told.append((f"key {how} in mid-upload: 401 after {took:.1f} s", detail))
             begin = time.monotonic()
@@ -357,12 +363,12 @@ def keys(seed: Path) -> Told:
                     f"the stream ended {time.monotonic() - begin:.1f} s later",
                 )
             )
-            with client(found.url, key["secret"]) as mine:
+            with open_client(found.url, key["secret"]) as mine:
                 for method in ("HEAD", "PATCH", "DELETE"):
                     status = mine.request(
                         method, upload, headers={**TUS, "Upload-Offset": "0"}
                     ).status_code
-                    require(status == 401, method, status)
+                    require_true(status == 401, method, status)
     return told
 
 
@@ -406,19 +412,19 @@ class Raw:
         said = b""
         while not said.endswith(b"\r\n0\r\n\r\n"):
             block = self._socket.recv(65536)
-            require(block, said[-300:])
+            require_true(block, said[-300:])
             said = said[-300:] + block
 
 
 CONDITIONS: dict[str, Callable[[Path], Told]] = {
-    "keys": keys,
-    "corrupt": corrupt,
-    "corrupt-inside": corrupt_inside,
-    "descriptors": few_descriptors,
-    "full-disk": full_disk,
-    "read-only": read_only,
-    "clock": clock,
-    "links": links,
+    "keys": check_lost_keys,
+    "corrupt": check_corrupt_database,
+    "corrupt-inside": check_corrupt_index,
+    "descriptors": check_few_descriptors,
+    "full-disk": check_full_disk,
+    "read-only": check_read_only_disk,
+    "clock": check_clock_jumps,
+    "links": check_link_in_backup,
 }
 
 
@@ -435,7 +441,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"there is no condition {', '.join(unknown)}")
     bad = 0
-    with seeded() as seed:
+    with make_seed_folder() as seed:
         for name in names:
             try:
                 for done, said in CONDITIONS[name](seed):

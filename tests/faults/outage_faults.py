@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from running_site import WORKERS, Broken, Site
-from servers import Servers, servers
+from servers import Servers, run_servers
 
 from core.storage import open_object_store
 
@@ -59,31 +59,35 @@ class Backends(Servers):
         return {
             **SETTINGS,
             **super().environment(),
-            "PERENNIAL_DATABASE_URL": relayed(
+            "PERENNIAL_DATABASE_URL": make_relayed_url(
                 self.postgres.url, self.postgres.port, self.relays["database"]
             ),
-            "PERENNIAL_BROKER_URL": relayed(self.redis.url, self.redis.port, self.relays["broker"]),
-            "PERENNIAL_STORE_URL": relayed(self.s3.store_url, self.s3.port, self.relays["store"]),
+            "PERENNIAL_BROKER_URL": make_relayed_url(
+                self.redis.url, self.redis.port, self.relays["broker"]
+            ),
+            "PERENNIAL_STORE_URL": make_relayed_url(
+                self.s3.store_url, self.s3.port, self.relays["store"]
+            ),
         }
 
 
-def relayed(url: str, port: int, relay: FaultProxy) -> str:
-    """A URL that leads through the relay."""
+def make_relayed_url(url: str, port: int, relay: FaultProxy) -> str:
+    """Return a URL that leads through the relay."""
     return url.replace(f":{port}", f":{relay.port}")
 
 
 @contextmanager
-def backends(folder: Path) -> Iterator[Backends]:
-    """Servers of a campaign's own, gone afterwards."""
+def run_backends(folder: Path) -> Iterator[Backends]:
+    """Run servers of a campaign's own, and remove them afterwards."""
     with ExitStack() as stack:
         disks = {}
         for name, size in (("postgres", "200m"), ("s3", "400m")):
             disks[name] = folder / f"disk-{name}"
-            stack.enter_context(small_disk(disks[name], size))
+            stack.enter_context(mount_small_disk(disks[name], size))
             disks[name].chmod(0o755)
         folder.chmod(0o755)  # user postgres goes through it
         os.environ["PERENNIAL_TEST_DATA_DIR"] = str(disks["s3"])
-        own = stack.enter_context(servers(disks["postgres"]))
+        own = stack.enter_context(run_servers(disks["postgres"]))
         open_object_store(own.s3.settings(own.s3.root)).create_folder_or_bucket()
         ports = {"database": own.postgres.port, "broker": own.redis.port, "store": own.s3.port}
         relays = {
@@ -93,8 +97,8 @@ def backends(folder: Path) -> Iterator[Backends]:
 
 
 @contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[None]:
-    """A file system in memory."""
+def mount_small_disk(folder: Path, size: str) -> Iterator[None]:
+    """Mount a file system in memory."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
     try:
@@ -103,7 +107,7 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def fill(disk: Path) -> None:
+def fill_disk(disk: Path) -> None:
     """Leave no room on a file system."""
     with (disk / "ballast").open("ab", buffering=0) as file:
         size = 1 << 20
@@ -114,13 +118,13 @@ def fill(disk: Path) -> None:
                 size //= 2
 
 
-def clear(disk: Path) -> None:
-    """Give the room back."""
+def clear_disk(disk: Path) -> None:
+    """Free the space again."""
     (disk / "ballast").unlink()
 
 
-def relay_faults(relays: dict[str, FaultProxy]) -> list[Fault]:
-    """What relays can do; they need no server of one's own."""
+def make_relay_faults(relays: dict[str, FaultProxy]) -> list[Fault]:
+    """Return the faults that relays can cause; they need no server of one's own."""
 
     def of(name: str, what: str, seconds: float, part: str, kind: Any, tells: bool = True) -> Fault:
         relay = relays[part]
@@ -151,11 +155,11 @@ def relay_faults(relays: dict[str, FaultProxy]) -> list[Fault]:
     ]
 
 
-def server_faults(of: Backends, at: Site) -> list[Fault]:
-    """What happens to the servers themselves, their disks, and the workers' clocks."""
+def make_server_faults(of: Backends, at: Site) -> list[Fault]:
+    """Return faults of the servers themselves, their disks, and the workers' clocks."""
 
     def refill() -> None:
-        clear(of.disks["postgres"])
+        clear_disk(of.disks["postgres"])
         of.postgres.start()  # out of room for its log it gives up
 
     postgres, redis, disks = of.postgres, of.redis, of.disks
@@ -171,10 +175,10 @@ def server_faults(of: Backends, at: Site) -> list[Fault]:
         Fault("redis-frozen", "Redis stopped "
             "(SIGSTOP)", 10, redis.freeze, redis.thaw, {"broker": "down"}),
         Fault("disk-store", "S3's disk "
-            "full", 12, lambda: fill(disks["s3"]), lambda: clear(disks["s3"])),
+            "full", 12, lambda: fill_disk(disks["s3"]), lambda: clear_disk(disks["s3"])),
         Fault("disk-database", "PostgreSQL's disk "
-            "full", 12, lambda: fill(disks["postgres"]), refill),
-        *clock_faults(at, "clock", ""),
+            "full", 12, lambda: fill_disk(disks["postgres"]), refill),
+        *make_clock_faults(at, "clock", ""),
     ]  # fmt: skip
 
 
@@ -196,19 +200,27 @@ def set_clock(of: Site, offset_s: str | None = None) -> None:
     of.start(name)
 
 
-def small_faults(disk: Path) -> list[Fault]:
-    """Of the small size, all of whose data lie on one disk."""
+def make_small_faults(disk: Path) -> list[Fault]:
+    """Return faults of the small size, whose data all lie on one disk."""
     what = "the small size's disk full"
     return [
-        Fault("disk-small", what, 12, lambda: fill(disk), lambda: clear(disk), {"store": "full"})
+        Fault(
+            "disk-small",
+            what,
+            12,
+            lambda: fill_disk(disk),
+            lambda: clear_disk(disk),
+            {"store": "full"},
+        )
     ]
 
 
-def clock_faults(at: Site, name: str = "leases", where: str = ", store in a folder") -> list[Fault]:
-    """A worker's clock is moved.
+def make_clock_faults(
+    at: Site, name: str = "leases", where: str = ", store in a folder"
+) -> list[Fault]:
+    """Return faults in which a worker's clock is moved.
 
-    Where the store does not look at the clock, the worker goes on: leases are all that could
-    suffer.
+    If the store does not look at the clock, the worker goes on: only leases could suffer.
     """
 
     def moved(way: str, offset_s: str) -> Fault:

@@ -40,11 +40,11 @@ from running_site import (
     Broken,
     Caller,
     Site,
-    batch,
-    check,
-    see_through,
-    site,
-    submit,
+    build_batch,
+    check_invariants,
+    run_site,
+    submit_batches,
+    wait_until_succeeded,
 )
 
 from outage_faults import (  # isort: skip
@@ -54,12 +54,12 @@ from outage_faults import (  # isort: skip
     SETTINGS,
     SMALL,
     Fault,
-    backends,
-    clock_faults,
-    relay_faults,
-    server_faults,
-    small_disk,
-    small_faults,
+    run_backends,
+    make_clock_faults,
+    make_relay_faults,
+    make_server_faults,
+    mount_small_disk,
+    make_small_faults,
 )
 
 BIG: dict[str, Any] = {**MODEL, "architecture": {"name": "mlp", "hidden": [1400]}}
@@ -105,7 +105,7 @@ class Outages:
         self, site: Site, faults: Sequence[Fault], lanes: int = 2, model: Any = BIG
     ) -> None:
         self._site, self._faults, self._model = site, faults, model
-        self._batches = [batch(0), batch(1, SIDE), batch(2)][:BATCHES]
+        self._batches = [build_batch(0), build_batch(1, SIDE), build_batch(2)][:BATCHES]
         self._lanes = lanes
         self._ending = threading.Event()
         self._lock = threading.Lock()
@@ -127,7 +127,7 @@ class Outages:
             last = self._learn("undisturbed")
             caller = self._caller()
             caller.call("POST", "/v1/models", "probe", json={**MODEL, "name": "probe"})
-            self._seen = Onlookers(site.url, key, "undisturbed", last, "probe", batch(0))
+            self._seen = Onlookers(site.url, key, "undisturbed", last, "probe", build_batch(0))
             self._seen.start()
             lanes = [
                 threading.Thread(target=self._lane, args=[n], daemon=True)
@@ -150,7 +150,7 @@ class Outages:
             site.stop()
         self.wrong += self._seen.wrong
         accepted = len(self._seen.accepted)
-        check(site, self._models, self._jobs + accepted, {"probe": accepted})
+        check_invariants(site, self._models, self._jobs + accepted, {"probe": accepted})
         self.accepted = self._jobs + accepted
 
     # Those who use the service.
@@ -175,7 +175,7 @@ class Outages:
                 time.sleep(0.05)
                 continue
             try:
-                see_through(caller, self._seen.accepted[number])
+                wait_until_succeeded(caller, self._seen.accepted[number])
             except Broken as error:
                 self.wrong.append(f"probe: {error}")
             with self._lock:
@@ -184,13 +184,13 @@ class Outages:
 
     def _learn(self, name: str) -> str:
         caller = self._caller()
-        jobs = submit(caller, name, self._batches, self._model)
+        jobs = submit_batches(caller, name, self._batches, self._model)
         with self._lock:
             self._models.append(name)
             self._jobs += len(jobs)
             self._open |= set(jobs)
         for job in jobs:
-            see_through(caller, job)
+            wait_until_succeeded(caller, job)
             with self._lock:
                 self._finished.append(time.monotonic())
                 self._open.discard(job)
@@ -276,28 +276,30 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         if set(options.only) & {*LARGE, *CLOCKS}:
-            found = stack.enter_context(backends(folder))
+            found = stack.enter_context(run_backends(folder))
         if set(options.only) & set(LARGE):
-            made = stack.enter_context(site(folder / "large", "large", found.environment()))
-            faults = [*relay_faults(found.relays), *server_faults(found, made)]
-            wrong += _run(made, [f for f in faults if f.name in options.only], options.lanes)
+            made = stack.enter_context(run_site(folder / "large", "large", found.environment()))
+            faults = [*make_relay_faults(found.relays), *make_server_faults(found, made)]
+            wrong += _run_campaign(
+                made, [f for f in faults if f.name in options.only], options.lanes
+            )
         if set(options.only) & set(CLOCKS):
             found.postgres.empty()
             own = {**found.environment(), "PERENNIAL_STORE_URL": f"file://{folder / 'store'}"}
-            made = stack.enter_context(site(folder / "clocks", "large", own))
-            wrong += _run(
-                made, [f for f in clock_faults(made) if f.name in options.only], options.lanes
+            made = stack.enter_context(run_site(folder / "clocks", "large", own))
+            wrong += _run_campaign(
+                made, [f for f in make_clock_faults(made) if f.name in options.only], options.lanes
             )
         if set(options.only) & set(SMALL):
             (folder / "small").mkdir()
-            stack.enter_context(small_disk(folder / "small" / "data", "256m"))
-            made = stack.enter_context(site(folder / "small", "small", SETTINGS))
-            wrong += _run(made, small_faults(made.data(API)), options.lanes)
+            stack.enter_context(mount_small_disk(folder / "small" / "data", "256m"))
+            made = stack.enter_context(run_site(folder / "small", "small", SETTINGS))
+            wrong += _run_campaign(made, make_small_faults(made.data(API)), options.lanes)
     return min(wrong, 1)
 
 
-def _run(made: Site, faults: Sequence[Fault], lanes: int) -> int:
-    """How much was wrong; prints it, and the ends of the logs."""
+def _run_campaign(made: Site, faults: Sequence[Fault], lanes: int) -> int:
+    """Return how much was wrong; print it, and the ends of the logs."""
     campaign, begun = Outages(made, faults, lanes), time.monotonic()
     try:
         campaign.run()

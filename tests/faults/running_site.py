@@ -23,7 +23,7 @@ from typing import Any
 
 import httpx2
 import psutil
-from archives import archive
+from archives import build_archive
 from sqlalchemy import func, select
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,11 +31,11 @@ for _folder in (ROOT, ROOT / "tests" / "services"):  # a campaign is a command t
     if str(_folder) not in sys.path:
         sys.path.append(str(_folder))
 
-from large_size import api_command, worker_command  # noqa: E402
+from large_size import build_api_command, build_worker_command  # noqa: E402
 
 from core.database.session import Database  # noqa: E402
 from core.database.states import LEASED  # noqa: E402
-from core.database.tables import Job, Model, Part, Task, Version  # noqa: E402
+from core.database.tables import Job, Model, Task, Version, VersionPart  # noqa: E402
 from core.retention import references  # noqa: E402
 from core.settings import Settings  # noqa: E402
 from core.storage import Blobs, ObjectStorage, open_object_store  # noqa: E402
@@ -68,9 +68,9 @@ class Broken(Exception):
     """The service lost, doubled, changed or left something."""
 
 
-def batch(number: int, side: int = 8) -> bytes:
-    """The archive of a model's task: two new classes of 12 images of `side` pixels."""
-    return archive(2 * number, per_class=12, size=side)
+def build_batch(number: int, side: int = 8) -> bytes:
+    """Build the archive of a model's task: two new classes of 12 images of `side` pixels."""
+    return build_archive(2 * number, per_class=12, size=side)
 
 
 @dataclass
@@ -135,9 +135,9 @@ class Site:
 
     def start(self, name: str) -> None:
         if name == API or name in self.other_apis:
-            command = api_command(self.port_of(name))
+            command = build_api_command(self.port_of(name))
         elif self.large:
-            command = worker_command(name)
+            command = build_worker_command(name)
         else:
             command = [sys.executable, "-m", "worker.loop"]
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -213,10 +213,10 @@ class Caller:
         raise Broken(f"{method} {path} was not answered in time")
 
 
-def submit(
+def submit_batches(
     caller: Caller, name: str, batches: Sequence[bytes], model: Mapping[str, Any] = MODEL
 ) -> list[str]:
-    """Create a model and submit all batches at once; the ids of their jobs."""
+    """Create a model, submit all batches at once, and return the ids of their jobs."""
     caller.call("POST", "/v1/models", f"{name}-model", json={**model, "name": name})
     headers = {"Content-Type": "application/zip"}
     jobs = []
@@ -228,7 +228,9 @@ def submit(
     return jobs
 
 
-def see_through(caller: Caller, job: str, lost: Callable[[str], object] | None = None) -> None:
+def wait_until_succeeded(
+    caller: Caller, job: str, lost: Callable[[str], object] | None = None
+) -> None:
     """Wait until a job has succeeded.
 
     Args:
@@ -251,19 +253,20 @@ def see_through(caller: Caller, job: str, lost: Callable[[str], object] | None =
         time.sleep(0.2)
 
 
-def mend(
+def go_through_standings(
     caller: Caller, name: str, batches: Sequence[bytes], lost: Callable[[str], object]
 ) -> None:
-    """A model through every standing of the line: two batches learned, the second rolled back, the
-    third held for lacking it, the second learned again, the third retried, and production told to
-    follow.
+    """Bring a model through every standing of the lineage.
+
+    Two batches are learned, the second is rolled back, and the third is held for lacking it.
+    The second is learned again, the third is retried, and production is told to follow.
 
     Raises:
         Broken: something went otherwise.
     """
-    first, second = submit(caller, name, batches[:2])
+    first, second = submit_batches(caller, name, batches[:2])
     for job in (first, second):
-        see_through(caller, job, lost)
+        wait_until_succeeded(caller, job, lost)
     path, again = (
         f"/v1/models/{name}",
         (409,),
@@ -278,18 +281,18 @@ def mend(
     held = caller.call("POST", f"{path}/tasks", f"{name}-2", content=batches[2], headers=headers)[
         "job"
     ]["id"]
-    see_through(caller, held, lost)
-    expect(caller, held, "held")
+    wait_until_succeeded(caller, held, lost)
+    require_outcome(caller, held, "held")
     relearned = caller.call("POST", f"{path}/tasks/2/relearn", accept=again)
     if "id" not in relearned:
         relearned = {"id": caller.call("GET", f"{path}/tasks/2")["job"]}
-    see_through(caller, relearned["id"], lost)
-    expect(caller, relearned["id"], "published")
+    wait_until_succeeded(caller, relearned["id"], lost)
+    require_outcome(caller, relearned["id"], "published")
     retried = caller.call("POST", f"/v1/jobs/{held}/retry", accept=again)
     if "id" not in retried:
         retried = {"id": caller.call("GET", f"{path}/tasks/3")["job"]}
-    see_through(caller, retried["id"], lost)
-    expect(caller, retried["id"], "published")
+    wait_until_succeeded(caller, retried["id"], lost)
+    require_outcome(caller, retried["id"], "published")
     caller.call("POST", f"{path}/aliases/production/follow")
     shown = caller.call("GET", path)
     if (shown["line_head"], shown["production_follows"], shown["attention"]) != (MENDED, True, []):
@@ -299,14 +302,14 @@ def mend(
         raise Broken(f"the tasks of {name} stand as {standings}")
 
 
-def expect(caller: Caller, job: str, outcome: str) -> None:
-    """Raises Broken unless a job's version was published, or held, as expected."""
+def require_outcome(caller: Caller, job: str, outcome: str) -> None:
+    """Raise Broken unless a job's version was published, or held, as expected."""
     found = caller.call("GET", f"/v1/jobs/{job}")
     if found["outcome"] != outcome:
         raise Broken(f"the version of {job} is {found['outcome']} and not {outcome}")
 
 
-def check(
+def check_invariants(
     site: Site,
     models: Sequence[str],
     jobs: int,
@@ -334,14 +337,14 @@ def check(
     db, store = Database(settings.resolved_database_url), open_object_store(settings)
     try:
         require_nothing_left(site, db, store)
-        found = {name: versions(db, name) for name in models}
+        found = {name: list_versions_with_parts(db, name) for name in models}
         with db.read() as session:
             tasks = session.scalar(select(func.count()).select_from(Task))
         wanted, compared = found["undisturbed"], 0
         for name, made in found.items():
             if [number for number, _ in made] != list(range(BATCHES + 1)):
                 raise Broken(f"{name} has the versions {[number for number, _ in made]}")
-            learned, in_order = learning_order(db, name), list(range(1, BATCHES + 1))
+            learned, in_order = list_tasks_in_learning_order(db, name), list(range(1, BATCHES + 1))
             if sorted(learned) != in_order or (learned != in_order and name not in retried):
                 raise Broken(f"{name} learned its tasks in the order {learned}")
             if learned != in_order:
@@ -351,14 +354,14 @@ def check(
                     raise Broken(f"version {number} of {name} differs from the undisturbed one")
                 compared += 1
         for name in mended:
-            made = versions(db, name)
-            if made != versions(db, "mended-undisturbed"):
+            made = list_versions_with_parts(db, name)
+            if made != list_versions_with_parts(db, "mended-undisturbed"):
                 raise Broken(f"{name} differs from the undisturbed one: {made}")
             if len(made) != MENDED + 1 or made[4][1] != made[2][1]:
                 raise Broken(f"what {name} learned again differs from what it had learned before")
             compared += len(made)
         for name, accepted in (others or {}).items():
-            numbers = [number for number, _ in versions(db, name)]
+            numbers = [number for number, _ in list_versions_with_parts(db, name)]
             if numbers != list(range(accepted + 1)):
                 raise Broken(
                     f"{name}: {accepted} batches were accepted, and its versions are {numbers}"
@@ -371,14 +374,14 @@ def check(
 
 
 def require_nothing_left(site: Site, db: Database, store: ObjectStorage) -> None:
-    """Sweep a site that has ended.
+    """Sweep a site that has ended, and require that nothing is left.
 
     Raises:
         Broken: a job is leased, or a snapshot, archive, blob or scratch folder is left.
     """
     settings = site.settings()
     blobs = Blobs(store, settings.make_folder("cache"))
-    sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(0.0, whole=True))
+    sweep.run_sweep(db, store, blobs, settings, sweep.SweepOptions(0.0, whole=True))
     store.remove_incomplete_objects(0.0)  # nothing is under way any more
     with db.read() as session:
         leased = session.scalar(select(func.count()).where(Job.state.in_(sorted(LEASED))))
@@ -400,8 +403,8 @@ def require_nothing_left(site: Site, db: Database, store: ObjectStorage) -> None
         raise Broken(f"left over: {', '.join(left[:10])}")
 
 
-def learning_order(db: Database, model: str) -> list[int]:
-    """The numbers of a model's tasks, in the order of the versions that learned them."""
+def list_tasks_in_learning_order(db: Database, model: str) -> list[int]:
+    """Return the numbers of a model's tasks, in the order of the versions that learned them."""
     with db.read() as session:
         query = select(Version.task_number).join(Model, Model.id == Version.model_id)
         mine = query.where(Model.name == model, Version.task_number.is_not(None))
@@ -412,15 +415,15 @@ def learning_order(db: Database, model: str) -> list[int]:
         ]
 
 
-def versions(db: Database, model: str) -> list[tuple[int, list[tuple[str, str]]]]:
-    """Numbers in order, each with (name, sha256) of its parts."""
+def list_versions_with_parts(db: Database, model: str) -> list[tuple[int, list[tuple[str, str]]]]:
+    """Return version numbers in order, each with (name, sha256) of its parts."""
     with db.read() as session:
         query = (
-            select(Version.number, Part.name, Part.sha256)
+            select(Version.number, VersionPart.name, VersionPart.sha256)
             .join(Model, Model.id == Version.model_id)
-            .outerjoin(Part, Part.version_id == Version.id)
+            .outerjoin(VersionPart, VersionPart.version_id == Version.id)
             .where(Model.name == model)
-            .order_by(Version.number, Part.position)
+            .order_by(Version.number, VersionPart.position)
         )
         rows = session.execute(query).all()
     numbers = sorted({row.number for row in rows})
@@ -431,8 +434,8 @@ def versions(db: Database, model: str) -> list[tuple[int, list[tuple[str, str]]]
 
 
 @contextmanager
-def site(folder: Path, size: str, environment: Mapping[str, str]) -> Iterator[Site]:
-    """A site whose processes are gone afterwards, whatever happens."""
+def run_site(folder: Path, size: str, environment: Mapping[str, str]) -> Iterator[Site]:
+    """Run a site whose processes are gone afterwards, whatever happens."""
     made = Site(folder, environment, size == "large")
     try:
         yield made

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from core.contract.jobs.job_event import DoneEvent, ErrorEvent
-from core.errors import LeaseLost, Rejected, StoreCorrupt, Unavailable
+from core.contract.jobs.job_event import DoneEvent, JobFailedEvent
+from core.errors import LeaseLost, Rejected, StoredObjectDamaged, Unavailable
 from core.execution.kinds import learn
 from core.scheduling import claim as claims
 from tests.faults.conftest import Backend
@@ -23,8 +23,8 @@ from worker.attempts.supervisor import ProcessOutcome
 GONE = OperationalError("SELECT", None, Exception("gone"))
 
 
-def error(kind: str) -> ProcessOutcome:
-    return ProcessOutcome("error", ErrorEvent(kind=kind, message="m", traceback="t"), 1)
+def make_error_outcome(kind: str) -> ProcessOutcome:
+    return ProcessOutcome("error", JobFailedEvent(kind=kind, message="m", traceback="t"), 1)
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +92,8 @@ def run(
 @pytest.mark.parametrize(
     ("ending", "kind"),
     [
-        *((error(kind), kind) for kind in ("data", "code", "non-finite", "export")),
-        (error("memory"), "memory"),  # it has outgrown the bound
+        *((make_error_outcome(kind), kind) for kind in ("data", "code", "non-finite", "export")),
+        (make_error_outcome("memory"), "memory"),  # it has outgrown the bound
         (ZeroDivisionError("x"), "code"),  # a fault of the worker itself
     ],
 )
@@ -106,7 +106,7 @@ def test_a_lack_of_memory_that_is_no_bound_of_ours_is_tried_again_with_a_strike(
     run: Any, calm: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calm.settings, "job_memory_bytes", 0)
-    job = run(error("memory"))
+    job = run(make_error_outcome("memory"))
     assert (job.state, job.strikes) == ("queued", 1)
 
 
@@ -114,7 +114,7 @@ def test_a_lack_of_memory_that_is_no_bound_of_ours_is_tried_again_with_a_strike(
     "ending",
     [
         *(ProcessOutcome("died", None, -9), ProcessOutcome("died"), ProcessOutcome("stalled")),
-        *(StoreCorrupt("b"), OSError(errno.EIO, "input/output error")),
+        *(StoredObjectDamaged("b"), OSError(errno.EIO, "input/output error")),
     ],
 )
 def test_a_lost_attempt_is_tried_again_with_a_strike(run: Any, ending: Any) -> None:
@@ -126,7 +126,11 @@ def test_a_lost_attempt_is_tried_again_with_a_strike(run: Any, ending: Any) -> N
     "ending",
     [
         *(Unavailable("store"), ForkServerDied("z"), GONE),
-        *(OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "quota"), error("disk")),
+        *(
+            OSError(errno.ENOSPC, "full"),
+            OSError(errno.EDQUOT, "quota"),
+            make_error_outcome("disk"),
+        ),
     ],
 )
 def test_an_outage_or_a_full_disk_is_no_strike(run: Any, ending: Any) -> None:
@@ -139,7 +143,7 @@ def test_an_outage_or_a_full_disk_is_no_strike(run: Any, ending: Any) -> None:
 def test_a_device_error_is_a_strike_only_where_the_device_works(
     run: Any, is_lost: bool, strikes: int
 ) -> None:
-    job = run(error("device"), is_device_lost=is_lost)
+    job = run(make_error_outcome("device"), is_device_lost=is_lost)
     assert (job.state, job.strikes) == ("queued", strikes)
 
 
@@ -149,7 +153,7 @@ def test_a_second_lack_of_memory_fails_the_job_with_figures_and_advice(
     monkeypatch.setattr(calm.settings, "job_memory_bytes", 0)
     figures = {"peak_bytes": 71_200_000_000, "free_bytes": 300_000_000}
     ending = ProcessOutcome(
-        "error", ErrorEvent(kind="memory", message="CUDA out of memory.", **figures), 1
+        "error", JobFailedEvent(kind="memory", message="CUDA out of memory.", **figures), 1
     )
     assert run(ending).state == "queued"
     job = run(ending)
@@ -161,7 +165,7 @@ def test_a_second_lack_of_memory_fails_the_job_with_figures_and_advice(
 def test_a_job_that_runs_on_the_cpu_of_a_machine_with_a_driver_says_so_in_its_log(
     run: Any, calm: Backend
 ) -> None:
-    run(error("device"), device_warning="No GPU can be used: the driver is too old.")
+    run(make_error_outcome("device"), device_warning="No GPU can be used: the driver is too old.")
     assert "No GPU can be used: the driver is too old." in [
         e.data.get("message") for e in calm.events(run.job)
     ]
@@ -207,7 +211,7 @@ def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def test_nothing_stays_in_the_scratch_folder(run: Any, calm: Backend) -> None:
-    run(error("data"))
+    run(make_error_outcome("data"))
     assert list(calm.settings.make_folder("work").iterdir()) == []
 
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from fault_proxy import FaultProxy
 from running_site import Site
-from upload_sites import MB, check_nothing_left, client_of, key_of, large_file, submitted
+from upload_sites import (
+    MB,
+    check_nothing_left,
+    open_admin_client,
+    read_admin_key,
+    submit_upload,
+    write_large_archive,
+)
 
 from core.uploads.uploads import LEAST_BYTES
 
@@ -33,10 +40,10 @@ UPLOAD = """([key, chunk]) => new Promise((resolve, reject) => {
 })"""
 
 
-def through_cuts(
+def check_upload_through_cuts(
     running: Site, browser: "Browser", file: Path, size: int, chunk: int, cuts: int
 ) -> None:
-    digest, draw, form = large_file(file, size), random.Random(size), "<input type=file>"
+    digest, draw, form = write_large_archive(file, size), random.Random(size), "<input type=file>"
     with closing(FaultProxy(running.port)) as proxy, closing(browser.new_page()) as page:
         origin = f"http://127.0.0.1:{proxy.port}"
         page.set_default_timeout(900_000)
@@ -49,13 +56,13 @@ def through_cuts(
         # What came before a cut is kept: connections that carry so small a share need as many to
         # bring the file.
         proxy.fault("cut", [draw.randrange(size // (2 * cuts), size // cuts) for _ in range(cuts)])
-        url = page.evaluate(UPLOAD, [key_of(running), chunk])
+        url = page.evaluate(UPLOAD, [read_admin_key(running), chunk])
         assert proxy.cuts >= cuts
-    with client_of(running) as client:
+    with open_admin_client(running) as client:
         where = f"/v1/uploads/{url.rpartition('/')[2]}"
         (listed,) = client.get("/v1/uploads").json()["items"]
         assert (listed["filename"], listed["offset"]) == (file.name, file.stat().st_size)
-        submitted(client, where, digest)
+        submit_upload(client, where, digest)
     check_nothing_left(running)
 
 
@@ -64,7 +71,7 @@ def through_cuts(
 def test_a_browsers_client_gets_a_file_through_four_cuts(
     api: Site, browser: "Browser", tmp_path: Path
 ) -> None:
-    through_cuts(api, browser, tmp_path / "week.zip", 6 * MB, LEAST_BYTES, 4)
+    check_upload_through_cuts(api, browser, tmp_path / "week.zip", 6 * MB, LEAST_BYTES, 4)
 
 
 @pytest.mark.campaign
@@ -72,4 +79,4 @@ def test_a_browsers_client_gets_a_file_through_four_cuts(
 def test_a_browsers_client_gets_a_gigabyte_through_twenty_cuts(
     api: Site, browser: "Browser", tmp_path: Path
 ) -> None:
-    through_cuts(api, browser, tmp_path / "week.zip", 1024 * MB, 64 * MB, 20)
+    check_upload_through_cuts(api, browser, tmp_path / "week.zip", 1024 * MB, 64 * MB, 20)

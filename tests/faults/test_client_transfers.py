@@ -23,14 +23,14 @@ from safetensors.numpy import save_file
 from upload_sites import (
     KILLED_AT,
     MB,
-    apis,
     check_nothing_left,
-    check_stored,
-    key_of,
-    large_file,
-    on_s3,
-    revived,
-    until,
+    check_stored_pieces,
+    make_s3_settings,
+    read_admin_key,
+    revive_api,
+    run_apis,
+    wait_until_true,
+    write_large_archive,
 )
 
 from core.uploads.uploads import LEAST_BYTES
@@ -71,9 +71,9 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (LEAST_BYTES,))
 
 
-def settings_of(store: str, prefix: str, request: pytest.FixtureRequest) -> dict[str, str]:
-    """Of a service over one of `STORES`."""
-    return {} if store == "folder" else on_s3(request.getfixturevalue("s3"), prefix)
+def make_store_settings(store: str, prefix: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Return the settings of a service over one of `STORES`."""
+    return {} if store == "folder" else make_s3_settings(request.getfixturevalue("s3"), prefix)
 
 
 @pytest.fixture(scope="module", params=FOLDER_OR_CAMPAIGN)
@@ -84,8 +84,8 @@ def running(
     if request.param == "folder":
         yield request.getfixturevalue("api")
         return
-    environment = settings_of(request.param, "transfers", request)
-    with apis(tmp_path_factory.mktemp("transfers"), "small", environment) as (found,):
+    environment = make_store_settings(request.param, "transfers", request)
+    with run_apis(tmp_path_factory.mktemp("transfers"), "small", environment) as (found,):
         yield found
 
 
@@ -115,11 +115,11 @@ class Requests:
             self.ranges.append(int(request.headers.get("Range", "bytes=0-")[6:-1]))
 
 
-def client_at(
+def open_client(
     port: int, running: Site, http: httpx2.Client | None = None, **options: Any
 ) -> Perennial:
     return Perennial(
-        key_of(running), base_url=f"http://127.0.0.1:{port}", http_client=http, **options
+        read_admin_key(running), base_url=f"http://127.0.0.1:{port}", http_client=http, **options
     )
 
 
@@ -128,11 +128,11 @@ def upload_through_cuts(
 ) -> str:
     """Submit a file of `size` bytes, cut `most` times after at most `longest` bytes of a
     connection, and return figures in words."""
-    digest, draw = large_file(file, size), random.Random(size)
+    digest, draw = write_large_archive(file, size), random.Random(size)
     seen = Requests()
     with closing(FaultProxy(running.port)) as proxy:
         proxy.fault("cut", [*(draw.randrange(1, longest) for _ in range(most)), NEVER])
-        with client_at(proxy.port, running, seen.http, max_retries=most) as client:
+        with open_client(proxy.port, running, seen.http, max_retries=most) as client:
             task = client.submit("birds", file).task
         cuts, sent = proxy.cuts, proxy.up
     assert task is not None and task.sha256 == digest
@@ -141,7 +141,7 @@ def upload_through_cuts(
     assert sorted(set(seen.pieces)) == list(range(0, file.stat().st_size, chunk))
     assert again <= most, "after a cut, at most one piece is sent twice"
     assert sent <= file.stat().st_size + again * (chunk + 1000) + len(seen.pieces) * 1000
-    assert check_stored(running) == 0
+    assert check_stored_pieces(running) == 0
     return (
         f"{cuts} cuts, {again} of {len(set(seen.pieces))} pieces begun again, "
         f"{sent / file.stat().st_size:.2f} × its bytes sent"
@@ -156,8 +156,8 @@ def test_a_batch_comes_through_four_cuts(running: Site, tmp_path: Path) -> None:
     )
 
 
-def model_of_weights(client: Perennial, folder: Path, width: int) -> str:
-    """A model whose version 0 has 4 × width² bytes and some: an uploaded base."""
+def create_model_from_weights(client: Perennial, folder: Path, width: int) -> str:
+    """Create a model whose version 0 has a little more than 4 × width² bytes: an uploaded base."""
     shapes = {"fc1": (width, 192), "fc2": (width, width)}
     draw, tensors = np.random.default_rng(0), {}
     for layer, shape in shapes.items():
@@ -173,13 +173,13 @@ def model_of_weights(client: Perennial, folder: Path, width: int) -> str:
 
 def download_through_cuts(running: Site, folder: Path, width: int, most: int = FEW) -> str:
     """Fetch version 0 of a model, cut `most` times on its way, and return figures in words."""
-    with client_at(running.port, running, timeout=600) as client:
-        model = model_of_weights(client, folder, width)
+    with open_client(running.port, running, timeout=600) as client:
+        model = create_model_from_weights(client, folder, width)
         wanted = client.download(model, 0, folder / "direct.zip")
     seen, draw = Requests(), random.Random(width)
     with closing(FaultProxy(running.port)) as proxy:
         proxy.fault("cut", [*(draw.randrange(1, wanted.bytes // most) for _ in range(most)), NEVER])
-        with client_at(proxy.port, running, seen.http, max_retries=most) as client:
+        with open_client(proxy.port, running, seen.http, max_retries=most) as client:
             found = client.download(model, 0, folder / "cut.zip")
         cuts, came = proxy.cuts, proxy.down
     assert found.sha256 == wanted.sha256 and found.bytes == wanted.bytes
@@ -217,16 +217,16 @@ def test_an_api_that_is_killed_at_any_point_of_an_upload_loses_and_doubles_nothi
     tmp_path: Path, store: str, request: pytest.FixtureRequest
 ) -> None:
     assert len(KILLED_AT) == 5
-    with apis(tmp_path, "small", settings_of(store, "killed", request)) as (site,):
+    with run_apis(tmp_path, "small", make_store_settings(store, "killed", request)) as (site,):
         for number, point in enumerate(KILLED_AT):
-            digest = large_file(file := tmp_path / f"{point}.zip", 12 * MB + number)
+            digest = write_large_archive(file := tmp_path / f"{point}.zip", 12 * MB + number)
             (site.points / point).touch()
-            with revived(site), client_at(site.port, site, max_retries=10) as client:
+            with revive_api(site), open_client(site.port, site, max_retries=10) as client:
                 task = client.submit("birds", file).task
             assert task is not None and task.sha256 == digest
             assert not (site.points / point).exists(), f"nobody came by {point}"
             print(f"{point}: API processes killed so far: {site.restarts[API]}")
-        with client_at(site.port, site) as client:
+        with open_client(site.port, site) as client:
             assert len(list(client.tasks.list("birds"))) == len(KILLED_AT)
         assert site.restarts[API] == len(KILLED_AT)
         check_nothing_left(site)
@@ -235,9 +235,9 @@ def test_an_api_that_is_killed_at_any_point_of_an_upload_loses_and_doubles_nothi
 @pytest.fixture
 def own_postgres(postgres_url: str) -> Iterator[str]:
     """An empty database of one test."""
-    url = postgresql.create(postgresql.name_of(postgres_url))
+    url = postgresql.create_database(postgresql.get_database_name(postgres_url))
     yield url
-    postgresql.drop(url)
+    postgresql.drop_database(url)
 
 
 @pytest.mark.campaign
@@ -248,14 +248,14 @@ def test_two_api_processes_take_turns_piece_by_piece(
 ) -> None:
     environment = {
         "PERENNIAL_STORE_URL": f"file://{tmp_path / 'store'}",
-        **settings_of(store, "turns", request),
+        **make_store_settings(store, "turns", request),
         "PERENNIAL_DATABASE_URL": own_postgres,
         "PERENNIAL_BROKER_URL": redis_url,
     }
-    digest = large_file(file := tmp_path / "week.zip", 5 * LEAST_BYTES)
-    with apis(tmp_path / "sites", "large", environment, count=2) as (one, two):
+    digest = write_large_archive(file := tmp_path / "week.zip", 5 * LEAST_BYTES)
+    with run_apis(tmp_path / "sites", "large", environment, count=2) as (one, two):
         seen = Requests(one.port, two.port)
-        with client_at(one.port, one, seen.http) as client:
+        with open_client(one.port, one, seen.http) as client:
             task = client.submit("birds", file).task
         assert task is not None and task.sha256 == digest
         assert seen.pieces == list(range(0, file.stat().st_size, LEAST_BYTES))
@@ -267,20 +267,20 @@ def test_two_api_processes_take_turns_piece_by_piece(
 def test_a_client_that_is_killed_goes_on_where_it_was_when_it_is_run_again(
     api: Site, tmp_path: Path, home: Path
 ) -> None:
-    digest = large_file(file := tmp_path / "week.zip", 2 * LEAST_BYTES)
+    digest = write_large_archive(file := tmp_path / "week.zip", 2 * LEAST_BYTES)
     with closing(FaultProxy(api.port)) as proxy:
         proxy.fault("cut", [LEAST_BYTES + MB, *[1] * 100])  # one piece, then nothing comes through
-        killed = command(api, proxy.port, file)
-        until(lambda: proxy.cuts > 1, api)
+        killed = start_submit_command(api, proxy.port, file)
+        wait_until_true(lambda: proxy.cuts > 1, api)
         killed.kill()
         assert killed.wait() != 0
-        with client_at(api.port, api) as client:
+        with open_client(api.port, api) as client:
             (left,) = client.uploads.list()
         assert (left.offset, left.filename) == (LEAST_BYTES, "week.zip")
         assert len(list(home.rglob("*.json"))) == 1
         proxy.heal()
         before = proxy.up
-        again = command(api, proxy.port, file)
+        again = start_submit_command(api, proxy.port, file)
         out, _ = again.communicate(timeout=120)
     assert again.returncode == 0 and json.loads(out)["task"]["sha256"] == digest
     assert proxy.up - before < file.stat().st_size - left.offset + MB, "no piece was sent twice"
@@ -299,9 +299,9 @@ sys.exit(run_command_line(sys.argv[1:]))
 """The command `perennial` with short pieces."""
 
 
-def command(site: Site, port: int, file: Path) -> "subprocess.Popen[bytes]":
+def start_submit_command(site: Site, port: int, file: Path) -> "subprocess.Popen[bytes]":
     """Start `perennial submit` in a process of its own."""
-    own = {"PERENNIAL_URL": f"http://127.0.0.1:{port}", "PERENNIAL_API_KEY": key_of(site)}
+    own = {"PERENNIAL_URL": f"http://127.0.0.1:{port}", "PERENNIAL_API_KEY": read_admin_key(site)}
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "client"), **own}
     words = [sys.executable, "-c", SUBMIT, "submit", "birds", str(file), "--detach", "--json"]
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE)

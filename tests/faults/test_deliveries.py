@@ -10,7 +10,7 @@ import pytest
 from receiver import Receiver
 from sqlalchemy import select, update
 
-from core.database.tables import Delivery, Webhook
+from core.database.tables import Webhook, WebhookDelivery
 from core.versions import aliases
 from core.webhooks import webhooks
 from tests.faults.conftest import PATIENCE_S, Backend
@@ -18,18 +18,20 @@ from tests.faults.conftest import PATIENCE_S, Backend
 pytestmark = pytest.mark.slow
 
 
-def hook_of(shared: Backend, receiver: Receiver, model: str, *events: str, path: str = "/") -> Any:
-    """Have a receiver told of a model, and return the webhook with its secret."""
+def create_webhook_of_model(
+    shared: Backend, receiver: Receiver, model: str, *events: str, path: str = "/"
+) -> Any:
+    """Create a webhook that tells a receiver of a model, and return it with its secret."""
     url = f"{receiver.url}{path}"
     requested = webhooks.RequestedWebhook(url, events, model)
     return webhooks.create_webhook(shared.db, shared.settings, shared.actor, requested)
 
 
-def move_alias(shared: Backend, model: str) -> None:
+def move_own_alias(shared: Backend, model: str) -> None:
     aliases.set_alias(shared.db, shared.actor, model, "mine", 0, aliases.RequestedAliasMove(None))
 
 
-def until_delivered(shared: Backend, hook: Any) -> None:
+def wait_until_delivered(shared: Backend, hook: Any) -> None:
     shared.until(lambda: webhooks.read_webhook(shared.db, shared.actor, hook["id"])["pending"] == 0)
 
 
@@ -38,7 +40,7 @@ def test_a_worker_killed_after_the_publish_and_before_any_delivery_leaves_them_t
     shared: Backend, receiver: Receiver, batches: list[bytes]
 ) -> None:
     model, worker = shared.create(), shared.standing_worker()
-    hook = hook_of(shared, receiver, model, "version.published", "job.succeeded")
+    hook = create_webhook_of_model(shared, receiver, model, "version.published", "job.succeeded")
     shared.arm("publish-committed")
     job = shared.submit(model, batches[0])
     assert worker.wait(PATIENCE_S) == -signal.SIGKILL
@@ -46,7 +48,7 @@ def test_a_worker_killed_after_the_publish_and_before_any_delivery_leaves_them_t
     shared.standing_worker()
     told = [one.verified(hook["secret"]) for one in receiver.wait(2, seconds=60)]
     assert [one["type"] for one in told] == ["version.published", "job.succeeded"]
-    until_delivered(shared, hook)
+    wait_until_delivered(shared, hook)
 
 
 @pytest.mark.parametrize(
@@ -57,26 +59,26 @@ def test_a_worker_killed_around_a_delivery_sends_it_again_under_its_id(
     shared: Backend, receiver: Receiver, point: str, before: int
 ) -> None:
     model, worker = shared.create(), shared.standing_worker()
-    hook = hook_of(shared, receiver, model, "alias.moved")
+    hook = create_webhook_of_model(shared, receiver, model, "alias.moved")
     shared.arm(point)
-    move_alias(shared, model)
+    move_own_alias(shared, model)
     assert worker.wait(PATIENCE_S) == -signal.SIGKILL
-    lease(shared, hook, 4e9)
+    set_lease_end(shared, hook, 4e9)
     shared.standing_worker()
     other = shared.create()
-    hook_of(shared, receiver, other, "alias.moved", path="/other")
-    move_alias(shared, other)
+    create_webhook_of_model(shared, receiver, other, "alias.moved", path="/other")
+    move_own_alias(shared, other)
     receiver.wait(1, "/other", 60)  # the next worker has looked for what is due
     assert len(receiver.of("/")) == before, "while the dead worker's lease lasts, nobody sends"
-    lease(shared, hook, 1.0)
+    set_lease_end(shared, hook, 1.0)
     arrived = receiver.wait(before + 1, seconds=60)
     assert len({one.headers["webhook-id"] for one in arrived}) == 1
     assert arrived[-1].verified(hook["secret"])["data"]["alias"] == "mine"
-    until_delivered(shared, hook)
+    wait_until_delivered(shared, hook)
     assert len(receiver.of("/")) == before + 1
 
 
-def lease(shared: Backend, hook: Any, until: float) -> None:
+def set_lease_end(shared: Backend, hook: Any, until: float) -> None:
     """Move the end of a worker's lease on a webhook, in seconds of the epoch."""
     with shared.db.write() as session:
         session.execute(update(Webhook).where(Webhook.id == hook["id"]).values(lease_until=until))
@@ -87,14 +89,16 @@ def test_a_slow_receiver_delays_no_job(
 ) -> None:
     model, may_answer = shared.create(), threading.Event()
     receiver.status = lambda _path, _number: 204 if may_answer.wait(60) else 500
-    hook = hook_of(shared, receiver, model, "alias.moved")
-    move_alias(shared, model)
+    hook = create_webhook_of_model(shared, receiver, model, "alias.moved")
+    move_own_alias(shared, model)
     shared.standing_worker()
     shared.until(lambda: receiver.seen)
     assert shared.is_run_finished(shared.submit(model, batches[0])).state == "succeeded"
     with shared.db.read() as session:
         is_held = session.get_one(Webhook, hook["id"]).lease_until is not None
-        tries = session.scalar(select(Delivery.attempts).where(Delivery.webhook_id == hook["id"]))
+        tries = session.scalar(
+            select(WebhookDelivery.attempts).where(WebhookDelivery.webhook_id == hook["id"])
+        )
     assert is_held or tries, "the job waited for the answer"
     may_answer.set()
     webhooks.remove_webhook(shared.db, shared.actor, hook["id"])

@@ -83,8 +83,8 @@ def api(tmp_path: Path) -> Iterator[KilledApi]:
     made.process.wait()
 
 
-def send(api: KilledApi, where: str, at: int, data: bytes) -> int | None:
-    """The status of a piece that comes in two parts; None: the process died."""
+def send_piece_in_two(api: KilledApi, where: str, at: int, data: bytes) -> int | None:
+    """Send a piece in two parts, and return its status; None if the process died."""
 
     def parts() -> Iterator[bytes]:
         yield data[: len(data) // 2]
@@ -97,20 +97,20 @@ def send(api: KilledApi, where: str, at: int, data: bytes) -> int | None:
         return None
 
 
-def finished(api: KilledApi, where: str, at: int) -> None:
-    """Send what is lacking, once the dead request's hold is over."""
+def send_missing_bytes(api: KilledApi, where: str, at: int) -> None:
+    """Send the bytes that are missing, once the lease of the dead request has ended."""
     until = time.monotonic() + PATIENCE_S
-    while (status := send(api, where, at, DATA[at:])) == 423:
+    while (status := send_piece_in_two(api, where, at, DATA[at:])) == 423:
         assert time.monotonic() < until
         time.sleep(0.1)
     assert status == 204
 
 
-def contents(api: KilledApi, upload: str) -> bytes:
+def read_upload(api: KilledApi, upload: str) -> bytes:
     db = Database(api.settings.resolved_database_url)
     actor: Any = Actor("own_any", None, "admin")
     try:
-        whole = whole_uploads.find_complete_upload(db, actor, upload)
+        whole = whole_uploads.require_complete_upload(db, actor, upload)
         return b"".join(
             whole_uploads.read_upload_bytes(db, open_object_store(api.settings), actor, whole)
         )
@@ -124,7 +124,7 @@ def test_an_upload_outlives_the_death_of_its_process_at_each_await(api: KilledAp
         api.start(number)
         begun = api.http.post("/v1/uploads", headers={"Upload-Length": str(len(DATA))})
         where = begun.headers["location"]
-        status = send(api, where, 0, DATA[:FIRST])
+        status = send_piece_in_two(api, where, 0, DATA[:FIRST])
         if status == 204:  # it has fewer awaits: all of them were tried
             break
         assert status is None and api.gone() == "gone -9"
@@ -132,8 +132,8 @@ def test_an_upload_outlives_the_death_of_its_process_at_each_await(api: KilledAp
         at = int(api.http.head(where).headers["upload-offset"])
         ends.append(at)
         assert at in (0, FIRST)
-        finished(api, where, at)
-        assert contents(api, where.rpartition("/")[2]) == DATA
+        send_missing_bytes(api, where, at)
+        assert read_upload(api, where.rpartition("/")[2]) == DATA
         assert list((api.settings.data_dir / "spool").iterdir()) == []
         assert api.http.delete(where).status_code == 204
         os.kill(pid, signal.SIGKILL)

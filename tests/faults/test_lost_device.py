@@ -21,8 +21,8 @@ ECC = "CUDA error: uncorrectable ECC error encountered"
 NO_MEMORY = "CUDA error: out of memory"
 
 
-def break_device(folder: Path, message: str) -> dict[str, str]:
-    """Settings of a worker on whose device every job fails with this message."""
+def make_broken_device(folder: Path, message: str) -> dict[str, str]:
+    """Return the settings of a worker on whose device every job fails with this message."""
     folder.mkdir()
     (folder / DEVICE_ERROR).write_text(message)
     return {"PERENNIAL_KILL_POINTS": str(folder)}
@@ -45,7 +45,7 @@ def test_jobs_of_a_dead_device_end_on_the_other_worker_without_a_strike(
     backend: Backend, batches: list[bytes], tmp_path: Path
 ) -> None:
     port = find_free_port("127.0.0.1")
-    dead = break_device(tmp_path / "dead", ECC)
+    dead = make_broken_device(tmp_path / "dead", ECC)
     jobs = [backend.submit(backend.create(), batches[0]) for _ in range(2)]
     with backend.worker(**dead, PERENNIAL_METRICS_PORT=str(port)):
         backend.until(lambda: backend.has_logged("device lost: no jobs are claimed"))
@@ -87,7 +87,7 @@ def test_a_cpu_worker_leaves_a_job_alone_that_asks_for_cuda(
 def test_a_job_without_memory_is_tried_twice_and_says_figures(
     backend: Backend, batches: list[bytes], tmp_path: Path
 ) -> None:
-    without = break_device(tmp_path / "small", NO_MEMORY)
+    without = make_broken_device(tmp_path / "small", NO_MEMORY)
     job = backend.submit(backend.create(), batches[0])
     with backend.worker(**without, PERENNIAL_JOB_MEMORY_BYTES="0"):
         failed: Any = backend.is_run_finished(job)

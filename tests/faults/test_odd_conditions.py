@@ -13,7 +13,7 @@ pytestmark = pytest.mark.campaign
 @pytest.fixture(scope="module")
 def seed() -> Iterator[Path]:
     """A data directory of a service that has run."""
-    with odd_conditions.seeded() as found:
+    with odd_conditions.make_seed_folder() as found:
         yield found
 
 

@@ -14,7 +14,7 @@ import outages
 import pytest
 import running_site
 from fault_proxy import FaultProxy
-from outage_faults import SETTINGS, Fault, relay_faults, relayed
+from outage_faults import SETTINGS, Fault, make_relay_faults, make_relayed_url
 from sqlalchemy import make_url
 
 SECONDS = {"database-silent": 10.0, "store-silent": 6.5, "store-cut": 3.0}
@@ -44,15 +44,17 @@ def test_an_outage_of_any_part_loses_nothing_and_is_told_in_time(
         **SETTINGS,
         **s3.environment(),
         "PERENNIAL_DATABASE_URL": database.render_as_string(hide_password=False),
-        "PERENNIAL_BROKER_URL": relayed(redis_server.url, redis_server.port, relays["broker"]),
-        "PERENNIAL_STORE_URL": relayed(store, s3.port, relays["store"]),
+        "PERENNIAL_BROKER_URL": make_relayed_url(
+            redis_server.url, redis_server.port, relays["broker"]
+        ),
+        "PERENNIAL_STORE_URL": make_relayed_url(store, s3.port, relays["store"]),
     }
     down = {"broker": "down"}
     flushed = Fault("redis-flushed", "Redis killed", 3, redis_server.stop, redis_server.start, down)
     faults = [
-        replace(f, seconds=SECONDS[f.name]) for f in relay_faults(relays) if f.name in SECONDS
+        replace(f, seconds=SECONDS[f.name]) for f in make_relay_faults(relays) if f.name in SECONDS
     ]
-    with running_site.site(tmp_path / "site", "large", environment) as site:
+    with running_site.run_site(tmp_path / "site", "large", environment) as site:
         campaign = outages.Outages(site, [*faults, flushed], lanes=1, model=MODEL)
         campaign.run()
     assert campaign.wrong == []

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from interruptions import INTERRUPTIONS, lose_answer
-from running_site import MODEL, ROOT, batch, site
+from interruptions import INTERRUPTIONS, lose_response
+from running_site import MODEL, ROOT, build_batch, run_site
 from senders import OTHER_API, PATIENCE_S, Sent, Story
 
 from tests.core.at_once import run_at_once
 from tools.service import find_free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
-IN_EACH_BUILD = (lose_answer,)
+IN_EACH_BUILD = (lose_response,)
 """The service has the batch and the machine that sent it does not know; the campaign has all. After those at
 the machine that sends the service knows the batch or has none of it, as here.
 `tests/core/publishing/test_publish.py` shows a worker's crash on each side of its commit.
@@ -50,7 +50,7 @@ def story(
             "PERENNIAL_DATABASE_URL": request.getfixturevalue("postgres_url"),
             "PERENNIAL_BROKER_URL": request.getfixturevalue("redis_url"),
         }
-    with site(tmp_path_factory.mktemp("again") / "site", request.param, environment) as made:
+    with run_site(tmp_path_factory.mktemp("again") / "site", request.param, environment) as made:
         if made.large:
             made.other_apis[OTHER_API] = find_free_port()
         found = Story(made, made.prepare(), tmp_path_factory.mktemp("machines"))
@@ -72,7 +72,7 @@ def sent(story: Story, tmp_path: Path) -> Sent:
     )
     assert made.status_code == 201, made.text
     zipped, folder = tmp_path / "week.zip", tmp_path / "week"
-    zipped.write_bytes(batch(number))
+    zipped.write_bytes(build_batch(number))
     with zipfile.ZipFile(zipped) as archive:
         archive.extractall(folder)
     with tarfile.open(tmp_path / "week.tar.gz", "w:gz") as packed:
@@ -81,7 +81,7 @@ def sent(story: Story, tmp_path: Path) -> Sent:
 
 
 def check_learned_once(story: Story, sent: Sent) -> None:
-    """The model has one task, which is learned, and one version of it."""
+    """Check that the model has one task, which is learned, and one version of it."""
     (task,) = story.get(f"/models/{sent.model}/tasks")["items"]
     assert (task["standing"], task["version"]) == ("learned", 1)
     versions = story.get(f"/models/{sent.model}/versions")["items"]
@@ -149,10 +149,10 @@ def test_requests_at_once_make_one_task(story: Story, sent: Sent) -> None:
     check_learned_once(story, sent)
 
 
-def fill(inbox: Path, night: int) -> None:
+def fill_inbox(inbox: Path, night: int) -> None:
     """Put a folder of images of its own into a watched folder, and mark it."""
     folder = inbox / f"night-{night}"
-    with zipfile.ZipFile(io.BytesIO(batch(next(_numbers)))) as archive:
+    with zipfile.ZipFile(io.BytesIO(build_batch(next(_numbers)))) as archive:
         archive.extractall(folder)
     (folder / ".done").touch()
 
@@ -172,7 +172,7 @@ def test_the_crontab_line_learns_each_night_once_while_the_service_restarts(
     command = [places.get(word, word) for word in shlex.split(line.partition("/bin/perennial ")[2])]
     assert command[0] == "watch-folder" and str(inbox) in command
     for night in range(NIGHTS):
-        fill(inbox, night)
+        fill_inbox(inbox, night)
         process = story.command(*command)
         if night % 3 == 1:
             story.wait_for_tasks(sent.model, night + 1)

@@ -50,14 +50,14 @@ def client(
         yield made
 
 
-def begin(client: httpx2.Client, length: int) -> str:
+def create_upload(client: httpx2.Client, length: int) -> str:
     answer = client.post("/v1/uploads", headers={"Upload-Length": str(length)})
     assert answer.status_code == 201, answer.text
     return str(answer.headers["location"])
 
 
-def at_once(count: int, do: Callable[[int], Any]) -> list[Any]:
-    """Return what so many threads get that begin together."""
+def call_at_once(count: int, do: Callable[[int], Any]) -> list[Any]:
+    """Start so many threads together, and return what each gets."""
     found: list[Any] = [None] * count
     together = threading.Barrier(count)
 
@@ -73,7 +73,7 @@ def at_once(count: int, do: Callable[[int], Any]) -> list[Any]:
     return found
 
 
-def stored(running: service.RunningService, where: str) -> list[Path]:
+def list_stored_files(running: service.RunningService, where: str) -> list[Path]:
     folder = running.data_dir / "store" / "uploads" / where.rpartition("/")[2]
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
@@ -81,7 +81,7 @@ def stored(running: service.RunningService, where: str) -> list[Path]:
 def test_of_pieces_that_come_at_once_one_is_taken_whole(
     running: service.RunningService, client: httpx2.Client
 ) -> None:
-    where = begin(client, 10 * MB)
+    where = create_upload(client, 10 * MB)
     bodies = [bytes([number]) * (5 * MB) for number in range(24)]
 
     def send(number: int) -> int:
@@ -89,10 +89,10 @@ def test_of_pieces_that_come_at_once_one_is_taken_whole(
             where, content=bodies[number], headers={**PIECE, "Upload-Offset": "0"}
         ).status_code
 
-    statuses = Counter(at_once(len(bodies), send))
+    statuses = Counter(call_at_once(len(bodies), send))
     assert statuses[204] == 1 and set(statuses) <= {204, 409, 423}, statuses
     assert client.head(where).headers["upload-offset"] == str(5 * MB)
-    [piece] = stored(running, where)
+    [piece] = list_stored_files(running, where)
     assert hashlib.sha256(piece.read_bytes()).digest() in {
         hashlib.sha256(body).digest() for body in bodies
     }
@@ -101,18 +101,21 @@ def test_of_pieces_that_come_at_once_one_is_taken_whole(
 def test_fifty_uploads_at_once_do_not_exceed_an_owners_bytes(
     running: service.RunningService, client: httpx2.Client
 ) -> None:
-    places = [begin(client, 2 * MB) for _ in range(50)]
+    places = [create_upload(client, 2 * MB) for _ in range(50)]
 
     def send(number: int) -> int:
         headers = {**PIECE, "Upload-Offset": "0"}
         return client.patch(places[number], content=bytes(2 * MB), headers=headers).status_code
 
-    statuses = Counter(at_once(50, send))
+    statuses = Counter(call_at_once(50, send))
     assert set(statuses) == {204, 429} and statuses[204] == LIMIT // (2 * MB), statuses
-    assert sum(path.stat().st_size for where in places for path in stored(running, where)) == LIMIT
+    assert (
+        sum(path.stat().st_size for where in places for path in list_stored_files(running, where))
+        == LIMIT
+    )
     gone = [where for where in places if client.delete(where).status_code == 204]
     assert len(gone) == 50
-    where = begin(client, 2 * MB)
+    where = create_upload(client, 2 * MB)
     assert (
         client.patch(
             where, content=bytes(2 * MB), headers={**PIECE, "Upload-Offset": "0"}
@@ -124,7 +127,7 @@ def test_fifty_uploads_at_once_do_not_exceed_an_owners_bytes(
 def test_an_upload_whose_time_is_over_while_it_is_written_is_kept(
     running: service.RunningService, client: httpx2.Client
 ) -> None:
-    where, seconds = begin(client, 6 * MB), 3600 * HOURS
+    where, seconds = create_upload(client, 6 * MB), 3600 * HOURS
     looks: list[int] = []
 
     def slowly() -> Iterator[bytes]:
@@ -141,7 +144,7 @@ def test_an_upload_whose_time_is_over_while_it_is_written_is_kept(
     assert (answer.status_code, looks) == (204, [404]), answer.text
     assert client.head(where).headers["upload-offset"] == str(6 * MB)
     deadline = time.monotonic() + 60 + 2 * 60.0  # the sweep looks once a minute
-    while stored(running, where):
+    while list_stored_files(running, where):
         assert time.monotonic() < deadline
         time.sleep(1)
     assert client.head(where).status_code == 404

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from core.admission.admission import AdmissionLimits, NewJobLimits
-from core.database.tables import Event
+from core.database.tables import StoredJobEvent
 from core.errors import JobTooLarge
 from core.tasks import retries
 from tests.faults.conftest import ENDLESS, PATIENCE_S, Backend, Digests
@@ -17,7 +17,7 @@ from tests.faults.conftest import ENDLESS, PATIENCE_S, Backend, Digests
 pytestmark = pytest.mark.slow
 
 
-def states(shared: Backend, job: str) -> list[str]:
+def list_states(shared: Backend, job: str) -> list[str]:
     return [event.data["state"] for event in shared.events(job) if event.type == "state"]
 
 
@@ -30,7 +30,7 @@ def test_a_job_goes_on_from_its_snapshot_after_a_pause_and_after_its_process_was
     shared.act(job, "resume")
     assert shared.is_run_finished(job).state == "succeeded"
     assert shared.job(job).attempt == 3
-    assert states(shared, job).count("queued") == 3
+    assert list_states(shared, job).count("queued") == 3
     said = [event.data["message"] for event in shared.events(job) if event.type == "log"]
     assert sum(line.startswith("Going on from a snapshot: epoch ") for line in said) == 2
     assert shared.digests(model) == undisturbed[:1]
@@ -53,7 +53,7 @@ def test_a_killed_worker_leaves_no_process_and_another_of_its_host_ends_bit_iden
     process.resume()
     assert all_gone(family)
     assert [shared.is_run_finished(one).state for one in (job, next_job)] == ["succeeded"] * 2
-    assert (shared.job(job).attempt, states(shared, job).count("queued")) == (2, 2)
+    assert (shared.job(job).attempt, list_states(shared, job).count("queued")) == (2, 2)
     assert shared.digests(model) == undisturbed
     shared.await_nothing_left(model)
 
@@ -212,7 +212,11 @@ def test_a_job_that_runs_longer_than_jobs_may_fails_with_a_sentence(
     job, most_s = shared.pause(model, batches[0], ENDLESS), shared.settings.max_job_s
     first = next(one.id for one in shared.events(job) if one.data.get("state") == "validating")
     with shared.db.write() as session:  # as if its first attempt had begun so much earlier
-        session.execute(update(Event).where(Event.id == first).values(at=Event.at - most_s))
+        session.execute(
+            update(StoredJobEvent)
+            .where(StoredJobEvent.id == first)
+            .values(at=StoredJobEvent.at - most_s)
+        )
     shared.act(job, "resume")
     failed = shared.is_run_finished(job)
     assert (failed.state, failed.error["kind"]) == ("failed", "time")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import httpx2
-from archives import archive
-from running_site import API, MODEL, Site, site
+from archives import build_archive
+from running_site import API, MODEL, Site, run_site
 from sqlalchemy import func, select
 
 from core.database.session import Database
@@ -31,15 +31,15 @@ TASKS = "/v1/models/birds/tasks"
 KILLED_AT = [point for point in POINTS if point.startswith("upload-")]
 
 
-def large_archive(size: int) -> bytes:
-    """A batch of a few images, and a file of noise that is none, of `size` bytes."""
+def build_large_archive(size: int) -> bytes:
+    """Build a batch of a few images, and a file of `size` bytes of noise that is none."""
     out = io.BytesIO()
     _write_archive(out, size)
     return out.getvalue()
 
 
-def large_file(path: Path, size: int) -> str:
-    """The same as a file; its sha256."""
+def write_large_archive(path: Path, size: int) -> str:
+    """Write a large archive to a file, and return its sha256."""
     with path.open("w+b") as file:
         _write_archive(file, size)
         file.seek(0)
@@ -47,7 +47,7 @@ def large_file(path: Path, size: int) -> str:
 
 
 def _write_archive(out: BinaryIO, size: int) -> None:
-    out.write(archive(size, per_class=4))  # of each size another batch
+    out.write(build_archive(size, per_class=4))  # of each size another batch
     draw = random.Random(size)
     with (
         zipfile.ZipFile(out, "a") as archived,
@@ -58,17 +58,17 @@ def _write_archive(out: BinaryIO, size: int) -> None:
 
 
 @contextmanager
-def apis(
+def run_apis(
     folder: Path, size: str, environment: dict[str, str], count: int = 1
 ) -> Iterator[list[Site]]:
-    """API processes over one database and one store, each with a data directory of its own, and a
-    model.
+    """Run API processes over one database and one store, and create a model.
+    Each process has a data directory of its own.
     """
     with ExitStack() as stack:
-        first = stack.enter_context(site(folder / "0", size, environment))
+        first = stack.enter_context(run_site(folder / "0", size, environment))
         sites, key = [first], first.prepare()
         for number in range(1, count):
-            other = stack.enter_context(site(folder / str(number), size, environment))
+            other = stack.enter_context(run_site(folder / str(number), size, environment))
             other.points.mkdir(parents=True)
             other.data(API).mkdir()
             service.link_catalogue_for_tests(other.data(API))
@@ -77,13 +77,13 @@ def apis(
             (each.folder / "key").write_text(key)
             each.start(API)
         for each in sites:
-            until(lambda each=each: _is_ready(each), each)
-        with client_of(first) as client:
+            wait_until_true(lambda each=each: _is_ready(each), each)
+        with open_admin_client(first) as client:
             assert client.post("/v1/models", json={**MODEL, "name": "birds"}).status_code == 201
         yield sites
 
 
-def until(condition: Callable[[], bool], running: Site) -> None:
+def wait_until_true(condition: Callable[[], bool], running: Site) -> None:
     """Wait for `condition`, a minute at most."""
     deadline = time.monotonic() + 60
     while not condition():
@@ -97,19 +97,19 @@ def _is_ready(running: Site) -> bool:
     return False
 
 
-def key_of(running: Site) -> str:
-    """The admin's key."""
+def read_admin_key(running: Site) -> str:
+    """Return the admin's key."""
     return (running.folder / "key").read_text()
 
 
-def client_of(running: Site) -> httpx2.Client:
-    """Requests as they are written, with the admin's key."""
-    headers = {"Authorization": f"Bearer {key_of(running)}"}
+def open_admin_client(running: Site) -> httpx2.Client:
+    """Make a client that sends requests as they are written, with the admin's key."""
+    headers = {"Authorization": f"Bearer {read_admin_key(running)}"}
     return httpx2.Client(base_url=running.url, headers=headers, timeout=60)
 
 
-def submitted(client: httpx2.Client, where: str, sha256: str) -> None:
-    """The upload becomes a batch, and that has the file's digest."""
+def submit_upload(client: httpx2.Client, where: str, sha256: str) -> None:
+    """Make a batch of the upload, and check that it has the file's digest."""
     answer = client.post(
         TASKS, json={"upload": where.rpartition("/")[2]}, headers={"Idempotency-Key": where}
     )
@@ -117,8 +117,10 @@ def submitted(client: httpx2.Client, where: str, sha256: str) -> None:
     assert answer.json()["task"]["sha256"] == sha256
 
 
-def check_stored(running: Site) -> int:
-    """No row says more than the store has, piece for piece; how many pieces nothing names."""
+def check_stored_pieces(running: Site) -> int:
+    """Check that no row says more than the store has, piece for piece.
+    Return how many pieces nothing names.
+    """
     settings = running.settings()
     db, store = Database(settings.resolved_database_url), open_object_store(settings)
     try:
@@ -137,7 +139,7 @@ def check_stored(running: Site) -> int:
 
 
 def check_nothing_left(running: Site) -> None:
-    """No upload is open, and the sweep of what nothing names leaves no piece."""
+    """Check that no upload is open, and that the sweep of orphaned pieces leaves none."""
     settings = running.settings()
     db, store = Database(settings.resolved_database_url), open_object_store(settings)
     try:
@@ -152,15 +154,15 @@ def check_nothing_left(running: Site) -> None:
 
 
 @contextmanager
-def revived(running: Site) -> Iterator[None]:
-    """What dies is looked at (`check_stored`) and started again, for as long as the block lasts."""
+def revive_api(running: Site) -> Iterator[None]:
+    """Check (`check_stored`) and start again what dies, for as long as the block lasts."""
     over, wrong = threading.Event(), list[BaseException]()
 
     def watch() -> None:
         while not over.wait(0.1):
             if running.processes[API].poll() is not None:
                 try:
-                    check_stored(running)
+                    check_stored_pieces(running)
                 except AssertionError as error:
                     wrong.append(error)
                 running.revive()
@@ -175,6 +177,6 @@ def revived(running: Site) -> Iterator[None]:
     assert wrong == []
 
 
-def on_s3(s3: Any, prefix: str) -> dict[str, str]:
-    """Settings of a service over an S3 server."""
+def make_s3_settings(s3: Any, prefix: str) -> dict[str, str]:
+    """Return the settings of a service over an S3 server."""
     return {**s3.environment(), "PERENNIAL_STORE_URL": s3.url(s3.bucket, prefix)}

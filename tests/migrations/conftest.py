@@ -28,7 +28,7 @@ def _drop_unused() -> Iterator[None]:
 @pytest.fixture
 def empty(dialect: str, tmp_path: Path) -> Iterator[Database]:
     """A database without tables."""
-    with databases.open_database(databases.create(dialect, tmp_path)) as db:
+    with databases.open_database(databases.create_database(dialect, tmp_path)) as db:
         yield db
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import table as of
 from sqlalchemy.engine import make_url
 
 from core.database.session import Database
-from core.database.tables import Table
+from core.database.tables import DatabaseTable
 
 FORMER = Path(__file__).parent / "data" / "head_before_0.1.0"
 """Start of the names of what `data/make_head_before.py` made."""
@@ -35,7 +35,7 @@ Rows = dict[str, list[dict[str, Any]]]
 Schema = dict[tuple[str, str], list[str]]
 
 
-def sqlite_url(folder: Path) -> str:
+def make_sqlite_url(folder: Path) -> str:
     """Return the URL of the database in a folder."""
     return f"sqlite:///{folder / 'perennial.db'}"
 
@@ -43,8 +43,8 @@ def sqlite_url(folder: Path) -> str:
 def parametrize_pairs(
     name: str, values: Sequence[object], on_postgresql: Sequence[object]
 ) -> pytest.MarkDecorator:
-    """Run a test with all values on SQLite and with some on PostgreSQL; the campaign runs all on
-    both.
+    """Run a test with all values on SQLite and with some on PostgreSQL.
+    The campaign runs all on both.
     """
     needed = pytest.mark.services("postgresql")
     pairs = [pytest.param("sqlite", value) for value in values]
@@ -72,14 +72,14 @@ _unused: list[str] = []
 which one is dropped and another made."""
 
 
-def create(dialect: str, folder: Path) -> str:
+def create_database(dialect: str, folder: Path) -> str:
     """Return the URL of an empty database."""
     if dialect == "sqlite":
-        return sqlite_url(folder)
+        return make_sqlite_url(folder)
     if not _unused:
-        return postgresql.create()
+        return postgresql.create_database()
     url = _unused.pop()
-    with _connect(url) as connection:
+    with _connect_to_database(url) as connection:
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
     return url
@@ -88,10 +88,10 @@ def create(dialect: str, folder: Path) -> str:
 def drop_unused() -> None:
     """Drop the databases of PostgreSQL that no test uses."""
     while _unused:
-        postgresql.drop(_unused.pop())
+        postgresql.drop_database(_unused.pop())
 
 
-def _connect(url: str) -> "psycopg.Connection[tuple[Any, ...]]":
+def _connect_to_database(url: str) -> "psycopg.Connection[tuple[Any, ...]]":
     plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     return psycopg.connect(plain)
 
@@ -102,13 +102,16 @@ def restore_former(dialect: str, folder: Path, start: Path = FORMER) -> str:
     Args:
         start: start of the names of its files.
     """
-    url, statements = create(dialect, folder), Path(f"{start}.{dialect}.sql").read_text("utf-8")
+    url, statements = (
+        create_database(dialect, folder),
+        Path(f"{start}.{dialect}.sql").read_text("utf-8"),
+    )
     if dialect == "sqlite":
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(folder / "perennial.db")) as connection:
             connection.executescript(statements)
     else:
-        with _connect(url) as postgresql_connection:
+        with _connect_to_database(url) as postgresql_connection:
             postgresql_connection.execute(statements.encode())
     return url
 
@@ -124,12 +127,12 @@ def unpack_former(dialect: str, folder: Path, start: Path = FORMER) -> None:
 def move_times_to_today(url: str) -> None:
     """Move all times, since much is swept, expires or is sent after some days."""
     with closing(Database(url)) as db, db.write() as session:
-        events = Table.metadata.tables["events"]
+        events = DatabaseTable.metadata.tables["events"]
         newest = max(session.scalars(events.select().with_only_columns(events.c.at)))
         late = time.time() - newest
         found = inspect(session.connection())
         present = found.get_table_names()
-        for one in Table.metadata.sorted_tables:
+        for one in DatabaseTable.metadata.sorted_tables:
             if one.name not in present:
                 continue  # a table of a later migration
             times = {c.name for c in one.columns if isinstance(c.type, Float)}
@@ -198,7 +201,7 @@ def read_schema(db: Database) -> Schema:
         for (_, table), found in getattr(seen, f"get_multi_{part}")().items():
             if table != "alembic_version":
                 items = found if isinstance(found, list) else [found]
-                schema[table, part] = sorted(str(_describe(item)) for item in items)
+                schema[table, part] = sorted(str(_normalise_value(item)) for item in items)
     if db.dialect == "sqlite":
         # Whether deleted numbers are never given again, which the inspector does not see.
         query = "SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%' ORDER BY name"
@@ -206,10 +209,10 @@ def read_schema(db: Database) -> Schema:
     return schema
 
 
-def _describe(value: Any) -> Any:
+def _normalise_value(value: Any) -> Any:
     """Return a value of the inspector so that equal ones are equal as texts."""
     if isinstance(value, dict):
-        return {key: _describe(each) for key, each in sorted(value.items())}
+        return {key: _normalise_value(each) for key, each in sorted(value.items())}
     if isinstance(value, list):
-        return [_describe(each) for each in value]
+        return [_normalise_value(each) for each in value]
     return str(value) if isinstance(value, TextClause) else repr(value)

@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 
 from core.database import copies, migrate
 from core.database.session import Database
-from core.errors import CannotStart, SchemaOutdated
+from core.errors import ProcessCannotStart, SchemaOutdated
 from core.settings import Settings
 from tests.migrations import databases
 from tests.migrations.databases import (
@@ -61,13 +61,13 @@ def test_every_row_stays_as_it_is_and_the_schema_is_that_of_a_new_database(
     added = ("class_aliases", "edited_parts", "edits", "trials", "trial_files")
     assert read_tables(former) == {**before, **{table: [] for table in added}}
     migrate.upgrade_schema(empty)
-    assert _without_casts(read_schema(former)) == _without_casts(read_schema(empty))
+    assert _remove_casts(read_schema(former)) == _remove_casts(read_schema(empty))
     assert read_rows(former, "SELECT * FROM alembic_version") == [
-        (migrate.find_newest_schema_revision(),)
+        (migrate.get_newest_schema_revision(),)
     ]
 
 
-def _without_casts(schema: Schema) -> Schema:
+def _remove_casts(schema: Schema) -> Schema:
     """Leave out casts and parentheses, which PostgreSQL writes otherwise after dump and restore."""
     noise = re.compile(r"::(character varying|text)(\[\])?|[()]")
     return {key: [noise.sub("", text) for text in texts] for key, texts in schema.items()}
@@ -88,8 +88,8 @@ def _open_copy(copy: Path, folder: Path) -> str:
     """Restore a copy as docs/operations.md says, and return the URL."""
     if copy.suffix == ".db":
         shutil.copy(copy, folder / "perennial.db")
-        return databases.sqlite_url(folder)
-    url = postgresql.create()
+        return databases.make_sqlite_url(folder)
+    url = postgresql.create_database()
     plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     subprocess.run(["pg_restore", "--no-owner", "--dbname", plain, str(copy)], check=True)
     return url
@@ -107,7 +107,9 @@ def test_a_copy_that_fails_leaves_the_database_as_it_was(
     monkeypatch.setenv("PATH", str(tmp_path))  # without pg_dump
     (tmp_path / "copies").write_text("a file, where SQLite's copy would need a folder")
     folder = tmp_path / ("copies" if former.dialect == "sqlite" else "others")
-    with pytest.raises(CannotStart, match=r"cannot be copied to .*perennial migrate --no-backup"):
+    with pytest.raises(
+        ProcessCannotStart, match=r"cannot be copied to .*perennial migrate --no-backup"
+    ):
         migrate.upgrade_schema(former, backups=folder)
     assert migrate.read_schema_revision(former) == "0035"
     assert not list(tmp_path.glob("others/*"))
@@ -123,7 +125,7 @@ def test_copies_before_earlier_changes_are_bounded(former: Database, tmp_path: P
         os.utime(tmp_path / f"{name}.{end}", (1000 - age, 1000 - age))
     (tmp_path / "perennial.db").touch()
     copy = migrate.upgrade_schema(former, backups=tmp_path)
-    assert copy is not None and copy.name == f"before-{migrate.find_newest_schema_revision()}.{end}"
+    assert copy is not None and copy.name == f"before-{migrate.get_newest_schema_revision()}.{end}"
     kept = {path.name for path in tmp_path.glob(f"before-*.{end}")}
     assert kept == {copy.name, f"before-0007.{end}", f"before-0006.{end}"}
     assert (tmp_path / "perennial.db").exists()
@@ -132,11 +134,13 @@ def test_copies_before_earlier_changes_are_bounded(former: Database, tmp_path: P
 def test_a_dump_that_fails_says_why(former: Database, tmp_path: Path) -> None:
     if former.dialect == "postgresql":
         url = make_url(former.url).set(database="perennial_test_nobody")
-        with pytest.raises(CannotStart, match='database "perennial_test_nobody" does not exist'):
+        with pytest.raises(
+            ProcessCannotStart, match='database "perennial_test_nobody" does not exist'
+        ):
             copies.copy_database_before_upgrade(url, tmp_path / "copies", "x")
     else:
         url = make_url("sqlite:////nowhere/perennial.db")
-        with pytest.raises(CannotStart, match="unable to open database file"):
+        with pytest.raises(ProcessCannotStart, match="unable to open database file"):
             copies.copy_database_before_upgrade(url, tmp_path / "copies", "x")
     assert not list((tmp_path / "copies").iterdir())
 
@@ -201,7 +205,7 @@ def test_the_command_copies_and_brings_over(
     assert len(found) == is_copied
     output = capsys.readouterr().out
     assert ("was copied to" in output) == is_copied
-    assert f"The tables are at revision {migrate.find_newest_schema_revision()}." in output
+    assert f"The tables are at revision {migrate.get_newest_schema_revision()}." in output
 
 
 @databases.ON_SQLITE
@@ -211,7 +215,7 @@ def test_alembic_copies_and_brings_over(
     monkeypatch.setattr("logging.config.fileConfig", lambda *_, **__: None)
     alembic.config.main(["-c", str(ROOT / "alembic.ini"), "upgrade", "head"])
     migrate.require_current_schema(former)
-    assert list(settings.data_dir.glob(f"before-{migrate.find_newest_schema_revision()}.*"))
+    assert list(settings.data_dir.glob(f"before-{migrate.get_newest_schema_revision()}.*"))
 
 
 @databases.ON_SQLITE
@@ -232,5 +236,5 @@ def test_a_start_of_the_embedded_size_copies_and_brings_over(
     link_catalogue_for_tests(settings.data_dir)
     setup.prepare_service_data(settings)
     migrate.require_current_schema(former)
-    assert list(settings.data_dir.glob(f"before-{migrate.find_newest_schema_revision()}.*"))
+    assert list(settings.data_dir.glob(f"before-{migrate.get_newest_schema_revision()}.*"))
     assert "was copied to" in capsys.readouterr().err

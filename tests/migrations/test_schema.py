@@ -15,7 +15,7 @@ from sqlalchemy import inspect, text
 
 from core.database import migrate
 from core.database.session import Database
-from core.database.tables import Table
+from core.database.tables import DatabaseTable
 from core.errors import SchemaOutdated
 from tests.migrations import databases
 from tests.migrations.databases import read_rows, read_schema, set_revision
@@ -23,7 +23,7 @@ from tests.migrations.databases import read_rows, read_schema, set_revision
 ROOT = Path(__file__).parents[2]
 
 
-def tables(db: Database) -> set[str]:
+def list_tables(db: Database) -> set[str]:
     return set(inspect(db.engine).get_table_names()) - {"alembic_version"}
 
 
@@ -34,10 +34,10 @@ def test_the_migrations_make_exactly_the_tables_of_the_code(
         migrate.upgrade_schema(empty)
         migrate.require_current_schema(empty)
     with databases.open_database(
-        databases.create(dialect, tmp_path / "of-the-code")
+        databases.create_database(dialect, tmp_path / "of-the-code")
     ) as of_the_code:
-        Table.metadata.create_all(of_the_code.engine)
-        assert tables(empty) == tables(of_the_code) == set(Table.metadata.tables)
+        DatabaseTable.metadata.create_all(of_the_code.engine)
+        assert list_tables(empty) == list_tables(of_the_code) == set(DatabaseTable.metadata.tables)
         assert read_schema(empty) == read_schema(of_the_code)
 
 
@@ -64,7 +64,7 @@ def test_autogenerate_finds_nothing_to_add(empty: Database) -> None:
     migrate.upgrade_schema(empty)
     with empty.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Table.metadata) == []
+        assert compare_metadata(context, DatabaseTable.metadata) == []
 
 
 def test_each_revision_is_named_as_its_file() -> None:
@@ -89,7 +89,7 @@ def test_the_partial_unique_indexes_are_there(database: Database) -> None:
 
 def test_the_head_that_is_read_as_text_is_the_head_that_alembic_sees() -> None:
     scripts = ScriptDirectory(str(ROOT / "migrations"))
-    assert migrate.find_newest_schema_revision() == scripts.get_current_head()
+    assert migrate.get_newest_schema_revision() == scripts.get_current_head()
     written = "revision = '0002'\ndown_revision = '0001'\n"  # as the template writes it
     single = migrate._REVISION.findall(written)
     assert single == [("revision", "0002"), ("down_revision", "0001")]
@@ -121,14 +121,14 @@ def test_a_migration_that_breaks_leaves_the_schema_as_it_was(
 ) -> None:
     from alembic import op
 
-    monkeypatch.setattr(op, "create_table", _break_at("jobs", op.create_table))
+    monkeypatch.setattr(op, "create_table", _make_failing_create("jobs", op.create_table))
     with pytest.raises(RuntimeError, match="power cut"):
         migrate.upgrade_schema(empty)
-    assert tables(empty) == set()
+    assert list_tables(empty) == set()
     assert migrate.read_schema_revision(empty) is None
 
 
-def _break_at(table: str, original: object) -> object:
+def _make_failing_create(table: str, original: object) -> object:
     def create(name: str, *columns: object, **options: object) -> object:
         if name == table:
             raise RuntimeError("power cut")
@@ -155,14 +155,14 @@ def test_the_command_line_upgrades_and_makes_the_store(
     monkeypatch.setattr(
         "logging.config.fileConfig", lambda *_, **__: None
     )  # of the process of the tests
-    umask, db = os.umask(0o077), Database(databases.sqlite_url(tmp_path / "data"))
+    umask, db = os.umask(0o077), Database(databases.make_sqlite_url(tmp_path / "data"))
     try:
         for command in (["upgrade", "head"], ["check"], ["downgrade", "base"]):
             alembic.config.main(["-c", str(ROOT / "alembic.ini"), *command])
             if command[0] == "upgrade":
                 migrate.require_current_schema(db)
                 assert (tmp_path / "data" / "store").is_dir()
-        assert tables(db) == set()
+        assert list_tables(db) == set()
     finally:
         os.umask(umask)
         db.close()

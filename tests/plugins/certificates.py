@@ -17,8 +17,8 @@ def pytest_configure() -> None:
 
 
 def keep_contexts(make: Callable[..., ssl.SSLContext]) -> Callable[..., ssl.SSLContext]:
-    """Return a function that makes one context for each file and folder of certificates that the
-    environment names.
+    """Return a function that makes one context for each file and folder of certificates.
+    The environment names them.
     """
 
     @cache

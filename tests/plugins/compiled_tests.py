@@ -40,8 +40,8 @@ def read_constants(path: Path) -> None:
 
 
 def compile_test(path: Path, config: pytest.Config) -> None:
-    """Write the compiled file that pytest reads when it imports a test file, if it is missing or
-    old.
+    """Write the compiled file that pytest reads when it imports a test file.
+    A file that is present and new enough stays.
     """
     folder = rewrite.get_cache_dir(path)
     compiled = folder / f"{path.stem}{rewrite.PYC_TAIL}"

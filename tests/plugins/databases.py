@@ -18,9 +18,11 @@ from sqlalchemy import text
 
 from core.database import migrate
 from core.database.session import Database
-from core.database.tables import Table
+from core.database.tables import DatabaseTable
 
-_EMPTY_ALL = ";".join(str(table.delete()) for table in reversed(Table.metadata.sorted_tables))
+_EMPTY_ALL = ";".join(
+    str(table.delete()) for table in reversed(DatabaseTable.metadata.sorted_tables)
+)
 """All deletions in one round trip to PostgreSQL: one trip per table takes longer than the
 deletions.
 """
@@ -65,7 +67,7 @@ def postgres_url() -> Iterator[str]:
     """A PostgreSQL database of the module, without tables."""
     url = _create_or_fail()
     yield url
-    postgresql.drop(url)
+    postgresql.drop_database(url)
 
 
 @pytest.fixture(scope="session")
@@ -78,11 +80,11 @@ def _shared_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[P
 
 @pytest.fixture(scope="session")
 def _shared_postgres(_postgres_template: str) -> Iterator[Database]:
-    url = postgresql.create(postgresql.name_of(_postgres_template))
+    url = postgresql.create_database(postgresql.get_database_name(_postgres_template))
     db = Database(url)
     yield db
     db.close()
-    postgresql.drop(url)
+    postgresql.drop_database(url)
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +92,7 @@ def _postgres_template() -> Iterator[str]:
     url = _create_or_fail()
     _make_tables(url)
     yield url
-    postgresql.drop(url)
+    postgresql.drop_database(url)
 
 
 @pytest.fixture(scope="session")
@@ -110,6 +112,6 @@ def _make_tables(url: str) -> None:
 
 def _create_or_fail() -> str:
     try:
-        return postgresql.create()
+        return postgresql.create_database()
     except ServiceMissing as error:
         pytest.fail(str(error), pytrace=False)

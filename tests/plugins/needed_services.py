@@ -67,14 +67,16 @@ def _find_needed_services(item: pytest.Item) -> set[str]:
 
 
 def _find_missing_services(names: set[str]) -> dict[str, str]:
-    """Map each service that cannot be used to the reason. S3 is started by the tests themselves."""
+    """Map each service that cannot be used to the reason.
+    The tests themselves start S3.
+    """
     probes = {
-        "postgresql": postgresql.missing,
-        "redis": redis_server.missing,
+        "postgresql": postgresql.explain_absence,
+        "redis": redis_server.explain_absence,
         "s3": lambda: (
             None if sys.platform == "linux" else "the S3 server of the tests runs on Linux only"
         ),
-        "chromium": chromium.missing,
+        "chromium": chromium.explain_absence,
     }
     unknown = names - probes.keys()
     if unknown:

@@ -22,7 +22,7 @@ import psutil
 
 from tests.descendants import list_descendants
 from tests.rest import Rest
-from tests.security.memory import pids
+from tests.security.memory import find_pids
 from tests.security.owners import make_client
 from tools import service
 
@@ -55,20 +55,20 @@ class Cost:
         )
 
 
-def architecture(width: int) -> dict[str, str]:
-    """The query of a base of a network that nobody else asks for."""
+def make_architecture_query(width: int) -> dict[str, str]:
+    """Return the query of a base of a network that nobody else asks for."""
     return {"architecture": f'{{"name": "mlp", "hidden": [{width}]}}'}
 
 
-def _write_client(running: service.RunningService, owner: str) -> Rest:
+def _make_write_client(running: service.RunningService, owner: str) -> Rest:
     return make_client(Rest(running.url, running.key), owner, 300.0)
 
 
 @contextmanager
-def measured(running: service.RunningService) -> Iterator[Cost]:
-    """Look at the API's memory and at another owner's lists while the block runs."""
-    neighbour = _write_client(running, "neighbour")
-    api = psutil.Process(pids(running.process.pid)["api"])
+def measure_cost(running: service.RunningService) -> Iterator[Cost]:
+    """Measure the API's memory and another owner's lists while the block runs."""
+    neighbour = _make_write_client(running, "neighbour")
+    api = psutil.Process(find_pids(running.process.pid)["api"])
     before, there = api.memory_info().rss, {process.pid for process in list_descendants(api.pid)}
     cost, end = Cost(), threading.Event()
 
@@ -77,7 +77,7 @@ def measured(running: service.RunningService) -> Iterator[Cost]:
             cost.api_mb = max(cost.api_mb, (api.memory_info().rss - before) / MB)
             more = [process for process in list_descendants(api.pid) if process.pid not in there]
             cost.others = max(cost.others, len(more))
-            cost.others_mb = max(cost.others_mb, sum(map(_rss, more)) / MB)
+            cost.others_mb = max(cost.others_mb, sum(map(_read_rss, more)) / MB)
 
     def ask() -> None:
         while not end.wait(0.05):
@@ -98,23 +98,23 @@ def measured(running: service.RunningService) -> Iterator[Cost]:
             thread.join()
 
 
-def huge_recipes(running: service.RunningService, models: int = 60) -> Cost:
-    """Recipes of one name of 900,000 characters whose value says nothing; then lists of
-    all models.
+def send_huge_recipes(running: service.RunningService, models: int = 60) -> Cost:
+    """Send recipes with one name of 900,000 characters whose value says nothing.
+    Then list all models.
     """
-    return _models_and_lists(running, "recipes", models, scenario="class", recipe=HUGE_RECIPE)
+    return _create_and_list_models(running, "recipes", models, scenario="class", recipe=HUGE_RECIPE)
 
 
-def long_labels(running: service.RunningService, models: int = 40) -> Cost:
-    """Models of ten thousand labels as long as labels may be; then lists of all models."""
-    return _models_and_lists(running, "labels", models, scenario="data", classes=LONG_LABELS)
+def send_long_labels(running: service.RunningService, models: int = 40) -> Cost:
+    """Create models of ten thousand labels as long as labels may be; then list all models."""
+    return _create_and_list_models(running, "labels", models, scenario="data", classes=LONG_LABELS)
 
 
-def _models_and_lists(
+def _create_and_list_models(
     running: service.RunningService, owner: str, models: int, **fields: object
 ) -> Cost:
-    attacker = _write_client(running, owner)
-    with measured(running) as cost:
+    attacker = _make_write_client(running, owner)
+    with measure_cost(running) as cost:
         for number in range(models):
             answer = attacker.http.post("/v1/models", json={"name": f"m{number}", **fields})
             cost.answers[answer.status_code] += 1
@@ -126,51 +126,51 @@ def _models_and_lists(
     return cost
 
 
-def bases_without_body(running: service.RunningService, requests: int = 16) -> Cost:
-    """Requests at once that each ask for another architecture, and send nothing."""
-    return _bases_at_once(running, "bases", requests, 100, b"")
+def send_bases_without_body(running: service.RunningService, requests: int = 16) -> Cost:
+    """Send requests at once that each ask for another architecture, and send nothing."""
+    return _send_bases_at_once(running, "bases", requests, 100, b"")
 
 
-def tiny_bases(running: service.RunningService, requests: int = 16) -> Cost:
-    """The same with a body of a few bytes."""
-    return _bases_at_once(running, "tiny", requests, 300, TINY_BASE)
+def send_tiny_bases(running: service.RunningService, requests: int = 16) -> Cost:
+    """Send requests at once that each ask for another architecture, with a body of a few bytes."""
+    return _send_bases_at_once(running, "tiny", requests, 300, TINY_BASE)
 
 
-def _bases_at_once(
+def _send_bases_at_once(
     running: service.RunningService, owner: str, requests: int, width: int, body: bytes
 ) -> Cost:
-    attacker = _write_client(running, owner)
+    attacker = _make_write_client(running, owner)
 
     def ask(number: int) -> int:
-        query = architecture(width + number)
+        query = make_architecture_query(width + number)
         return int(attacker.http.post("/v1/bases", params=query, content=body).status_code)
 
-    with measured(running) as cost, ThreadPoolExecutor(requests) as pool:
+    with measure_cost(running) as cost, ThreadPoolExecutor(requests) as pool:
         for status in pool.map(ask, range(requests)):
             cost.answers[status] += 1
     return cost
 
 
-def huge_network(running: service.RunningService) -> tuple[int, dict[str, Any]]:
-    """An architecture whose weights no machine holds; the answer."""
+def request_huge_network(running: service.RunningService) -> tuple[int, dict[str, Any]]:
+    """Request an architecture whose weights no machine holds, and return the answer."""
     body = {
         "name": "huge",
         "scenario": "class",
         "architecture": HUGE_NETWORK,
         "image": {"size": 1024},
     }
-    answer = _write_client(running, "networks").http.post("/v1/models", json=body)
+    answer = _make_write_client(running, "networks").http.post("/v1/models", json=body)
     return answer.status_code, answer.json()
 
 
-def _rss(process: psutil.Process) -> int:
+def _read_rss(process: psutil.Process) -> int:
     try:
         return int(process.memory_info().rss)
     except psutil.Error:
         return 0
 
 
-ATTACKS = (huge_recipes, long_labels, bases_without_body, tiny_bases)
+ATTACKS = (send_huge_recipes, send_long_labels, send_bases_without_body, send_tiny_bases)
 
 
 def main() -> None:
@@ -186,8 +186,8 @@ def main() -> None:
         for attack in ATTACKS:
             if asked is None or attack.__name__ in asked:
                 print(f"{attack.__name__}: {attack(running)}", flush=True)
-        status, answer = huge_network(running)
-        print(f"huge_network: {status}, {answer.get('detail', answer.get('id'))}")
+        status, answer = request_huge_network(running)
+        print(f"request_huge_network: {status}, {answer.get('detail', answer.get('id'))}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 import zlib
 from collections.abc import Callable
 
-from tests.core.ingest.hostile_corpus import honest_zip, pictures, png
+from tests.core.ingest.hostile_corpus import build_zip, draw_pictures, draw_png
 from tests.security.case import MODELS, PREDICT, TASKS, Case
 
 BAD, MISSING, REFUSED, CUT, TYPE, LARGE, SLOW = (
@@ -19,19 +19,26 @@ JSON = {"Content-Type": "application/json"}
 ZIP = {"Content-Type": "application/zip"}
 
 
-def cases() -> list[Case]:
-    """All of them."""
-    return [*_json(), *_arrays(), *_forms(), *_heads(), *_paths(), *_raw()]
+def list_cases() -> list[Case]:
+    """Return all cases of bodies."""
+    return [
+        *_list_json_cases(),
+        *_list_array_cases(),
+        *_list_form_cases(),
+        *_list_header_cases(),
+        *_list_path_cases(),
+        *_list_raw_cases(),
+    ]
 
 
-def _case(name: str, body: bytes | Callable[[], bytes], *answers: str, path: str = TASKS, method: str = "POST",
+def _make_case(name: str, body: bytes | Callable[[], bytes], *answers: str, path: str = TASKS, method: str = "POST",
           **headers: str) -> Case:  # fmt: skip
     make = body if callable(body) else lambda: body
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Case("bodies", name, make, answers, path, method, named)
 
 
-def _json() -> list[Case]:
+def _list_json_cases() -> list[Case]:
     def j(name: str, body: bytes, *answers: str) -> Case:
         return Case(
             "bodies", f"JSON: {name}", lambda: body, answers or (REFUSED,), MODELS, headers=JSON
@@ -92,7 +99,7 @@ def _json() -> list[Case]:
     ]  # fmt: skip
 
 
-def _arrays() -> list[Case]:
+def _list_array_cases() -> list[Case]:
     def a(name: str, body: bytes, *answers: str) -> Case:
         return Case("bodies", f"arrays: {name}", lambda: body, answers or (REFUSED, "422 image-invalid"), PREDICT,
                     headers=JSON)  # fmt: skip
@@ -119,7 +126,7 @@ def _arrays() -> list[Case]:
     ]  # fmt: skip
 
 
-def _forms() -> list[Case]:
+def _list_form_cases() -> list[Case]:
     def part(
         data: bytes, head: bytes = b'Content-Disposition: form-data; name="file"; filename="a.zip"'
     ) -> bytes:
@@ -143,7 +150,7 @@ def _forms() -> list[Case]:
 
     image = b'Content-Disposition: form-data; name="image"; filename="a.png"'
     recipe = b'Content-Disposition: form-data; name="recipe"'
-    data, end = honest_zip(pictures()), b"--xx--\r\n"
+    data, end = build_zip(draw_pictures()), b"--xx--\r\n"
     return [
         f("no boundary", lambda: part(data) + end, kind="multipart/form-data"),
         f("empty boundary", lambda: part(data) + end, kind="multipart/form-data; boundary="),
@@ -181,28 +188,28 @@ def _forms() -> list[Case]:
                                     b"Content-Transfer-Encoding: base64") + end, TYPE),
         f("NUL in a part's head", lambda: part(data, b'Content-Disposition: form-data; '
             b'name="fi\0le"') + end),
-        f("predict: 257 images", lambda: part(png(), image) * 257 + end, to=PREDICT),
+        f("predict: 257 images", lambda: part(draw_png(), image) * 257 + end, to=PREDICT),
         f("predict: 10,000 images of no "
             "bytes", lambda: part(b"", image) * 10_000 + end, to=PREDICT),
         f("predict: no images", lambda: end, REFUSED, CUT, BAD, "422 image-invalid", to=PREDICT),
-        f("predict: other part", lambda: part(png(), b'Content-Disposition: form-data; '
+        f("predict: other part", lambda: part(draw_png(), b'Content-Disposition: form-data; '
             b'name="model"') + end,
           to=PREDICT),
-        f("predict: 17 headers", lambda: part(png(), b"X-A: b\r\n" * 17 + image) + end, to=PREDICT),
+        f("predict: 17 headers", lambda: part(draw_png(), b"X-A: b\r\n" * 17 + image) + end, to=PREDICT),
         f("predict: header of 8 "
-            "MB", lambda: part(png(), b"X-A: " + b"b" * (8 << 20) + b"\r\n" + image) + end,
+            "MB", lambda: part(draw_png(), b"X-A: " + b"b" * (8 << 20) + b"\r\n" + image) + end,
           to=PREDICT),
         f("predict: 256 images of no "
             "bytes", lambda: part(b"", image) * 256 + end, "200", to=PREDICT),
         f("predict: file names of 3,000 characters and of control characters",
-          lambda: part(png(), image.replace(b"a.png", b"\xe2\x80\xae" * 1000))
-          + part(png(), image.replace(b"a.png", b"\x1b[2J\x07")) + end, "200", to=PREDICT),
-        f("predict: no closing boundary", lambda: part(png(), image), CUT, to=PREDICT),
+          lambda: part(draw_png(), image.replace(b"a.png", b"\xe2\x80\xae" * 1000))
+          + part(draw_png(), image.replace(b"a.png", b"\x1b[2J\x07")) + end, "200", to=PREDICT),
+        f("predict: no closing boundary", lambda: part(draw_png(), image), CUT, to=PREDICT),
     ]  # fmt: skip
 
 
-def _heads() -> list[Case]:
-    data = honest_zip(pictures())
+def _list_header_cases() -> list[Case]:
+    data = build_zip(draw_pictures())
     encodings = (
         "gzip", "br", "deflate", "zstd", "compress", "gzip, gzip, "
             "gzip", "identity, gzip", "x" * 4000,
@@ -269,7 +276,7 @@ def _heads() -> list[Case]:
     ]  # fmt: skip
 
 
-def _paths() -> list[Case]:
+def _list_path_cases() -> list[Case]:
     def p(name: str, path: str, *answers: str) -> Case:
         return Case("bodies", f"path: {name}", lambda: b"", answers or (MISSING,), path, "GET")
 
@@ -310,14 +317,14 @@ def _paths() -> list[Case]:
     ]  # fmt: skip
 
 
-def _raw() -> list[Case]:
+def _list_raw_cases() -> list[Case]:
     def r(name: str, *answers: str, pieces: list[bytes], pause_s: float = 0.0) -> Case:
         return Case("bodies", f"raw: {name}", lambda: pieces, answers, raw=True, pause_s=pause_s)
 
     key = b"Host: x\r\nAuthorization: Bearer {key}\r\n"
     get = b"GET /v1/models HTTP/1.1\r\n" + key
     post = b"POST " + TASKS.encode() + b" HTTP/1.1\r\n" + key + b"Content-Type: application/zip\r\n"
-    data = honest_zip(pictures())
+    data = build_zip(draw_pictures())
     chunked = post + b"Transfer-Encoding: chunked\r\n\r\n"
     closed = (BAD, "closed", SLOW)
     return [

@@ -29,13 +29,13 @@ from core.bases.expected_base import load_expected_base_tensors
 from core.ingest.limits import ArchiveLimits
 from core.settings import Settings
 from perennial import ArchiveRejected
-from tests.core.ingest.hostile_corpus import Entry, honest_zip, png, raw_zip
-from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.core.ingest.hostile_corpus import Entry, build_raw_zip, build_zip, draw_png
+from tests.core.ingest.hostile_corpus import draw_pictures as honest_pictures
 from tests.live_files import list_live_files
 from tests.rest import Rest
 from tests.security import archives, arrays, bodies, pictures, resumable, weights
 from tests.security.case import BASES, PREDICT, TASKS, Case
-from tests.security.memory import Memory, pids
+from tests.security.memory import Memory, find_pids
 from tools import service
 
 MB = 1 << 20
@@ -90,41 +90,43 @@ class Report:
         return lines + self.failures
 
 
-def cases() -> list[Case]:
-    """The whole corpus."""
+def list_cases() -> list[Case]:
+    """Return the whole corpus."""
     groups = (archives, arrays, weights, pictures, bodies, resumable)
-    return [case for group in groups for case in group.cases()]
+    return [case for group in groups for case in group.list_cases()]
 
 
-def representatives() -> list[Case]:
-    """All bodies and uploads, and a case for each first right answer of groups whose readers are
-    tested one by one.
+def list_representative_cases() -> list[Case]:
+    """Return all bodies and uploads, and a case for each first right answer of other groups.
+    The readers of those groups are tested one by one.
     """
     of_kind: dict[tuple[object, ...], Case] = {}
-    for case in cases():
+    for case in list_cases():
         is_alone = case.group in ("bodies", "uploads")  # HTTP itself is what they attack
         kind = (case.group, case.answers[0], case.row, case.headers.get("Content-Type"))
         of_kind.setdefault((*kind, case.name) if is_alone else kind, case)
     return list(of_kind.values())
 
 
-def run(data_dir: Path, chosen: list[Case], *, full: bool = False) -> Report:
+def run_cases(data_dir: Path, chosen: list[Case], *, full: bool = False) -> Report:
     """Send the chosen cases to a service of their own. full: also 2 GB in one body."""
     settings = dict(SETTINGS)
     if full:
         settings["PERENNIAL_MAX_BODY_BYTES"] = str(4 << 30)
     with service.run_temporary_service(data_dir, settings) as running:
-        return attack(running, chosen, full=full)
+        return attack_service(running, chosen, full=full)
 
 
-def attack(
+def attack_service(
     running: service.RunningService,
     chosen: list[Case],
     *,
     full: bool = False,
     every_job: bool = True,
 ) -> Report:
-    """Send the chosen cases to a service, of whose log the part before them does not count.
+    """Send the chosen cases to a running service.
+
+    The part of its log before them does not count.
 
     Args:
         full: also 2 GB in one body.
@@ -134,33 +136,33 @@ def attack(
     memory = Memory(running.process.pid)
     memory.start()
     client = Rest(running.url, running.key)
-    _learn(client, "target", honest_zip(honest_pictures(10)))
-    _predict(client, "target")
-    before = pids(running.process.pid)
-    stored = _stored(running.data_dir)
+    _learn_batch(client, "target", build_zip(honest_pictures(10)))
+    _predict_picture(client, "target")
+    before = find_pids(running.process.pid)
+    stored = _list_unfinished_files(running.data_dir)
     begun = client.call(
         "POST", resumable.UPLOADS, headers={"Upload-Length": str(resumable.LENGTH)}
     ).json()["id"]
     with ThreadPoolExecutor() as pool:
-        sent = [_to(begun, case) for case in chosen]
+        sent = [_insert_upload(begun, case) for case in chosen]
         sent = [case for case in sent if not (full and "larger than declared limit" in case.name)]
         # Raw exchanges are answered when a time is over, and meanwhile the others are sent.
-        raw = [pool.submit(_send, running, client, case) for case in sent if case.raw]
-        report.outcomes += [_send(running, client, case) for case in sent if not case.raw]
+        raw = [pool.submit(_send_case, running, client, case) for case in sent if case.raw]
+        report.outcomes += [_send_case(running, client, case) for case in sent if not case.raw]
         report.outcomes += [future.result() for future in raw]
-    _bases(client, running.data_dir, report)
-    _jobs(client, chosen, report, every_job=every_job)
+    _try_bases(client, running.data_dir, report)
+    _try_batches(client, chosen, report, every_job=every_job)
     if (at := client.call("HEAD", f"{resumable.UPLOADS}/{begun}").headers["upload-offset"]) != "0":
         report.failures.append(f"{at} bytes of {begun} were taken")
     if full:
-        _two_gigabytes(client, report)
-    _after(running, client, before, stored, said, report)
+        _send_two_gigabytes(client, report)
+    _check_service_afterwards(running, client, before, stored, said, report)
     report.peaks = memory.stop()
     return report
 
 
-def _to(upload: str, case: Case) -> Case:
-    """The case, with the id of an upload where it names one."""
+def _insert_upload(upload: str, case: Case) -> Case:
+    """Return the case, with the id of an upload where it names one."""
 
     def body() -> Any:
         made = case.body()
@@ -171,19 +173,21 @@ def _to(upload: str, case: Case) -> Case:
     return replace(case, path=case.path.replace("{upload}", upload), body=body)
 
 
-def _send(running: service.RunningService, client: Rest, case: Case) -> Outcome:
+def _send_case(running: service.RunningService, client: Rest, case: Case) -> Outcome:
     began = time.monotonic()
     body = case.body()
     made_ms = 1000 * (time.monotonic() - began)
-    status, code = _raw(running, case, body) if case.raw else _http(client, case, body)  # type: ignore[arg-type]
+    status, code = (
+        _send_raw_pieces(running, case, body) if case.raw else _send_by_http(client, case, body)
+    )  # type: ignore[arg-type]
     ms = 1000 * (time.monotonic() - began) - made_ms
     answer = "closed" if status is None else f"{status} {code}".strip()
     if status == 202 and "202" in case.answers:
-        _end_job(client)
+        _end_newest_job(client)
     return Outcome(f"{case.group}: {case.name}", answer, ms, case.right(status, code))
 
 
-def _http(client: Rest, case: Case, body: bytes) -> tuple[int | None, str]:
+def _send_by_http(client: Rest, case: Case, body: bytes) -> tuple[int | None, str]:
     headers: dict[str, Any] = {
         name: value.encode("latin-1") for name, value in case.headers.items()
     }
@@ -205,10 +209,10 @@ def _http(client: Rest, case: Case, body: bytes) -> tuple[int | None, str]:
         answer = client.http.request(case.method, case.path, content=content, headers=headers)
     except httpx2.TransportError:
         return None, ""
-    return answer.status_code, _code(answer.content)
+    return answer.status_code, _read_problem_code(answer.content)
 
 
-def _raw(
+def _send_raw_pieces(
     running: service.RunningService, case: Case, pieces: list[bytes]
 ) -> tuple[int | None, str]:
     host, port = running.url.removeprefix("http://").split(":")
@@ -225,27 +229,31 @@ def _raw(
         answer = HTTPResponse(connection, method=case.method)
         try:
             answer.begin()
-            return answer.status, _code(answer.read(MB))
+            return answer.status, _read_problem_code(answer.read(MB))
         except (OSError, HTTPException):
             return None, ""  # cut, or silence until the time was over
 
 
-def _code(body: bytes) -> str:
+def _read_problem_code(body: bytes) -> str:
     try:
         return str(json.loads(body)["type"]).removeprefix("/problems/")
     except (ValueError, TypeError, KeyError):
         return ""
 
 
-def _end_job(client: Rest) -> None:
-    """A case that is odd but accepted must not hold up the target's line."""
+def _end_newest_job(client: Rest) -> None:
+    """Cancel the newest job.
+    A case that is odd but accepted must not stop the target's lineage.
+    """
     job = client.items(TASKS)[-1]["job"]
     client.http.post(f"/v1/jobs/{job}/cancel")
     client.wait(job, 60)
 
 
-def _bases(client: Rest, data_dir: Path, report: Report) -> None:
-    """A base that fits and is full of NaN or infinity is refused; a sound one is taken."""
+def _try_bases(client: Rest, data_dir: Path, report: Report) -> None:
+    """Check that a base that fits and is full of NaN or infinity is refused.
+    A sound one is taken.
+    """
     expected = load_expected_base_tensors(
         Settings(data_dir=data_dir),
         client.get("/v1/models/target")["architecture"],
@@ -253,9 +261,9 @@ def _bases(client: Rest, data_dir: Path, report: Report) -> None:
     )
     for fill, wanted in ((float("nan"), 422), (float("inf"), 422), (0.5, 201)):
         began = time.monotonic()
-        answer = client.http.post(BASES, content=weights.small_cnn(fill, expected))
+        answer = client.http.post(BASES, content=weights.build_small_cnn(fill, expected))
         ms = 1000 * (time.monotonic() - began)
-        text = f"{answer.status_code} {_code(answer.content)}".strip()
+        text = f"{answer.status_code} {_read_problem_code(answer.content)}".strip()
         report.outcomes.append(
             Outcome(f"weights: full of {fill}", text, ms, answer.status_code == wanted)
         )
@@ -265,29 +273,29 @@ NOT_SHOWN_ALONE = ("pictures of 9 MB of nothing", "labels that are formulas")
 """Jobs of `_jobs` that no faster test shows."""
 
 
-def _jobs(client: Rest, chosen: list[Case], report: Report, *, every_job: bool) -> None:
-    """Batches whose attack shows only when they are decoded: each ends as a rejected job, or as
-    rows of a report.
+def _try_batches(client: Rest, chosen: list[Case], report: Report, *, every_job: bool) -> None:
+    """Send batches whose attack shows only when they are decoded.
+    Each ends as a rejected job, or as rows of a report.
     """
-    data = png(1)
-    honest = [Entry(f"{c}/{i}.png".encode(), png(i)) for c in ("cat", "dog") for i in range(4)]
+    data = draw_png(1)
+    honest = [Entry(f"{c}/{i}.png".encode(), draw_png(i)) for c in ("cat", "dog") for i in range(4)]
     # What begins as a PNG is found to be none when it is decoded, and not at the first look.
     late = [
         Entry(f"cat/w{i}.png".encode(), data[:50] + b"x" * (9 << 20), method=0) for i in range(5)
     ]
     for name, body, state in (
         ("all pictures "
-            "damaged", honest_zip({f"{c}/{i}.png": data[:50] for c in "ab" for i in range(9)}), "rejected"),
+            "damaged", build_zip({f"{c}/{i}.png": data[:50] for c in "ab" for i in range(9)}), "rejected"),
         ("more than 5 % "
-            "damaged", honest_zip(honest_pictures(9) | {f"cat/b{i}.png": data[:50] for i in range(3)}),
+            "damaged", build_zip(honest_pictures(9) | {f"cat/b{i}.png": data[:50] for i in range(3)}),
          "rejected"),
-        ("one class damaged", honest_zip(honest_pictures(40) | {"bad/1.png": b"x"}), "rejected"),
+        ("one class damaged", build_zip(honest_pictures(40) | {"bad/1.png": b"x"}), "rejected"),
         ("false checksums",
-         raw_zip([*honest, *[Entry(f"cat/c{i}.png".encode(), data, crc=7) for i in range(5)]]), "rejected"),
-        ("pictures of 9 MB of nothing", raw_zip([*honest, *late]), "rejected"),
-        ("lie behind the trial's budget", _late_lie(), "refused at once"),
+         build_raw_zip([*honest, *[Entry(f"cat/c{i}.png".encode(), data, crc=7) for i in range(5)]]), "rejected"),
+        ("pictures of 9 MB of nothing", build_raw_zip([*honest, *late]), "rejected"),
+        ("lie behind the trial's budget", _build_zip_with_late_lie(), "refused at once"),
         ("labels that are formulas",
-         honest_zip({f"{label}/{i}.png": png(6 * number + i)
+         build_zip({f"{label}/{i}.png": draw_png(6 * number + i)
                      for number, label in enumerate(("=1+1", "@SUM(A1)", "+a", "-b")) for i in range(6)}),
          "succeeded"),
     ):  # fmt: skip
@@ -309,25 +317,25 @@ def _jobs(client: Rest, chosen: list[Case], report: Report, *, every_job: bool) 
         report.outcomes.append(Outcome(f"job: {name}", f"job {said}", ms, said == state))
     poison = [case for case in chosen if case.group == "pictures"]
     if poison:
-        _pictures(client, poison, report)
+        _try_pictures(client, poison, report)
 
 
-def _late_lie() -> bytes:
-    """Deflated entries up to the trial's 32 MiB, and behind them one that unpacks to more than it
-    says.
+def _build_zip_with_late_lie() -> bytes:
+    """Build a zip of deflated entries up to the trial's 32 MiB, with a false one behind them.
+    That one unpacks to more than it says.
     """
-    head = png(1)[:50]
+    head = draw_png(1)[:50]
     noise = head + random.Random(1).randbytes(4 << 20)
     filler = [Entry(f"cat/f{i}.png".encode(), noise, method=8) for i in range(9)]
     lie = Entry(b"cat/lie.png", head + bytes(range(256)) * 40, method=8, size=5_000)
-    return raw_zip([Entry(b"dog/0.png", png(1)), *filler, lie])
+    return build_raw_zip([Entry(b"dog/0.png", draw_png(1)), *filler, lie])
 
 
-def _pictures(client: Rest, poison: list[Case], report: Report) -> None:
-    """All hostile pictures in one batch of honest ones: bad ones are rows with their reason, the
-    rest is learned.
+def _try_pictures(client: Rest, poison: list[Case], report: Report) -> None:
+    """Send all hostile pictures in one batch of honest ones.
+    The bad ones become rows with their reason; the others are learned.
     """
-    files = pictures.good(11 * len(poison))
+    files = pictures.build_honest_pictures(11 * len(poison))
     names = {f"cat/poison-{i}.bin.png": case for i, case in enumerate(poison)}
     # An entry that starts like an archive refuses the batch as a whole: those are cases of their
     # own.
@@ -336,7 +344,7 @@ def _pictures(client: Rest, poison: list[Case], report: Report) -> None:
     client.models.create(
         "pictures", recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn"
     )
-    body = honest_zip(files | {name: case.body() for name, case in sent.items()})  # type: ignore[misc]
+    body = build_zip(files | {name: case.body() for name, case in sent.items()})  # type: ignore[misc]
     job = client.wait(client.submit("pictures", body), 300)
     ms = 1000 * (time.monotonic() - began)
     task = client.get("/v1/models/pictures/tasks/1")
@@ -354,7 +362,7 @@ def _pictures(client: Rest, poison: list[Case], report: Report) -> None:
         report.outcomes.append(Outcome(f"row: {case.name}", reason or "learned", 0.0, right))
 
 
-def _two_gigabytes(client: Rest, report: Report) -> None:
+def _send_two_gigabytes(client: Rest, report: Report) -> None:
     began = time.monotonic()
     block = bytes(MB)
 
@@ -368,12 +376,15 @@ def _two_gigabytes(client: Rest, report: Report) -> None:
     right = answer.status_code == 422
     report.outcomes.append(
         Outcome(
-            "bodies: 2 GB in chunks", f"{answer.status_code} {_code(answer.content)}", ms, right
+            "bodies: 2 GB in chunks",
+            f"{answer.status_code} {_read_problem_code(answer.content)}",
+            ms,
+            right,
         )
     )
 
 
-def _learn(client: Rest, model: str, body: bytes) -> None:
+def _learn_batch(client: Rest, model: str, body: bytes) -> None:
     if client.http.get(f"/v1/models/{model}").status_code == 404:
         client.models.create(
             model, recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn"
@@ -383,9 +394,9 @@ def _learn(client: Rest, model: str, body: bytes) -> None:
         raise RuntimeError(f"an honest batch ended as {job.state}: {job.error}")
 
 
-def _predict(client: Rest, model: str) -> dict[str, Any]:
+def _predict_picture(client: Rest, model: str) -> dict[str, Any]:
     path = f"/v1/models/{model}/versions/latest/predict"
-    answer = client.http.post(path, files={"image": ("a.png", png(3), "image/png")})
+    answer = client.http.post(path, files={"image": ("a.png", draw_png(3), "image/png")})
     if answer.status_code != 200:
         raise RuntimeError(
             f"an honest picture was answered by {answer.status_code}: {answer.text[:300]}"
@@ -393,13 +404,13 @@ def _predict(client: Rest, model: str) -> dict[str, Any]:
     return answer.json()  # type: ignore[no-any-return]
 
 
-def _stored(data_dir: Path) -> set[Path]:
-    """Files of uploads, jobs and downloads under way."""
+def _list_unfinished_files(data_dir: Path) -> set[Path]:
+    """Return the files of uploads, jobs and downloads under way."""
     folders = [data_dir / name for name in ("spool", "work")]
     return {path for folder in folders for path in list_live_files(folder)}
 
 
-def _after(
+def _check_service_afterwards(
     running: service.RunningService,
     client: Rest,
     before: dict[str, int],
@@ -407,18 +418,18 @@ def _after(
     said: int,
     report: Report,
 ) -> None:
-    """The service still works, as the same processes, and nothing is left."""
+    """Check that the service still works, as the same processes, and that nothing is left."""
     try:
-        _learn(client, "after", honest_zip(honest_pictures(10)))
-        _predict(client, "after")
+        _learn_batch(client, "after", build_zip(honest_pictures(10)))
+        _predict_picture(client, "after")
     except RuntimeError as error:
         report.failures.append(str(error))
-    now = pids(running.process.pid)
+    now = find_pids(running.process.pid)
     report.failures += [
         f"{name} is another process" for name, pid in before.items() if now.get(name) != pid
     ]
     end = time.monotonic() + 60  # the last job's folder goes after its state is told
-    while (left := _stored(running.data_dir) - stored) and time.monotonic() < end:
+    while (left := _list_unfinished_files(running.data_dir) - stored) and time.monotonic() < end:
         time.sleep(0.1)
     report.failures += [f"{path} is left" for path in sorted(left)]
     for line in running.log.read_bytes()[said:].decode(errors="replace").splitlines():
@@ -444,9 +455,9 @@ def main() -> int:
     )
     asked = parser.parse_args()
     began = time.monotonic()
-    chosen = [case for case in cases() if asked.group is None or case.group in asked.group]
+    chosen = [case for case in list_cases() if asked.group is None or case.group in asked.group]
     with tempfile.TemporaryDirectory() as folder:
-        report = run(Path(folder) / "data", chosen, full=asked.full)
+        report = run_cases(Path(folder) / "data", chosen, full=asked.full)
     for outcome in report.outcomes:
         mark = " " if outcome.right else "!"
         print(f"{mark} {outcome.name[:70]:70} {outcome.answer[:42]:42} {outcome.ms:8.0f} ms")

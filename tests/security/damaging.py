@@ -7,17 +7,17 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from core.errors import StoreCorrupt
+from core.errors import StoredObjectDamaged
 from core.storage import ObjectStorage
 
 
-def store_of(client: TestClient) -> ObjectStorage:
+def get_store(client: TestClient) -> ObjectStorage:
     found: ObjectStorage = client.app.state.store  # type: ignore[attr-defined]
     return found
 
 
-def flip(store: ObjectStorage, key: str, at: int = -3) -> bytes:
-    """Change one bit of an object and put the time back; returns the sound bytes."""
+def flip_stored_bit(store: ObjectStorage, key: str, at: int = -3) -> bytes:
+    """Change one bit of an object and restore its times. Return the sound bytes."""
     sound = b"".join(store.read(key))
     damaged = bytearray(sound)
     damaged[at] ^= 1
@@ -32,14 +32,14 @@ def flip(store: ObjectStorage, key: str, at: int = -3) -> bytes:
     return sound
 
 
-def got(client: TestClient, url: str, **headers: str) -> tuple[int, bytes]:
-    """Status and body; 0 and what came where the answer broke off."""
+def get_response(client: TestClient, url: str, **headers: str) -> tuple[int, bytes]:
+    """Return status and body; 0 and the part that came if the answer broke off."""
     with client.stream("GET", url, headers=headers) as answer:
         body = b""
         try:
             for chunk in answer.iter_bytes():
                 body += chunk
-        except StoreCorrupt:  # the API is in this process
+        except StoredObjectDamaged:  # the API is in this process
             return 0, body
         if answer.status_code == 200 and len(body) != int(answer.headers["content-length"]):
             return 0, body
@@ -47,15 +47,15 @@ def got(client: TestClient, url: str, **headers: str) -> tuple[int, bytes]:
 
 
 def is_refused(client: TestClient, answer: tuple[int, bytes]) -> bool:
-    """A typed error, or cut off before the end (S3 alone)."""
+    """Tell whether the answer is a typed error, or cut off before the end (S3 alone)."""
     status, body = answer
     if status == 0:
-        return store_of(client).make_download_url("archives/x", 1, {}) is not None
+        return get_store(client).make_download_url("archives/x", 1, {}) is not None
     return status == 500 and b"store-corrupt" in body
 
 
-def mended(client: TestClient) -> None:
-    """What a worker's scrub does within a minute."""
+def repair_damage(client: TestClient) -> None:
+    """Do what a worker's scrub does within a minute."""
     try:
         from core.upkeep.scrub import Scrubber
     except ImportError:  # the code as it was first

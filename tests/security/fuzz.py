@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from core.ingest import images
 from core.ingest.limits import ArchiveLimits
-from tests.security.mutations import TARGETS, mutated
-from tests.security.readers import read
+from tests.security.mutations import TARGETS, mutate_seed
+from tests.security.readers import read_input
 
 BOUND_S = 5.0
 """CPU seconds that one input may take; the watcher ends a child that is at one input for four times
@@ -56,21 +56,21 @@ class Tally:
         self.findings += other.findings
 
 
-def run(
+def run_inputs(
     target: str, first: int, count: int, bound_s: float = BOUND_S, cell: mmap.mmap | None = None
 ) -> Tally:
-    """Read inputs first … first + count - 1 of a target in this process; `cell` always names the
-    one at hand.
+    """Read inputs first … first + count - 1 of a target in this process.
+    `cell` always names the present one.
     """
     tally = Tally()
     began = time.monotonic()
     for number in range(first, first + count):
         if cell is not None:
             struct.pack_into("<Q", cell, 0, number + 1)
-        data = mutated(target, number)
+        data = mutate_seed(target, number)
         before = time.process_time()
         try:
-            outcome = read(target, data)
+            outcome = read_input(target, data)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what we look for
             outcome = f"FINDING {type(error).__name__}"
             tally.findings.append(f"{target} {number}: {type(error).__name__}: {str(error)[:200]}")
@@ -85,9 +85,9 @@ def run(
     return tally
 
 
-def watched(target: str, first: int, count: int, bound_s: float) -> Tally:
-    """As `run`, in a child with limits; an input that ends the child is a finding and the rest is
-    read after it.
+def run_inputs_in_child(target: str, first: int, count: int, bound_s: float) -> Tally:
+    """Do as `run_inputs`, in a child with limits.
+    An input that ends the child is a finding, and the rest is read after it.
     """
     whole = Tally()
     cell = mmap.mmap(-1, 8)
@@ -96,9 +96,9 @@ def watched(target: str, first: int, count: int, bound_s: float) -> Tally:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            _child(target, first, count, bound_s, cell, writing)
+            _run_child(target, first, count, bound_s, cell, writing)
         os.close(writing)
-        status = _wait(child, cell, 4 * bound_s)
+        status = _wait_for_child(child, cell, 4 * bound_s)
         with os.fdopen(reading, "rb") as pipe:
             said = pipe.read()
         if status == 0 and said:
@@ -107,27 +107,27 @@ def watched(target: str, first: int, count: int, bound_s: float) -> Tally:
             whole.add(Tally(**told))
             return whole
         at = struct.unpack_from("<Q", cell)[0] - 1
-        whole.findings.append(f"{target} {at}: ended its process ({_why(status)})")
-        whole.outcomes[f"FINDING {_why(status)}"] += 1
+        whole.findings.append(f"{target} {at}: ended its process ({_describe_exit(status)})")
+        whole.outcomes[f"FINDING {_describe_exit(status)}"] += 1
         whole.executions += at - first + 1
         count -= at - first + 1
         first = at + 1
     return whole
 
 
-def _child(
+def _run_child(
     target: str, first: int, count: int, bound_s: float, cell: mmap.mmap, writing: int
 ) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libtiff speaks
     images.limit_decoding_process_resources(MEMORY_BYTES, 1 << 20)
-    tally = run(target, first, count, bound_s, cell)
+    tally = run_inputs(target, first, count, bound_s, cell)
     with os.fdopen(writing, "wb") as pipe:
         pipe.write(json.dumps(vars(tally)).encode())
     os._exit(0)
 
 
-def _wait(child: int, cell: mmap.mmap, limit_s: float) -> int:
-    """The child's wait status; it is killed when it stays at one input for too long."""
+def _wait_for_child(child: int, cell: mmap.mmap, limit_s: float) -> int:
+    """Return the child's wait status. The child is killed when it stays at one input for too long."""
     at, since = b"", time.monotonic()
     while True:
         found, status = os.waitpid(child, os.WNOHANG)
@@ -140,7 +140,7 @@ def _wait(child: int, cell: mmap.mmap, limit_s: float) -> int:
         time.sleep(0.01)
 
 
-def _why(status: int) -> str:
+def _describe_exit(status: int) -> str:
     if os.WIFSIGNALED(status):
         return signal.Signals(os.WTERMSIG(status)).name
     return f"exit {os.waitstatus_to_exitcode(status)}"
@@ -168,12 +168,12 @@ def main() -> int:
         count = min(_SLICE, asked.first + most - at)
         for target in targets:
             if time.monotonic() < end:
-                tallies[target].add(watched(target, at, count, asked.bound_s))
+                tallies[target].add(run_inputs_in_child(target, at, count, asked.bound_s))
         at += count
-    return _report(tallies)
+    return _print_report(tallies)
 
 
-def _report(tallies: dict[str, Tally]) -> int:
+def _print_report(tallies: dict[str, Tally]) -> int:
     print(
         f"{'target':12} {'executions':>11} {'per s':>7} {'accepted':>9} {'outcomes':>8}  slowest "
         f"(number)"

@@ -30,9 +30,9 @@ class Memory(threading.Thread):
     def run(self) -> None:
         while not self._end.wait(0.1):
             for process in list_descendants(self._root):
-                name = role(process)
+                name = find_role(process)
                 if name is not None:
-                    self.peaks[name] = max(self.peaks.get(name, 0.0), _peak_mb(process.pid))
+                    self.peaks[name] = max(self.peaks.get(name, 0.0), _read_peak_mb(process.pid))
 
     def stop(self) -> dict[str, float]:
         """Peaks in MiB by process."""
@@ -41,8 +41,8 @@ class Memory(threading.Thread):
         return self.peaks
 
 
-def role(process: psutil.Process) -> str | None:
-    """Which part of the service a process is."""
+def find_role(process: psutil.Process) -> str | None:
+    """Return which part of the service a process is."""
     try:
         words = " ".join(process.cmdline())
     except psutil.Error:
@@ -50,13 +50,13 @@ def role(process: psutil.Process) -> str | None:
     return next((name for name, mark in _PROCESSES.items() if mark in words), None)
 
 
-def pids(root: int) -> dict[str, int]:
-    """The processes that must live through the corpus."""
-    found = {role(p): p.pid for p in list_descendants(root)}
+def find_pids(root: int) -> dict[str, int]:
+    """Return the processes that must live through the corpus."""
+    found = {find_role(p): p.pid for p in list_descendants(root)}
     return {name: pid for name, pid in found.items() if name in ("api", "helper")}
 
 
-def _peak_mb(pid: int) -> float:
+def _read_peak_mb(pid: int) -> float:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -41,24 +41,26 @@ _TEXTS = (b'"', b"'", b",", b"\n", b"\r", b"[" * 70, b"{", b"}", b"NaN", b"1e999
           b"\\ud800", b"\xed\xa0\x80", b"=1+1", b"../x", b"U1073741824", b"|O", b"True", b"\0")  # fmt: skip
 
 
-def mutated(target: str, number: int) -> bytes:
-    """Input `number` of a target: one of its seeds after one to six edits; number 0 … are other
-    seeds.
+def mutate_seed(target: str, number: int) -> bytes:
+    """Return input `number` of a target: one of its seeds after one to six edits.
+    The numbers 0 … are other seeds.
     """
     draw = random.Random(f"{target}/{number}")
-    seeds, repair = _seeds(target), TARGETS[target][1]
+    seeds, repair = _build_seeds(target), TARGETS[target][1]
     data = draw.choice(seeds)
-    unwrap, wrap = repair if repair is not None and draw.random() < 0.9 else (_same, _same)
+    unwrap, wrap = (
+        repair if repair is not None and draw.random() < 0.9 else (_return_same, _return_same)
+    )
     inner = unwrap(data)
     for _ in range(draw.choice((1, 1, 1, 2, 3, 6))):
-        inner = _edit(draw, inner, seeds, text=target in _TEXTUAL)
+        inner = _edit_bytes(draw, inner, seeds, text=target in _TEXTUAL)
     try:
         return wrap(inner)
     except (struct.error, OverflowError):  # cut too short to be repaired
         return inner
 
 
-def _edit(draw: random.Random, data: bytes, seeds: list[bytes], *, text: bool) -> bytes:
+def _edit_bytes(draw: random.Random, data: bytes, seeds: list[bytes], *, text: bool) -> bytes:
     if not data:
         return draw.randbytes(draw.randrange(64))
     # Heads and tails hold what decides; the middle is pixels.
@@ -92,12 +94,12 @@ def _edit(draw: random.Random, data: bytes, seeds: list[bytes], *, text: bool) -
             return data[:at] + word + data[at + len(word) :]
 
 
-def _same(data: bytes) -> bytes:
+def _return_same(data: bytes) -> bytes:
     return data
 
 
-def _tar_checksums(data: bytes) -> bytes:
-    """Every block that looks like a header gets a true checksum."""
+def _repair_tar_checksums(data: bytes) -> bytes:
+    """Give every block that looks like a header a true checksum."""
     out = bytearray(data)
     for at in range(0, len(out) - 511, 512):
         if out[at + 257 : at + 262] == b"ustar":
@@ -106,7 +108,7 @@ def _tar_checksums(data: bytes) -> bytes:
     return bytes(out)
 
 
-def _png_checksums(data: bytes) -> bytes:
+def _repair_png_checksums(data: bytes) -> bytes:
     out, at = bytearray(data), 8
     while at + 12 <= len(out):
         (length,) = struct.unpack_from(">I", out, at)
@@ -118,59 +120,65 @@ def _png_checksums(data: bytes) -> bytes:
     return bytes(out)
 
 
-def _header_of(data: bytes) -> bytes:
-    """The JSON header of a safetensors file, and its tensors behind a mark."""
+def _split_header(data: bytes) -> bytes:
+    """Return the JSON header of a safetensors file, and its tensors behind a mark."""
     (length,) = struct.unpack_from("<Q", data)
     return data[8 : 8 + length] + b"\x01\x02MARK" + data[8 + length :]
 
 
-def _with_header(inner: bytes) -> bytes:
+def _join_header(inner: bytes) -> bytes:
     header, _, rest = inner.partition(b"\x01\x02MARK")
     return struct.pack("<Q", len(header)) + header + rest
 
 
-def _zip() -> list[bytes]:
-    csv = corpus.pictures(1) | {"labels.csv": b"path,label\ncat/0.png,x\ndog/0.png,y\n"}
+def _build_zip_seeds() -> list[bytes]:
+    csv = corpus.draw_pictures(1) | {"labels.csv": b"path,label\ncat/0.png,x\ndog/0.png,y\n"}
     return [
-        corpus.honest_zip(corpus.pictures(2)),
-        corpus.honest_zip(corpus.pictures(2), 8),
-        corpus.zip64(),
-        corpus.honest_zip(csv),
-        corpus.quoted_overlap(3),
+        corpus.build_zip(corpus.draw_pictures(2)),
+        corpus.build_zip(corpus.draw_pictures(2), 8),
+        corpus.build_zip64(),
+        corpus.build_zip(csv),
+        corpus.build_quoted_overlap_zip(3),
     ]
 
 
-def _tar() -> list[bytes]:
-    long = corpus.tar_entry(b"././@LongLink", b"cat/" + b"n" * 150 + b".png", b"L")
+def _build_tar_seeds() -> list[bytes]:
+    long = corpus.build_tar_entry(b"././@LongLink", b"cat/" + b"n" * 150 + b".png", b"L")
     return [
-        corpus.tar(
-            corpus.pictures(2), corpus.pax({"path": "cat/z.png"}), corpus.tar_entry(b"x", b"y")
+        corpus.build_tar(
+            corpus.draw_pictures(2),
+            corpus.build_pax_entry({"path": "cat/z.png"}),
+            corpus.build_tar_entry(b"x", b"y"),
         ),
-        corpus.tar(corpus.pictures(1), long, corpus.tar_entry(b"cat/n", corpus.png(9))),
-        corpus.tar(corpus.pictures(1) | {"labels.csv": b"path,label\ncat/0.png,x\n"}),
+        corpus.build_tar(
+            corpus.draw_pictures(1), long, corpus.build_tar_entry(b"cat/n", corpus.draw_png(9))
+        ),
+        corpus.build_tar(corpus.draw_pictures(1) | {"labels.csv": b"path,label\ncat/0.png,x\n"}),
     ]
 
 
-def _npz() -> list[bytes]:
-    named = corpus.good_arrays(4) | {"classes": np.array(["cat", "dög"])}
-    test = corpus.good_arrays(4) | {
+def _build_npz_seeds() -> list[bytes]:
+    named = corpus.build_good_arrays(4) | {"classes": np.array(["cat", "dög"])}
+    test = corpus.build_good_arrays(4) | {
         "test_images": np.zeros((2, 8, 8, 3), np.uint8),
         "test_labels": np.array([0, 1]),
     }
-    text = corpus.good_arrays(4) | {"labels": np.array(["a", "b", "a", "b"])}
-    return [corpus.npz(arrays, method) for arrays in (named, test, text) for method in (0, 8)]
+    text = corpus.build_good_arrays(4) | {"labels": np.array(["a", "b", "a", "b"])}
+    return [corpus.build_npz(arrays, method) for arrays in (named, test, text) for method in (0, 8)]
 
 
-def _npy() -> list[bytes]:
-    return [corpus.npy(value) for value in corpus.good_arrays(4).values()]  # type: ignore[arg-type]
+def _build_npy_seeds() -> list[bytes]:
+    return [corpus.build_npy(value) for value in corpus.build_good_arrays(4).values()]  # type: ignore[arg-type]
 
 
-def _npz_around(labels: bytes) -> bytes:
-    """An honest zip around one member that is not: its sizes and checksums are those of the zip."""
-    return corpus.npz(corpus.good_arrays(4) | {"labels": labels})
+def _wrap_in_npz(labels: bytes) -> bytes:
+    """Build an honest zip around one member that is not.
+    Its sizes and checksums are those of the zip.
+    """
+    return corpus.build_npz(corpus.build_good_arrays(4) | {"labels": labels})
 
 
-def _csv() -> list[bytes]:
+def _build_csv_seeds() -> list[bytes]:
     rows = "".join(
         f"{label}/{i}.png,{label},{'test' if i else 'train'}\n"
         for label in ("cat", "dog")
@@ -182,8 +190,8 @@ def _csv() -> list[bytes]:
     ]
 
 
-def _images() -> list[bytes]:
-    found = [corpus.png(seed, (24, 17), mode, kind) for seed, (mode, kind) in enumerate(
+def _build_image_seeds() -> list[bytes]:
+    found = [corpus.draw_png(seed, (24, 17), mode, kind) for seed, (mode, kind) in enumerate(
         [("RGB", "PNG"), ("L", "PNG"), ("RGB", "JPEG"), ("RGB", "WEBP"), ("RGB", "BMP"), ("RGB", "TIFF"),
          ("L", "TIFF"), ("L", "GIF"), ("RGB", "AVIF")])]  # fmt: skip
     pixels = Image.fromarray(np.random.default_rng(5).integers(0, 256, (17, 24, 3), dtype=np.uint8))
@@ -208,7 +216,7 @@ def _images() -> list[bytes]:
     return found
 
 
-def _safetensors() -> list[bytes]:
+def _build_safetensors_seeds() -> list[bytes]:
     header = {
         "__metadata__": {"format": "pt"},
         "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
@@ -218,7 +226,7 @@ def _safetensors() -> list[bytes]:
     return [struct.pack("<Q", len(text)) + text + bytes(32), struct.pack("<Q", 2) + b"{}"]
 
 
-def _json() -> list[bytes]:
+def _build_json_seeds() -> list[bytes]:
     body = {
         "name": "birds",
         "scenario": "class",
@@ -227,19 +235,19 @@ def _json() -> list[bytes]:
     return [json.dumps(body).encode(), json.dumps({"images": [[[1, 2], [3, 4]]]}).encode()]
 
 
-def _form() -> list[bytes]:
+def _build_form_seeds() -> list[bytes]:
     part = (
         b'--xx\r\nContent-Disposition: form-data; name="%s"; filename="a"\r\nContent-Type: '
         b"image/png\r\n\r\n%s\r\n"
     )
-    picture = corpus.png(1)
+    picture = corpus.draw_png(1)
     return [
         part % (b"file", b"PK\x03\x04data") + part % (b"recipe", b"{}") + b"--xx--\r\n",
         part % (b"image", picture) + part % (b"image", picture) + b"--xx--\r\n",
     ]
 
 
-def _arrays() -> list[bytes]:
+def _build_array_seeds() -> list[bytes]:
     return [
         json.dumps([[[1, 2], [3, 4]]] * 2).encode(),
         json.dumps({"images": [[[[1, 2, 3]] * 2] * 2]}).encode(),
@@ -248,22 +256,25 @@ def _arrays() -> list[bytes]:
 
 Repair = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]] | None
 TARGETS: dict[str, tuple[Callable[[], list[bytes]], Repair]] = {
-    "zip": (_zip, None),
-    "tar": (_tar, (_same, _tar_checksums)),
-    "gzip": (_tar, (_same, lambda data: gzip.compress(_tar_checksums(data), 1, mtime=0))),
-    "npz": (_npz, None),
-    "npy": (_npy, (_same, _npz_around)),
-    "csv": (_csv, None),
-    "image": (_images, (_same, _png_checksums)),
-    "safetensors": (_safetensors, (_header_of, _with_header)),
-    "json": (_json, None),
-    "arrays": (_arrays, None),
-    "form": (_form, None),
+    "zip": (_build_zip_seeds, None),
+    "tar": (_build_tar_seeds, (_return_same, _repair_tar_checksums)),
+    "gzip": (
+        _build_tar_seeds,
+        (_return_same, lambda data: gzip.compress(_repair_tar_checksums(data), 1, mtime=0)),
+    ),
+    "npz": (_build_npz_seeds, None),
+    "npy": (_build_npy_seeds, (_return_same, _wrap_in_npz)),
+    "csv": (_build_csv_seeds, None),
+    "image": (_build_image_seeds, (_return_same, _repair_png_checksums)),
+    "safetensors": (_build_safetensors_seeds, (_split_header, _join_header)),
+    "json": (_build_json_seeds, None),
+    "arrays": (_build_array_seeds, None),
+    "form": (_build_form_seeds, None),
 }
 """Name → (its seeds, how to make an edited input consistent again)."""
 _TEXTUAL = frozenset({"csv", "safetensors", "json", "form", "npy", "arrays"})
 
 
 @cache
-def _seeds(target: str) -> list[bytes]:
+def _build_seeds(target: str) -> list[bytes]:
     return TARGETS[target][0]()

@@ -25,12 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import httpx2
 import numpy as np
 
-from tests.core.ingest.hostile_corpus import honest_zip, png
-from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.core.ingest.hostile_corpus import build_zip, draw_png
+from tests.core.ingest.hostile_corpus import draw_pictures as honest_pictures
 from tests.rest import Rest
 from tests.security import pictures
 from tests.security.memory import Memory
-from tests.security.owners import make_client, make_key, teach
+from tests.security.owners import make_client, make_key, teach_models
 from tools import service
 
 SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_UPLOAD_IDLE_S": "3"}
@@ -101,32 +101,32 @@ class Site:
         ).encode()
 
 
-def settle(running: service.RunningService) -> Site:
+def prepare_site(running: service.RunningService) -> Site:
     """Let two owners teach their models."""
     admin = Rest(running.url, running.key)
-    teach(make_client(admin, "neighbour"), honest_zip(honest_pictures(10)), "own")
-    teach(make_client(admin, "attacker"), many_classes(), "wide")
+    teach_models(make_client(admin, "neighbour"), build_zip(honest_pictures(10)), "own")
+    teach_models(make_client(admin, "attacker"), build_batch_of_many_classes(), "wide")
     found = Site(
         running.url, make_key(admin, "attacker", "read"), make_key(admin, "neighbour", "read")
     )
-    ask(found, times(1))  # the helpers start
+    predict_as_neighbour(found, stop_after_answers(1))  # the helpers start
     return found
 
 
 Enough = Callable[[Answers], bool]
 
 
-def times(count: int) -> Enough:
-    """Be enough after so many answers."""
+def stop_after_answers(count: int) -> Enough:
+    """Return a condition that holds after so many answers."""
     return lambda answers: len(answers.statuses) >= count
 
 
-def seconds(length: float) -> Enough:
-    """Be enough after so long."""
+def stop_after_seconds(length: float) -> Enough:
+    """Return a condition that holds after so many seconds."""
     return lambda answers: time.monotonic() >= answers.begun + length
 
 
-def asked(
+def send_until_enough(
     url: str,
     key: str,
     one: Callable[[httpx2.Client], httpx2.Response],
@@ -146,20 +146,18 @@ def asked(
     return answers
 
 
-def predict(http: httpx2.Client) -> httpx2.Response:
+def predict_small_image(http: httpx2.Client) -> httpx2.Response:
     """Have one small image predicted by the neighbour's model."""
-    return http.post(PREDICT.format("own"), files={"image": ("a.png", png(1), "image/png")})
+    return http.post(PREDICT.format("own"), files={"image": ("a.png", draw_png(1), "image/png")})
 
 
-def ask(found: Site, enough: Enough) -> Answers:
-    """Have one small image predicted after the other, as the neighbour, until there are enough
-    answers.
-    """
-    return asked(found.url, found.neighbour, predict, enough)
+def predict_as_neighbour(found: Site, enough: Enough) -> Answers:
+    """Predict one small image after the other, as the neighbour, until there are enough answers."""
+    return send_until_enough(found.url, found.neighbour, predict_small_image, enough)
 
 
-def attacked(found: Site, attack: "Attack", enough: Enough | None = None) -> Answers:
-    """Ask while the attacker attacks; by default for `SECONDS`."""
+def predict_during_attack(found: Site, attack: "Attack", enough: Enough | None = None) -> Answers:
+    """Predict while the attacker attacks; by default for `SECONDS`."""
     found.ended.clear()
     found.told.clear()
     found.took.clear()
@@ -171,7 +169,7 @@ def attacked(found: Site, attack: "Attack", enough: Enough | None = None) -> Ans
     for _ in threads:
         found.begun.acquire(timeout=PATIENCE_S)
     try:
-        return ask(found, enough or seconds(SECONDS))
+        return predict_as_neighbour(found, enough or stop_after_seconds(SECONDS))
     finally:
         found.ended.set()
         for thread in threads:
@@ -187,8 +185,8 @@ class Attack:
     times: int = 1
 
 
-def _silent(found: Site) -> None:
-    """Bodies of 64 MB that are announced and never come."""
+def _announce_bodies(found: Site) -> None:
+    """Announce bodies of 64 MB that never come."""
     with contextlib.ExitStack() as stack:
         for _ in range(8):
             found.connected(stack).sendall(found.head(64 * MB))
@@ -196,8 +194,8 @@ def _silent(found: Site) -> None:
         found.ended.wait(PATIENCE_S)
 
 
-def _dripping(found: Site) -> None:
-    """Bodies that come in drops."""
+def _drip_bodies(found: Site) -> None:
+    """Send bodies in drops."""
     with contextlib.ExitStack() as stack:
         opened = [found.connected(stack) for _ in range(40)]
         for connection in opened:
@@ -209,8 +207,8 @@ def _dripping(found: Site) -> None:
                     connection.sendall(b"-")
 
 
-def _full(found: Site) -> None:
-    """Bodies that come but for their last byte."""
+def _withhold_last_bytes(found: Site) -> None:
+    """Send bodies except for their last byte."""
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             connection = found.connected(stack)
@@ -221,9 +219,9 @@ def _full(found: Site) -> None:
         found.ended.wait(PATIENCE_S)
 
 
-def _unread(found: Site) -> None:
-    """Answers that are asked for and not taken."""
-    body = form([png(1)] * 256)
+def _leave_answers_unread(found: Site) -> None:
+    """Request answers, and do not read them."""
+    body = build_form([draw_png(1)] * 256)
     with contextlib.ExitStack() as stack:
         opened = []
         for query in ["?top_k=1000"] * 4 + [f"?top_k={10_000 // 256}"] * 8:
@@ -237,11 +235,11 @@ def _unread(found: Site) -> None:
             found.told[int(connection.recv(12).split()[1])] += 1
 
 
-def _again(*images: bytes, kind: str = "files") -> Callable[[Site], None]:
-    """One request after the other with these images."""
+def _make_repeated_requests(*images: bytes, kind: str = "files") -> Callable[[Site], None]:
+    """Return an attack that sends one request after the other with these images."""
 
     def run(found: Site) -> None:
-        content = form(list(images)) if kind == "files" else images[0]
+        content = build_form(list(images)) if kind == "files" else images[0]
         said = "multipart/form-data; boundary=xx" if kind == "files" else "application/json"
         headers = {"Authorization": f"Bearer {found.attacker}", "Content-Type": said}
         with httpx2.Client(base_url=found.url, headers=headers, timeout=PATIENCE_S) as client:
@@ -261,35 +259,35 @@ NAMES = ("silent", "dripping", "full", "unread", "crowd", "large", "mpo", "chunk
 
 
 @functools.cache
-def attacks() -> dict[str, Attack]:
-    """All of them by name, in the order of `NAMES`; to make their bodies takes a second."""
+def build_attacks() -> dict[str, Attack]:
+    """Return all attacks by name, in the order of `NAMES`; to make their bodies takes a second."""
     made = [
-        Attack("silent", _silent),
-        Attack("dripping", _dripping),
-        Attack("full", _full),
-        Attack("unread", _unread),
-        Attack("crowd", _again(png(1)), 40),
-        Attack("large", _again(*[pictures.large_jpeg()] * 128), 2),
-        Attack("mpo", _again(*[pictures.mpo(3000, 2048)] * 4), 2),
-        Attack("chunks", _again(pictures.many_chunks(3_000_000)), 2),
-        Attack("arrays", _again(_arrays(15 * MB), kind="arrays"), 2),
+        Attack("silent", _announce_bodies),
+        Attack("dripping", _drip_bodies),
+        Attack("full", _withhold_last_bytes),
+        Attack("unread", _leave_answers_unread),
+        Attack("crowd", _make_repeated_requests(draw_png(1)), 40),
+        Attack("large", _make_repeated_requests(*[pictures.build_large_jpeg()] * 128), 2),
+        Attack("mpo", _make_repeated_requests(*[pictures.build_mpo(3000, 2048)] * 4), 2),
+        Attack("chunks", _make_repeated_requests(pictures.build_png_of_many_chunks(3_000_000)), 2),
+        Attack("arrays", _make_repeated_requests(_build_arrays(15 * MB), kind="arrays"), 2),
     ]
     return {attack.name: attack for attack in made}
 
 
-def form(images: list[bytes]) -> bytes:
-    """A multipart body."""
+def build_form(images: list[bytes]) -> bytes:
+    """Build a multipart body."""
     head = b'--xx\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n'
     return b"".join(head + data + b"\r\n" for data in images) + b"--xx--\r\n"
 
 
-def _arrays(size: int) -> bytes:
+def _build_arrays(size: int) -> bytes:
     row = b"[" + b",".join([b"[1,2,3]"] * 1000) + b"]"
     return b"[[" + b",".join([row] * (size // len(row))) + b"]]"
 
 
-def many_classes() -> bytes:
-    """A batch of small images of many classes with long names."""
+def build_batch_of_many_classes() -> bytes:
+    """Build a batch of small images of many classes with long names."""
     rng, each = np.random.default_rng(0), 4
     images = rng.integers(0, 256, (each * CLASSES, 8, 8, 3), dtype=np.uint8)
     labels = np.repeat(np.arange(CLASSES), each)
@@ -309,12 +307,14 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder) / "data", SETTINGS) as running,
     ):
-        found = settle(running)
-        print(f"{'quiet':10} {ask(found, seconds(asked.seconds))}")
-        for name in asked.attacks or attacks():
+        found = prepare_site(running)
+        print(f"{'quiet':10} {predict_as_neighbour(found, stop_after_seconds(asked.seconds))}")
+        for name in asked.attacks or build_attacks():
             memory = Memory(running.process.pid)
             memory.start()
-            answers = attacked(found, attacks()[name], seconds(asked.seconds))
+            answers = predict_during_attack(
+                found, build_attacks()[name], stop_after_seconds(asked.seconds)
+            )
             peaks = {role: round(mb) for role, mb in memory.stop().items()}
             print(
                 f"{name:10} {answers}; attacker {dict(found.told)}; MiB {json.dumps(peaks)}",

@@ -17,7 +17,7 @@ def make_client(admin: Rest, owner: str, timeout: float = 60.0) -> Rest:
     return Rest(str(admin.http.base_url), make_key(admin, owner), timeout)
 
 
-def teach(client: Rest, batch: bytes, *models: str) -> None:
+def teach_models(client: Rest, batch: bytes, *models: str) -> None:
     """Create models and train each on a batch."""
     for model in models:
         client.models.create(model, architecture=NETWORK, recipe=RECIPE, gate={"checks": "off"})

@@ -21,13 +21,13 @@ from api.uploads.spool_file import SpoolFile
 from core.errors import ImageInvalid, PerennialError
 from core.files.safetensors_header import parse_safetensors_header
 from core.ingest import images
-from core.ingest.decoding.resizing import SquareResizing
+from core.ingest.decoding.resizing import SquareResizingSettings
 from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.limits import ArchiveLimits
 from core.ingest.members import ArchiveFileUnpackedSizeMismatch, DamagedArchiveFile
 from core.ingest.members import read_archive_member as read_archive_member
 from core.ingest.reader import ArchiveContents
-from core.ingest.readers.registry import get_upload_reader
+from core.ingest.readers.registry import get_upload_reader_by_name
 from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.tables import find_label_table, resolve_label_table_images
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
@@ -39,8 +39,8 @@ _MAX_DETAIL = 600
 _VARYING = re.compile(r"“[^”]*”|'[^']*'|\d+")
 
 
-def read(target: str, data: bytes) -> str:
-    """What the target's reader says: `accepted`, or the code and wording of its typed error.
+def read_input(target: str, data: bytes) -> str:
+    """Return what the target's reader says: `accepted`, or its typed error's code and wording.
 
     Raises:
         AssertionError: it let something pass that it must not, or its error is not fit for a
@@ -59,23 +59,23 @@ def read(target: str, data: bytes) -> str:
     return "accepted"
 
 
-def archive(data: bytes) -> None:
-    """Container, directory, layout and labels as the API and the worker read them, and every file
-    in it.
+def check_archive(data: bytes) -> None:
+    """Check container, directory, layout and labels as the API and the worker read them.
+    Check also every file in the archive.
     """
-    reader = get_upload_reader(detect_upload_format(data[:SNIFF_BYTES], None))
-    with _file(data) as fd, TemporaryDirectory() as scratch:
+    reader = get_upload_reader_by_name(detect_upload_format(data[:SNIFF_BYTES], None))
+    with _open_memory_file(data) as fd, TemporaryDirectory() as scratch:
         check_archive_size(fd, LIMITS)
         listed, source = reader.open_archive(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
         found = listed.assign_classes(LIMITS)
         with open_file_read_only(source) as unpacked:
-            _hold(found, unpacked)
+            _check_contents(found, unpacked)
 
 
-def _hold(found: ArchiveContents, fd: int) -> None:
+def _check_contents(found: ArchiveContents, fd: int) -> None:
     members, size = found.members, os.fstat(fd).st_size
     assert len(set(members.names)) == len(members), "a name appears twice"
-    assert sum(found.layout.count_class_images()[1:]) >= 1
+    assert sum(found.layout.count_images_by_class_and_part()[1:]) >= 1
     for i, name in enumerate(members.names):
         parts = name.split("/")
         fine = ".." not in parts and "" not in parts and name.isprintable()
@@ -91,7 +91,7 @@ def _hold(found: ArchiveContents, fd: int) -> None:
         assert len(unpacked) == members.sizes[i]
 
 
-def csv(data: bytes) -> None:
+def check_label_table(data: bytes) -> None:
     names = ["cat/0.png", "dog/0.png", "labels.csv"]
     found = find_label_table(names, lambda _: data, BatchReadingOptions(max_bad=1))
     assert found is not None
@@ -103,12 +103,12 @@ def csv(data: bytes) -> None:
         assert number in (0, 1)
 
 
-def image(data: bytes) -> None:
+def check_image(data: bytes) -> None:
     picture = images.decode_square_image(data, 32, 3, LIMITS.image_pixels).image
     assert picture.size == (32, 32) and picture.mode == "RGB"
 
 
-def safetensors(data: bytes) -> None:
+def check_safetensors(data: bytes) -> None:
     tensors = parse_safetensors_header(
         len(data), lambda offset, length: data[offset : offset + length]
     )
@@ -117,22 +117,22 @@ def safetensors(data: bytes) -> None:
     assert sum(t.end - t.begin for t in tensors) == len(data) - 8 - length
 
 
-def json_text(data: bytes) -> None:
+def check_json_text(data: bytes) -> None:
     parse_strict_json(data)
 
 
-def arrays(data: bytes) -> None:
-    for found in decode_nested_arrays(images_of_json(data), 8, 3, LIMITS, SquareResizing()):
+def check_arrays(data: bytes) -> None:
+    for found in decode_nested_arrays(images_of_json(data), 8, 3, LIMITS, SquareResizingSettings()):
         if isinstance(found, ImageInvalid):
             raise found
         assert len(found) == 8 * 8 * 3
 
 
-def form(data: bytes) -> None:
-    """Both readers of forms: that of uploads, in pieces, and that of predictions."""
+def check_form(data: bytes) -> None:
+    """Check both readers of forms: that of uploads, in pieces, and that of predictions."""
     errors = []
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"form-{os.getpid()}"
-    for take in (_upload_form, lambda data, _: parse_form_files(data, b"xx", 4)):
+    for take in (_read_upload_form, lambda data, _: parse_form_files(data, b"xx", 4)):
         try:
             take(data, path)
         except PerennialError as error:
@@ -143,7 +143,7 @@ def form(data: bytes) -> None:
         raise errors[0]
 
 
-def _upload_form(data: bytes, path: Path) -> None:
+def _read_upload_form(data: bytes, path: Path) -> None:
     file = SpoolFile(path, 1 << 20, None, None)
     try:
         reader = UploadFormParser(file, b"xx", ("recipe",))
@@ -156,7 +156,7 @@ def _upload_form(data: bytes, path: Path) -> None:
 
 
 @contextmanager
-def _file(data: bytes) -> Iterator[int]:
+def _open_memory_file(data: bytes) -> Iterator[int]:
     fd = os.memfd_create("input")
     try:
         os.write(fd, data)
@@ -166,11 +166,11 @@ def _file(data: bytes) -> Iterator[int]:
 
 
 _READERS: dict[str, Callable[[bytes], None]] = {
-    **dict.fromkeys(("zip", "tar", "gzip", "npz", "npy"), archive),
-    "csv": csv,
-    "image": image,
-    "safetensors": safetensors,
-    "json": json_text,
-    "arrays": arrays,
-    "form": form,
+    **dict.fromkeys(("zip", "tar", "gzip", "npz", "npy"), check_archive),
+    "csv": check_label_table,
+    "image": check_image,
+    "safetensors": check_safetensors,
+    "json": check_json_text,
+    "arrays": check_arrays,
+    "form": check_form,
 }

@@ -22,12 +22,18 @@ PIECE = "application/offset+octet-stream"
 Body = bytes | Callable[[], bytes]
 
 
-def cases() -> list[Case]:
-    """All of them."""
-    return [*_begins(), *_lists(), *_pieces(), *_submits(), *_raw()]
+def list_cases() -> list[Case]:
+    """Return all cases of uploads in pieces."""
+    return [
+        *_list_creation_cases(),
+        *_list_listing_cases(),
+        *_list_piece_cases(),
+        *_list_submit_cases(),
+        *_list_raw_cases(),
+    ]
 
 
-def _case(
+def _make_case(
     name: str, *answers: str, path: str, method: str = "POST", body: Body = b"", **headers: str
 ) -> Case:
     make = body if callable(body) else lambda: body
@@ -35,17 +41,19 @@ def _case(
     return Case("uploads", name, make, answers, path, method, named)
 
 
-def _begins() -> list[Case]:
+def _list_creation_cases() -> list[Case]:
     def length(name: str, value: str, *answers: str) -> Case:
-        return _case(f"length: {name}", *(answers or (REFUSED,)), path=UPLOADS, Upload_Length=value)
+        return _make_case(
+            f"length: {name}", *(answers or (REFUSED,)), path=UPLOADS, Upload_Length=value
+        )
 
     def metadata(name: str, value: str, *answers: str) -> Case:
         named = {"Upload_Length": "9", "Upload_Metadata": value}
-        return _case(f"metadata: {name}", *(answers or (REFUSED,)), path=UPLOADS, **named)
+        return _make_case(f"metadata: {name}", *(answers or (REFUSED,)), path=UPLOADS, **named)
 
     return [
-        _case("length: none", REFUSED, path=UPLOADS),
-        _case("length: later", REFUSED, path=UPLOADS, Upload_Defer_Length="1"),
+        _make_case("length: none", REFUSED, path=UPLOADS),
+        _make_case("length: later", REFUSED, path=UPLOADS, Upload_Defer_Length="1"),
         length("negative", "-1"),
         length("plus", "+1"),
         length("fraction", "1.5"),
@@ -68,20 +76,20 @@ def _begins() -> list[Case]:
         metadata("control characters", "a\x0b YQ==", REFUSED, "400", "closed"),
         metadata("Latin-1", "\u00ff YQ=="),
         metadata("padding alone", "a ===="),
-        _case("body with the begin", TYPE, path=UPLOADS, body=b"x" * 100, Upload_Length="100"),
-        _case("digest of the whole that is "
+        _make_case("body with the begin", TYPE, path=UPLOADS, body=b"x" * 100, Upload_Length="100"),
+        _make_case("digest of the whole that is "
             "none", REFUSED, path=UPLOADS, Upload_Length="9", Repr_Digest="sha-256=:%:"),
-        _case("other version", VERSION, path=UPLOADS, Upload_Length="9", Tus_Resumable="99.0.0"),
-        _case("version of 60,000 "
+        _make_case("other version", VERSION, path=UPLOADS, Upload_Length="9", Tus_Resumable="99.0.0"),
+        _make_case("version of 60,000 "
             "characters", VERSION, path=UPLOADS, Upload_Length="9", Tus_Resumable="1" * 60_000),
-        _case("key of 10,000 "
+        _make_case("key of 10,000 "
             "characters", REFUSED, path=UPLOADS, Upload_Length="9", Idempotency_Key="k" * 10_000),
     ]  # fmt: skip
 
 
-def _lists() -> list[Case]:
+def _list_listing_cases() -> list[Case]:
     def p(name: str, query: str) -> Case:
-        return _case(f"list: {name}", REFUSED, path=f"{UPLOADS}?{query}", method="GET")
+        return _make_case(f"list: {name}", REFUSED, path=f"{UPLOADS}?{query}", method="GET")
 
     return [
         p("cursor of words", "cursor=upl_01k00000000000000000000000"),
@@ -92,12 +100,12 @@ def _lists() -> list[Case]:
     ]
 
 
-def _pieces() -> list[Case]:
+def _list_piece_cases() -> list[Case]:
     def p(name: str, *answers: str, at: str | None = "0", body: Body = b"x" * 100, path: str = UPLOAD,
           method: str = "PATCH", **headers: str) -> Case:  # fmt: skip
         offset = {} if at is None else {"Upload_Offset": at}
         given = {"Content_Type": PIECE, **offset, **headers}
-        return _case(
+        return _make_case(
             f"piece: {name}", *(answers or (REFUSED,)), path=path, method=method, body=body, **given
         )
 
@@ -145,8 +153,8 @@ def _pieces() -> list[Case]:
         p("by POST that says PATCH", METHOD, method="POST", X_HTTP_Method_Override="PATCH"),
         p("by POST that says DELETE", METHOD, method="POST", **hidden),
         p("by PUT", METHOD, method="PUT"),
-        _case("HEAD that says DELETE", "200", path=UPLOAD, method="HEAD", **hidden),
-        _case(
+        _make_case("HEAD that says DELETE", "200", path=UPLOAD, method="HEAD", **hidden),
+        _make_case(
             "HEAD of nobody's",
             NOT_THERE,
             path="/v1/uploads/upl_01k00000000000000000000000",
@@ -160,9 +168,9 @@ def _pieces() -> list[Case]:
     ]
 
 
-def _submits() -> list[Case]:
+def _list_submit_cases() -> list[Case]:
     def s(name: str, body: bytes, *answers: str) -> Case:
-        return _case(
+        return _make_case(
             f"submit: {name}",
             *(answers or (REFUSED,)),
             path=TASKS,
@@ -190,7 +198,7 @@ def _submits() -> list[Case]:
     ]
 
 
-def _raw() -> list[Case]:
+def _list_raw_cases() -> list[Case]:
     def r(name: str, *answers: str, head: bytes, rest: bytes = b"") -> Case:
         start = (
             b"PATCH " + UPLOAD.encode() + b" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"

@@ -23,17 +23,17 @@ from typing import Any
 
 import httpx2
 
-from tests.core.ingest.hostile_corpus import honest_zip
-from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.core.ingest.hostile_corpus import build_zip
+from tests.core.ingest.hostile_corpus import draw_pictures as honest_pictures
 from tests.rest import Rest
 from tests.security import admission, neighbours
 from tests.security.neighbours import PAUSE_S, Answers, Site
-from tests.security.owners import make_client, make_key, teach
+from tests.security.owners import make_client, make_key, teach_models
 from tools import service
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBMIT_PAUSE_S = 1.0
-BATCH = honest_zip(honest_pictures(10))
+BATCH = build_zip(honest_pictures(10))
 ZIP = {"Content-Type": "application/zip"}
 DOWNLOAD = "/v1/models/{}/versions/1/download"
 LISTS = "/v1/models?limit=200"
@@ -54,23 +54,25 @@ class Place:
 # The neighbour.
 
 
-def ask(place: Place, seconds: float) -> dict[str, Answers]:
-    """The answers to the neighbour's requests of each kind for so many seconds; kinds side by
-    side.
+def send_requests_of_each_kind(place: Place, seconds: float) -> dict[str, Answers]:
+    """Return the answers to the neighbour's requests of each kind for so many seconds.
+    The kinds run side by side.
     """
     asks: dict[str, tuple[float, Callable[[httpx2.Client], httpx2.Response]]] = {
         "read": (PAUSE_S, lambda http: http.get("/v1/models/own/tasks?limit=50")),
-        "predict": (PAUSE_S, neighbours.predict),
+        "predict": (PAUSE_S, neighbours.predict_small_image),
         "download": (PAUSE_S, lambda http: http.get(DOWNLOAD.format("own"))),
         "submit": (
             SUBMIT_PAUSE_S,
             lambda http: http.post("/v1/models/inbox/tasks?again=true", content=BATCH, headers=ZIP),
         ),
     }
-    enough = neighbours.seconds(seconds)
+    enough = neighbours.stop_after_seconds(seconds)
     with ThreadPoolExecutor(len(asks)) as pool:
         begun = {
-            kind: pool.submit(neighbours.asked, place.url, place.neighbour, one, enough, pause_s)
+            kind: pool.submit(
+                neighbours.send_until_enough, place.url, place.neighbour, one, enough, pause_s
+            )
             for kind, (pause_s, one) in asks.items()
         }
         return {kind: answers.result() for kind, answers in begun.items()}
@@ -79,31 +81,41 @@ def ask(place: Place, seconds: float) -> dict[str, Answers]:
 # The attacker.
 
 
-def attack(way: str, url: str, reader: str, writer: str) -> None:
-    """Everything at once with a key of that scope, until this process is ended."""
+def attack_until_ended(way: str, url: str, reader: str, writer: str) -> None:
+    """Attack in every way at once with keys of these scopes, until this process is ended."""
     ended = threading.Event()
     jobs: list[Callable[[], None]] = []
     if way in ("read", "both"):
         site = Site(url, reader, "", ended)
         jobs += [
-            _repeated(one.run, site)
-            for one in neighbours.attacks().values()
+            _make_endless_attack(one.run, site)
+            for one in neighbours.build_attacks().values()
             for _ in range(one.times)
         ]
-        jobs += [_again(url, reader, lambda _: {"url": LISTS})] * 3
-        jobs += [_again(url, reader, lambda _: {"url": DOWNLOAD.format("wide")})] * 2
-        jobs += [lambda: _unread(site)]
+        jobs += [_make_endless_requests(url, reader, lambda _: {"url": LISTS})] * 3
+        jobs += [
+            _make_endless_requests(url, reader, lambda _: {"url": DOWNLOAD.format("wide")})
+        ] * 2
+        jobs += [lambda: _leave_downloads_unread(site)]
     if way in ("write", "both"):
-        jobs += [_again(url, writer, one) for one in (_recipe, _labels, _network, _batch)]
-        jobs += [_again(url, writer, _base)] * 8
-        jobs += [lambda: _dripping_uploads(Site(url, writer, ""))]
+        jobs += [
+            _make_endless_requests(url, writer, one)
+            for one in (
+                _make_recipe_request,
+                _make_labels_request,
+                _make_network_request,
+                _make_batch_request,
+            )
+        ]
+        jobs += [_make_endless_requests(url, writer, _make_base_request)] * 8
+        jobs += [lambda: _drip_uploads(Site(url, writer, ""))]
     threads = [threading.Thread(target=job, daemon=True) for job in jobs]
     for thread in threads:
         thread.start()
     ended.wait()
 
 
-def _repeated(run: Callable[[Site], None], site: Site) -> Callable[[], None]:
+def _make_endless_attack(run: Callable[[Site], None], site: Site) -> Callable[[], None]:
     def work() -> None:
         while True:
             with contextlib.suppress(OSError, httpx2.TransportError, ValueError, IndexError):
@@ -113,8 +125,12 @@ def _repeated(run: Callable[[Site], None], site: Site) -> Callable[[], None]:
     return work
 
 
-def _again(url: str, key: str, request: Callable[[int], Request]) -> Callable[[], None]:
-    """One request after the other, made by its number: a POST where it has something to send."""
+def _make_endless_requests(
+    url: str, key: str, request: Callable[[int], Request]
+) -> Callable[[], None]:
+    """Return work that sends one request after the other, made by its number.
+    A request is a POST if it has something to send.
+    """
 
     def work() -> None:
         with httpx2.Client(
@@ -131,36 +147,36 @@ def _again(url: str, key: str, request: Callable[[int], Request]) -> Callable[[]
     return work
 
 
-def _model(name: str, scenario: str = "class", **fields: object) -> Request:
+def _make_model_request(name: str, scenario: str = "class", **fields: object) -> Request:
     return {"url": "/v1/models", "json": {"name": name, "scenario": scenario, **fields}}
 
 
-def _recipe(number: int) -> Request:
-    return _model(f"r{number}", recipe=admission.HUGE_RECIPE)
+def _make_recipe_request(number: int) -> Request:
+    return _make_model_request(f"r{number}", recipe=admission.HUGE_RECIPE)
 
 
-def _labels(number: int) -> Request:
-    return _model(f"l{number}", "data", classes=admission.LONG_LABELS)
+def _make_labels_request(number: int) -> Request:
+    return _make_model_request(f"l{number}", "data", classes=admission.LONG_LABELS)
 
 
-def _network(number: int) -> Request:
-    return _model(f"n{number}", architecture=admission.HUGE_NETWORK)
+def _make_network_request(number: int) -> Request:
+    return _make_model_request(f"n{number}", architecture=admission.HUGE_NETWORK)
 
 
-def _batch(number: int) -> Request:
+def _make_batch_request(number: int) -> Request:
     return {"url": "/v1/models/wide/tasks", "content": BATCH, "headers": ZIP}
 
 
-def _base(number: int) -> Request:
+def _make_base_request(number: int) -> Request:
     return {
         "url": "/v1/bases",
-        "params": admission.architecture(100 + number),
+        "params": admission.make_architecture_query(100 + number),
         "content": admission.TINY_BASE,
     }
 
 
-def _unread(site: Site) -> None:
-    """Downloads and lists that nobody reads: 60 connections."""
+def _leave_downloads_unread(site: Site) -> None:
+    """Request downloads and lists that nobody reads, on 60 connections."""
     with ExitStack() as stack:
         for number in range(60):
             path = (DOWNLOAD.format("wide"), LISTS)[number % 2]
@@ -171,8 +187,8 @@ def _unread(site: Site) -> None:
         threading.Event().wait()
 
 
-def _dripping_uploads(site: Site) -> None:
-    """Batches whose bodies come in drops: as many as one owner may have under way."""
+def _drip_uploads(site: Site) -> None:
+    """Send batches whose bodies come in drops: as many as one owner may have under way."""
     with ExitStack() as stack:
         head = (
             f"POST /v1/models/wide/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
@@ -192,12 +208,12 @@ def _dripping_uploads(site: Site) -> None:
 # The site.
 
 
-def settle(url: str, admin_key: str) -> Place:
-    """Two owners with models that have learned a batch."""
+def prepare_owners(url: str, admin_key: str) -> Place:
+    """Prepare two owners with models that have learned a batch."""
     admin = Rest(url, admin_key)
     neighbour, attacker = make_client(admin, "neighbour"), make_client(admin, "attacker")
-    teach(neighbour, BATCH, "own", "inbox")
-    teach(attacker, neighbours.many_classes(), "wide")
+    teach_models(neighbour, BATCH, "own", "inbox")
+    teach_models(attacker, neighbours.build_batch_of_many_classes(), "wide")
     return Place(
         url,
         *(make_key(admin, "attacker", scope) for scope in ("read", "write")),
@@ -206,8 +222,8 @@ def settle(url: str, admin_key: str) -> Place:
 
 
 @contextmanager
-def besieged(place: Place, way: str) -> Iterator[None]:
-    """The attacker at work, in a process of its own."""
+def run_attacker(place: Place, way: str) -> Iterator[None]:
+    """Let the attacker work in a process of its own, as long as the block lasts."""
     command = [sys.executable, "-m", "tests.security.siege", "--attack", way]
     process = subprocess.Popen([*command, place.url, place.reader, place.writer], cwd=ROOT)
     try:
@@ -220,29 +236,29 @@ def besieged(place: Place, way: str) -> Iterator[None]:
         process.wait()
 
 
-def told(found: dict[str, Answers]) -> str:
-    """A line of a table."""
+def format_answers(found: dict[str, Answers]) -> str:
+    """Return a line of a table."""
     return "; ".join(f"{kind}: {answers}" for kind, answers in found.items())
 
 
-def siege(
+def measure_siege(
     place: Place, seconds: float, ways: tuple[str, ...] = WAYS
 ) -> dict[str, dict[str, Answers]]:
-    """The neighbour's answers in quiet and under each attack; prints each."""
-    ask(place, 3.0)  # helpers start
-    found = {"quiet": ask(place, seconds)}
-    print(f"quiet {told(found['quiet'])}", flush=True)
+    """Return the neighbour's answers in quiet and under each attack; print each."""
+    send_requests_of_each_kind(place, 3.0)  # helpers start
+    found = {"quiet": send_requests_of_each_kind(place, seconds)}
+    print(f"quiet {format_answers(found['quiet'])}", flush=True)
     for way in ways:
-        with besieged(place, way):
-            found[way] = ask(place, seconds)
-        print(f"{way:5} {told(found[way])}", flush=True)
+        with run_attacker(place, way):
+            found[way] = send_requests_of_each_kind(place, seconds)
+        print(f"{way:5} {format_answers(found[way])}", flush=True)
         time.sleep(3.0)
     return found
 
 
 @contextmanager
-def large(folder: Path) -> Iterator[tuple[str, str]]:
-    """The large size over servers of its own: address and admin key."""
+def run_large_size(folder: Path) -> Iterator[tuple[str, str]]:
+    """Run the large size over servers of its own; yield its address and admin key."""
     sys.path.append(str(ROOT / "tests" / "services"))
     import large_size
     import postgresql
@@ -252,22 +268,22 @@ def large(folder: Path) -> Iterator[tuple[str, str]]:
     from core.storage import open_object_store
 
     with ExitStack() as stack:
-        database = postgresql.create()
-        stack.callback(postgresql.drop, database)
+        database = postgresql.create_database()
+        stack.callback(postgresql.drop_database, database)
         redis = RedisServer()
         redis.start()
         stack.callback(redis.close)
         s3 = S3Server.launch()
         stack.callback(s3.close)
         open_object_store(s3.settings(s3.root)).create_folder_or_bucket()
-        running = large_size.running(folder, database, redis.url, s3)
+        running = large_size.run_large_size(folder, database, redis.url, s3)
         found, client = stack.enter_context(running)
         yield found.url, client.http.headers["Authorization"].split()[1]
 
 
 @contextmanager
-def small(folder: Path) -> Iterator[tuple[str, str]]:
-    """The embedded service: address and admin key."""
+def run_small_size(folder: Path) -> Iterator[tuple[str, str]]:
+    """Run the embedded service; yield its address and admin key."""
     with service.run_temporary_service(folder / "data", {"PERENNIAL_THREADS": "1"}) as running:
         yield running.url, running.key
 
@@ -280,12 +296,12 @@ def main() -> None:
     parser.add_argument("place", nargs="*", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.attack:
-        attack(asked.attack, *asked.place)
+        attack_until_ended(asked.attack, *asked.place)
         return
     with tempfile.TemporaryDirectory() as name:
-        size = {"small": small, "large": large}[asked.size]
+        size = {"small": run_small_size, "large": run_large_size}[asked.size]
         with size(Path(name)) as (url, key):
-            siege(settle(url, key), asked.seconds)
+            measure_siege(prepare_owners(url, key), asked.seconds)
 
 
 if __name__ == "__main__":

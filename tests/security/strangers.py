@@ -69,7 +69,7 @@ class Neighbour(threading.Thread):
             self.slowest_s = max(self.slowest_s, time.monotonic() - began)
 
     def _send_request(self) -> bytes:
-        with connected(self.port, "127.0.0.2", self.patience_s) as client:
+        with open_connection(self.port, "127.0.0.2", self.patience_s) as client:
             client.sendall(GET + b"Connection: close\r\n\r\n")
             return client.recv(1000)
 
@@ -111,7 +111,9 @@ class Seen:
         )
 
 
-def connected(port: int, source: str = "127.0.0.1", patience_s: float = 60.0) -> socket.socket:
+def open_connection(
+    port: int, source: str = "127.0.0.1", patience_s: float = 60.0
+) -> socket.socket:
     return socket.create_connection(
         ("127.0.0.1", port), timeout=patience_s, source_address=(source, 0)
     )
@@ -120,8 +122,8 @@ def connected(port: int, source: str = "127.0.0.1", patience_s: float = 60.0) ->
 # The attacks: each ends by itself within some ten seconds.
 
 
-def floods(port: int) -> None:
-    """Heads without end: lines, a value, a name, a target, trailers, an extension, a size."""
+def flood_everything(port: int) -> None:
+    """Send heads without end: lines, a value, a name, a target, trailers, an extension, a size."""
     heads = [
         (GET, b"X-A: y\r\n"),
         (GET + b"X-A: ", b"y" * 64),
@@ -132,58 +134,62 @@ def floods(port: int) -> None:
         (CHUNKED, b"0" * 64),
     ]
     with ThreadPoolExecutor(len(heads)) as pool:
-        list(pool.map(lambda head: _flood(port, *head), heads))
+        list(pool.map(lambda head: _flood_connection(port, *head), heads))
 
 
-def _flood(port: int, begin: bytes, more: bytes) -> None:
+def _flood_connection(port: int, begin: bytes, more: bytes) -> None:
     piece = more * ((256 << 10) // len(more))
-    with connected(port) as client, contextlib.suppress(OSError):
+    with open_connection(port) as client, contextlib.suppress(OSError):
         client.sendall(begin)
         for _ in range(4 * HEAD_MB):
             client.sendall(piece)
         client.recv(1000)
 
 
-def one_header(port: int) -> None:
-    """One header without end."""
-    _flood(port, GET + b"X-A: ", b"y" * 64)
+def send_endless_header(port: int) -> None:
+    """Send one header without end."""
+    _flood_connection(port, GET + b"X-A: ", b"y" * 64)
 
 
-def lines(port: int) -> None:
-    """Header lines without end."""
-    _flood(port, GET, b"X-A: y\r\n")
+def send_endless_header_lines(port: int) -> None:
+    """Send header lines without end."""
+    _flood_connection(port, GET, b"X-A: y\r\n")
 
 
-def requests_at_once(port: int, seconds: float = 3.0) -> None:
-    """Thousands of requests in one piece, on many connections, whose answers nobody reads."""
+def send_requests_at_once(port: int, seconds: float = 3.0) -> None:
+    """Send thousands of requests in one piece, on many connections, and read no answer."""
     with contextlib.ExitStack() as stack:
         for _ in range(20):
-            client = stack.enter_context(connected(port))
+            client = stack.enter_context(open_connection(port))
             client.settimeout(1)
             with contextlib.suppress(OSError):
                 client.sendall(b"GET /x HTTP/1.1\r\n\r\n" * 12_000)
         time.sleep(seconds)
 
 
-def stray_bytes(port: int, seconds: float = 8.0) -> None:
-    """After an answer a line end, or the beginning of a body that is never sent: 150
-    connections.
+def send_stray_bytes(port: int, seconds: float = 8.0) -> None:
+    """Send a line end after an answer, or the beginning of a body that is never sent.
+    Use 150 connections.
     """
     requests = (GET + b"\r\n", b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
-    _hold(port, 150, seconds, lambda number: (requests[number % 2], (b"\r\n", b"x")[number % 2]))
+    _hold_connections(
+        port, 150, seconds, lambda number: (requests[number % 2], (b"\r\n", b"x")[number % 2])
+    )
 
 
-def half_open(port: int, seconds: float = 8.0) -> None:
-    """Connections that send nothing, or half a head: more than there may be."""
-    _hold(port, 400, seconds, lambda number: ((b"", GET)[number % 2], b""))
+def send_half_heads(port: int, seconds: float = 8.0) -> None:
+    """Open connections that send nothing, or half a head: more than there may be."""
+    _hold_connections(port, 400, seconds, lambda number: ((b"", GET)[number % 2], b""))
 
 
-def _hold(port: int, most: int, seconds: float, says: Callable[[int], tuple[bytes, bytes]]) -> None:
+def _hold_connections(
+    port: int, most: int, seconds: float, says: Callable[[int], tuple[bytes, bytes]]
+) -> None:
     end = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
         for number in range(most):
             with contextlib.suppress(OSError):
-                client = stack.enter_context(connected(port, patience_s=0.5))
+                client = stack.enter_context(open_connection(port, patience_s=0.5))
                 first, then = says(number)
                 client.sendall(first)
                 if then:
@@ -192,8 +198,8 @@ def _hold(port: int, most: int, seconds: float, says: Callable[[int], tuple[byte
         time.sleep(max(0.0, end - time.monotonic()))
 
 
-def slow_reads(port: int, seconds: float = 10.0) -> None:
-    """Large answers that are read a byte at a time: 30 connections."""
+def read_slowly(port: int, seconds: float = 10.0) -> None:
+    """Read large answers a byte at a time, on 30 connections."""
     request = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 8
     end = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
@@ -212,11 +218,19 @@ def slow_reads(port: int, seconds: float = 10.0) -> None:
             time.sleep(0.3)
 
 
-ATTACKS = (lines, one_header, floods, requests_at_once, stray_bytes, half_open, slow_reads)
+ATTACKS = (
+    send_endless_header_lines,
+    send_endless_header,
+    flood_everything,
+    send_requests_at_once,
+    send_stray_bytes,
+    send_half_heads,
+    read_slowly,
+)
 
 
-def all_at_once(port: int) -> None:
-    """All of them side by side."""
+def run_all_attacks(port: int) -> None:
+    """Run all attacks side by side."""
     with ThreadPoolExecutor(len(ATTACKS)) as pool:
         list(pool.map(lambda attack: attack(port), ATTACKS))
 
@@ -224,7 +238,7 @@ def all_at_once(port: int) -> None:
 # What they did
 
 
-def attacked(target: Target, attack: Callable[[int], None]) -> Seen:
+def measure_attack(target: Target, attack: Callable[[int], None]) -> Seen:
     """Let an attack run beside a neighbour, and wait until the process is calm again."""
     quiet = target.descriptors()
     seen = Seen(target.memory(), 0.0, 0.0, 0, Neighbour(target.port))
@@ -245,11 +259,11 @@ def attacked(target: Target, attack: Callable[[int], None]) -> Seen:
 
 
 @contextmanager
-def serving(
+def run_api(
     folder: Path, settings: Mapping[str, str] = LIMITS, descriptors: int = DESCRIPTORS
 ) -> Iterator[Target]:
-    """An API process over that data folder, started as the launcher does it, that may have so many
-    descriptors.
+    """Run an API process over that data folder, started as the launcher does it.
+    It may have so many descriptors.
     """
     port = find_free_port()
     command = build_service_processes(
@@ -274,17 +288,17 @@ def serving(
             ),
         )
     try:
-        _until_it_answers(port, process, folder / "api.log")
+        _wait_until_ready(port, process, folder / "api.log")
         yield Target(port, psutil.Process(process.pid))
     finally:
         process.kill()
         process.wait()
 
 
-def _until_it_answers(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def _wait_until_ready(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), connected(port) as client:
+        with contextlib.suppress(OSError), open_connection(port) as client:
             client.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             if client.recv(1000).startswith(b"HTTP/1.1 200 "):
                 return
@@ -306,10 +320,12 @@ def main() -> None:
         db.close()
         load_recipe_catalogue(settings)
         print(f"{'':18} MiB before, most, after   neighbour   descriptors")
-        chosen = [attack for attack in (*ATTACKS, all_at_once) if attack.__name__ in sys.argv[1:]]
-        for attack in chosen or (*ATTACKS, all_at_once):
-            with serving(Path(name)) as target:
-                print(f"{attack.__name__:18} {attacked(target, attack)}", flush=True)
+        chosen = [
+            attack for attack in (*ATTACKS, run_all_attacks) if attack.__name__ in sys.argv[1:]
+        ]
+        for attack in chosen or (*ATTACKS, run_all_attacks):
+            with run_api(Path(name)) as target:
+                print(f"{attack.__name__:18} {measure_attack(target, attack)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 def test_recipes_of_one_huge_name_are_refused_and_never_stored(
     running: service.RunningService,
 ) -> None:
-    cost = admission.huge_recipes(running, models=8)
+    cost = admission.send_huge_recipes(running, models=8)
     assert cost.answers == {422: 8, 200: 3}
     assert cost.api_mb < 100
 
@@ -22,7 +22,7 @@ def test_recipes_of_one_huge_name_are_refused_and_never_stored(
 def test_models_of_long_labels_are_listed_in_pages_that_are_bounded(
     running: service.RunningService,
 ) -> None:
-    cost = admission.long_labels(running, models=20)
+    cost = admission.send_long_labels(running, models=20)
     assert cost.answers == {201: 20, 200: 3}
     assert cost.api_mb < 150
     admin = Rest(running.url, running.key)
@@ -34,7 +34,7 @@ def test_models_of_long_labels_are_listed_in_pages_that_are_bounded(
 
 
 def test_bases_without_a_body_start_no_process(running: service.RunningService) -> None:
-    cost = admission.bases_without_body(running)
+    cost = admission.send_bases_without_body(running)
     assert cost.answers == {422: 16}
     assert cost.others == 0
 
@@ -43,7 +43,7 @@ def test_bases_without_a_body_start_no_process(running: service.RunningService) 
 def test_bases_of_many_architectures_start_one_process_of_an_owner_at_once(
     running: service.RunningService,
 ) -> None:
-    cost = admission.tiny_bases(running, requests=2)
+    cost = admission.send_tiny_bases(running, requests=2)
     assert cost.answers == {422: 2}
     assert cost.others == 1
 
@@ -51,5 +51,5 @@ def test_bases_of_many_architectures_start_one_process_of_an_owner_at_once(
 def test_a_network_beyond_every_machine_is_refused_with_its_parameters(
     running: service.RunningService,
 ) -> None:
-    status, answer = admission.huge_network(running)
+    status, answer = admission.request_huge_network(running)
     assert status == 422 and "55,566,401,536 parameters" in answer["detail"]

@@ -12,12 +12,18 @@ import pytest
 from starlette.testclient import TestClient
 
 from core.database.session import Database
-from core.database.tables import Base, ExportedDownload, Model, Owner, Task
+from core.database.tables import ExportedDownload, Model, Owner, Task, UploadedBase
 from core.ids import new_id
 from core.retention import damage
 from core.storage import Blobs
-from tests.api.routes.conftest import Publish, default_parts
-from tests.security.damaging import flip, got, is_refused, mended, store_of
+from tests.api.routes.conftest import Publish, build_default_parts
+from tests.security.damaging import (
+    flip_stored_bit,
+    get_response,
+    get_store,
+    is_refused,
+    repair_damage,
+)
 
 EACH = 4
 """Of bases, training parts and archives each; three times as many versions."""
@@ -42,55 +48,59 @@ SIZES = pytest.mark.parametrize(
 def test_all_bit_flips_are_found_and_none_is_given_out(
     client: TestClient, model: str, publish: Publish, tmp_path: Path, size: int
 ) -> None:
-    files, downloads, kept = filled(client, publish, tmp_path, size * EACH)
-    store, draw = store_of(client), random.Random(5)
+    files, downloads, kept = fill_store(client, publish, tmp_path, size * EACH)
+    store, draw = get_store(client), random.Random(5)
     flipped = sorted({min(kept), *draw.sample(sorted(kept), 25 * size)})  # the first is an archive
     for key in flipped:
-        flip(store, key, at=draw.randrange(len(kept[key])))
-    wrong = {url for url, sound in (files | downloads).items() if not right(client, url, sound)}
+        flip_stored_bit(store, key, at=draw.randrange(len(kept[key])))
+    wrong = {
+        url
+        for url, sound in (files | downloads).items()
+        if not is_sound_or_refused(client, url, sound)
+    }
     assert not wrong, "given out though it is damaged"
-    mended(client)
+    repair_damage(client)
     exports = {Blobs.make_blob_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
-    assert marked(client) == set(flipped) - exports
-    assert not still_damaged(client, kept, exports & offered(client)), (
+    assert list_damaged_keys(client) == set(flipped) - exports
+    assert not list_still_damaged(client, kept, exports & list_offered_downloads(client)), (
         "it is neither forgotten nor made again"
     )
-    assert {key.split("/")[0] for key in marked(client)} == {"archives", "blobs"}
+    assert {key.split("/")[0] for key in list_damaged_keys(client)} == {"archives", "blobs"}
     for url, sound in files.items():
-        answer = got(client, url)
+        answer = get_response(client, url)
         key = Blobs.make_blob_key(hashlib.sha256(sound).hexdigest())
         assert answer == (200, sound) if key not in flipped else is_refused(client, answer), url
-    heal(client, kept, flipped, tmp_path)
-    assert {url: got(client, url) for url in files | downloads} == {
+    repair_blobs(client, kept, flipped, tmp_path)
+    assert {url: get_response(client, url) for url in files | downloads} == {
         url: (200, sound) for url, sound in (files | downloads).items()
     }
 
 
-def right(client: TestClient, url: str, sound: bytes) -> bool:
-    """Whether a download, whole and in part, is sound or refused."""
+def is_sound_or_refused(client: TestClient, url: str, sound: bytes) -> bool:
+    """Tell whether a download, whole and in part, is sound or refused."""
     middle = len(sound) // 2
-    part = got(client, url, Range=f"bytes={middle}-{middle + 99}")
-    whole = got(client, url)
+    part = get_response(client, url, Range=f"bytes={middle}-{middle + 99}")
+    whole = get_response(client, url)
     return (part == (206, sound[middle : middle + 100]) or is_refused(client, part)) and (
         whole == (200, sound) or is_refused(client, whole)
     )
 
 
-def filled(
+def fill_store(
     client: TestClient, publish: Publish, tmp_path: Path, each: int
 ) -> tuple[Known, Known, Known]:
-    """Parts and exports of versions, bases, training parts and archives: files, downloads, and
-    stored objects.
+    """Store parts and exports of versions, bases, training parts and archives.
+    Return files, downloads, and stored objects.
     """
     files: Known = {}
     downloads: Known = {}
     for number in range(1, 3 * each + 1):
-        publish("birds", default_parts(number))
+        publish("birds", build_default_parts(number))
         version = f"/v1/models/birds/versions/{number}"
         for name in ("backbone.1", "head"):
-            files[f"{version}/files/{name}"] = got(client, f"{version}/files/{name}")[1]
+            files[f"{version}/files/{name}"] = get_response(client, f"{version}/files/{name}")[1]
         if number % 3 == 0:
-            downloads[f"{version}/download"] = got(client, f"{version}/download")[1]
+            downloads[f"{version}/download"] = get_response(client, f"{version}/download")[1]
     kept = {
         Blobs.make_blob_key(hashlib.sha256(data).hexdigest()): data
         for data in [*files.values(), *downloads.values()]
@@ -99,10 +109,10 @@ def filled(
     blobs: Blobs = state.blobs
     for number in range(each):
         data = [secrets.token_bytes(3000) for _ in range(3)]
-        base, train = (put(blobs, tmp_path, bytes_) for bytes_ in data[:2])
+        base, train = (put_blob(blobs, tmp_path, bytes_) for bytes_ in data[:2])
         archive = f"archives/{new_id('tsk')}"
         state.store.put_bytes(archive, data[2])
-        _rows(state.database, number, base, train, archive, hashlib.sha256(data[2]).hexdigest())
+        _add_rows(state.database, number, base, train, archive, hashlib.sha256(data[2]).hexdigest())
         kept |= dict(
             zip(
                 (Blobs.make_blob_key(base), Blobs.make_blob_key(train), archive),
@@ -113,71 +123,71 @@ def filled(
     return files, downloads, kept
 
 
-def put(blobs: Blobs, folder: Path, data: bytes) -> str:
+def put_blob(blobs: Blobs, folder: Path, data: bytes) -> str:
     path = folder / "upload"
     path.write_bytes(data)
     return blobs.put_file(path)[0]
 
 
-def _rows(db: Database, number: int, base: str, train: str, archive: str, sha256: str) -> None:
+def _add_rows(db: Database, number: int, base: str, train: str, archive: str, sha256: str) -> None:
     with db.write() as session:
         owner = session.query(Owner.id).limit(1).scalar()
         made = {"architecture": {}, "bytes": 3000, "created_at": 0.0}
-        session.add(Base(id=new_id("bas"), owner_id=owner, sha256=base, **made))
+        session.add(UploadedBase(id=new_id("bas"), owner_id=owner, sha256=base, **made))
         task = session.query(Task).filter_by(number=number + 1).one()
         task.train_sha256, task.archive_key, task.sha256 = train, archive, sha256
         session.query(Model).one().keep_training_data = True
 
 
-def marked(client: TestClient) -> set[str]:
-    with _database(client).read() as session:
+def list_damaged_keys(client: TestClient) -> set[str]:
+    with _get_database(client).read() as session:
         return {row.key for row in damage.list_damage_marks(session, 1000)}
 
 
-def offered(client: TestClient) -> set[str]:
-    """Downloads that are stored for the next who asks."""
-    with _database(client).read() as session:
+def list_offered_downloads(client: TestClient) -> set[str]:
+    """Return the downloads that are stored for the next client that requests them."""
+    with _get_database(client).read() as session:
         return {Blobs.make_blob_key(sha256) for (sha256,) in session.query(ExportedDownload.sha256)}
 
 
-def still_damaged(client: TestClient, kept: Known, keys: set[str]) -> set[str]:
-    """Of the stored objects."""
-    store = store_of(client)
+def list_still_damaged(client: TestClient, kept: Known, keys: set[str]) -> set[str]:
+    """Return the stored objects that are still damaged."""
+    store = get_store(client)
     return {key for key in keys if store.stat(key) and b"".join(store.read(key)) != kept[key]}
 
 
-def _database(client: TestClient) -> Database:
+def _get_database(client: TestClient) -> Database:
     found: Database = client.app.state.database  # type: ignore[attr-defined]
     return found
 
 
-def heal(client: TestClient, kept: Known, flipped: list[str], folder: Path) -> None:
-    """Half of the blobs by a restore, which the scrub notices; half by sound bytes that
-    come again.
+def repair_blobs(client: TestClient, kept: Known, flipped: list[str], folder: Path) -> None:
+    """Repair half of the blobs by a restore, which the scrub notices.
+    Repair the other half by sound bytes that come again.
     """
-    store = store_of(client)
+    store = get_store(client)
     blobs: Blobs = client.app.state.blobs  # type: ignore[attr-defined]
-    for at, key in enumerate(sorted(set(flipped) & marked(client))):
+    for at, key in enumerate(sorted(set(flipped) & list_damaged_keys(client))):
         if at % 2 or key.startswith("archives/"):
             store.put_bytes(key, kept[key])
         else:
-            put(blobs, folder, kept[key])
-            assert key not in marked(client)
-    mended(client)
-    assert marked(client) == set()
+            put_blob(blobs, folder, kept[key])
+            assert key not in list_damaged_keys(client)
+    repair_damage(client)
+    assert list_damaged_keys(client) == set()
 
 
 @SIZES
 def test_the_scrub_alone_finds_them_all(
     client: TestClient, model: str, publish: Publish, tmp_path: Path, size: int
 ) -> None:
-    _, downloads, kept = filled(client, publish, tmp_path, size * EACH)
+    _, downloads, kept = fill_store(client, publish, tmp_path, size * EACH)
     exports = {Blobs.make_blob_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
     draw = random.Random(6)
     flipped = {min(exports), *draw.sample(sorted(kept), 25 * size)}
     for key in sorted(flipped):
-        flip(store_of(client), key, at=draw.randrange(len(kept[key])))
-    mended(client)
-    assert marked(client) == flipped - exports
-    assert not offered(client) & flipped and flipped & exports
-    assert all(store_of(client).stat(key) is None for key in flipped & exports)
+        flip_stored_bit(get_store(client), key, at=draw.randrange(len(kept[key])))
+    repair_damage(client)
+    assert list_damaged_keys(client) == flipped - exports
+    assert not list_offered_downloads(client) & flipped and flipped & exports
+    assert all(get_store(client).stat(key) is None for key in flipped & exports)

@@ -22,10 +22,10 @@ from tests.security.strangers import (
     DESCRIPTORS,
     GET,
     Target,
-    all_at_once,
-    attacked,
-    connected,
-    serving,
+    measure_attack,
+    open_connection,
+    run_all_attacks,
+    run_api,
 )
 
 pytestmark = pytest.mark.slow
@@ -50,13 +50,13 @@ def folder(
 
 @pytest.fixture(scope="module")
 def target(folder: Path) -> Iterator[Target]:
-    with serving(folder) as made:
+    with run_api(folder) as made:
         yield made
 
 
-def keeps_serving(target: Target, attack: Callable[[int], None]) -> None:
-    """Whether everybody else is answered, and memory and descriptors come back."""
-    seen = attacked(target, attack)
+def check_keeps_serving(target: Target, attack: Callable[[int], None]) -> None:
+    """Check that everybody else is answered, and that memory and descriptors come back."""
+    seen = measure_attack(target, attack)
     assert seen.neighbour.answered > 0 and seen.neighbour.is_lease_lost == [], str(seen)
     assert seen.most_mb - seen.before_mb < MORE_MB, str(seen)
     assert seen.more_descriptors <= 0, str(seen)
@@ -65,27 +65,33 @@ def keeps_serving(target: Target, attack: Callable[[int], None]) -> None:
 @pytest.mark.parametrize(
     "attack",
     [
-        strangers.floods,
-        pytest.param(partial(strangers.requests_at_once, seconds=1.0), marks=pytest.mark.campaign),
+        strangers.flood_everything,
+        pytest.param(
+            partial(strangers.send_requests_at_once, seconds=1.0), marks=pytest.mark.campaign
+        ),
         # test_half_open_connections_of_many_addresses_keep_nobody_out opens more of them
-        pytest.param(partial(strangers.half_open, seconds=2.0), marks=pytest.mark.campaign),
+        pytest.param(partial(strangers.send_half_heads, seconds=2.0), marks=pytest.mark.campaign),
     ],
-    ids=["floods", "requests_at_once", "half_open"],
+    ids=["floods", "send_requests_at_once", "send_half_heads"],
 )
 def test_an_attack_is_felt_by_nobody_else(target: Target, attack: Callable[[int], None]) -> None:
-    keeps_serving(target, attack)
+    check_keeps_serving(target, attack)
 
 
 @pytest.mark.campaign
 def test_all_attacks_at_once_are_felt_by_nobody_else(target: Target) -> None:
-    keeps_serving(target, all_at_once)
+    check_keeps_serving(target, run_all_attacks)
 
 
 def test_connections_that_stay_after_an_answer_or_do_not_read_are_ended(target: Target) -> None:
     quiet = target.descriptors()
     with contextlib.ExitStack() as stack:
-        opened = [(kind, staying(stack, target, kind)) for kind in STRAY for _ in range(MANY)]
-        opened += [("unread answers", not_reading(stack, target)) for _ in range(MANY)]
+        opened = [
+            (kind, open_staying_connection(stack, target, kind))
+            for kind in STRAY
+            for _ in range(MANY)
+        ]
+        opened += [("unread answers", open_unread_connection(stack, target)) for _ in range(MANY)]
         deadline = time.monotonic() + strangers.CALM_S
         while target.descriptors() > quiet:
             left = Counter(kind for kind, client in opened if is_open(client))
@@ -93,17 +99,19 @@ def test_connections_that_stay_after_an_answer_or_do_not_read_are_ended(target: 
             time.sleep(0.05)
 
 
-def staying(stack: contextlib.ExitStack, target: Target, kind: str) -> socket.socket:
-    """A connection that has got an answer and then sends something, or nothing."""
-    client = stack.enter_context(connected(target.port))
+def open_staying_connection(
+    stack: contextlib.ExitStack, target: Target, kind: str
+) -> socket.socket:
+    """Open a connection that has got an answer and then sends something, or nothing."""
+    client = stack.enter_context(open_connection(target.port))
     client.sendall(GET + (b"Content-Length: 9\r\n" if kind == "body" else b"") + b"\r\n")
     assert client.recv(1000)
     client.sendall(STRAY[kind])
     return client
 
 
-def not_reading(stack: contextlib.ExitStack, target: Target) -> socket.socket:
-    """A connection that asks for large answers and reads none."""
+def open_unread_connection(stack: contextlib.ExitStack, target: Target) -> socket.socket:
+    """Open a connection that requests large answers and reads none."""
     client = stack.enter_context(socket.socket())
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect(("127.0.0.1", target.port))
@@ -112,7 +120,7 @@ def not_reading(stack: contextlib.ExitStack, target: Target) -> socket.socket:
 
 
 def is_open(client: socket.socket) -> bool:
-    """Tell whether the server has not ended a connection, as far as its client knows."""
+    """Return whether the server has not ended a connection, as far as its client knows."""
     try:
         return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
     except BlockingIOError:
@@ -124,16 +132,18 @@ def is_open(client: socket.socket) -> bool:
 def test_half_open_connections_of_many_addresses_keep_nobody_out(target: Target) -> None:
     with contextlib.ExitStack() as stack:
         for number in range(400):
-            stack.enter_context(connected(target.port, f"127.0.0.{10 + number % 40}"))
+            stack.enter_context(open_connection(target.port, f"127.0.0.{10 + number % 40}"))
         for _ in range(20):
-            with connected(target.port, "127.0.0.2") as client:
+            with open_connection(target.port, "127.0.0.2") as client:
                 client.sendall(GET + b"\r\n")
                 assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
 def test_few_descriptors_are_never_used_up_by_connections(target: Target) -> None:
     with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(connected(target.port)) for _ in range(DESCRIPTORS + 50)]
+        opened = [
+            stack.enter_context(open_connection(target.port)) for _ in range(DESCRIPTORS + 50)
+        ]
         select.select(opened, [], [], 60)  # nobody has asked for anything
         assert target.descriptors() < DESCRIPTORS - 64
         said = [

@@ -25,17 +25,20 @@ COSTLY = {
 """Cases of seconds."""
 
 
-def named(cases: list[Case]) -> list[object]:
+def make_named_params(cases: list[Case]) -> list[object]:
     return [pytest.param(one, id=one.name, marks=COSTLY.get(one.name, [])) for one in cases]
 
 
 def test_there_are_hundreds_of_cases_each_with_a_name_of_its_own() -> None:
-    names = [(case.group, case.name) for case in corpus.cases()]
+    names = [(case.group, case.name) for case in corpus.list_cases()]
     assert len(set(names)) == len(names) >= 550
 
 
 @pytest.mark.parametrize(
-    "case", named([c for c in [*archives.cases(), *arrays.cases()] if c.path == TASKS])
+    "case",
+    make_named_params(
+        [c for c in [*archives.list_cases(), *arrays.list_cases()] if c.path == TASKS]
+    ),
 )
 def test_a_hostile_archive_gets_its_answer(case: Case, tmp_path: Path) -> None:
     data = case.body()
@@ -55,7 +58,9 @@ def test_a_hostile_archive_gets_its_answer(case: Case, tmp_path: Path) -> None:
     assert case.right(status, code), (status, code)
 
 
-@pytest.mark.parametrize("case", named([c for c in weights.cases() if "said to be" not in c.name]))
+@pytest.mark.parametrize(
+    "case", make_named_params([c for c in weights.list_cases() if "said to be" not in c.name])
+)
 def test_hostile_weights_are_refused_in_few_words(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "base"
     path.write_bytes(case.body())  # type: ignore[arg-type]
@@ -66,7 +71,7 @@ def test_hostile_weights_are_refused_in_few_words(case: Case, tmp_path: Path) ->
     assert sum(len(field["field"]) for field in caught.value.fields) < 10_000
 
 
-@pytest.mark.parametrize("case", named(pictures.cases()))
+@pytest.mark.parametrize("case", make_named_params(pictures.list_cases()))
 def test_a_hostile_picture_is_decoded_or_refused_for_its_reason(case: Case) -> None:
     data = case.body()
     assert isinstance(data, bytes)
@@ -84,15 +89,15 @@ def test_a_hostile_picture_is_decoded_or_refused_for_its_reason(case: Case) -> N
 @pytest.mark.parametrize(
     ("chosen", "least"),
     [
-        pytest.param(corpus.representatives, 300, marks=pytest.mark.slow),
-        pytest.param(corpus.cases, 600, marks=pytest.mark.campaign),
+        pytest.param(corpus.list_representative_cases, 300, marks=pytest.mark.slow),
+        pytest.param(corpus.list_cases, 600, marks=pytest.mark.campaign),
     ],
 )
 def test_every_case_gets_its_answer_over_http_and_the_service_is_as_it_was(
     chosen: Callable[[], list[Case]], least: int, running: RunningService
 ) -> None:
-    every_job = chosen is corpus.cases
-    report = corpus.attack(running, chosen(), every_job=every_job)
+    every_job = chosen is corpus.list_cases
+    report = corpus.attack_service(running, chosen(), every_job=every_job)
     assert report.wrong == []
     assert len(report.outcomes) > least
     assert set(report.peaks) >= {"api", "worker", "decoder", "helper", "image decoder"}

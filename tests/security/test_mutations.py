@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import ArchiveInvalid
 from tests.security import fuzz, mutations, readers
-from tests.security.mutations import TARGETS, mutated
+from tests.security.mutations import TARGETS, mutate_seed
 
 EXECUTIONS = 500
 BOUND_S = 60.0
@@ -19,7 +19,7 @@ BOUND_S = 60.0
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_damaged_input_is_read_or_refused_by_a_typed_error(target: str) -> None:
-    tally = fuzz.watched(target, 0, EXECUTIONS, BOUND_S)
+    tally = fuzz.run_inputs_in_child(target, 0, EXECUTIONS, BOUND_S)
     assert tally.findings == []
     assert tally.executions == EXECUTIONS
     assert (
@@ -31,15 +31,15 @@ def test_a_damaged_input_is_read_or_refused_by_a_typed_error(target: str) -> Non
 def test_an_input_is_made_again_by_its_number_at_any_time(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = [mutated(target, number) for number in range(8)]
-    mutations._seeds.cache_clear()
+    first = [mutate_seed(target, number) for number in range(8)]
+    mutations._build_seeds.cache_clear()
     next_year = time.time() + 365 * 86_400
     monkeypatch.setattr(time, "time", lambda: next_year)
-    assert [mutated(target, number) for number in range(8)] == first
+    assert [mutate_seed(target, number) for number in range(8)] == first
 
 
 def test_numbers_make_different_inputs() -> None:
-    assert len({mutated("tar", number) for number in range(50)}) > 40
+    assert len({mutate_seed("tar", number) for number in range(50)}) > 40
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_numbers_make_different_inputs() -> None:
 def test_planted_faults_of_a_reader_are_found_by_number_and_the_rest_is_read(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poison = mutated("json", 3)
+    poison = mutate_seed("json", 3)
 
     def faulty(data: bytes) -> None:
         if data != poison:
@@ -64,6 +64,6 @@ def test_planted_faults_of_a_reader_are_found_by_number_and_the_rest_is_read(
         raise KeyError("name")
 
     monkeypatch.setitem(readers._READERS, "json", faulty)
-    tally = fuzz.watched("json", 0, 10, BOUND_S)
+    tally = fuzz.run_inputs_in_child("json", 0, 10, BOUND_S)
     assert len(tally.findings) == 1 and tally.findings[0].startswith("json 3: ")
     assert tally.executions == 10

@@ -14,13 +14,22 @@ import psutil
 import pytest
 
 from core.settings import Settings
-from tests.core.ingest.hostile_corpus import honest_zip, png
-from tests.core.ingest.hostile_corpus import pictures as honest_pictures
+from tests.core.ingest.hostile_corpus import build_zip, draw_png
+from tests.core.ingest.hostile_corpus import draw_pictures as honest_pictures
 from tests.descendants import list_descendants
 from tests.rest import Rest
 from tests.security import neighbours
 from tests.security.memory import Memory
-from tests.security.neighbours import NAMES, PREDICT, Site, attacked, attacks, form, seconds, times
+from tests.security.neighbours import (
+    NAMES,
+    PREDICT,
+    Site,
+    build_attacks,
+    build_form,
+    predict_during_attack,
+    stop_after_answers,
+    stop_after_seconds,
+)
 from tools.service import RunningService
 
 pytestmark = pytest.mark.slow
@@ -35,11 +44,11 @@ HELPERS = {
 
 @pytest.fixture(scope="module")
 def found(running: RunningService) -> Site:
-    return neighbours.settle(running)
+    return neighbours.prepare_site(running)
 
 
 def test_every_attack_has_a_name() -> None:
-    assert tuple(attacks()) == NAMES
+    assert tuple(build_attacks()) == NAMES
 
 
 @pytest.mark.parametrize(
@@ -47,7 +56,7 @@ def test_every_attack_has_a_name() -> None:
     [pytest.param(name, marks=() if name == "mpo" else pytest.mark.campaign) for name in NAMES],
 )
 def test_a_neighbour_is_answered_through_an_attack(found: Site, name: str) -> None:
-    answers = attacked(found, attacks()[name], times(6))
+    answers = predict_during_attack(found, build_attacks()[name], stop_after_answers(6))
     assert answers.statuses == [200] * 6, dict(found.told)
 
 
@@ -55,7 +64,9 @@ def test_a_neighbour_is_answered_through_an_attack(found: Site, name: str) -> No
 def test_a_neighbour_waits_for_a_small_part_of_a_request_and_not_for_its_end(
     found: Site, name: str
 ) -> None:
-    answers = attacked(found, replace(attacks()[name], times=1), lambda _: bool(found.told))
+    answers = predict_during_attack(
+        found, replace(build_attacks()[name], times=1), lambda _: bool(found.told)
+    )
     assert answers.refused == 0 and len(answers.statuses) > 3, (
         "answers within one request of the attacker"
     )
@@ -64,7 +75,7 @@ def test_a_neighbour_waits_for_a_small_part_of_a_request_and_not_for_its_end(
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", NAMES)
 def test_a_neighbour_never_waits_for_an_image_of_the_attacker(found: Site, name: str) -> None:
-    answers = attacked(found, attacks()[name], seconds(3))
+    answers = predict_during_attack(found, build_attacks()[name], stop_after_seconds(3))
     print(f"{name}: {answers}; attacker {dict(found.told)}")
     assert answers.refused == 0 and len(answers.statuses) > 5
     assert max(answers.seconds) < Settings().predict_image_s
@@ -73,7 +84,7 @@ def test_a_neighbour_never_waits_for_an_image_of_the_attacker(found: Site, name:
 def test_answers_that_nobody_takes_stay_small(running: RunningService, found: Site) -> None:
     memory = Memory(running.process.pid)
     memory.start()
-    attacked(found, attacks()["unread"], times(3))
+    predict_during_attack(found, build_attacks()["unread"], stop_after_answers(3))
     # Without a bound each of four answers holds 256 × 400 labels of 200 characters.
     assert memory.stop()["api"] < 400
     assert found.told[422] == 4
@@ -92,7 +103,7 @@ def test_a_body_that_stops_is_a_408_and_leaves_room(found: Site) -> None:
 
 def test_an_answer_of_too_many_labels_is_refused_with_what_to_send(found: Site) -> None:
     headers = {"Authorization": f"Bearer {found.attacker}"}
-    files = [("image", ("a.png", png(1), "image/png"))] * 256
+    files = [("image", ("a.png", draw_png(1), "image/png"))] * 256
     url = found.url + PREDICT.format("wide")
     answer = httpx2.post(f"{url}?top_k=1000", files=files, headers=headers, timeout=60)
     assert answer.status_code == 422
@@ -108,12 +119,12 @@ def test_many_images_are_answered_as_each_is_alone(found: Site) -> None:
         "Content-Type": "multipart/form-data; boundary=xx",
     }
     url = found.url + PREDICT.format("own")
-    sent = [png(number) for number in range(70)]
-    together = httpx2.post(url, content=form(sent), headers=headers, timeout=60).json()[
+    sent = [draw_png(number) for number in range(70)]
+    together = httpx2.post(url, content=build_form(sent), headers=headers, timeout=60).json()[
         "predictions"
     ]
     for position in (0, 1, 5, 69):
-        (alone,) = httpx2.post(url, content=form([sent[position]]), headers=headers).json()[
+        (alone,) = httpx2.post(url, content=build_form([sent[position]]), headers=headers).json()[
             "predictions"
         ]
         assert together[position]["probability"] == pytest.approx(alone["probability"], abs=1e-5)
@@ -123,15 +134,15 @@ def test_many_images_are_answered_as_each_is_alone(found: Site) -> None:
 def test_no_helper_inherits_a_secret(running: RunningService, admin: Rest) -> None:
     seen: dict[str, bytes] = {}
     over = threading.Event()
-    watch = threading.Thread(target=_watch, args=[running.process.pid, seen, over])
+    watch = threading.Thread(target=_watch_helpers, args=[running.process.pid, seen, over])
     watch.start()
     try:
         admin.models.create(
             "helped", recipe={"method": "finetune", "epochs": 1}, architecture="small-cnn"
         )
-        job = admin.wait(admin.submit("helped", honest_zip(honest_pictures(10))))
+        job = admin.wait(admin.submit("helped", build_zip(honest_pictures(10))))
         admin.call(
-            "POST", PREDICT.format("helped"), files={"image": ("a.png", png(1), "image/png")}
+            "POST", PREDICT.format("helped"), files={"image": ("a.png", draw_png(1), "image/png")}
         )
     finally:
         over.set()
@@ -142,7 +153,7 @@ def test_no_helper_inherits_a_secret(running: RunningService, admin: Rest) -> No
         assert b"PATH=" in given, name
 
 
-def _watch(root: int, seen: dict[str, bytes], over: threading.Event) -> None:
+def _watch_helpers(root: int, seen: dict[str, bytes], over: threading.Event) -> None:
     """Read the environment of every helper that shows up below a process."""
     read: set[int] = set()
     while not over.is_set():

@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.core.ingest.hostile_corpus import honest_zip, png
+from tests.core.ingest.hostile_corpus import build_zip, draw_png
 from tests.live_files import list_live_paths
 from tests.rest import Rest
 from tests.security.owners import NETWORK, RECIPE, make_client, make_key
@@ -38,24 +38,24 @@ HIDDEN = {
 }
 
 
-def batch(*labels: str) -> bytes:
-    """A zip of four small pictures of each class."""
-    return honest_zip(
+def build_batch(*labels: str) -> bytes:
+    """Build a zip of four small pictures of each class."""
+    return build_zip(
         {
-            f"{label}/{i}.png": png(4 * number + i)
+            f"{label}/{i}.png": draw_png(4 * number + i)
             for number, label in enumerate(labels)
             for i in range(4)
         }
     )
 
 
-def existing(admin: Rest, name: str) -> None:
+def create_if_missing(admin: Rest, name: str) -> None:
     """Create a model that several cases share."""
     if admin.http.get(f"/v1/models/{name}").status_code == 404:
         admin.models.create(name, **SMALL)
 
 
-def refused(answer: httpx2.Response, *words: str) -> None:
+def assert_refused(answer: httpx2.Response, *words: str) -> None:
     assert answer.status_code == 422, answer.text
     for word in words:
         assert word in answer.text, answer.text
@@ -66,8 +66,8 @@ def test_one_owners_queue_keeps_another_waiting_for_one_job_at_most(admin: Rest)
     for client, names in ((many, [f"queue-{n}" for n in range(3)]), (one, ["single"])):
         for name in names:
             client.models.create(name, **SMALL)
-    theirs = [many.submit(f"queue-{n}", batch("a", "b")).id for n in range(3)]
-    mine = one.wait(one.submit("single", batch("a", "b")))
+    theirs = [many.submit(f"queue-{n}", build_batch("a", "b")).id for n in range(3)]
+    mine = one.wait(one.submit("single", build_batch("a", "b")))
     jobs = [many.wait(each) for each in theirs]
     before = [job for job in jobs if mine.created_at < job.started_at < mine.started_at]
     assert len(before) <= 1, (
@@ -87,15 +87,15 @@ def test_one_owners_queue_keeps_another_waiting_for_one_job_at_most(admin: Rest)
 def test_a_line_break_at_the_end_makes_no_name(
     admin: Rest, method: str, path: str, body: dict[str, Any]
 ) -> None:
-    existing(admin, "named")
-    refused(admin.http.request(method, path, json=body))
+    create_if_missing(admin, "named")
+    assert_refused(admin.http.request(method, path, json=body))
 
 
 @pytest.mark.parametrize("called", HIDDEN)
 def test_what_cannot_be_seen_is_in_no_name_and_no_reason(admin: Rest, called: str) -> None:
     text = HIDDEN[called]
-    existing(admin, "seen")
-    body = batch("a", "b")
+    create_if_missing(admin, "seen")
+    body = build_batch("a", "b")
     sent = {"Content-Type": "application/zip"}
     tries = [
         admin.http.post("/v1/models/seen/tasks", params={"name": text}, content=body, headers=sent),
@@ -106,8 +106,10 @@ def test_what_cannot_be_seen_is_in_no_name_and_no_reason(admin: Rest, called: st
         ),
     ]
     for answer in tries:
-        refused(answer, called, "position")
-    by_folder = admin.http.post("/v1/models/seen/tasks", content=batch("dog", text), headers=sent)
+        assert_refused(answer, called, "position")
+    by_folder = admin.http.post(
+        "/v1/models/seen/tasks", content=build_batch("dog", text), headers=sent
+    )
     assert by_folder.status_code == 422, by_folder.text
     assert admin.items("/v1/models/seen/tasks") == []
 
@@ -116,7 +118,7 @@ def test_others_on_the_machine_read_nothing_of_the_service(
     running: RunningService, admin: Rest
 ) -> None:
     admin.models.create("private", **SMALL)
-    assert admin.wait(admin.submit("private", batch("a", "b"))).state == "succeeded"
+    assert admin.wait(admin.submit("private", build_batch("a", "b"))).state == "succeeded"
     admin.call("GET", "/v1/models/private/versions/1/download")
     own = running.log  # the test made it
     inside = list_live_paths(running.data_dir)

@@ -29,30 +29,32 @@ _ARGUMENTS = [
 ]
 
 
-def missing() -> str | None:
-    """Why there is no Chromium, or None."""
-    return None if _executable().is_file() else f"there is no {_executable()}"
+def explain_absence() -> str | None:
+    """Return why there is no Chromium, or None."""
+    return None if _find_executable().is_file() else f"there is no {_find_executable()}"
 
 
 @contextmanager
-def launched() -> "Iterator[Browser]":
-    """A browser for as long as the block lasts.
+def launch_browser() -> "Iterator[Browser]":
+    """Run a browser for as long as the block lasts.
 
     Raises:
         ServiceMissing: there is none.
     """
-    reason = missing()
+    reason = explain_absence()
     if reason is not None:
         raise ServiceMissing(f"Chromium is missing: {reason}. {ADVICE}")
     from playwright.sync_api import sync_playwright  # 0.2 s, which only tests in a browser pay
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(_executable()), args=_ARGUMENTS)
+        browser = playwright.chromium.launch(
+            executable_path=str(_find_executable()), args=_ARGUMENTS
+        )
         try:
             yield browser
         finally:
             browser.close()
 
 
-def _executable() -> Path:
+def _find_executable() -> Path:
     return Path(os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium")

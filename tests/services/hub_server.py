@@ -61,8 +61,8 @@ class Hub:
 
 
 @contextmanager
-def running() -> Iterator[Hub]:
-    """A server on a free port of the loopback interface."""
+def run_hub() -> Iterator[Hub]:
+    """Run a server on a free port of the loopback interface."""
     hub = Hub()
 
     class Handler(_Handler):

@@ -27,8 +27,8 @@ WORKERS = ("one", "two")
 BIN = Path(sys.executable).parent
 
 
-def api_command(port: int) -> list[str]:
-    """The README's for an API process, on the loopback address."""
+def build_api_command(port: int) -> list[str]:
+    """Return the README's command for an API process, on the loopback address."""
     command = [
         str(BIN / "uvicorn"),
         "--factory",
@@ -39,8 +39,8 @@ def api_command(port: int) -> list[str]:
     return [*command, "--http", "perennial_service.asgi:Connection", "--no-server-header"]
 
 
-def worker_command(name: str) -> list[str]:
-    """The README's for a Celery worker, with a name of its own."""
+def build_worker_command(name: str) -> list[str]:
+    """Return the README's command for a Celery worker, with a name of its own."""
     command = [
         str(BIN / "celery"),
         "-A",
@@ -74,13 +74,13 @@ class LargeSize:
 
     def start_api(self, **environment: str) -> Rest:
         """Start the API process and wait until it is ready; a client with the admin key."""
-        self._start("api", api_command(self.port), environment)
+        self._start("api", build_api_command(self.port), environment)
         self.until(self._ready, service.START_S)
         return Rest(self.url, (self.data("api") / "admin-key").read_text().strip())
 
     def start_worker(self, name: str) -> psutil.Popen:
         """Start a Celery worker."""
-        return self._start(name, worker_command(name), {})
+        return self._start(name, build_worker_command(name), {})
 
     @property
     def url(self) -> str:
@@ -134,7 +134,7 @@ class LargeSize:
     def stop(self, name: str) -> float:
         """End a process in order; how many seconds that took."""
         process, begin = self.processes.pop(name), time.monotonic()
-        end(process)
+        end_process(process)
         return time.monotonic() - begin
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class LargeSize:
                 process.send_signal(signal.SIGCONT)
                 process.terminate()
         for process in self.processes.values():
-            end(process)
+            end_process(process)
 
     def _ready(self) -> bool:
         assert self.processes["api"].poll() is None, self.log("api")[-4000:]
@@ -181,7 +181,7 @@ class LargeSize:
         return process
 
 
-def end(process: psutil.Popen) -> None:
+def end_process(process: psutil.Popen) -> None:
     """Ask a process to end and wait for it; by force after a minute."""
     if process.poll() is None:
         process.terminate()
@@ -194,7 +194,7 @@ def end(process: psutil.Popen) -> None:
 
 
 @contextmanager
-def running(
+def run_large_size(
     folder: Path,
     database: str,
     broker: str,
@@ -203,7 +203,7 @@ def running(
     workers: Sequence[str] = WORKERS,
     **environment: str,
 ) -> Iterator[tuple[LargeSize, Rest]]:
-    """The whole service with some workers, and a client with its admin key."""
+    """Run the whole service with some workers, and yield it with a client with its admin key."""
     common = {
         **s3.environment(),
         "PERENNIAL_DATABASE_URL": database,

@@ -13,9 +13,11 @@ import pytest
 from tools.housekeeping import main
 
 
-def housekeeping(environment: Mapping[str, str], *words: str | Path) -> str:
-    """Return what `python -m tools.housekeeping WORDS` prints with these settings; raise
-    AssertionError if its exit status is not 0.
+def run_housekeeping(environment: Mapping[str, str], *words: str | Path) -> str:
+    """Return what `python -m tools.housekeeping WORDS` prints with these settings.
+
+    Raises:
+        AssertionError: its exit status is not 0.
     """
     output, umask = io.StringIO(), os.umask(0)
     os.umask(umask)

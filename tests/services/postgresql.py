@@ -24,50 +24,50 @@ ADVICE = (
 )
 
 
-def server_url() -> URL:
-    """The server to make databases on: PERENNIAL_TEST_DATABASE_URL, else the local one."""
+def get_server_url() -> URL:
+    """Return the server to make databases on: PERENNIAL_TEST_DATABASE_URL, else the local one."""
     return make_url(os.environ.get("PERENNIAL_TEST_DATABASE_URL", DEFAULT_URL))
 
 
-def _connect() -> "psycopg.Connection[tuple[object, ...]]":
-    url = server_url().set(drivername="postgresql")
+def _connect_to_server() -> "psycopg.Connection[tuple[object, ...]]":
+    url = get_server_url().set(drivername="postgresql")
     return psycopg.connect(
         url.render_as_string(hide_password=False), autocommit=True, connect_timeout=2
     )
 
 
-def missing() -> str | None:
-    """Say why the server cannot be used, or return None."""
+def explain_absence() -> str | None:
+    """Return why the server cannot be used, or None."""
     try:
-        with _connect():
+        with _connect_to_server():
             return None
     except psycopg.Error as error:
         return str(error).strip().splitlines()[0]
 
 
-def create(template: str = "template1") -> str:
+def create_database(template: str = "template1") -> str:
     """Make a database and return its SQLAlchemy URL (with the password, if there is one)."""
     name = f"perennial_test_{secrets.token_hex(6)}"
     try:
-        with _connect() as connection:
+        with _connect_to_server() as connection:
             connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
             # No test outlives the server, so no commit needs to wait for its disk.
             connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off'.encode())
     except psycopg.OperationalError as error:
         raise processes.ServiceMissing(f"PostgreSQL does not answer: {error}\n{ADVICE}") from error
-    return server_url().set(database=name).render_as_string(hide_password=False)
+    return get_server_url().set(database=name).render_as_string(hide_password=False)
 
 
-def drop(url: str) -> None:
+def drop_database(url: str) -> None:
     """Drop a database, whoever is still connected to it."""
-    with _connect() as connection:
+    with _connect_to_server() as connection:
         connection.execute(
             f'DROP DATABASE IF EXISTS "{make_url(url).database}" WITH (FORCE)'.encode()
         )
 
 
-def name_of(url: str) -> str:
-    """The name of the database that a URL of `create` leads to."""
+def get_database_name(url: str) -> str:
+    """Return the name of the database that a URL of `create_database` leads to."""
     return make_url(url).database or ""
 
 
@@ -80,8 +80,8 @@ class Cluster:
     """
 
     def __init__(self, parent: Path) -> None:
-        self._bin = _programs()
-        self.port = processes.free_ports(1)[0]
+        self._bin = _find_programs()
+        self.port = processes.find_free_ports(1)[0]
         self.url = f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/postgres"
         self.folder = Path(tempfile.mkdtemp(prefix="perennial-postgresql-", dir=parent))
         if os.geteuid() == 0:
@@ -155,8 +155,8 @@ class Cluster:
             raise processes.ServiceMissing(f"{program} failed for {getpass.getuser()}: {told}")
 
 
-def _programs() -> Path:
-    """The folder of the newest installed `initdb`."""
+def _find_programs() -> Path:
+    """Return the folder of the newest installed `initdb`."""
     found = shutil.which("initdb")
     folders = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: float(p.parts[4])

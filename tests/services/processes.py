@@ -18,7 +18,7 @@ class ServiceMissing(Exception):
     """A service that tests need cannot be started or reached; the text says what to do."""
 
 
-def free_ports(count: int) -> list[int]:
+def find_free_ports(count: int) -> list[int]:
     """Return ports of the loopback interface that nobody listens on now."""
     found: set[int] = set()
     while len(found) < count:
@@ -34,7 +34,7 @@ def _die_with_parent() -> None:
         return
 
 
-def start(
+def start_process(
     command: list[str | Path], log: Path, env: dict[str, str] | None = None
 ) -> "subprocess.Popen[bytes]":
     """Start a server whose output goes to `log`; it ends when this process does."""
@@ -50,11 +50,13 @@ def start(
         )
 
 
-def await_port(
+def wait_for_port(
     process: "subprocess.Popen[bytes]", port: int, log: Path, seconds: float = 60.0
 ) -> None:
-    """Return when the process listens; raise ServiceMissing with the end of its log when it does
-    not.
+    """Return when the process listens.
+
+    Raises:
+        ServiceMissing: it does not listen; the message has the end of its log.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -69,7 +71,7 @@ def await_port(
         time.sleep(0.02)
 
 
-def stop(process: "subprocess.Popen[bytes]", number: int = signal.SIGKILL) -> None:
+def stop_process(process: "subprocess.Popen[bytes]", number: int = signal.SIGKILL) -> None:
     """End a process at once (test data need no orderly end)."""
     process.send_signal(signal.SIGCONT)
     process.send_signal(number)

@@ -58,8 +58,8 @@ class Receiver:
 
 
 @contextmanager
-def running(context: ssl.SSLContext | None = None) -> Iterator[Receiver]:
-    """A receiver on a free port of the loopback interface."""
+def run_receiver(context: ssl.SSLContext | None = None) -> Iterator[Receiver]:
+    """Run a receiver on a free port of the loopback interface."""
     receiver = Receiver()
 
     class Handler(_Handler):
@@ -111,8 +111,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def dripping(pieces: Callable[[], Iterator[bytes]]) -> Iterator[str]:
-    """The address of a server that answers with pieces, a tenth of a second before each."""
+def serve_slowly(pieces: Callable[[], Iterator[bytes]]) -> Iterator[str]:
+    """Run a server that answers with pieces, a tenth of a second before each.
+    Yield its address.
+    """
     server = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
 

@@ -18,21 +18,21 @@ ADVICE = (
 )
 
 
-def shared_url() -> str:
-    """The server to use when there is no `redis-server` to start."""
+def get_shared_url() -> str:
+    """Return the server to use when there is no `redis-server` to start."""
     return os.environ.get("PERENNIAL_TEST_REDIS_URL", "redis://127.0.0.1:6379/15")
 
 
-def can_start() -> bool:
-    """Whether tests can start a server of their own."""
+def can_start_server() -> bool:
+    """Tell whether tests can start a server of their own."""
     return shutil.which("redis-server") is not None
 
 
-def missing() -> str | None:
-    """Say why no Redis can be used, or return None."""
-    if can_start():
+def explain_absence() -> str | None:
+    """Return why no Redis can be used, or None."""
+    if can_start_server():
         return None
-    parts = urlsplit(shared_url())
+    parts = urlsplit(get_shared_url())
     try:
         socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6379), 1.0).close()
     except OSError as error:
@@ -44,9 +44,9 @@ class RedisServer:
     """A server that tests may stop, freeze and start again on the same port."""
 
     def __init__(self) -> None:
-        if not can_start():
+        if not can_start_server():
             raise processes.ServiceMissing(f"There is no redis-server on the path. {ADVICE}")
-        self.port = processes.free_ports(1)[0]
+        self.port = processes.find_free_ports(1)[0]
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._folder = Path(tempfile.mkdtemp(prefix="perennial-redis-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -64,13 +64,15 @@ class RedisServer:
             "--appendonly",
             "no",
         ]
-        self._process = processes.start(["redis-server", *options, "--dir", self._folder], log)
-        processes.await_port(self._process, self.port, log)
+        self._process = processes.start_process(
+            ["redis-server", *options, "--dir", self._folder], log
+        )
+        processes.wait_for_port(self._process, self.port, log)
 
     def stop(self) -> None:
         """Kill it: connections are refused until `start`, and what it held is lost."""
         if self._process is not None:
-            processes.stop(self._process)
+            processes.stop_process(self._process)
             self._process = None
 
     def freeze(self) -> None:

@@ -79,7 +79,7 @@ use = egg:swift#dlo
 """
 
 
-def installed() -> Path:
+def install_if_missing() -> Path:
     """Install the server when missing, and return the `bin` folder of its virtual environment."""
     wanted = hashlib.sha256(CONSTRAINTS.read_bytes() + sys.version.encode()).hexdigest()
     ready = VENV / "ready"
@@ -117,7 +117,7 @@ def _has_user_attributes(folder: Path) -> bool:
     return True
 
 
-def data_folder() -> Path:
+def make_data_folder() -> Path:
     """Make a new folder on a file system with user extended attributes."""
     named = os.environ.get("PERENNIAL_TEST_DATA_DIR")
     tried = (
@@ -149,9 +149,9 @@ class S3Server:
     @classmethod
     def launch(cls) -> "S3Server":
         """Install, configure and start a server."""
-        bin_folder = installed()
-        root = data_folder()
-        proxy, account, container, storage = processes.free_ports(4)
+        bin_folder = install_if_missing()
+        root = make_data_folder()
+        proxy, account, container, storage = processes.find_free_ports(4)
         etc = root / "etc"
         (root / "node" / "d1").mkdir(parents=True)
         etc.mkdir()
@@ -225,13 +225,13 @@ class S3Server:
         """Start what is not running, and wait until the server listens."""
         for kind in ("account", "container", "object", "proxy"):
             if kind not in self._running:
-                self._running[kind] = processes.start(
+                self._running[kind] = processes.start_process(
                     [self.bin / f"swift-{kind}-server", self.root / "etc" / f"{kind}.conf"],
                     self.root / f"{kind}.log",
                     dict(os.environ, SWIFT_DIR=str(self.root / "etc")),
                 )
         for kind, process in self._running.items():
-            processes.await_port(process, self._port(kind), self.root / f"{kind}.log")
+            processes.wait_for_port(process, self._port(kind), self.root / f"{kind}.log")
 
     def _port(self, kind: str) -> int:
         text = (self.root / "etc" / f"{kind}.conf").read_text()
@@ -240,7 +240,7 @@ class S3Server:
     def stop(self) -> None:
         """Kill the server: connections are refused until `start`."""
         for process in self._running.values():
-            processes.stop(process)
+            processes.stop_process(process)
         self._running.clear()
 
     def freeze(self) -> None:

@@ -30,8 +30,8 @@ class Servers:
 
 
 @contextmanager
-def servers(folder: Path) -> Iterator[Servers]:
-    """Started, and gone afterwards with all data.
+def run_servers(folder: Path) -> Iterator[Servers]:
+    """Start the servers, and remove them afterwards with all data.
 
     Args:
         folder: holds PostgreSQL's.

@@ -17,8 +17,8 @@ MODEL = {"architecture": ARCHITECTURE, "image": {"size": 32, "channels": 3}, "ba
 
 
 @cache
-def weights(name: str = NAME, seed: int = 0) -> bytes:
-    """Random weights of an architecture, as its publisher's file would hold them."""
+def build_random_weights(name: str = NAME, seed: int = 0) -> bytes:
+    """Return random weights of an architecture, as its publisher's file would hold them."""
     import_torchvision_models()  # timm needs torchvision, which needs help beside a CPU build of torch
     import timm
 

@@ -65,15 +65,15 @@ def test_every_request_that_the_code_names_has_a_command() -> None:
     for path in (
         path for place in advice_table.PLACES for path in sorted((ROOT / place).rglob("*.py"))
     ):
-        for text in said_in(path.read_text()):
+        for text in find_strings(path.read_text()):
             for _, _, step in find_requests_in_sentence(text):
                 if step.format_as_command() is None and step.path != "/v1/models":
                     lost.append(f"{path.relative_to(ROOT)}: {step}")
     assert lost == []
 
 
-def said_in(source: str) -> list[str]:
-    """Strings of a module, no docstrings, with X for what is filled in."""
+def find_strings(source: str) -> list[str]:
+    """Return the strings of a module except docstrings, with X for what is filled in."""
     tree = ast.parse(source)
     documents = {
         id(node.value)

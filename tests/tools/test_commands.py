@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from core.packaged import imagenet_base
 from perennial.cli.main import COMMANDS
-from tests.own_commands import NAMED, environment
+from tests.own_commands import NAMED, make_environment
 from tools import commands, doctor
 from tools.service import link_catalogue_for_tests
 from worker.devices.device_check import build_cpu_device_report
@@ -29,7 +29,7 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def run(command: click.Command, *arguments: str) -> Result:
+def run_command(command: click.Command, *arguments: str) -> Result:
     return CliRunner().invoke(command, arguments, standalone_mode=False)
 
 
@@ -42,7 +42,7 @@ def test_every_command_that_the_package_names_is_one() -> None:
 
 @pytest.mark.slow
 def test_perennial_lists_and_runs_what_an_installed_service_adds(tmp_path: Path) -> None:
-    own, command = environment(tmp_path / "own"), [str(tmp_path / "own" / "bin" / "perennial")]
+    own, command = make_environment(tmp_path / "own"), [str(tmp_path / "own" / "bin" / "perennial")]
     shown = subprocess.run(
         [*command, "--help"], env=own, capture_output=True, text=True, check=True
     )
@@ -55,11 +55,11 @@ def test_perennial_lists_and_runs_what_an_installed_service_adds(tmp_path: Path)
 
 
 def test_tables_are_made_and_doctor_finds_them(data_dir: Path) -> None:
-    before = run(commands.doctor)
+    before = run_command(commands.doctor)
     assert before.return_value == 1
     assert "problem  database" in before.output
-    assert run(commands.migrate).return_value == 0
-    after = run(commands.doctor)
+    assert run_command(commands.migrate).return_value == 0
+    after = run_command(commands.doctor)
     assert after.return_value == 0, after.output
     assert [line[:2] for line in after.output.splitlines()] == ["ok"] * len(doctor.LOOKS)
 
@@ -67,13 +67,16 @@ def test_tables_are_made_and_doctor_finds_them(data_dir: Path) -> None:
 def test_doctor_says_when_the_base_for_photos_cannot_be_had(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run(commands.migrate)
+    run_command(commands.migrate)
     monkeypatch.setenv("PERENNIAL_DEFAULT_BASE", imagenet_base.NAME)
-    assert "ok       base for photos: perennial/efficientnet-lite0" in run(commands.doctor).output
+    assert (
+        "ok       base for photos: perennial/efficientnet-lite0"
+        in run_command(commands.doctor).output
+    )
     monkeypatch.setattr(
         imagenet_base, "explain_missing_imagenet_base", lambda: "the package is not installed"
     )
-    without = run(commands.doctor)
+    without = run_command(commands.doctor)
     assert without.return_value == 1
     assert (
         "problem  base for photos: the package is not installed; new models start from"
@@ -86,7 +89,7 @@ def test_doctor_names_the_device_and_what_does_not_fit(
     monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     monkeypatch.setenv("PERENNIAL_DEVICE", device)
-    output = run(commands.doctor).output
+    output = run_command(commands.doctor).output
     if device == "auto":
         assert "ok       device: cpu, threads of a job: " in output
     else:
@@ -132,7 +135,7 @@ def test_doctor_names_driver_gpu_and_memory_as_the_check_reports_them(
     monkeypatch.setattr(doctor, "read_driver_version", lambda: "580.1")
     report = {**build_cpu_device_report(None), "torch": "2.13.0+cu130", **probe}
     monkeypatch.setattr(doctor, "check_device_in_subprocess", lambda device: report)
-    assert line in run(commands.doctor).output.splitlines()
+    assert line in run_command(commands.doctor).output.splitlines()
 
 
 def test_check_sweep_backup_and_restore_pass_on_what_was_said(
@@ -141,13 +144,13 @@ def test_check_sweep_backup_and_restore_pass_on_what_was_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run(commands.migrate)
-    assert run(commands.check, "--json", "--verify").return_value == 0
-    assert run(commands.sweep, "--dry-run", "--grace-hours", "2").return_value == 0
-    assert run(commands.backup, str(tmp_path / "copy")).return_value == 0
+    run_command(commands.migrate)
+    assert run_command(commands.check, "--json", "--verify").return_value == 0
+    assert run_command(commands.sweep, "--dry-run", "--grace-hours", "2").return_value == 0
+    assert run_command(commands.backup, str(tmp_path / "copy")).return_value == 0
     assert json.loads((tmp_path / "copy" / "backup.json").read_text())["objects"] == 0
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "restored"))
-    assert run(commands.restore, str(tmp_path / "copy")).return_value == 0
+    assert run_command(commands.restore, str(tmp_path / "copy")).return_value == 0
 
 
 def test_check_of_a_path_names_the_command_that_looks_at_a_batch() -> None:
@@ -160,5 +163,8 @@ def test_serve_says_its_options_as_settings(monkeypatch: pytest.MonkeyPatch) -> 
     seen: dict[str, str] = {}
     monkeypatch.setattr("worker.launcher.main", lambda: seen.update(os.environ) or 0)
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    assert run(commands.serve, "--port", "8123", "--data-dir", "/srv/perennial").return_value == 0
+    assert (
+        run_command(commands.serve, "--port", "8123", "--data-dir", "/srv/perennial").return_value
+        == 0
+    )
     assert (seen["PERENNIAL_PORT"], seen["PERENNIAL_DATA_DIR"]) == ("8123", "/srv/perennial")

@@ -69,14 +69,14 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def module(checkout: Path, name: str) -> house.ParsedModule:
+def get_module(checkout: Path, name: str) -> house.ParsedModule:
     return next(found for found in house.parse_checkout_modules(checkout) if found.name == name)
 
 
 def test_lines_that_name_an_untyped_dict_are_those_of_types_and_not_of_texts(
     checkout: Path,
 ) -> None:
-    assert house.find_untyped_json_lines(module(checkout, "core.one")) == [7, 10]
+    assert house.find_untyped_json_lines(get_module(checkout, "core.one")) == [7, 10]
 
 
 def test_a_circle_may_go_through_functions_and_through_imports_for_types(checkout: Path) -> None:
@@ -104,26 +104,26 @@ def test_a_chain_of_imports_is_no_circle() -> None:
 
 
 def test_only_the_imports_where_type_checking_holds_are_for_types(checkout: Path) -> None:
-    assert house.find_type_only_imports(module(checkout, "core.three")) == [6]
+    assert house.find_type_only_imports(get_module(checkout, "core.three")) == [6]
 
 
 def test_a_public_name_without_a_docstring_is_found_and_a_private_one_is_not(
     checkout: Path,
 ) -> None:
-    assert house.find_undocumented_names(module(checkout, "core.two")) == [
+    assert house.find_undocumented_names(get_module(checkout, "core.two")) == [
         "core/two.py: bare",
         "core/two.py: Bare",
         "core/two.py: Bare.method",
     ]
-    assert house.find_undocumented_names(module(checkout, "core.alone")) == ["core/alone.py"]
-    assert house.find_undocumented_names(module(checkout, "api")) == []  # it is empty
+    assert house.find_undocumented_names(get_module(checkout, "core.alone")) == ["core/alone.py"]
+    assert house.find_undocumented_names(get_module(checkout, "api")) == []  # it is empty
 
 
 def test_the_signatures_of_an_overloaded_function_need_no_docstring(checkout: Path) -> None:
     (checkout / "core" / "three.py").write_text(
         '"""Three."""\n\n@overload\ndef f(a: int) -> int: ...\n@other\ndef g(): ...\n'
     )
-    assert house.find_undocumented_names(module(checkout, "core.three")) == ["core/three.py: g"]
+    assert house.find_undocumented_names(get_module(checkout, "core.three")) == ["core/three.py: g"]
 
 
 def test_the_limits_of_files_and_functions_are_no_faults_themselves(checkout: Path) -> None:
@@ -135,7 +135,7 @@ def test_the_limits_of_files_and_functions_are_no_faults_themselves(checkout: Pa
     figures = house.count_house_rule_violations(checkout)
     assert figures["files of more than 400 lines"] == 1
     assert figures["functions of more than 40 lines"] == 1
-    assert house.find_long_functions(module(checkout, "worker.f")) == [("g", 41)]
+    assert house.find_long_functions(get_module(checkout, "worker.f")) == [("g", 41)]
 
 
 def test_the_length_of_a_line_is_the_one_that_the_checkout_configures(checkout: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from core.database.migrate import upgrade_schema
 from core.database.session import Database
-from core.database.tables import Base, Owner
+from core.database.tables import Owner, UploadedBase
 from core.ids import new_id
 from core.retention import damage
 from core.settings import Settings
@@ -45,7 +45,7 @@ class Place:
             path, move=True
         )
         with self.db.write() as session:
-            row = Base(
+            row = UploadedBase(
                 id=new_id("bas"),
                 owner_id="own_1",
                 architecture={},
@@ -195,7 +195,7 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
         made.append(place.base(f"base {len(made)}"))
         real(source, target)
         with place.db.write() as session:
-            session.delete(session.query(Base).filter_by(sha256=made[-1]).one())
+            session.delete(session.query(UploadedBase).filter_by(sha256=made[-1]).one())
         place.store.delete(Blobs.make_blob_key(made[-1]))
 
     with monkeypatch.context() as patch:
@@ -235,14 +235,14 @@ def test_half_a_backup_is_not_restored(place: Place, tmp_path: Path) -> None:
     assert not (tmp_path / "again" / "perennial.db").exists()
 
 
-def _link(saved: Path, name: str, target: Path) -> None:
+def _make_link(saved: Path, name: str, target: Path) -> None:
     path = saved / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.symlink_to(target)
 
 
-def _statement(saved: Path, statement: str) -> None:
+def _execute_statement(saved: Path, statement: str) -> None:
     with closing(sqlite3.connect(saved / "perennial.db")) as connection:
         connection.execute(statement)
         connection.commit()
@@ -250,18 +250,24 @@ def _statement(saved: Path, statement: str) -> None:
 
 STRANGE: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "an object": (
-        lambda saved, secret: _link(saved, "store/blobs/aa/" + "a" * 64, secret),
+        lambda saved, secret: _make_link(saved, "store/blobs/aa/" + "a" * 64, secret),
         "is a link to",
     ),
-    "a folder": (lambda saved, secret: _link(saved, "store/more", secret.parent), "is a link to"),
+    "a folder": (
+        lambda saved, secret: _make_link(saved, "store/more", secret.parent),
+        "is a link to",
+    ),
     "a hidden folder": (
-        lambda saved, secret: _link(saved, "store/.incoming/x", secret.parent),
+        lambda saved, secret: _make_link(saved, "store/.incoming/x", secret.parent),
         "is a link to",
     ),
-    "the database": (lambda saved, secret: _link(saved, "perennial.db", secret), "is a link to"),
-    "a key": (lambda saved, secret: _link(saved, "admin-key", secret), "is a link to"),
+    "the database": (
+        lambda saved, secret: _make_link(saved, "perennial.db", secret),
+        "is a link to",
+    ),
+    "a key": (lambda saved, secret: _make_link(saved, "admin-key", secret), "is a link to"),
     "the contents": (
-        lambda saved, secret: _link(saved, "backup.json", saved / "backup-2"),
+        lambda saved, secret: _make_link(saved, "backup.json", saved / "backup-2"),
         "is a link to",
     ),
     "a pipe": (lambda saved, _: os.mkfifo(saved / "store" / "pipe"), "neither a file nor a folder"),
@@ -270,11 +276,13 @@ STRANGE: dict[str, tuple[Callable[[Path, Path], object], str]] = {
         "has a name that no object has",
     ),
     "a row": (
-        lambda saved, _: _statement(saved, "UPDATE bases SET sha256 = '../../../../etc/passwd'"),
+        lambda saved, _: _execute_statement(
+            saved, "UPDATE bases SET sha256 = '../../../../etc/passwd'"
+        ),
         "outside of a store",
     ),
     "a trigger": (
-        lambda saved, _: _statement(
+        lambda saved, _: _execute_statement(
             saved, "CREATE TRIGGER evil AFTER INSERT ON keys BEGIN DELETE FROM audit; END"
         ),
         "holds a trigger, 'evil'",

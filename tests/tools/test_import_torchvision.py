@@ -31,19 +31,19 @@ def importer() -> ModuleType:
 
 
 @functools.cache
-def resnet18() -> dict[str, torch.Tensor]:
+def build_resnet18() -> dict[str, torch.Tensor]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return dict(import_torchvision_models().resnet18(weights=None).state_dict())
 
 
-def checkpoint(path: Path) -> dict[str, torch.Tensor]:
-    torch.save(resnet18(), path)
-    return resnet18()
+def save_checkpoint(path: Path) -> dict[str, torch.Tensor]:
+    torch.save(build_resnet18(), path)
+    return build_resnet18()
 
 
 def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path, importer: ModuleType) -> None:
-    state = checkpoint(tmp_path / "in.pth")
+    state = save_checkpoint(tmp_path / "in.pth")
     out = tmp_path / "out.safetensors"
     importer.main(["resnet18", str(tmp_path / "in.pth"), str(out)])
     tensors = load_file(out)
@@ -65,7 +65,7 @@ def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path, importer: Module
 def test_the_base_carries_no_metadata_and_is_a_function_of_the_weights(
     tmp_path: Path, importer: ModuleType
 ) -> None:
-    state = checkpoint(tmp_path / "in.pth")
+    state = save_checkpoint(tmp_path / "in.pth")
     torch.save({name: state[name] for name in reversed(state)}, tmp_path / "reversed.pth")
     for name in ("in", "reversed"):
         importer.main(
@@ -89,7 +89,7 @@ def test_the_base_carries_no_metadata_and_is_a_function_of_the_weights(
 def test_a_checkpoint_of_another_architecture_is_refused(
     tmp_path: Path, importer: ModuleType, arch: str, sentence: str
 ) -> None:
-    checkpoint(tmp_path / "in.pth")
+    save_checkpoint(tmp_path / "in.pth")
     with pytest.raises(SystemExit, match=sentence):
         importer.main([arch, str(tmp_path / "in.pth"), str(tmp_path / "out.safetensors")])
     assert [path.name for path in tmp_path.iterdir()] == ["in.pth"]
@@ -98,7 +98,7 @@ def test_a_checkpoint_of_another_architecture_is_refused(
 def test_with_a_stem_it_fits_small_images_and_says_what_to_send(
     tmp_path: Path, importer: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoint(tmp_path / "in.pth")
+    save_checkpoint(tmp_path / "in.pth")
     files = [str(tmp_path / "in.pth"), str(tmp_path / "out.safetensors")]
     importer.main(["resnet18", *files, "--image-size", "32", "--stem", "standard"])
     told = capsys.readouterr().out
@@ -123,7 +123,7 @@ def test_with_a_stem_it_fits_small_images_and_says_what_to_send(
 def test_a_stem_that_does_not_fit_is_refused_with_the_options_that_do(
     tmp_path: Path, importer: ModuleType
 ) -> None:
-    checkpoint(tmp_path / "in.pth")
+    save_checkpoint(tmp_path / "in.pth")
     files = [str(tmp_path / "in.pth"), str(tmp_path / "out.safetensors")]
     with pytest.raises(SystemExit, match=r"64×3×7×7.*fits with --image-size 32 --stem standard$"):
         importer.main(["resnet18", *files, "--image-size", "32"])

@@ -26,8 +26,8 @@ MLP = {"name": "mlp", "hidden": [8]}
 SIZE = 8
 
 
-def network(seed: int, scenario: str = "class", architecture=MLP, **heads) -> Network:
-    """Random weights, rows and statistics."""
+def build_random_network(seed: int, scenario: str = "class", architecture=MLP, **heads) -> Network:
+    """Build a network with random weights, rows and statistics."""
     built = build_network(
         architecture, ImageSpec(SIZE, 1), scenario, HeadSpec.from_manifest(heads), seed
     )
@@ -39,7 +39,7 @@ def network(seed: int, scenario: str = "class", architecture=MLP, **heads) -> Ne
     return built
 
 
-def download(folder: Path, name: str, of: Network, architecture=MLP, **changes) -> Path:
+def write_download_file(folder: Path, name: str, of: Network, architecture=MLP, **changes) -> Path:
     parts = []
     for part, tensors in of.copy_parts().items():
         save_file(tensors, folder / f"{name}-{part}")
@@ -57,7 +57,7 @@ def download(folder: Path, name: str, of: Network, architecture=MLP, **changes) 
     return folder / name
 
 
-def archive(folder: Path, *classes: str, top: str = "", name: str = "set.zip") -> Path:
+def write_archive(folder: Path, *classes: str, top: str = "", name: str = "set.zip") -> Path:
     with zipfile.ZipFile(folder / name, "a") as file:
         for i, label in enumerate(classes * 6):
             pixels = np.random.default_rng([i, len(top)]).integers(0, 256, (SIZE, SIZE), np.uint8)
@@ -67,7 +67,7 @@ def archive(folder: Path, *classes: str, top: str = "", name: str = "set.zip") -
     return folder / name
 
 
-def read(*paths: Path):
+def read_downloads(*paths: Path):
     return [review.read_downloaded_version(path) for path in paths]
 
 
@@ -76,11 +76,12 @@ def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path
     knows stays.
     """
     before, after = (
-        network(1, architecture=RESNET, classes=["b", "a"]),
-        network(2, architecture=RESNET, classes=["a", "c", "b"]),
+        build_random_network(1, architecture=RESNET, classes=["b", "a"]),
+        build_random_network(2, architecture=RESNET, classes=["a", "c", "b"]),
     )
-    old, new = read(
-        download(tmp_path, "old.zip", before, RESNET), download(tmp_path, "new.zip", after, RESNET)
+    old, new = read_downloads(
+        write_download_file(tmp_path, "old.zip", before, RESNET),
+        write_download_file(tmp_path, "new.zip", after, RESNET),
     )
     built = review.build_version_network(new)
     walked = []
@@ -101,20 +102,28 @@ def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path
 
 
 def test_a_base_ends_the_line_and_leaves_the_head(tmp_path: Path) -> None:
-    before, after = network(1), network(2, classes=["a", "b"])
+    before, after = build_random_network(1), build_random_network(2, classes=["a", "b"])
     save_file(
         before.backbone.state_dict() | {"fc.bias": torch.ones(1)}, tmp_path / "base.safetensors"
     )
-    old, new = read(tmp_path / "base.safetensors", download(tmp_path, "new.zip", after))
+    old, new = read_downloads(
+        tmp_path / "base.safetensors", write_download_file(tmp_path, "new.zip", after)
+    )
     end = review.build_interpolation_end_weights(old, new)
     assert set(end) == {"backbone.fc1.weight", "backbone.fc1.bias"}
     assert torch.equal(end["backbone.fc1.weight"], before.state_dict()["backbone.fc1.weight"])
 
 
 def test_the_accuracies_are_those_of_the_interpolated_network(tmp_path: Path, capsys) -> None:
-    before, after = network(1, classes=["a"]), network(2, classes=["a", "b"])
-    old, new = download(tmp_path, "old.zip", before), download(tmp_path, "new.zip", after)
-    images = archive(tmp_path, "a", "b")
+    before, after = (
+        build_random_network(1, classes=["a"]),
+        build_random_network(2, classes=["a", "b"]),
+    )
+    old, new = (
+        write_download_file(tmp_path, "old.zip", before),
+        write_download_file(tmp_path, "new.zip", after),
+    )
+    images = write_archive(tmp_path, "a", "b")
     review.main([str(old), str(new), str(images)])
     table = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in table[1:-1]] == [str(k) for k in range(51)]
@@ -124,7 +133,7 @@ def test_the_accuracies_are_those_of_the_interpolated_network(tmp_path: Path, ca
     ).data
     x = ((measured.images.float() / 255 - 0.5) / 0.25).permute(0, 3, 1, 2)
     for k in (0, 25, 50):
-        middle = network(2, classes=["a", "b"])
+        middle = build_random_network(2, classes=["a", "b"])
         for name, tensor in middle.named_parameters():
             rows = slice(1) if name.startswith("head.") else slice(None)
             tensor.data[rows] = tensor.data[rows].lerp(before.state_dict()[name], k / 50)
@@ -134,10 +143,14 @@ def test_the_accuracies_are_those_of_the_interpolated_network(tmp_path: Path, ca
     assert table[-1][2] == f"{best:.4f}"
 
 
-def expanded(seed: int, displacement: float, classes: list[str]) -> LinearisedNetwork:
-    """Around the weights of `network(seed)`, which a first task or a base brought."""
+def build_linearised_network(
+    seed: int, displacement: float, classes: list[str]
+) -> LinearisedNetwork:
+    """Build a network around the weights of `build_random_network(seed)`.
+    A first task or a base brought them.
+    """
     built = LinearisedNetwork(
-        network(seed, architecture=RESNET, classes=classes),
+        build_random_network(seed, architecture=RESNET, classes=classes),
         slope=0.01,
         fixed_head=False,
         frozen=True,
@@ -150,13 +163,23 @@ def expanded(seed: int, displacement: float, classes: list[str]) -> LinearisedNe
 
 @pytest.mark.slow
 def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Path) -> None:
-    before, after = expanded(1, 0.01, ["a"]), expanded(1, 0.03, ["a", "b"])
-    old = download(tmp_path, "old.zip", before, RESNET, network=before.describe_for_manifest())
-    new = download(tmp_path, "new.zip", after, RESNET, network=after.describe_for_manifest())
-    start, end = read(new)[0].tensors, review.build_interpolation_end_weights(*read(old, new))
+    before, after = (
+        build_linearised_network(1, 0.01, ["a"]),
+        build_linearised_network(1, 0.03, ["a", "b"]),
+    )
+    old = write_download_file(
+        tmp_path, "old.zip", before, RESNET, network=before.describe_for_manifest()
+    )
+    new = write_download_file(
+        tmp_path, "new.zip", after, RESNET, network=after.describe_for_manifest()
+    )
+    start, end = (
+        read_downloads(new)[0].tensors,
+        review.build_interpolation_end_weights(*read_downloads(old, new)),
+    )
     walked = list(
         review.measure_accuracies_along_interpolation(
-            built := review.build_version_network(read(new)[0]), start, end, [], None
+            built := review.build_version_network(read_downloads(new)[0]), start, end, [], None
         )
     )
     assert len(walked) == 51
@@ -165,43 +188,57 @@ def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Pat
             assert torch.equal(tensor, torch.full_like(tensor, 0.01)), name
         elif name.startswith("backbone."):
             assert torch.equal(tensor, start[name]), name
-    review.main([str(old), str(new), str(archive(tmp_path, "a", "b"))])
+    review.main([str(old), str(new), str(write_archive(tmp_path, "a", "b"))])
 
 
 def test_the_base_of_a_linearised_version_ends_the_line_at_no_displacement(tmp_path: Path) -> None:
-    after = expanded(1, 0.03, ["a", "b"])
-    new = download(tmp_path, "new.zip", after, RESNET, network=after.describe_for_manifest())
+    after = build_linearised_network(1, 0.03, ["a", "b"])
+    new = write_download_file(
+        tmp_path, "new.zip", after, RESNET, network=after.describe_for_manifest()
+    )
     for seed in (1, 2):
-        base = network(seed, architecture=RESNET).backbone.state_dict()
+        base = build_random_network(seed, architecture=RESNET).backbone.state_dict()
         save_file(base, tmp_path / f"base-{seed}.safetensors")
-    end = review.build_interpolation_end_weights(*read(tmp_path / "base-1.safetensors", new))
+    end = review.build_interpolation_end_weights(
+        *read_downloads(tmp_path / "base-1.safetensors", new)
+    )
     moved = [name for name in end if name.startswith("displacement.")]
     assert moved and all(not end[name].any() for name in moved)
     with pytest.raises(ValueError, match="not expanded around the same weights"):
-        review.build_interpolation_end_weights(*read(tmp_path / "base-2.safetensors", new))
-    other = expanded(2, 0.03, ["a"])
-    stranger = download(tmp_path, "other.zip", other, RESNET, network=other.describe_for_manifest())
+        review.build_interpolation_end_weights(
+            *read_downloads(tmp_path / "base-2.safetensors", new)
+        )
+    other = build_linearised_network(2, 0.03, ["a"])
+    stranger = write_download_file(
+        tmp_path, "other.zip", other, RESNET, network=other.describe_for_manifest()
+    )
     with pytest.raises(ValueError, match="not expanded around the same weights"):
-        review.build_interpolation_end_weights(*read(stranger, new))
+        review.build_interpolation_end_weights(*read_downloads(stranger, new))
 
 
 def test_an_archives_test_part_is_what_counts(tmp_path: Path) -> None:
-    archive(tmp_path, "a", "b", top="train/")
-    images = archive(tmp_path, "b", top="test/")
+    write_archive(tmp_path, "a", "b", top="train/")
+    images = write_archive(tmp_path, "b", top="test/")
     found = review.decode_labelled_archive(
-        str(images), network(1, classes=["a", "b"]), ImageSpec(SIZE, 1), tmp_path / "out"
+        str(images),
+        build_random_network(1, classes=["a", "b"]),
+        ImageSpec(SIZE, 1),
+        tmp_path / "out",
     )
     assert found.data.labels.tolist() == [1] * 6
 
 
 def test_in_the_task_scenario_the_archive_names_its_head(tmp_path: Path) -> None:
     heads = [{"task": 1, "classes": ["a", "b"]}, {"task": 3, "classes": ["c", "d"]}]
-    after = network(2, "task", heads=heads)
-    before = network(1, "task", heads=heads[:1])
-    old, new = read(download(tmp_path, "old.zip", before), download(tmp_path, "new.zip", after))
+    after = build_random_network(2, "task", heads=heads)
+    before = build_random_network(1, "task", heads=heads[:1])
+    old, new = read_downloads(
+        write_download_file(tmp_path, "old.zip", before),
+        write_download_file(tmp_path, "new.zip", after),
+    )
     end = review.build_interpolation_end_weights(old, new)
     assert "heads.1.weight" in end and "heads.3.weight" not in end
-    images = archive(tmp_path, "c", "d")
+    images = write_archive(tmp_path, "c", "d")
     found = review.decode_labelled_archive(
         f"3={images}", after, ImageSpec(SIZE, 1), tmp_path / "out"
     )
@@ -211,11 +248,13 @@ def test_in_the_task_scenario_the_archive_names_its_head(tmp_path: Path) -> None
 
 
 def test_what_cannot_be_reviewed_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    version = download(tmp_path, "v.zip", network(1, classes=["a"]))
-    other = download(tmp_path, "o.zip", network(1, classes=["a"], architecture=RESNET), RESNET)
-    nothing = download(tmp_path, "n.zip", network(1))
-    images = archive(tmp_path, "a")
-    strangers = archive(tmp_path, "z", name="strangers.zip")
+    version = write_download_file(tmp_path, "v.zip", build_random_network(1, classes=["a"]))
+    other = write_download_file(
+        tmp_path, "o.zip", build_random_network(1, classes=["a"], architecture=RESNET), RESNET
+    )
+    nothing = write_download_file(tmp_path, "n.zip", build_random_network(1))
+    images = write_archive(tmp_path, "a")
+    strangers = write_archive(tmp_path, "z", name="strangers.zip")
     save_file({"fc1.bias": torch.zeros(8)}, tmp_path / "part.safetensors")
     for old, new, file, sentence in (
         (other, version, images, "differ in architecture"),

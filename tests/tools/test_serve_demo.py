@@ -12,11 +12,11 @@ from tools.serve_demo import MARKER, CannotServeDemo, DemoServingOptions
 from worker import launcher, one_service
 
 
-def run(*arguments: str) -> Result:
+def run_serve(*arguments: str) -> Result:
     return CliRunner().invoke(commands.serve, arguments)
 
 
-def begin(folder: Path, text: str = '{"complete": true}') -> Path:
+def make_demo_folder(folder: Path, text: str = '{"complete": true}') -> Path:
     """Make the directory of a demo with a file, a folder and a link in it."""
     elsewhere = folder.parent / "elsewhere"
     elsewhere.mkdir()
@@ -42,7 +42,7 @@ def test_its_directory_is_beside_the_normal_one(
 
 def test_a_directory_of_another_installation_is_refused_and_not_touched(tmp_path: Path) -> None:
     (tmp_path / "perennial.db").write_text("models")
-    outcome = run("--demo", "--reset", "--no-browser", "--data-dir", str(tmp_path))
+    outcome = run_serve("--demo", "--reset", "--no-browser", "--data-dir", str(tmp_path))
     assert outcome.exit_code == 1
     assert "is not a demo's directory: it holds 'perennial.db'" in outcome.output
     assert [path.name for path in tmp_path.iterdir()] == ["perennial.db"]
@@ -68,7 +68,7 @@ def test_a_demo_that_was_not_completed_is_built_from_the_beginning(
     tmp_path: Path, text: str
 ) -> None:
     folder = tmp_path / "demo"
-    elsewhere = begin(folder, text)
+    elsewhere = make_demo_folder(folder, text)
     assert serve_demo.prepare_demo_directory(DemoServingOptions(folder))
     assert {path.name for path in folder.iterdir()} == {MARKER, one_service.NAME}
     assert json.loads((folder / MARKER).read_text()) == {"complete": False}
@@ -77,7 +77,7 @@ def test_a_demo_that_was_not_completed_is_built_from_the_beginning(
 
 def test_a_complete_demo_stays_unless_it_is_reset(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    begin(folder)
+    make_demo_folder(folder)
     assert not serve_demo.prepare_demo_directory(DemoServingOptions(folder))
     assert (folder / "store" / "blob").exists()
     assert serve_demo.prepare_demo_directory(DemoServingOptions(folder, is_reset=True))
@@ -86,11 +86,11 @@ def test_a_complete_demo_stays_unless_it_is_reset(tmp_path: Path) -> None:
 
 def test_a_demo_that_runs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
-    begin(tmp_path / "demo")
+    make_demo_folder(tmp_path / "demo")
     with one_service.lock_data_directory(tmp_path / "demo") as lock:
         assert lock is not None
         lock.store_service_address("http://127.0.0.1:8123")
-        outcome = run("--demo", "--reset", "--data-dir", str(tmp_path / "demo"))
+        outcome = run_serve("--demo", "--reset", "--data-dir", str(tmp_path / "demo"))
     assert outcome.exit_code == 1
     assert "already serves http://127.0.0.1:8123" in outcome.output
     assert f"Use that one, or stop it: kill {os.getpid()}." in outcome.output
@@ -106,7 +106,7 @@ def test_a_demo_that_runs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     ],
 )
 def test_options_that_do_not_fit_are_refused(arguments: tuple[str, ...], message: str) -> None:
-    outcome = run(*arguments)
+    outcome = run_serve(*arguments)
     assert outcome.exit_code == 2
     assert message in outcome.output
 
@@ -127,6 +127,6 @@ def test_the_port_of_the_environment_is_chosen(
     served: list[DemoServingOptions] = []
     monkeypatch.setattr(serve_demo, "serve_demo", lambda demo: served.append(demo) or 0)
     monkeypatch.setenv("PERENNIAL_PORT", "8123")
-    run("--demo", "--data-dir", str(tmp_path))
-    run("--demo", "--port", "8124", "--data-dir", str(tmp_path))
+    run_serve("--demo", "--data-dir", str(tmp_path))
+    run_serve("--demo", "--port", "8124", "--data-dir", str(tmp_path))
     assert [demo.port for demo in served] == [8123, 8124]

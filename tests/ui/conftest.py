@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, Request, ViewportSize, expect
 from receiver import Receiver
 
 from perennial import JobEnded, Perennial
-from tests.client.small_batches import few
+from tests.client.small_batches import reduce_batch
 from tools import digits, service
 
 PAGES_PORT = service.find_free_port()
@@ -35,7 +35,9 @@ PATIENCE_MS = 60_000
 """Of a busy machine; the default is 5 s."""
 expect.set_options(timeout=PATIENCE_MS)
 WIDE: ViewportSize = {"width": 1280, "height": 900}
-BATCHES = [(name, few(batch, test=10, train=12)) for name, batch in digits.build_digit_archives()]
+BATCHES = [
+    (name, reduce_batch(batch, test=10, train=12)) for name, batch in digits.build_digit_archives()
+]
 """Names and archives of five batches of two digits each, with 24 images to learn from and 20 test
 images: accuracies are whole percents."""
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -89,7 +91,7 @@ class _OneBrowser:
 
     def open(self) -> Browser:
         if self._browser is None:
-            self._browser = self._stack.enter_context(chromium.launched())
+            self._browser = self._stack.enter_context(chromium.launch_browser())
         return self._browser
 
     def close(self) -> None:
@@ -169,13 +171,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     with (
         service.run_temporary_service(folder, SETTINGS) as running,
-        receivers.running() as receiver,
+        receivers.run_receiver() as receiver,
         Perennial(running.key, base_url=running.url) as client,
     ):
-        yield _made(running, client, receiver)
+        yield _build_site(running, client, receiver)
 
 
-def _made(running: service.RunningService, client: Perennial, receiver: Receiver) -> Site:
+def _build_site(running: service.RunningService, client: Perennial, receiver: Receiver) -> Site:
     model = client.models.create(
         "digits", scenario="class", recipe={"seed": 0}, description=f"Ten {HOSTILE}"
     )
@@ -184,7 +186,7 @@ def _made(running: service.RunningService, client: Perennial, receiver: Receiver
     for job in jobs:
         job.wait(240)
     client.aliases.rollback("digits", reason=f"worse {HOSTILE}")
-    bad = client.submit("digits", spoiled(), name="scans")
+    bad = client.submit("digits", build_spoiled_batch(), name="scans")
     with pytest.raises(JobEnded):
         bad.wait(240)
     home = f"/ui/models/{model.id}"
@@ -193,7 +195,7 @@ def _made(running: service.RunningService, client: Perennial, receiver: Receiver
         "version": "production",
         "n": "2",
         "job": jobs[1].id,
-        "webhook": _webhooks(client, receiver),
+        "webhook": _create_webhooks(client, receiver),
     }
     states = {
         "a cell": f"{home}?v=2&t=1",
@@ -208,9 +210,9 @@ def _made(running: service.RunningService, client: Perennial, receiver: Receiver
     return Site(running.url, running.key, client, model.id, jobs[1].id, bad.id, samples, states)
 
 
-def _webhooks(client: Perennial, receiver: Receiver) -> str:
-    """Three: one that was told, one whose last attempt failed, one that is disabled; the id of the
-    second.
+def _create_webhooks(client: Perennial, receiver: Receiver) -> str:
+    """Create three webhooks: one that was told, one whose last attempt failed, one disabled.
+    Return the id of the second.
     """
     receiver.status = lambda path, number: 500 if path == "/failing" and number else 204
     hooks = [
@@ -231,9 +233,9 @@ def _send_tests(client: Perennial, hooks: Sequence[str]) -> None:
         time.sleep(0.05)
 
 
-def spoiled() -> bytes:
-    """A batch of which one class has no image that can be decoded, with a name that is no good
-    either.
+def build_spoiled_batch() -> bytes:
+    """Build a batch with a class that has no image that can be decoded.
+    The name of this class is invalid, too.
     """
     out = io.BytesIO(BATCHES[0][1])
     with zipfile.ZipFile(out, "a") as archive:
@@ -281,7 +283,7 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[OpenPage]:
         )
         context.set_default_timeout(PATIENCE_MS)
         watched = Watched(context.new_page())
-        watch(watched, site.url)
+        record_problems(watched, site.url)
         return watched
 
     yield opened
@@ -300,20 +302,20 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[OpenPage]:
     assert wrong == []
 
 
-def choose(page: Page, *files: Any) -> None:
+def choose_files(page: Page, *files: Any) -> None:
     """Choose files on the page that submits, once its script has begun: it allows several."""
     expect(page.get_by_text("Or drop a folder here")).to_be_visible()
     page.locator("#file").set_input_files(files)
 
 
-def submit(page: Page, then: str = "**/ui/jobs/*") -> None:
+def submit_chosen(page: Page, then: str = "**/ui/jobs/*") -> None:
     """Submit what was chosen, and wait for the page that follows."""
     page.get_by_role("button", name="Send", exact=True).click()
     page.wait_for_url(then)
 
 
-def watch(watched: Watched, url: str) -> None:
-    """Write down what goes wrong on a page."""
+def record_problems(watched: Watched, url: str) -> None:
+    """Record what goes wrong on a page."""
     page, wrong = watched.page, watched.wrong
     page.on("console", lambda said: wrong.append(f"console: {said.text}"))
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))

@@ -12,14 +12,14 @@ def make_payload(name: str, content: bytes, kind: str = "application/zip") -> Fi
     return {"name": name, "mimeType": kind, "buffer": content}
 
 
-def unpack(archive: bytes, folder: Path) -> None:
+def unpack_zip(archive: bytes, folder: Path) -> None:
     """Write the files of a zip into a folder."""
     with zipfile.ZipFile(io.BytesIO(archive)) as opened:
         opened.extractall(folder)
 
 
-def drop(page: Page, place: str, *paths: Path) -> None:
-    """Do what a person does who drags files or folders from the desktop onto a place of the page."""
+def drop_files(page: Page, place: str, *paths: Path) -> None:
+    """Drag files or folders from the desktop onto a place of the page, as a person does."""
     page.locator(place).scroll_into_view_if_needed()
     box = page.locator(place).bounding_box()
     assert box is not None

@@ -46,8 +46,8 @@ COLOURS = 256
 
 
 def teach_digits(client: Perennial) -> dict[str, str]:
-    """Teach a model the digits, with a rollback and a held version; return its pages' paths by
-    name.
+    """Teach a model the digits, with a rollback and a held version.
+    Return its pages' paths by name.
     """
     gate = {"max_forgetting": 0.1}
     text = "Digits as they were written on forms."
@@ -92,7 +92,7 @@ def teach_digits(client: Perennial) -> dict[str, str]:
 
 
 def teach_stream(client: Perennial, batches: Batches) -> dict[str, str]:
-    """Teach a model many batches by the defaults; return its pages' paths by name."""
+    """Teach a model many batches by the defaults, and return its pages' paths by name."""
     model = client.models.create(
         "photos", scenario="class", gate={"max_forgetting": 0.1}, recipe={"seed": 0}
     )
@@ -228,7 +228,11 @@ def take_held_version(browser: "Browser", url: str, folder: Path) -> None:
 
 
 def save_small_picture(picture: bytes, path: Path) -> None:
-    """Save a picture with few colours. Raises SystemExit above `MOST_BYTES`."""
+    """Save a picture with few colours.
+
+    Raises:
+        SystemExit: the file has more than `MOST_BYTES`.
+    """
     with Image.open(io.BytesIO(picture)) as image:
         image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
     if path.stat().st_size > MOST_BYTES:

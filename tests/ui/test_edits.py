@@ -14,8 +14,10 @@ pytestmark = pytest.mark.slow
 LEARNS_MS = 180_000
 
 
-def mislabel() -> bytes:
-    """The first batch, with one image of a 0 among those of 1, under a name of its own."""
+def mislabel_image() -> bytes:
+    """Return the first batch with a wrong label: one image of a 0 among those of 1.
+    It has a name of its own.
+    """
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(BATCHES[0][1])) as source, zipfile.ZipFile(out, "w") as target:
         names = source.namelist()
@@ -30,17 +32,17 @@ def test_a_wrong_label_is_seen_corrected_learned_compared_and_undone(
 ) -> None:
     client = site.client
     model = client.models.create("odd", **SMALL)
-    client.submit("odd", mislabel()).wait(240)
+    client.submit("odd", mislabel_image()).wait(240)
     watched = open_page(f"/ui/models/{model.id}/tasks/1")
     page = watched.page
-    find_image(page)
+    correct_image_label(page)
     page.get_by_role("button", name="Change the label…").click()
     expect(page.get_by_role("heading", name="Change the label of 1 image")).to_be_visible()
     expect(page.get_by_text("It can be undone later")).to_be_visible()
     page.get_by_label("Reason").fill("it is a 0")
     page.get_by_role("button", name="Change the label").click()
     page.get_by_text("It made version 2").wait_for(timeout=LEARNS_MS)
-    assert count_zeros(site) == 12
+    assert count_zero_images(site) == 12
     page.get_by_role("link", name="Compare or undo it").click()
     edits = page.url
     page.get_by_role("link", name="Version 2 beside version 1").click()
@@ -55,7 +57,7 @@ def test_a_wrong_label_is_seen_corrected_learned_compared_and_undone(
     assert is_in_sight(page.get_by_label("Reason"))
     page.get_by_role("button", name="Undo edit 1").click()
     expect(page.get_by_role("heading", name="Production is version 1")).to_be_visible()
-    assert count_zeros(site) == 11
+    assert count_zero_images(site) == 11
 
 
 def is_in_sight(place: Locator) -> bool:
@@ -65,8 +67,8 @@ def is_in_sight(place: Locator) -> bool:
     return box["x"] >= 0 and box["x"] + box["width"] <= size["width"]
 
 
-def find_image(page: Page) -> None:
-    """From the page of its task, tick the image and give its right label."""
+def correct_image_label(page: Page) -> None:
+    """Tick the image from the page of its task, and give its right label."""
     page.get_by_role("link", name="All training images").click()
     page.get_by_label("Class").select_option("1")
     page.get_by_role("button", name="Show").click()
@@ -74,7 +76,7 @@ def find_image(page: Page) -> None:
     page.get_by_label("Right label").fill("0")
 
 
-def count_zeros(site: Site) -> int:
+def count_zero_images(site: Site) -> int:
     return len(list(site.client.tasks.images("odd", 1, split="train", label="0")))
 
 

@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from perennial import Perennial
-from tests.ui.conftest import BATCHES, PATIENCE_MS, Site, Watched, watch
-from tests.ui.files import drop, unpack
+from tests.ui.conftest import BATCHES, PATIENCE_MS, Site, Watched, record_problems
+from tests.ui.files import drop_files, unpack_zip
 from tests.ui.test_pages import find_faults
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def open_first(site: Site, browser: "Browser") -> Iterator[OpenFirst]:
     context = browser.new_context(base_url=site.url, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE_MS)
     watched = Watched(context.new_page())
-    watch(watched, site.url)
+    record_problems(watched, site.url)
 
     def opened() -> Watched:
         page = watched.page
@@ -63,12 +63,12 @@ def test_a_dropped_folder_is_learned_and_its_result_shown(
     page = watched.page
     loose = tmp_path / "photo.png"
     loose.write_bytes(b"an image")
-    drop(page, "#own", loose)
+    drop_files(page, "#own", loose)
     expect(page.locator("#own [role=alert]")).to_contain_text("These files are in no folder")
     assert find_faults(watched) == {}
     folder = tmp_path / ("Zahlen, die von Hand geschrieben wurden " * 3) / "Ziffern"
-    unpack(BATCHES[0][1], folder)
-    drop(page, "#own", folder.parent)
+    unpack_zip(BATCHES[0][1], folder)
+    drop_files(page, "#own", folder.parent)
     wait_for_result(page, 2)
     assert find_faults(watched) == {}
     expect(page.locator("main")).to_contain_text("20 pictures that it had not learned from")
@@ -79,7 +79,7 @@ def test_a_dropped_folder_is_learned_and_its_result_shown(
 @pytest.mark.campaign  # a dropped folder is learned in the same way
 def test_a_chosen_folder_is_learned(open_first: OpenFirst, tmp_path: Path) -> None:
     page = open_first().page
-    unpack(BATCHES[0][1], tmp_path / "digits")
+    unpack_zip(BATCHES[0][1], tmp_path / "digits")
     page.locator("#folder").set_input_files(tmp_path / "digits")
     page.wait_for_url("**/first")
     expect(page).to_have_title("First result of digits · Perennial")

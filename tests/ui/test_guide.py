@@ -68,8 +68,8 @@ def test_what_is_typed_never_becomes_html(open_guide: OpenGuide) -> None:
     expect(page.locator("#results img")).to_have_count(0)
 
 
-def try_it(page: Page, code: str) -> object:
-    """Run code in a page as its own script would; return its value, or the error's name."""
+def run_in_page(page: Page, code: str) -> object:
+    """Run code in a page as its own script would, and return its value or the error's name."""
     return page.evaluate(f"(async () => {code})().catch(error => error.name)")
 
 
@@ -79,18 +79,21 @@ def test_a_page_of_the_guide_cannot_act_for_the_person_who_is_logged_in(
     watched = open_guide("index.html")
     page = watched.page
     assert page.evaluate("self.origin") == "null"
-    assert try_it(page, "document.cookie") == "SecurityError"
-    assert try_it(page, "localStorage.length") == "SecurityError"
-    assert try_it(page, f"fetch('{site.url}/v1/models', {{credentials: 'include'}})") == "TypeError"
+    assert run_in_page(page, "document.cookie") == "SecurityError"
+    assert run_in_page(page, "localStorage.length") == "SecurityError"
+    assert (
+        run_in_page(page, f"fetch('{site.url}/v1/models', {{credentials: 'include'}})")
+        == "TypeError"
+    )
     # Without a window of the service, there is none whose page could be read or clicked.
-    assert try_it(page, f"window.open('{site.url}{site.home}')") is None
+    assert run_in_page(page, f"window.open('{site.url}{site.home}')") is None
     submitted = """{
         const form = document.createElement("form");
         Object.assign(form, {method: "post", action: "/ui/logout"});
         document.body.append(form);
         form.submit();
     }"""
-    assert try_it(page, submitted) is None
+    assert run_in_page(page, submitted) is None
     framed = """{
         const frame = document.createElement("iframe");
         frame.src = "/ui";
@@ -98,7 +101,7 @@ def test_a_page_of_the_guide_cannot_act_for_the_person_who_is_logged_in(
         await new Promise(resolve => frame.addEventListener("load", resolve));
         return frame.contentDocument;
     }"""
-    assert try_it(page, framed) is None
+    assert run_in_page(page, framed) is None
     assert page.url.endswith("/docs/guide/index.html")
     assert any("form-action" in said or "sandbox" in said for said in watched.wrong)
     watched.wrong.clear()  # the browser's messages about these attempts

@@ -36,8 +36,8 @@ STRANGE = (
 """Selectors of elements that no page of the service holds."""
 
 
-def batch() -> bytes:
-    """A batch whose classes and files have these names."""
+def build_batch_with_payloads() -> bytes:
+    """Build a batch whose classes and files have these names."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(BATCHES[0][1])) as archive, zipfile.ZipFile(out, "w") as made:
         names = [name for name in archive.namelist() if name.endswith(".png")]
@@ -49,8 +49,8 @@ def batch() -> bytes:
     return out.getvalue()
 
 
-def taken(call: Any) -> bool:
-    """Return whether the service takes it; it may refuse a name, in a typed answer."""
+def is_accepted(call: Any) -> bool:
+    """Return whether the service accepts it; it may refuse a name, in a typed response."""
     try:
         call()
     except APIError as error:
@@ -67,16 +67,20 @@ def paths(site: Site) -> list[str]:
     model = client.models.create(
         "hostile", scenario="class", description=PAYLOADS[0], gate={"checks": "off"}, recipe=recipe
     )
-    jobs = [client.submit("hostile", batch(), name=PAYLOADS[1])]
+    jobs = [client.submit("hostile", build_batch_with_payloads(), name=PAYLOADS[1])]
     for payload in PAYLOADS:
-        assert taken(lambda payload=payload: client.models.update("hostile", description=payload))
+        assert is_accepted(
+            lambda payload=payload: client.models.update("hostile", description=payload)
+        )
         for given in ({"name": payload, "owner": "hostile"}, {"name": "k", "owner": payload}):
             key = {"scope": "read", **given}
-            taken(lambda key=key: admin.call("POST", "/v1/keys", json=key))
-        taken(lambda payload=payload: client.webhooks.create(f"https://127.0.0.1/?q={payload}"))
-        taken(lambda payload=payload: client.models.create(payload, scenario="class"))
-        taken(lambda payload=payload: client.aliases.set("hostile", payload, 0))
-    taken(lambda: jobs.append(client.submit("hostile", BATCHES[1][1], name=PAYLOADS[0])))
+            is_accepted(lambda key=key: admin.call("POST", "/v1/keys", json=key))
+        is_accepted(
+            lambda payload=payload: client.webhooks.create(f"https://127.0.0.1/?q={payload}")
+        )
+        is_accepted(lambda payload=payload: client.models.create(payload, scenario="class"))
+        is_accepted(lambda payload=payload: client.aliases.set("hostile", payload, 0))
+    is_accepted(lambda: jobs.append(client.submit("hostile", BATCHES[1][1], name=PAYLOADS[0])))
     for job in jobs:
         job.wait(800, check=False)
     client.aliases.rollback("hostile", reason=PAYLOADS[1])

@@ -59,7 +59,9 @@ def test_every_state_is_looked_at(site: Site) -> None:
 
 
 def find_faults(watched: Watched) -> dict[str, list[str]]:
-    """Look at a page with all that it can unfold; what is wrong, by how it was looked at."""
+    """Return what is wrong on a page, by how it was looked at.
+    All parts that can be unfolded are open.
+    """
     page = watched.page
     page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
     wrong = {"light": watched.faults()}

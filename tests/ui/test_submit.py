@@ -15,8 +15,8 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.client.small_batches import SMALL
-from tests.ui.conftest import BATCHES, HOSTILE, OpenPage, Site, choose, submit
-from tests.ui.files import drop, make_payload, unpack
+from tests.ui.conftest import BATCHES, HOSTILE, OpenPage, Site, choose_files, submit_chosen
+from tests.ui.files import drop_files, make_payload, unpack_zip
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ def bare(site: Site) -> Iterator[str]:
     site.client.models.delete(name)
 
 
-def looked_at(page: Page, count: int = 1) -> None:
+def expect_uploads(page: Page, count: int = 1) -> None:
     expect(page.get_by_text("Uploaded and looked at.")).to_have_count(count)
 
 
@@ -41,13 +41,13 @@ def test_several_files_become_batches_in_their_order(
 ) -> None:
     watched = open_page(f"{bare}/submit")
     page = watched.page
-    choose(page, *[make_payload(f"{name}.zip", zipped) for name, zipped in BATCHES[:2]])
-    looked_at(page, 2)
+    choose_files(page, *[make_payload(f"{name}.zip", zipped) for name, zipped in BATCHES[:2]])
+    expect_uploads(page, 2)
     rows = page.locator("#files > li")
     expect(rows.nth(0)).to_contain_text("New: 0, 1.")
     expect(rows.nth(1)).to_contain_text("New: 2, 3.")
     assert watched.faults() == []
-    submit(page, f"**{bare}#jobs-title")
+    submit_chosen(page, f"**{bare}#jobs-title")
     tasks = list(site.client.tasks.list(bare.rpartition("/")[2]))
     assert [one.name for one in tasks] == [name for name, _ in BATCHES[:2]]
 
@@ -55,7 +55,7 @@ def test_several_files_become_batches_in_their_order(
 RAW = b"\0\0\0\x18ftypcrx \0\0\0\1crx isom" + bytes(90)
 
 
-def tarred(files: dict[str, bytes], mode: Literal["w", "w:gz"]) -> bytes:
+def pack_tar(files: dict[str, bytes], mode: Literal["w", "w:gz"]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode=mode) as archive:
         for name, data in files.items():
@@ -81,9 +81,13 @@ def test_what_cannot_be_read_is_said_before_a_byte_is_uploaded(
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in bad.items():
             archive.writestr(name, data)
-    files = {"a.zip": out.getvalue(), "a.tar": tarred(bad, "w"), "a.tar.gz": tarred(bad, "w:gz")}
+    files = {
+        "a.zip": out.getvalue(),
+        "a.tar": pack_tar(bad, "w"),
+        "a.tar.gz": pack_tar(bad, "w:gz"),
+    }
     for number, (name, data) in enumerate(files.items()):
-        choose(page, make_payload(name, data))
+        choose_files(page, make_payload(name, data))
         row = page.locator("#files > li").nth(number)
         expect(row).to_contain_text("6 of 6 images cannot be read")
         expect(row).to_contain_text("a camera RAW file")
@@ -92,7 +96,7 @@ def test_what_cannot_be_read_is_said_before_a_byte_is_uploaded(
     with zipfile.ZipFile(io.BytesIO(BATCHES[0][1])) as archive:
         some = {name: archive.read(name) for name in archive.namelist()[:40]}
     some |= {f"{name}.jpg": RAW for name in list(some)[:1]}
-    choose(page, make_payload("b.tar", tarred(some, "w")))
+    choose_files(page, make_payload("b.tar", pack_tar(some, "w")))
     row = page.locator("#files > li").nth(3)
     expect(row).to_contain_text("1 of 41 images cannot be read and is left out")
     expect(row).to_contain_text("Uploaded and looked at.")
@@ -103,7 +107,7 @@ def test_the_recipe_is_chosen_and_sent_and_its_command_is_shown(
     site: Site, open_page: OpenPage, bare: str
 ) -> None:
     page = open_page(f"{bare}/submit").page
-    choose(page, make_payload("week.zip", BATCHES[0][1]))
+    choose_files(page, make_payload("week.zip", BATCHES[0][1]))
     page.get_by_label("Method or preset").select_option("method:finetune")
     expect(page.locator("#plan")).to_contain_text(
         "finetune is known to be weak in the class scenario"
@@ -116,8 +120,8 @@ def test_the_recipe_is_chosen_and_sent_and_its_command_is_shown(
     page.get_by_text("The same from a terminal").click()
     command = 'week.zip --recipe \'{"method": "finetune", "epochs": 2}\''
     expect(page.locator("#plan pre").first).to_contain_text(command)
-    looked_at(page)
-    submit(page)
+    expect_uploads(page)
+    submit_chosen(page)
     recipe = site.client.jobs.retrieve(page.url.rpartition("/")[2]).recipe
     assert recipe.method is not None and recipe.method.name == "finetune" and recipe.epochs == 2
 
@@ -145,7 +149,7 @@ def test_by_keyboard_alone_a_batch_is_named_and_submitted(
     with page.expect_file_chooser() as chooser:
         page.keyboard.press("Enter")
     chooser.value.set_files(file)
-    looked_at(page)
+    expect_uploads(page)
     page.keyboard.press("Tab")  # to the choice of a folder,
     page.keyboard.press("Tab")  # then to the name
     page.keyboard.press("Control+A")
@@ -173,15 +177,15 @@ def test_an_upload_that_is_cut_goes_on_and_after_a_reload_too(
         return route.continue_()
 
     page.route("**/v1/uploads/*", cut)
-    choose(page, batch)
-    looked_at(page)
+    choose_files(page, batch)
+    expect_uploads(page)
     assert len(cuts) == 3
     [sent] = [one for one in site.client.uploads.list() if one.filename == "cut.zip"]
     page.reload()
-    choose(page, batch)
-    looked_at(page)
+    choose_files(page, batch)
+    expect_uploads(page)
     assert len(cuts) == 3  # nothing was sent again
-    submit(page)
+    submit_chosen(page)
     for left in site.client.uploads.list():
         site.client.uploads.delete(left.id)
     assert sent.offset == sent.length
@@ -193,7 +197,7 @@ def test_a_file_that_is_refused_is_said_beside_it_and_what_was_typed_stays(
     page = open_page(f"{bare}/submit", refusals=True).page
     page.get_by_text("Change its settings").click()
     page.locator("[name=epochs]").fill("3")
-    choose(page, make_payload(f"{HOSTILE}.zip", b"no archive at all"))
+    choose_files(page, make_payload(f"{HOSTILE}.zip", b"no archive at all"))
     row = page.locator("#files > li")
     expect(row).to_contain_text("The first bytes of the body are of no known archive")
     expect(row).to_contain_text(HOSTILE)
@@ -204,8 +208,8 @@ def test_a_file_that_is_refused_is_said_beside_it_and_what_was_typed_stays(
     expect(row).to_have_count(0)
 
 
-def in_one_folder(content: bytes) -> bytes:
-    """The images of an archive in a folder that names no class."""
+def move_into_one_folder(content: bytes) -> bytes:
+    """Put the images of an archive into a folder that names no class."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:
         for number, name in enumerate(old.namelist()):
@@ -215,14 +219,14 @@ def in_one_folder(content: bytes) -> bytes:
 
 def test_a_button_settles_how_a_file_is_read(site: Site, open_page: OpenPage, bare: str) -> None:
     page = open_page(f"{bare}/submit", refusals=True).page
-    choose(page, make_payload("photos.zip", in_one_folder(BATCHES[0][1])))
+    choose_files(page, make_payload("photos.zip", move_into_one_folder(BATCHES[0][1])))
     row = page.locator("#files > li")
     expect(row).to_contain_text("The batch has no labels that are sure")
     expect(page.get_by_role("button", name="Send", exact=True)).to_be_disabled()
     row.get_by_role("button", name="as one class “images”").click()
-    looked_at(page)
+    expect_uploads(page)
     expect(row).to_contain_text("1 class, 44 images")
-    submit(page)
+    submit_chosen(page)
     [task] = site.client.tasks.list(bare.rpartition("/")[2])
     assert dict(task.classes) == {"images": 44}
 
@@ -232,7 +236,7 @@ def test_without_javascript_a_choice_settles_it(
     site: Site, open_page: OpenPage, bare: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "photos.zip"
-    file.write_bytes(in_one_folder(BATCHES[0][1]))
+    file.write_bytes(move_into_one_folder(BATCHES[0][1]))
     page = open_page(f"{bare}/submit", java_script_enabled=False, refusals=True).page
     page.locator("#file").set_input_files(file)
     page.get_by_role("button", name="Only check it").click()
@@ -247,13 +251,13 @@ def test_a_dropped_folder_is_packed_and_uploaded_as_one_batch(
     site: Site, open_page: OpenPage, bare: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "week 31"
-    unpack(BATCHES[0][1], folder)
+    unpack_zip(BATCHES[0][1], folder)
     watched = open_page(f"{bare}/submit")
     page = watched.page
     expect(page.get_by_text("Or drop a folder here")).to_be_visible()  # its script has begun
-    drop(page, "#drop", folder)
+    drop_files(page, "#drop", folder)
     row = page.locator("#files > li")
-    looked_at(page)
+    expect_uploads(page)
     expect(row).to_contain_text("week 31.tar")
     expect(row.get_by_label("Name")).to_have_value("week 31")
     expect(row).to_contain_text("2 classes, 44 images, 20 of them held out")
@@ -266,8 +270,8 @@ def test_a_dropped_zip_is_uploaded(open_page: OpenPage, bare: str, tmp_path: Pat
     file.write_bytes(BATCHES[0][1])
     page = open_page(f"{bare}/submit").page
     expect(page.get_by_text("Or drop a folder here")).to_be_visible()  # its script has begun
-    drop(page, "#drop", file)
-    looked_at(page)
+    drop_files(page, "#drop", file)
+    expect_uploads(page)
     page.get_by_role("button", name="Remove").click()
 
 
@@ -283,7 +287,7 @@ def test_without_javascript_a_plain_form_checks_and_submits(
     expect(page.locator("main")).to_contain_text("2 classes, 44 images")
     expect(page.get_by_label("Name of the batch")).to_have_value(f"plain {HOSTILE}")
     page.locator("#file").set_input_files(file)
-    submit(page)
+    submit_chosen(page)
     [task] = site.client.tasks.list(bare.rpartition("/")[2])
     assert task.name == f"plain {HOSTILE}"
     page.goto(f"{bare}/tasks/1")
@@ -313,14 +317,14 @@ def test_a_batch_that_is_sent_again_says_that_nothing_was_learned(
 ) -> None:
     file = make_payload("week.zip", BATCHES[0][1])
     page = open_page(f"{bare}/submit").page
-    choose(page, file)
-    looked_at(page)
-    submit(page)
+    choose_files(page, file)
+    expect_uploads(page)
+    submit_chosen(page)
     first = page.url
     page.goto(f"{bare}/submit")
-    choose(page, file)
-    looked_at(page)
-    submit(page, f"{first}?sent_again=true")
+    choose_files(page, file)
+    expect_uploads(page)
+    submit_chosen(page, f"{first}?sent_again=true")
     expect(page.get_by_text("Nothing was learned again.")).to_be_visible()
 
 
@@ -329,8 +333,8 @@ def test_of_several_batches_those_that_the_model_has_are_named_with_their_job(
 ) -> None:
     job = site.client.submit(bare.rpartition("/")[2], BATCHES[0][1], name="known")
     page = open_page(f"{bare}/submit").page
-    choose(page, *[make_payload(f"{name}.zip", zipped) for name, zipped in BATCHES[:2]])
-    looked_at(page, 2)
+    choose_files(page, *[make_payload(f"{name}.zip", zipped) for name, zipped in BATCHES[:2]])
+    expect_uploads(page, 2)
     page.get_by_role("button", name="Send", exact=True).click()
     rows = page.locator("#files > li")
     expect(rows.nth(0)).to_contain_text("Nothing was learned again: the model has it.")
@@ -343,8 +347,8 @@ def test_recipes_to_compare_are_sent_with_the_batch(site: Site, open_page: OpenP
     made = site.client.models.create("compared", **SMALL)
     watched = open_page(f"/ui/models/{made.id}/submit")
     page = watched.page
-    choose(page, make_payload("week.zip", BATCHES[0][1]))
-    looked_at(page)
+    choose_files(page, make_payload("week.zip", BATCHES[0][1]))
+    expect_uploads(page)
     page.get_by_text("Compare several recipes").click()
     page.locator("select[name=trials]").select_option("list")
     page.locator("select[name=choose]").select_option("manual")
@@ -352,7 +356,7 @@ def test_recipes_to_compare_are_sent_with_the_batch(site: Site, open_page: OpenP
     page.locator("textarea[name=trials_list]").fill(json.dumps(heads))
     expect(page.locator("#wrong-trials_list")).to_be_empty()
     assert watched.faults() == []
-    submit(page)
+    submit_chosen(page)
     trials = site.client.jobs.trials(page.url.rpartition("/")[2])
     assert [one.recipe.to_dict() for one in trials.items] == heads and trials.choose == "manual"
     site.client.models.delete("compared")

@@ -52,7 +52,7 @@ def key(site: Site) -> str:
 
 
 @contextmanager
-def serving_page(port: int, text: str) -> Iterator[str]:
+def serve_page(port: int, text: str) -> Iterator[str]:
     """Serve a page at every path, from an origin of its own, and give its address."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -73,18 +73,18 @@ def serving_page(port: int, text: str) -> Iterator[str]:
             server.shutdown()
 
 
-def page_of(site: Site, key: str) -> str:
-    """The page of the how-to, with this service's address and a key."""
+def fill_in_page(site: Site, key: str) -> str:
+    """Return the page of the how-to, with this service's address and a key."""
     assert ADDRESS in PAGE and '"pk_…"' in PAGE
-    return PAGE.replace(ADDRESS, predict_of(site)).replace("pk_…", key)
+    return PAGE.replace(ADDRESS, make_predict_url(site)).replace("pk_…", key)
 
 
-def predict_of(site: Site) -> str:
+def make_predict_url(site: Site) -> str:
     return f"{site.url}/v1/models/digits/versions/production/predict"
 
 
 @contextmanager
-def opened(browser: Browser, address: str) -> Iterator[Page]:
+def open_page(browser: Browser, address: str) -> Iterator[Page]:
     context = browser.new_context()
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -93,7 +93,7 @@ def opened(browser: Browser, address: str) -> Iterator[Page]:
     context.close()
 
 
-def choose(page: Page, photo: bytes = PHOTO) -> Any:
+def choose_photo(page: Page, photo: bytes = PHOTO) -> Any:
     page.locator("#photo").set_input_files(
         FilePayload(name="a.png", mimeType="image/png", buffer=photo)
     )
@@ -103,15 +103,18 @@ def choose(page: Page, photo: bytes = PHOTO) -> Any:
 def test_the_page_of_the_how_to_is_answered_from_an_origin_that_is_allowed(
     site: Site, browser: Browser, key: str
 ) -> None:
-    with serving_page(PAGES_PORT, page_of(site, key)) as address, opened(browser, address) as page:
-        expect(choose(page)).to_have_text(re.compile(r"\w+, \d+ %"))
-        expect(choose(page, b"no image")).to_contain_text("The image cannot be used")
-        expect(choose(page)).to_have_text(re.compile(r"\w+, \d+ %"))
+    with (
+        serve_page(PAGES_PORT, fill_in_page(site, key)) as address,
+        open_page(browser, address) as page,
+    ):
+        expect(choose_photo(page)).to_have_text(re.compile(r"\w+, \d+ %"))
+        expect(choose_photo(page, b"no image")).to_contain_text("The image cannot be used")
+        expect(choose_photo(page)).to_have_text(re.compile(r"\w+, \d+ %"))
         for wrong in ("staging", "1"):
             refused = page.evaluate(
                 "async url => (await fetch(url, {method: 'POST', headers: {Authorization: `Bearer "
                 "${KEY}`}})).status",
-                predict_of(site).replace("production", wrong),
+                make_predict_url(site).replace("production", wrong),
             )
             assert refused == 403
         several = page.evaluate(
@@ -133,13 +136,13 @@ def test_the_page_of_the_how_to_is_answered_from_an_origin_that_is_allowed(
 def test_a_page_of_another_origin_cannot_ask(
     site: Site, browser: Browser, key: str, origin: str
 ) -> None:
-    text, port = page_of(site, key), PAGES_PORT
+    text, port = fill_in_page(site, key), PAGES_PORT
     if origin == "another port":
         port = service.find_free_port()
-    with serving_page(port, text) as address:
+    with serve_page(port, text) as address:
         if origin == "localhost":
             address = address.replace("127.0.0.1", "localhost")
-        with opened(browser, address) as page:
+        with open_page(browser, address) as page:
             if origin == "a sandboxed frame":
                 page.set_content(f'<iframe sandbox="allow-scripts" src="{address}"></iframe>')
                 frame = page.frames[1]
@@ -149,7 +152,7 @@ def test_a_page_of_another_origin_cannot_ask(
                 )
                 assert seen == "Failed to fetch"
             else:
-                expect(choose(page)).to_have_text("Failed to fetch")
+                expect(choose_photo(page)).to_have_text("Failed to fetch")
 
 
 def test_who_has_logged_in_is_nobody_to_an_allowed_page(
@@ -160,9 +163,9 @@ def test_who_has_logged_in_is_nobody_to_an_allowed_page(
     }"""
     context = browser.new_context(storage_state=session)
     page = context.new_page()
-    with serving_page(PAGES_PORT, "<title>A page</title>") as address:
+    with serve_page(PAGES_PORT, "<title>A page</title>") as address:
         page.goto(address)
-        predict, models = predict_of(site), f"{site.url}/v1/models"
+        predict, models = make_predict_url(site), f"{site.url}/v1/models"
         assert page.evaluate(ask, [predict, "omit", "POST"]) == 401
         for url, method in ((predict, "POST"), (models, "GET"), (f"{site.url}/v1/me", "GET")):
             assert page.evaluate(ask, [url, "include", method]) == "Failed to fetch", url

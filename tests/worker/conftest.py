@@ -127,8 +127,8 @@ def spec(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def within_limit(condition: Callable[[], object]) -> bool:
-    """Wait for a condition; False: it did not come true."""
+def wait_within_limit(condition: Callable[[], object]) -> bool:
+    """Wait for a condition, and return False if it did not come true."""
     end = time.monotonic() + LIMIT_S
     while not condition():
         if time.monotonic() > end:
@@ -150,4 +150,4 @@ def gone() -> Callable[[int], bool]:
             return True
         return False
 
-    return lambda pid: within_limit(lambda: is_gone(pid))
+    return lambda pid: wait_within_limit(lambda: is_gone(pid))

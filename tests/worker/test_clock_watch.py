@@ -39,7 +39,7 @@ def clocks(desk: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return made
 
 
-def passes(clocks: SimpleNamespace, seconds: float, jump: float = 0.0) -> None:
+def advance_clocks(clocks: SimpleNamespace, seconds: float, jump: float = 0.0) -> None:
     clocks.here += seconds
     clocks.there += seconds + jump
 
@@ -51,23 +51,23 @@ def test_nothing_is_removed_for_an_hour_after_a_jump(
     jump: float,
 ) -> None:
     watch = ClockWatch(desk.db, LEASE_S)
-    assert watch.has_clock_been_steady()
-    passes(clocks, 5.0)
-    assert watch.has_clock_been_steady()
-    passes(clocks, 5.0, jump)
-    assert not watch.has_clock_been_steady()
-    passes(clocks, CALM_S - 1)
-    assert not watch.has_clock_been_steady()
-    passes(clocks, 2.0)
-    assert watch.has_clock_been_steady()
+    assert watch.detect_jump_and_report_steadiness()
+    advance_clocks(clocks, 5.0)
+    assert watch.detect_jump_and_report_steadiness()
+    advance_clocks(clocks, 5.0, jump)
+    assert not watch.detect_jump_and_report_steadiness()
+    advance_clocks(clocks, CALM_S - 1)
+    assert not watch.detect_jump_and_report_steadiness()
+    advance_clocks(clocks, 2.0)
+    assert watch.detect_jump_and_report_steadiness()
 
 
 def test_a_clock_that_is_set_by_some_minutes_is_no_jump(desk: Any, clocks: SimpleNamespace) -> None:
     watch = ClockWatch(desk.db, LEASE_S)
     watch.detect_and_correct_clock_jump()
     for step in (600.0, -600.0):
-        passes(clocks, 5.0, step)
-        assert watch.has_clock_been_steady()
+        advance_clocks(clocks, 5.0, step)
+        assert watch.detect_jump_and_report_steadiness()
 
 
 @pytest.mark.both_databases
@@ -101,7 +101,7 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
     watch = ClockWatch(desk.db, LEASE_S)
     if is_begun:
         watch.detect_and_correct_clock_jump()
-    passes(clocks, 5.0, -JUMP_S)
+    advance_clocks(clocks, 5.0, -JUMP_S)
     watch.detect_and_correct_clock_jump()
     now = clocks.there
     with desk.db.read() as session:

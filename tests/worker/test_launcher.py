@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from core.settings import Settings
-from tests.worker.conftest import LIMIT_S, Clock, within_limit
+from tests.worker.conftest import LIMIT_S, Clock, wait_within_limit
 from tools import service
 from worker import launcher as launchers
 from worker.launcher import (
@@ -66,17 +66,21 @@ def launch(tmp_path: Path) -> Launch:
     return run
 
 
-def pids(folder: Path, name: str, count: int = 1) -> list[int]:
-    """The process ids that a part has had, once there are `count`; each has its signal handlers."""
+def wait_for_pids(folder: Path, name: str, count: int = 1) -> list[int]:
+    """Return the process ids that a part has had, once there are `count`.
+    Each has its signal handlers.
+    """
     path = folder / name
-    has_started = within_limit(lambda: path.exists() and len(path.read_text().split()) >= count)
+    has_started = wait_within_limit(
+        lambda: path.exists() and len(path.read_text().split()) >= count
+    )
     assert has_started, f"{name} did not start"
     return [int(line) for line in path.read_text().split()]
 
 
 def test_a_signal_ends_the_api_first_then_the_worker(launch: Launch, tmp_path: Path) -> None:
     launcher = launch()
-    found = [*pids(tmp_path, "api"), *pids(tmp_path, "worker")]
+    found = [*wait_for_pids(tmp_path, "api"), *wait_for_pids(tmp_path, "worker")]
     launcher.send_signal(signal.SIGTERM)
     launcher.communicate(timeout=LIMIT_S)
     assert launcher.returncode == 0
@@ -86,10 +90,10 @@ def test_a_signal_ends_the_api_first_then_the_worker(launch: Launch, tmp_path: P
 
 def test_a_process_that_dies_is_started_again(launch: Launch, tmp_path: Path) -> None:
     launcher = launch()
-    os.kill(pids(tmp_path, "worker")[0], signal.SIGKILL)
-    first, second = pids(tmp_path, "worker", 2)
+    os.kill(wait_for_pids(tmp_path, "worker")[0], signal.SIGKILL)
+    first, second = wait_for_pids(tmp_path, "worker", 2)
     assert first != second
-    assert len(pids(tmp_path, "api")) == 1
+    assert len(wait_for_pids(tmp_path, "api")) == 1
     launcher.terminate()
     _, errors = launcher.communicate(timeout=LIMIT_S)
     assert b"The worker process ended with status -9" in errors
@@ -126,10 +130,10 @@ def test_a_process_that_always_dies_is_restarted_with_growing_pauses(
 
 def test_a_second_signal_kills(launch: Launch, tmp_path: Path) -> None:
     launcher = launch(worker=STUBBORN)
-    worker = pids(tmp_path, "worker")[0]
-    pids(tmp_path, "api")
+    worker = wait_for_pids(tmp_path, "worker")[0]
+    wait_for_pids(tmp_path, "api")
     launcher.send_signal(signal.SIGINT)
-    assert within_limit((tmp_path / "ended").exists)  # the first signal has been heard
+    assert wait_within_limit((tmp_path / "ended").exists)  # the first signal has been heard
     assert launcher.poll() is None
     launcher.send_signal(signal.SIGINT)
     launcher.communicate(timeout=LIMIT_S)
@@ -141,7 +145,7 @@ def test_a_killed_launcher_leaves_no_process(
     launch: Launch, tmp_path: Path, gone: Callable[[int], bool]
 ) -> None:
     launcher = launch()
-    found = [*pids(tmp_path, "api"), *pids(tmp_path, "worker")]
+    found = [*wait_for_pids(tmp_path, "api"), *wait_for_pids(tmp_path, "worker")]
     launcher.kill()
     launcher.communicate(timeout=LIMIT_S)
     assert all(gone(pid) for pid in found)
@@ -168,7 +172,7 @@ def test_the_worker_is_a_celery_worker_when_there_is_a_broker() -> None:
 def test_a_process_does_not_load_what_it_rarely_needs(
     modules: str, light_of: tuple[str, ...]
 ) -> None:
-    assert loaded(f"import {modules}", light_of) == "[]"
+    assert list_loaded_modules(f"import {modules}", light_of) == "[]"
 
 
 @pytest.mark.slow
@@ -193,10 +197,10 @@ def test_the_api_never_loads_the_learning_code_or_what_sends(tmp_path: Path) -> 
         "worker",
         "httpcore2",
     )
-    assert loaded(program, heavy) == "[]"
+    assert list_loaded_modules(program, heavy) == "[]"
 
 
-def loaded(program: str, modules: tuple[str, ...]) -> str:
+def list_loaded_modules(program: str, modules: tuple[str, ...]) -> str:
     """Return which of the modules a process has loaded after this program."""
     program += f"; import sys; print([name for name in {modules} if name in sys.modules])"
     command = [sys.executable, "-c", program]

@@ -11,7 +11,7 @@ from core.jobs import doorbell
 from core.settings import Settings
 from core.upkeep import sweep
 from core.upkeep.scrub import Scrubber
-from tests.worker.conftest import LIMIT_S, within_limit
+from tests.worker.conftest import LIMIT_S, wait_within_limit
 from worker.chores import ALIVE
 from worker.loop import Worker, _WakeupReceiver
 
@@ -44,7 +44,7 @@ def test_a_sweep_that_takes_long_holds_up_neither_the_ringing_nor_the_health_fil
     try:
         assert begun.wait(LIMIT_S)
         (tmp_path / ALIVE).unlink(missing_ok=True)
-        assert within_limit(lambda: len(rounds) > 2 and (tmp_path / ALIVE).exists())
+        assert wait_within_limit(lambda: len(rounds) > 2 and (tmp_path / ALIVE).exists())
     finally:
         over.set()
         worker.close_worker()
@@ -71,7 +71,7 @@ def test_a_scrub_that_takes_long_holds_up_neither_chores_nor_sweeps_nor_the_end_
     try:
         assert begun.wait(LIMIT_S)
         (tmp_path / ALIVE).unlink(missing_ok=True)
-        assert within_limit(lambda: len(swept) > 2 and (tmp_path / ALIVE).exists())
+        assert wait_within_limit(lambda: len(swept) > 2 and (tmp_path / ALIVE).exists())
     finally:
         worker.close_worker()
     assert not any(thread.name == "scrub" for thread in threading.enumerate())
@@ -92,4 +92,4 @@ def test_a_closed_worker_leaves_no_fork_server(database: Database, tmp_path: Pat
     worker = Worker(Settings(data_dir=tmp_path, database_url=database.url), ring=lambda _job: None)
     fork_server = psutil.Process(worker.ensure_fork_server_running().pid)
     worker.close_worker()
-    assert within_limit(lambda: not fork_server.is_running())
+    assert wait_within_limit(lambda: not fork_server.is_running())

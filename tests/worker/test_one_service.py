@@ -28,7 +28,7 @@ with lock_data_directory(Path(sys.argv[1])) as lock:
 """
 
 
-def hold(folder: Path, state: str = "") -> "subprocess.Popen[str]":
+def hold_folder(folder: Path, state: str = "") -> "subprocess.Popen[str]":
     """Start a process that holds a folder until its standard input ends."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(folder), state],
@@ -49,7 +49,7 @@ def test_a_second_service_is_refused_with_the_address_and_the_process_of_the_fir
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, does: str
 ) -> None:
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
-    with hold(tmp_path, state) as first:
+    with hold_folder(tmp_path, state) as first:
         with pytest.raises(DataDirectoryInUse) as refused, lock_data_directory(tmp_path):
             pass
         first.kill()
@@ -74,7 +74,7 @@ def test_a_lock_of_an_earlier_release_names_its_process(
 
 
 def test_a_killed_service_leaves_no_address(tmp_path: Path) -> None:
-    with hold(tmp_path, "http://127.0.0.1:8123") as first:
+    with hold_folder(tmp_path, "http://127.0.0.1:8123") as first:
         first.kill()
     with lock_data_directory(tmp_path) as lock:
         assert lock is not None, "what a killed service held is free"
@@ -85,7 +85,7 @@ def test_a_service_that_stops_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
-    with hold(tmp_path, "ending") as first:
+    with hold_folder(tmp_path, "ending") as first:
         stand_in = SimpleNamespace(
             monotonic=time.monotonic, sleep=lambda _seconds: first.communicate(timeout=LIMIT_S)
         )

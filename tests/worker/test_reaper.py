@@ -59,9 +59,9 @@ def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> ExpiredJobReaper:
     return ExpiredJobReaper(base, LEASE_S)  # type: ignore[arg-type]
 
 
-def seconds_until_it_takes(reaper: ExpiredJobReaper, clock: Clock) -> float:
+def measure_seconds_until_taken_back(reaper: ExpiredJobReaper, clock: Clock) -> float:
     begin = clock.now
-    while not reaper.take_back_jobs():
+    while not reaper.requeue_expired_jobs():
         clock.now += 1.0
     return clock.now - begin
 
@@ -70,7 +70,7 @@ def test_a_worker_looks_often_enough_to_tell_a_pause_from_an_outage(
     reaper: ExpiredJobReaper, clock: Clock
 ) -> None:
     looks = 0
-    while not reaper.take_back_jobs():
+    while not reaper.requeue_expired_jobs():
         looks += 1
         clock.now += LEASE_S / loop.REAPS_PER_LEASE
         assert looks <= loop.REAPS_PER_LEASE
@@ -79,8 +79,8 @@ def test_a_worker_looks_often_enough_to_tell_a_pause_from_an_outage(
 def test_it_gives_others_half_a_lease_when_it_begins(
     reaper: ExpiredJobReaper, clock: Clock
 ) -> None:
-    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
-    assert seconds_until_it_takes(reaper, clock) == 0
+    assert measure_seconds_until_taken_back(reaper, clock) == LEASE_S / 2
+    assert measure_seconds_until_taken_back(reaper, clock) == 0
 
 
 def test_workers_that_die_young_do_not_keep_all_others_waiting(
@@ -88,7 +88,7 @@ def test_workers_that_die_young_do_not_keep_all_others_waiting(
 ) -> None:
     for _life in range(3):
         reaper = ExpiredJobReaper(base, LEASE_S)  # type: ignore[arg-type]
-        taken = reaper.take_back_jobs()
+        taken = reaper.requeue_expired_jobs()
         assert reaper.answers_since is not None
         base.reports.append((reaper.answers_since, clock.now))
         clock.now += LEASE_S / 3
@@ -99,55 +99,55 @@ def test_a_report_from_before_a_long_silence_says_nothing(
     reaper: ExpiredJobReaper, base: Base, clock: Clock
 ) -> None:
     base.reports.append((clock.now - 1000.0, clock.now - LEASE_S / 3 - 1))
-    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
+    assert measure_seconds_until_taken_back(reaper, clock) == LEASE_S / 2
 
 
 def test_it_gives_others_half_a_lease_after_it_was_frozen(
     reaper: ExpiredJobReaper, clock: Clock
 ) -> None:
-    seconds_until_it_takes(reaper, clock)
+    measure_seconds_until_taken_back(reaper, clock)
     clock.now += LEASE_S
-    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
+    assert measure_seconds_until_taken_back(reaper, clock) == LEASE_S / 2
 
 
 def test_it_gives_others_half_a_lease_after_an_outage(
     reaper: ExpiredJobReaper, base: Base, clock: Clock
 ) -> None:
-    seconds_until_it_takes(reaper, clock)
+    measure_seconds_until_taken_back(reaper, clock)
     base.out = True
     with pytest.raises(OperationalError):
-        reaper.take_back_jobs()
+        reaper.requeue_expired_jobs()
     base.out = False
-    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
+    assert measure_seconds_until_taken_back(reaper, clock) == LEASE_S / 2
 
 
 @pytest.mark.parametrize(("slow_s", "grace_s"), [(LEASE_S / 6 + 1, LEASE_S / 2), (LEASE_S / 6, 0)])
 def test_it_gives_others_half_a_lease_after_the_database_hung(
     reaper: ExpiredJobReaper, base: Base, clock: Clock, slow_s: float, grace_s: float
 ) -> None:
-    seconds_until_it_takes(reaper, clock)
+    measure_seconds_until_taken_back(reaper, clock)
     base.slow_s = slow_s
-    assert bool(reaper.take_back_jobs()) is (grace_s == 0)
+    assert bool(reaper.requeue_expired_jobs()) is (grace_s == 0)
     base.slow_s = 0.0
-    assert seconds_until_it_takes(reaper, clock) == grace_s
+    assert measure_seconds_until_taken_back(reaper, clock) == grace_s
 
 
 def test_leases_are_judged_by_the_time_before_the_database_could_hang(
     reaper: ExpiredJobReaper, base: Base, clock: Clock
 ) -> None:
-    seconds_until_it_takes(reaper, clock)
+    measure_seconds_until_taken_back(reaper, clock)
     asked, base.slow_s = clock.now, 1.0
-    assert reaper.take_back_jobs() == [f"job {asked}"]
+    assert reaper.requeue_expired_jobs() == [f"job {asked}"]
 
 
 @pytest.mark.parametrize("days", [400, -400])
 def test_it_gives_others_half_a_lease_after_the_clock_jumped(
     reaper: ExpiredJobReaper, clock: Clock, days: int
 ) -> None:
-    seconds_until_it_takes(reaper, clock)
+    measure_seconds_until_taken_back(reaper, clock)
     clock.now += days * 86_400.0
-    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
-    assert seconds_until_it_takes(reaper, clock) == 0
+    assert measure_seconds_until_taken_back(reaper, clock) == LEASE_S / 2
+    assert measure_seconds_until_taken_back(reaper, clock) == 0
 
 
 def test_a_report_of_a_clock_that_was_put_back_says_nothing(
@@ -155,4 +155,4 @@ def test_a_report_of_a_clock_that_was_put_back_says_nothing(
 ) -> None:
     ahead = clock.now + 400 * 86_400.0
     base.reports.append((ahead - 100, ahead))
-    assert seconds_until_it_takes(reaper, clock) == LEASE_S / 2
+    assert measure_seconds_until_taken_back(reaper, clock) == LEASE_S / 2

@@ -9,9 +9,9 @@ from safetensors.torch import load, load_file
 from torch import Tensor
 
 from core.contract.architecture import Normalisation
-from core.ingest.decoding.resizing import LATEST, SquareResizing
+from core.ingest.decoding.resizing import LATEST, SquareResizingSettings
 from core.learning.networks import ImageSpec, Network, build_network
-from core.learning.networks.backbones.timm_names import find_timm_weights_properties
+from core.learning.networks.backbones.timm_names import get_timm_weights_properties
 from core.learning.precision import InputNormaliser, move_network_to_device
 from core.packaged import imagenet_base, packaged_base
 from core.processes import helper_process
@@ -39,7 +39,7 @@ class ComparisonBase:
     name: str
     architecture: dict[str, object]
     size: int
-    resizing: SquareResizing
+    resizing: SquareResizingSettings
     normalise: Normalisation
     tensors: dict[str, Tensor]
 
@@ -78,7 +78,7 @@ def _load_packaged_base(name: str) -> ComparisonBase:
         dict(description.architecture),
         description.size,
         # By the decoding of new models, which Perennial's row uses as well.
-        SquareResizing(decoding=LATEST),
+        SquareResizingSettings(decoding=LATEST),
         description.normalise,
         tensors,
     )
@@ -101,12 +101,12 @@ def _load_imagenet_base(scratch: Path) -> ComparisonBase:
     if done.returncode:
         # The end of a traceback names the error.
         raise _build_base_error(done.stderr.strip()[-300:])
-    weights = find_timm_weights_properties(imagenet_base.MODEL)
+    weights = get_timm_weights_properties(imagenet_base.MODEL)
     return ComparisonBase(
         imagenet_base.NAME,
         dict(imagenet_base.ARCHITECTURE),
         weights.size,
-        SquareResizing(float(weights.crop), weights.interpolation, LATEST),
+        SquareResizingSettings(float(weights.crop), weights.interpolation, LATEST),
         Normalisation(mean=list(weights.mean), std=list(weights.std)),
         load_file(file),
     )

@@ -1,6 +1,6 @@
 """A comparison from a folder to its table: read, split, decode, estimate, then run each row.
 
-`run_comparison` is the body of the command; `compare_methods` is the comparison itself.
+`compare_and_print_update_methods` is the body of the command; `compare_methods` is the comparison itself.
 """
 
 import json
@@ -113,7 +113,9 @@ def count_usable_cores() -> int:
     return count_usable_cpus()
 
 
-def run_comparison(folder: Path, options: ComparisonOptions, json_file: Path | None) -> None:
+def compare_and_print_update_methods(
+    folder: Path, options: ComparisonOptions, json_file: Path | None
+) -> None:
     """Compare update methods on a folder of images; print the table, and write JSON if asked.
 
     Progress is printed on standard error.
@@ -168,15 +170,15 @@ def compare_methods(
     with tempfile.TemporaryDirectory(prefix="perennial-compare-") as scratch:
         base = load_base(options.base, Path(scratch))
         data = decode_split_images(photos, split, base, Path(scratch), _make_progress_printer(say))
-        _describe_data(data, say)
+        _report_split_and_skipped_images(data, say)
         work = ComparisonWorkload(
             len(data.learned.labels), len(data.held_out.labels), options.epochs
         )
-        rates = _measure_seconds_of_first_passes(data, base, options.rows)
+        rates = _measure_seconds_per_image(data, base, options.rows)
         say(describe_estimated_comparison_time(rates, work, options.rows, count_usable_cores()))
         outcomes = _run_compared_methods(data, photos, base, options, say, serve)
     document = {
-        **_describe_comparison(data, options),
+        **_build_comparison_document(data, options),
         "cores": count_usable_cores(),
         "estimated_seconds": estimate_comparison_seconds(rates, work, options.rows),
         "seconds": time.perf_counter() - begun,
@@ -231,7 +233,7 @@ def _make_progress_printer(say: Say) -> Callable[[int, int], None]:
     return print_read_images
 
 
-def _describe_data(data: SplitPixels, say: Say) -> None:
+def _report_split_and_skipped_images(data: SplitPixels, say: Say) -> None:
     names = ", ".join(name for name, _ in data.skipped[:SHOWN_SKIPPED])
     if data.skipped:
         count = len(data.skipped)
@@ -247,7 +249,7 @@ def _describe_data(data: SplitPixels, say: Say) -> None:
     )
 
 
-def _measure_seconds_of_first_passes(
+def _measure_seconds_per_image(
     data: SplitPixels, base: ComparisonBase, rows: tuple[str, ...]
 ) -> SecondsPerImage:
     """Measure seconds per image of decoding, features and (if needed) training, for an estimate."""
@@ -262,7 +264,7 @@ def _measure_seconds_of_first_passes(
     return SecondsPerImage(data.decode_s, features, training)
 
 
-def _describe_comparison(data: SplitPixels, options: ComparisonOptions) -> dict[str, Any]:
+def _build_comparison_document(data: SplitPixels, options: ComparisonOptions) -> dict[str, Any]:
     return {
         "classes": data.classes,
         "batches": [[data.classes[label] for label in batch] for batch in data.batches],

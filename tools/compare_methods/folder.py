@@ -4,9 +4,9 @@ from pathlib import Path
 
 from perennial.pack import PackError
 from perennial.pack.errors import PathOutsideFolder
-from perennial.pack.images import ImageSource, SourceImage
+from perennial.pack.images import BatchImageEntry, ImageSource
 from perennial.pack.kinds import ARCHIVE, KINDS, detect_data_set_kind
-from perennial.pack.labels import require_valid_labels
+from perennial.pack.labels import require_valid_labels_with_training_images
 from tools.compare_methods.errors import ComparisonImpossible
 
 
@@ -21,7 +21,7 @@ class LabelledPhotos:
 
     def __init__(self, images: ImageSource) -> None:
         self._images = images
-        self.rows: list[SourceImage] = images.rows
+        self.rows: list[BatchImageEntry] = images.rows
         self.warnings = images.warnings
 
     def read_image(self, number: int) -> bytes:
@@ -51,7 +51,7 @@ def list_folder_images(folder: Path) -> LabelledPhotos:
         images = KINDS[kind](folder)
         # Removes images that cannot be read, so that they are not drawn into the split.
         images.collect_image_sizes()
-        require_valid_labels(images.rows, images.origin)
+        require_valid_labels_with_training_images(images.rows, images.origin)
     except PathOutsideFolder as error:
         raise ComparisonImpossible(
             f"{error.found} A comparison reads only what is in the folder: replace links by copies "

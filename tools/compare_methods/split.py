@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perennial.pack.images import SourceImage
+from perennial.pack.images import BatchImageEntry
 from tools.compare_methods.errors import ComparisonImpossible
 
 LEAST_IMAGES = 10
@@ -34,11 +34,11 @@ class SplitSettings:
     held_out: int | None = None
     seed: int = 0
 
-    def compute_training_images_limit(self, classes: int) -> int:
+    def compute_max_images_per_class(self, classes: int) -> int:
         """Return the largest number of training images of each class."""
         return self.images or max(LEAST_IMAGES, min(MAX_LEARNED, ALL_LEARNED // classes))
 
-    def compute_held_out_images_limit(self, classes: int) -> int:
+    def compute_max_held_out_per_class(self, classes: int) -> int:
         """Return the largest number of held-out images of each class."""
         return self.held_out or max(LEAST_IMAGES, min(MAX_HELD_OUT, ALL_HELD_OUT // classes))
 
@@ -57,7 +57,7 @@ class BatchSplit:
         return [label for batch in self.batches for label in batch]
 
 
-def draw_batch_split(rows: Sequence[SourceImage], sample: SplitSettings) -> BatchSplit:
+def draw_batch_split(rows: Sequence[BatchImageEntry], sample: SplitSettings) -> BatchSplit:
     """Randomly split images into batches of classes and held-out images; the same seed repeats it.
 
     A test part of the folder is held out. Of a class without one, a share of its images is held
@@ -80,11 +80,11 @@ def draw_batch_split(rows: Sequence[SourceImage], sample: SplitSettings) -> Batc
         _divide_classes_into_batches(draw.sample(sorted(pools), len(pools)), sample.batches)
     )
     limits = (
-        sample.compute_training_images_limit(len(pools)),
-        sample.compute_held_out_images_limit(len(pools)),
+        sample.compute_max_images_per_class(len(pools)),
+        sample.compute_max_held_out_per_class(len(pools)),
     )
     # In order, because all classes draw from the same generator.
-    drawn = {label: _draw_images_of_class(*pools[label], *limits, draw) for label in sorted(pools)}
+    drawn = {label: _split_class_images(*pools[label], *limits, draw) for label in sorted(pools)}
     return BatchSplit(
         batches,
         {label: tuple(sorted(learned)) for label, (learned, _) in drawn.items()},
@@ -131,7 +131,7 @@ def _divide_classes_into_batches(
         start = end
 
 
-def _draw_images_of_class(
+def _split_class_images(
     learned: list[int], test: list[int], max_learned: int, max_held_out: int, draw: random.Random
 ) -> tuple[list[int], list[int]]:
     """Randomly divide the images of a class into training and held-out ones."""

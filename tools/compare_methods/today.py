@@ -108,7 +108,7 @@ class BaselineUpdates:
         )
 
     def _fit_classifier(self, row: str, classifier: Any) -> UpdateOutcome:
-        features, of_last = self._learned_features
+        features, of_last = self._training_features_and_seconds
         begun = time.perf_counter()
         classifier.fit(features, self.data.learned.labels)
         fit = time.perf_counter() - begun
@@ -120,7 +120,7 @@ class BaselineUpdates:
         return UpdateOutcome(row, right, self._estimate_decoding_seconds(LAST) + of_last + fit, 0)
 
     @cached_property
-    def _learned_features(self) -> tuple[Features, float]:
+    def _training_features_and_seconds(self) -> tuple[Features, float]:
         """Features of all training images, and the seconds for those of the last batch."""
         network, count = self._build_network(), len(self.data.learned.labels)
         features, seconds = np.empty((count, network.backbone.width), np.float32), 0.0

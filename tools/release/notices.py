@@ -158,10 +158,10 @@ def _build_distribution_row(distribution: metadata.Distribution) -> str:
     texts = len(fields.get_all("License-File") or ())
     version = distribution.version.partition("+")[0]  # without the build, as in the constraints
     name, address = fields["Name"], find_distribution_homepage(distribution)
-    return f"| {name} | {version} | {find_licence_name(distribution)} | {texts} | {address} |\n"
+    return f"| {name} | {version} | {require_licence_name(distribution)} | {texts} | {address} |\n"
 
 
-def find_licence_name(distribution: metadata.Distribution) -> str:
+def require_licence_name(distribution: metadata.Distribution) -> str:
     """Return the name of a distribution's licence.
 
     Raises:

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from core.packaged.sample_pictures import BATCHES, FOLDER, OF_CLASS
-from tools.sample_pictures.scene import render_random_thing
+from tools.sample_pictures.scene import render_solid_from_random_view
 from tools.sample_pictures.things import THINGS
 
 COUNTS = {"train": 2 * OF_CLASS // 3, "test": OF_CLASS // 3}
@@ -35,7 +35,7 @@ SHEET = Path("api") / "static" / "sample.jpg"
 def draw_class_picture(kind: str, number: int) -> Image.Image:
     """Draw a random sample picture of a class; the same number gives the same picture."""
     rng = np.random.default_rng([zlib.crc32(kind.encode()), number])
-    return Image.fromarray(render_random_thing(THINGS[kind](rng), rng))
+    return Image.fromarray(render_solid_from_random_view(THINGS[kind](rng), rng))
 
 
 def build_batch_archive(kinds: tuple[str, ...]) -> bytes:

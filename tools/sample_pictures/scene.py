@@ -59,7 +59,7 @@ class SceneView:
     wall: Points
 
 
-def render_random_thing(thing: ColouredSolid, rng: Rng) -> npt.NDArray[np.uint8]:
+def render_solid_from_random_view(thing: ColouredSolid, rng: Rng) -> npt.NDArray[np.uint8]:
     """Render a solid from a random view as a picture uint8 [128, 128, 3]."""
     view = _choose_camera_view(thing, rng)
     rays = _cast_rays(view)

@@ -30,7 +30,7 @@ PAINTS: tuple[Colour, ...] = (
 """Colours of things that people make."""
 
 
-def _choose_surface_colours(rng: Rng) -> Points:
+def _choose_random_paint(rng: Rng) -> Points:
     colour = convert_to_floats(PAINTS[rng.integers(len(PAINTS))])
     return np.clip(colour * (1 + rng.uniform(-0.12, 0.12, 3)), 0.03, 0.97).astype(np.float32)
 
@@ -309,7 +309,7 @@ def _make_doughnut_solid(rng: Rng) -> ColouredSolid:
 
 def _make_mug_solid(rng: Rng) -> ColouredSolid:
     tall, wide = rng.uniform(1.7, 2.3), rng.uniform(0.72, 0.95)
-    paint, band = _choose_surface_colours(rng), _choose_surface_colours(rng)
+    paint, band = _choose_random_paint(rng), _choose_random_paint(rng)
     inside = _vary_colour(rng, WHITE, 0.04) if rng.random() < 0.7 else paint
     has_band, drink = rng.random() < 0.5, rng.uniform(0.5, 0.85) * tall
     band_from, band_to = sorted(rng.uniform(0.15, 0.85, 2) * tall)
@@ -347,7 +347,7 @@ def _make_mug_solid(rng: Rng) -> ColouredSolid:
 
 def _make_bowl_solid(rng: Rng) -> ColouredSolid:
     noise, wide, tall = SmoothNoise(rng), rng.uniform(1.2, 1.5), rng.uniform(0.85, 1.15)
-    paint, rim = _choose_surface_colours(rng), _choose_surface_colours(rng)
+    paint, rim = _choose_random_paint(rng), _choose_random_paint(rng)
     is_glazed = rng.random() < 0.5
     inside = (
         _vary_colour(rng, WHITE, 0.04) if rng.random() < 0.5 else convert_to_floats(paint * 0.9)
@@ -387,9 +387,9 @@ def _make_bottle_solid(rng: Rng) -> ColouredSolid:
     glass, label, cap = (
         _vary_colour(rng, glasses[rng.integers(len(glasses))]),
         _vary_colour(rng, WHITE, 0.08),
-        _choose_surface_colours(rng),
+        _choose_random_paint(rng),
     )
-    stripe = _choose_surface_colours(rng)
+    stripe = _choose_random_paint(rng)
     low, high = 0.25 * tall, rng.uniform(0.7, 0.9) * tall
 
     def compute_distances_to_bottle(p: Points) -> Values:
@@ -430,7 +430,7 @@ def _make_book_solid(rng: Rng) -> ColouredSolid:
         float(rng.uniform(0.12, 0.32)),
         float(rng.uniform(1.15, 1.45)),
     )
-    cover, title = _choose_surface_colours(rng), _choose_surface_colours(rng)
+    cover, title = _choose_random_paint(rng), _choose_random_paint(rng)
     plate, is_lined = rng.uniform(0.25, 0.6, 2), rng.random() < 0.5
 
     def compute_distances_to_pages(p: Points) -> Values:
@@ -478,7 +478,7 @@ def _make_book_solid(rng: Rng) -> ColouredSolid:
 
 
 def _make_die_solid(rng: Rng) -> ColouredSolid:
-    paint = _choose_surface_colours(rng)
+    paint = _choose_random_paint(rng)
     pip = convert_to_floats(WHITE if paint.mean() < 0.6 else (0.08, 0.08, 0.1))
     edge, dot = float(rng.uniform(0.12, 0.3)), rng.uniform(0.17, 0.22)
     faces = rng.permutation(6) + 1

@@ -18,8 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from core import machine, telemetry
 from core.contract.jobs.job_event import (
     DoneEvent,
-    ErrorEvent,
     JobEvent,
+    JobFailedEvent,
     LogEvent,
     PhaseEvent,
     ProgressEvent,
@@ -31,10 +31,10 @@ from core.errors import (
     BatchHeldForFindings,
     LeaseLost,
     PerennialError,
+    PretrainedWeightsUnavailable,
     Rejected,
-    StoreCorrupt,
+    StoredObjectDamaged,
     Unavailable,
-    WeightsUnavailable,
     WrongState,
 )
 from core.execution import progress
@@ -55,7 +55,7 @@ from core.uploads import upload_removal
 from worker.attempts import causes
 from worker.attempts.child import ForkServer, ForkServerDied
 from worker.attempts.heartbeat import LeaseHeartbeat
-from worker.attempts.memory import MemoryWatch
+from worker.attempts.memory import JobMemoryLimitEnforcer
 from worker.attempts.recorder import JobEventRecorder
 from worker.attempts.supervisor import ProcessOutcome, SupervisionPeriods, supervise_job_process
 
@@ -117,7 +117,7 @@ class JobAttempt:
         lease_s = tools.settings.lease_s
         self._beat = LeaseHeartbeat(
             beat=lambda: claims.renew_job_lease(tools.db, claim.job_id, claim.fence, lease_s),
-            look=self._read_job_state,
+            look=self._read_leased_job_state,
             lease_s=lease_s,
         )
 
@@ -125,7 +125,7 @@ class JobAttempt:
         """Read the job's state now instead of at the next heartbeat, because a notification
         arrived.
         """
-        self._beat.read_job_state_now()
+        self._beat.wake_to_read_job_state()
 
     def run_attempt(self) -> None:
         """Run the claimed job, and record how the attempt ended.
@@ -162,12 +162,12 @@ class JobAttempt:
                 except ForkServerDied as error:
                     self._give_back_job("zygote", str(error))
                 # This counts: damage stays, and the job would be claimed again and again.
-                except StoreCorrupt as error:
-                    self._requeue_attempt(error.code, error.detail, counts=True)
+                except StoredObjectDamaged as error:
+                    self._requeue_or_fail_attempt(error.code, error.detail, counts=True)
                 # With the lease gone, nothing may be recorded about the job any more.
                 except LeaseLost:
                     raise
-                except WeightsUnavailable as error:
+                except PretrainedWeightsUnavailable as error:
                     self._fail_attempt("weights", error.detail)
                 except PerennialError as error:
                     self._fail_attempt("data", error.detail)
@@ -177,7 +177,9 @@ class JobAttempt:
                         self._give_back_job("disk", f"The worker's disk is full: {error}")
                         return
                     log.exception("attempt failed")
-                    self._requeue_attempt("disk", f"{type(error).__name__}: {error}", counts=True)
+                    self._requeue_or_fail_attempt(
+                        "disk", f"{type(error).__name__}: {error}", counts=True
+                    )
                 except Exception as error:
                     if is_database_outage(error):
                         self._give_back_job("outage", "The database did not answer.")
@@ -206,7 +208,7 @@ class JobAttempt:
             begin=self._store_phase_start,
             train=self._train_and_publish,
             process=self._run_job_process,
-            publish=self._begin_publishing_phase,
+            publish=self._start_phase_and_publish_version,
             judge=lambda made: judge_version_of_trial(
                 tools.db, tools.store, self._claim, made, self._cache
             ),
@@ -219,9 +221,9 @@ class JobAttempt:
         """Run the training process to its end, then publish the version that it made."""
         made = self._run_job_process(spec)
         if made is not None:
-            self._begin_publishing_phase(made)
+            self._start_phase_and_publish_version(made)
 
-    def _begin_publishing_phase(self, made: Path) -> None:
+    def _start_phase_and_publish_version(self, made: Path) -> None:
         self._store_phase_start("publish")
         self._publish_version(made)
 
@@ -241,9 +243,9 @@ class JobAttempt:
         periods = SupervisionPeriods(
             settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s
         )
-        with MemoryWatch(child, bound) as memory:
+        with JobMemoryLimitEnforcer(child, bound) as memory:
             outcome = supervise_job_process(child, self._beat, recorder, periods, self._stop)
-        error = outcome.event if isinstance(outcome.event, ErrorEvent) else None
+        error = outcome.event if isinstance(outcome.event, JobFailedEvent) else None
         refused = error is not None and error.kind == "memory" and on_cpu
         # The kernel may refuse the allocation, or the watch end the process: one message for both.
         if bound and (refused or (memory.is_memory_exceeded and outcome.ending == "died")):
@@ -294,7 +296,7 @@ class JobAttempt:
             # A child may report a result and still be ended by force: the ending decides.
             case DoneEvent() if outcome.ending == "done":
                 return outcome.event.path
-            case ErrorEvent() if outcome.ending == "error":
+            case JobFailedEvent() if outcome.ending == "error":
                 self._record_process_error(outcome.event)
                 return None
         match outcome.ending:
@@ -306,18 +308,18 @@ class JobAttempt:
                 )
             case "stalled":
                 seconds = self._tools.settings.stall_s
-                self._requeue_attempt(
+                self._requeue_or_fail_attempt(
                     "stalled", f"The job process made no progress for {seconds:g} s.", counts=True
                 )
             case "overtime":
                 self._fail_for_overtime()
             case _:
-                self._requeue_attempt(
+                self._requeue_or_fail_attempt(
                     "died", causes.explain_process_death(outcome.status), counts=True
                 )
         return None
 
-    def _record_process_error(self, error: ErrorEvent) -> None:
+    def _record_process_error(self, error: JobFailedEvent) -> None:
         log.warning(
             "job process failed", kind=error.kind, message=error.message, trace=error.traceback
         )
@@ -332,7 +334,7 @@ class JobAttempt:
         else:
             self._record_out_of_memory(error)
 
-    def _record_device_error(self, error: ErrorEvent) -> None:
+    def _record_device_error(self, error: JobFailedEvent) -> None:
         """Record a device error: give the job back if the device is lost, else count it against the
         job.
         """
@@ -340,13 +342,15 @@ class JobAttempt:
             self._give_back_job("device", f"The worker's device cannot be used: {error.message}")
             return
         reason = f"The job made an error on the device, which works for others: {error.message}"
-        self._requeue_attempt("device", reason, counts=True)
+        self._requeue_or_fail_attempt("device", reason, counts=True)
 
-    def _record_out_of_memory(self, error: ErrorEvent) -> None:
-        detail = causes.explain_out_of_memory(error, self._claim.device, self._kind.advice)
+    def _record_out_of_memory(self, error: JobFailedEvent) -> None:
+        detail = causes.explain_repeated_out_of_memory(error, self._claim.device, self._kind.advice)
         short = f"Out of memory: {error.message}"
         state = self._report_outcome_with_retries(
-            lambda: claims.requeue_after_out_of_memory(self._tools.db, self._claim, short, detail)
+            lambda: claims.requeue_or_fail_after_out_of_memory(
+                self._tools.db, self._claim, short, detail
+            )
         )
         log.warning("out of memory", reason=detail, state=str(state))
         _count_ended_attempt_in_metrics(
@@ -431,7 +435,7 @@ class JobAttempt:
             raise error
         self._record_stop()
 
-    def _requeue_attempt(self, cause: str, error: str, *, counts: bool) -> None:
+    def _requeue_or_fail_attempt(self, cause: str, error: str, *, counts: bool) -> None:
         state = self._report_outcome_with_retries(
             lambda: claims.requeue_or_fail_job(self._tools.db, self._claim, error, counts=counts)
         )
@@ -450,7 +454,7 @@ class JobAttempt:
     def _give_back_job(self, cause: str, error: str) -> None:
         """Put the job back in the queue after an outage, without counting a failed attempt."""
         self.outage = True
-        self._requeue_attempt(cause, error, counts=False)
+        self._requeue_or_fail_attempt(cause, error, counts=False)
 
     def _fail_attempt(self, kind: str, error: str) -> None:
         self._report_outcome_with_retries(
@@ -495,7 +499,7 @@ class JobAttempt:
             time.sleep(pause)
             pause = min(2 * pause, REPORT_LONGEST_S)
 
-    def _read_job_state(self) -> JobState | None:
+    def _read_leased_job_state(self) -> JobState | None:
         with self._tools.db.read() as session:
             row = session.execute(
                 # Under another fence, the row belongs to another claim.

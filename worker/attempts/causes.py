@@ -1,6 +1,6 @@
 """Texts that explain why an attempt ended without a result."""
 
-from core.contract.jobs.job_event import ErrorEvent
+from core.contract.jobs.job_event import JobFailedEvent
 from core.execution.kinds.kind import JobLimitAdvice
 
 
@@ -12,7 +12,9 @@ def explain_memory_exceeded(bound: int, advice: JobLimitAdvice) -> str:
     )
 
 
-def explain_out_of_memory(error: ErrorEvent, device: str, advice: JobLimitAdvice) -> str:
+def explain_repeated_out_of_memory(
+    error: JobFailedEvent, device: str, advice: JobLimitAdvice
+) -> str:
     """Explain to a person that the job ran out of memory again after a retry.
 
     Args:

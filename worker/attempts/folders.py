@@ -66,7 +66,7 @@ class WorkFolder:
         if identity is not None:
             os.write(self.lock_fd, json.dumps(identity).encode())
 
-    def remove_dead_workers_folders(self, give_back: Callable[[str], object]) -> None:
+    def return_jobs_and_remove_dead_folders(self, give_back: Callable[[str], object]) -> None:
         """Remove the scratch folders of workers on this host that have died.
 
         Args:

@@ -84,7 +84,7 @@ class LeaseHeartbeat:
         """CANCELLING or PAUSING if a person requested that the job stops, else None."""
         return self._state if self._state in (JobState.CANCELLING, JobState.PAUSING) else None
 
-    def read_job_state_now(self) -> None:
+    def wake_to_read_job_state(self) -> None:
         """Have the heartbeat thread read the job's state now."""
         self._wake.set()
 

@@ -17,7 +17,7 @@ LOOK_S = 0.1
 _COUNTED = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
-class MemoryWatch:
+class JobMemoryLimitEnforcer:
     """Kills a job process that exceeds its memory limit, while the `with` block lasts.
 
     Args:
@@ -36,11 +36,14 @@ class MemoryWatch:
         """True if the job process was killed for exceeding its memory limit."""
         return self._over.is_set()
 
-    def __enter__(self) -> "MemoryWatch":
-        start = read_resident_bytes(self._child.pid) if self._limit else None
+    def __enter__(self) -> "JobMemoryLimitEnforcer":
+        start = read_anonymous_memory_bytes(self._child.pid) if self._limit else None
         if start is not None:
             self._thread = threading.Thread(
-                target=self._watch_child_memory, args=(start,), name="memory", daemon=True
+                target=self._kill_child_when_memory_exceeded,
+                args=(start,),
+                name="memory",
+                daemon=True,
             )
             self._thread.start()
         return self
@@ -55,9 +58,9 @@ class MemoryWatch:
         if self._thread is not None:
             self._thread.join()
 
-    def _watch_child_memory(self, start: int) -> None:
+    def _kill_child_when_memory_exceeded(self, start: int) -> None:
         while not self._end.wait(LOOK_S):
-            now = read_resident_bytes(self._child.pid)
+            now = read_anonymous_memory_bytes(self._child.pid)
             if now is None:
                 return
             # Counted from the fork, since the pages shared with the zygote are not the job's.
@@ -68,7 +71,7 @@ class MemoryWatch:
                 return
 
 
-def read_resident_bytes(pid: int) -> int | None:
+def read_anonymous_memory_bytes(pid: int) -> int | None:
     """Return the anonymous memory of a process in bytes, in RAM or swap.
 
     Return None if it cannot be found out.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from core.contract.jobs.job_event import JobEvent
 
 if TYPE_CHECKING:
-    from core.learning.training.control import PipeControlRequests
+    from core.learning.training.control import PipeControlRequestSource
 
     pass
 
@@ -78,7 +78,7 @@ def replace_process_by_torchrun(
     os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *options, *job])
 
 
-def main(arguments: list[str]) -> int:
+def run_distributed_rank(arguments: list[str]) -> int:
     """Run one rank of a distributed training job; return the exit status."""
     parent, spec_path = int(arguments[0]), arguments[1]
     # Otherwise, a rank would outlive a killed torchrun and keep its device.
@@ -92,11 +92,11 @@ def main(arguments: list[str]) -> int:
         os.close(events)
         return _run_follower_rank(spec_path)
     from core.learning.training.child import run_job_and_write_events
-    from core.learning.training.control import PipeControlRequests
+    from core.learning.training.control import PipeControlRequestSource
     from worker.attempts.job_points import hit_event_failpoint
 
     def run_first_rank(emit: Emit) -> None:
-        _run_job_share_of_rank(spec_path, emit, PipeControlRequests(CONTROL_FD))
+        _run_job_share_of_rank(spec_path, emit, PipeControlRequestSource(CONTROL_FD))
 
     return run_job_and_write_events(events, hit_event_failpoint, run_first_rank)
 
@@ -112,7 +112,7 @@ def _run_follower_rank(spec_path: str) -> int:
 
 
 def _run_job_share_of_rank(
-    spec_path: str, emit: Emit, control: "PipeControlRequests | None"
+    spec_path: str, emit: Emit, control: "PipeControlRequestSource | None"
 ) -> None:
     """Run one rank's share of a distributed training job, on the device with the rank's number."""
     from core.learning.distributed.ranks import TorchrunRanks
@@ -131,4 +131,4 @@ def _run_job_share_of_rank(
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_distributed_rank(sys.argv[1:]))

@@ -55,7 +55,7 @@ class JobEventRecorder:
         """
         self._count_trained_images(events)
         # Added before the write, so that an outage loses nothing.
-        self._kept += [self._add_duration_of_inspection_phase(event) for event in events]
+        self._kept += [self._add_inspection_duration_to_report(event) for event in events]
         try:
             progress.store_job_process_events(self._db, self._claim, self._kept)
         except SQLAlchemyError as error:
@@ -81,7 +81,7 @@ class JobEventRecorder:
                     telemetry.TRAINING_SECONDS.inc(now - self._trained[1])
                 self._trained = event.images, now
 
-    def _add_duration_of_inspection_phase(self, event: JobEvent) -> JobEvent:
+    def _add_inspection_duration_to_report(self, event: JobEvent) -> JobEvent:
         """Add how long the inspection of images took to the data report of a job.
 
         A report on a batch's images gets its duration, since a job process has no clock.

@@ -148,7 +148,7 @@ class _ProcessSupervision:
         try:
             while not self._child.ended and not self._last:
                 self._handle_child_events(self._child.read_child_events(TICK_S))
-                self._send_due_requests()
+                self._enforce_limits_and_send_requests()
                 self._write_collected_events(force=False)
             self._write_collected_events(force=True)
         except LeaseLost:
@@ -197,7 +197,7 @@ class _ProcessSupervision:
             # the time is taken now, since storing a state takes time that is not the child's
             self._heard_at = time.monotonic()
 
-    def _send_due_requests(self) -> None:
+    def _enforce_limits_and_send_requests(self) -> None:
         """Request a stop, a snapshot or a best state from the job process if one is due."""
         now = time.monotonic()
         if self._forced is not None:

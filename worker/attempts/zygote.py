@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypedDict
 
-from core.platforms import is_safe_to_fork
+from core.platforms import can_platform_fork_with_torch
 from worker.attempts.job_points import hit_event_failpoint
 from worker.devices.cuda_free import CudaAlreadyOpenError, require_cuda_not_opened
 
@@ -59,7 +59,7 @@ class ForkRequest(TypedDict):
     data_bytes: int
 
 
-def preload_job_modules() -> ChildMain:
+def import_job_modules_and_get_runner() -> ChildMain:
     """Import everything that jobs need, and return the function that runs a job."""
     # Imports make many objects and no garbage: collecting takes a fifth of their time.
     gc.disable()
@@ -195,15 +195,19 @@ def _send_message_to_worker(server: socket.socket, message: dict[str, object]) -
         os._exit(0)  # the worker is gone
 
 
-def main(arguments: list[str]) -> None:
+def run_fork_server_or_job(arguments: list[str]) -> None:
     """Serve fork requests on an inherited socket, or run one job, as the arguments say."""
     if arguments[0] == JOB:
         spec_path, out_fd, control_fd = arguments[1:]
-        sys.exit(preload_job_modules()(spec_path, int(out_fd), int(control_fd)))
+        sys.exit(import_job_modules_and_get_runner()(spec_path, int(out_fd), int(control_fd)))
     server = socket.socket(fileno=int(arguments[0]))
     # Programs that a job starts must not hold the worker's socket.
     server.set_inheritable(False)
-    child_main = preload_job_modules() if is_safe_to_fork() else replace_process_by_job_process
+    child_main = (
+        import_job_modules_and_get_runner()
+        if can_platform_fork_with_torch()
+        else replace_process_by_job_process
+    )
     try:
         require_cuda_not_opened()
     except CudaAlreadyOpenError as error:
@@ -213,4 +217,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_fork_server_or_job(sys.argv[1:])

@@ -40,7 +40,7 @@ ADVICE = (
 class DeviceWatch:
     """Watches the compute device (CPU or GPU) of a worker, and checks it again after errors.
 
-    `is_ready_to_claim` is for the claiming thread, and `device` may be read by any thread.
+    `update_readiness_to_claim` is for the claiming thread, and `device` may be read by any thread.
 
     Args:
         check: function that checks the device, see `worker.devices.device_check`.
@@ -69,7 +69,7 @@ class DeviceWatch:
         """Kind of device and number of GPUs for which the worker may claim jobs."""
         return WorkerResources(self.device.kind, self.device.gpus)
 
-    def is_ready_to_claim(self) -> bool:
+    def update_readiness_to_claim(self) -> bool:
         """Return True if the worker's device works, so that jobs may be claimed.
 
         Start a check that is due, and adopt the result of one that has ended.

@@ -59,7 +59,7 @@ def check_torch_in_background(settings: Settings) -> Iterator[None]:
     try:
         yield
     finally:
-        _wait_for_torch_check(process)
+        _require_torch_check_success(process)
         # Only after the check has passed: a failed one is repeated at the next start.
         passed_file.touch()
 
@@ -93,7 +93,7 @@ def main() -> int:
     return 0
 
 
-def _wait_for_torch_check(process: "subprocess.Popen[bytes]") -> None:
+def _require_torch_check_success(process: "subprocess.Popen[bytes]") -> None:
     """Wait for the process that checks if torch can be imported.
 
     Raises:
@@ -130,12 +130,12 @@ def _raise_torch_unusable(name: str, error: str) -> NoReturn:
         install += " --force-reinstall --no-deps"
     raise Unavailable(
         f"Perennial cannot start: {problem}. The two must be built for each other. Run\n\n"
-        f"    {install} {' '.join(_list_pinned_packages())}\n\n"
+        f"    {install} {' '.join(_list_torch_requirements())}\n\n"
         "(with --index-url URL for the index of a CPU-only or CUDA build), then start again."
     )
 
 
-def _list_pinned_packages() -> list[str]:
+def _list_torch_requirements() -> list[str]:
     """Return requirement strings of torch and torchvision, with the versions the service pins, if
     any.
     """

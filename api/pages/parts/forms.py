@@ -69,7 +69,7 @@ def read_form_reason(inputs: dict[str, str]) -> str | None:
         Invalid: it is too long, or has an invisible character.
     """
     try:
-        return characters.normalise_reason(inputs.get("reason", "")) or None
+        return characters.validate_and_normalise_reason(inputs.get("reason", "")) or None
     except ValueError as error:
         raise Invalid(f"The reason {error}.") from None
 

@@ -86,7 +86,7 @@ def build_heat_map(
         first: the first task of the columns; None: of more than 40 tasks, those with the most
             forgetting.
     """
-    columns, earlier, later = _select_matrix_window_columns(matrix, first)
+    columns, earlier, later = _select_heat_map_columns(matrix, first)
     column_index = {column["task"]: index for index, column in enumerate(matrix["columns"])}
     chosen = [column_index[column["task"]] for column in columns]
     values_shown = [row[index] for row in matrix["accuracy_matrix"] for index in chosen]
@@ -142,7 +142,7 @@ def _build_heat_map_cell(
     return HeatMapCell(task, value, step, task == learned_task, fallen)
 
 
-def _select_matrix_window_columns(
+def _select_heat_map_columns(
     matrix: MetricsOut, first: int | None
 ) -> tuple[list[MatrixColumn], int | None, int | None]:
     """Return the heat map's columns to show, and the first tasks of the previous and next columns."""

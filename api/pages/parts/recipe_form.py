@@ -16,7 +16,7 @@ from api.pages.parts.schema_form import (
     iterate_form_input_names,
 )
 from core.admission import recipe_preview
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.contract.document import JsonObject
 from core.contract.patch import RecipePatch
 from core.contract.responses.model import ModelOut
@@ -99,7 +99,7 @@ class RecipeForm:
 
 def build_recipe_form(
     db: Database,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     actor: Actor,
     model: ModelOut,
     inputs: Mapping[str, str],
@@ -145,13 +145,13 @@ def build_recipe_form(
         form.errors[CHOICE] = f"there is no {choice[:60]!r}"
         return form
     try:
-        _compute_patch_and_warnings(form, db, catalogue, actor, model["id"], base)
+        _set_form_patch_and_warnings(form, db, catalogue, actor, model["id"], base)
     except InvalidRecipe as error:
         form.add_service_errors(error)
     return form
 
 
-def list_recipe_form_input_names(catalogue: MethodCatalogue) -> tuple[str, ...]:
+def list_recipe_form_input_names(catalogue: RecipeCatalogue) -> tuple[str, ...]:
     """Return the names of all inputs that a recipe form may have."""
     input_names = {
         CHOICE,
@@ -192,10 +192,10 @@ def convert_recipe_patch_to_form_values(text: str) -> dict[str, str]:
     )
 
 
-def _compute_patch_and_warnings(
+def _set_form_patch_and_warnings(
     form: RecipeForm,
     db: Database,
-    catalogue: MethodCatalogue,
+    catalogue: RecipeCatalogue,
     actor: Actor,
     model: str,
     base: JsonObject,
@@ -220,7 +220,7 @@ def _compute_patch_and_warnings(
     ).warnings
 
 
-def _find_recipe_patch_of_choice(catalogue: MethodCatalogue, choice: str) -> JsonObject | None:
+def _find_recipe_patch_of_choice(catalogue: RecipeCatalogue, choice: str) -> JsonObject | None:
     """Return the recipe patch of a chosen method or preset; None if there is no such choice."""
     kind, _, name = choice.partition(":")
     if not choice:

@@ -74,7 +74,7 @@ def lay_out_version_tree(
     """
     # Oldest first, so that a parent has its lane before its children.
     ordered = list(reversed(versions))
-    lanes = _assign_version_tree_columns(ordered)
+    lanes = _assign_version_tree_lanes(ordered)
     place = {
         one.number: (_MARGIN + index * STEP, _MARGIN + lanes[one.number] * LANE)
         for index, one in enumerate(ordered)
@@ -97,7 +97,7 @@ def lay_out_version_tree(
     return VersionTree(width, track + 34, track, nodes, edges, arcs)
 
 
-def _assign_version_tree_columns(ordered: Sequence[VersionSummaryRow]) -> dict[int, int]:
+def _assign_version_tree_lanes(ordered: Sequence[VersionSummaryRow]) -> dict[int, int]:
     """Assign each version its row (lane) in the drawn tree, 0 for the first."""
     heirs: dict[int | None, VersionSummaryRow] = {}
     for one in ordered:

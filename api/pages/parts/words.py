@@ -44,7 +44,7 @@ def replace_requests_by_buttons(text: str) -> str:
     text = text.replace(SETTLED_BY, "")
     for pattern, replacement in _LEFT_OUT:
         text = pattern.sub(replacement, text)
-    text = replace_requests_in_sentence(text, _get_button_text)
+    text = replace_requests_in_sentence(text, _describe_advised_request_as_button)
     text = replace_query_parameters(
         text, lambda name, value: f"“{name.replace('_', ' ')}: {value}”"
     )
@@ -52,7 +52,7 @@ def replace_requests_by_buttons(text: str) -> str:
     return text.strip().replace("`", "")
 
 
-def find_model_form_path(text: str) -> str | None:
+def find_advised_new_model_form_path(text: str) -> str | None:
     """Return the path of the new-model form if a sentence advises to create a model, else None."""
     for step in _list_requests_in_text(text):
         body = step.body
@@ -88,7 +88,7 @@ def _list_requests_in_text(text: str) -> list[ApiRequestForAdvice]:
     return [step for _, _, step in find_requests_in_sentence(text)]
 
 
-def _get_button_text(step: ApiRequestForAdvice) -> str | None:
+def _describe_advised_request_as_button(step: ApiRequestForAdvice) -> str | None:
     if step.path == "/v1/models" and step.method == "POST":
         return "“Create that model…”"
     if step.recipe is not None:

@@ -47,7 +47,7 @@ _checks = CapacityLimiter(32)
 """Threads of their own: all threads of requests may be waiting for the failed part."""
 
 
-async def list_entry_points(request: Request) -> Response:
+async def show_service_start(request: Request) -> Response:
     """List the service's entry points, or redirect a browser to the pages.
 
     Needs no key and reveals nothing about stored data.
@@ -61,10 +61,10 @@ async def list_entry_points(request: Request) -> Response:
     )
 
 
-router.get("/", summary="Start", response_model=Start)(list_entry_points)
+router.get("/", summary="Start", response_model=Start)(show_service_start)
 # Unlike Starlette, FastAPI answers HEAD only at routes that declare it.
 router.head("/", summary="Start", response_model=Start, operation_id="head_start")(
-    list_entry_points
+    show_service_start
 )
 
 
@@ -94,10 +94,12 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
             )
 
     async with create_task_group() as group:
-        group.start_soon(check_service_dependency, "database", lambda: _check_database(db, damage))
-        group.start_soon(check_service_dependency, "store", lambda: _check_store(store))
+        group.start_soon(
+            check_service_dependency, "database", lambda: _probe_database_status(db, damage)
+        )
+        group.start_soon(check_service_dependency, "store", lambda: _probe_store_status(store))
         group.start_soon(check_service_dependency, "broker", bell.get_broker_status)
-        group.start_soon(check_service_dependency, "workers", lambda: _check_workers_status(db))
+        group.start_soon(check_service_dependency, "workers", lambda: _probe_workers_status(db))
     ready = parts["database"] == "up" and parts["store"] != "down"
     damage_detail = (
         {"detail": damage.describe_database_damage()} if parts["database"] == "corrupt" else {}
@@ -109,7 +111,7 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
     )
 
 
-def _check_database(db: Database, damage: DatabaseDamageMonitor) -> str:
+def _probe_database_status(db: Database, damage: DatabaseDamageMonitor) -> str:
     if damage.found:
         return "corrupt"
     try:
@@ -123,7 +125,7 @@ def _check_database(db: Database, damage: DatabaseDamageMonitor) -> str:
     return "up"
 
 
-def _check_workers_status(db: Database) -> str:
+def _probe_workers_status(db: Database) -> str:
     try:
         with db.read() as session:
             return workers.read_workers_status(session, db.now(session))
@@ -131,7 +133,7 @@ def _check_workers_status(db: Database) -> str:
         return "unknown"
 
 
-def _check_store(store: ObjectStorage) -> str:
+def _probe_store_status(store: ObjectStorage) -> str:
     try:
         store.check_store_usable()
     except ServiceDiskFull:

@@ -13,7 +13,7 @@ from api.schemas.owners import KeyIn
 from core.contract.responses.key import KeyPage, NewKey
 from core.contract.responses.me import MeOut
 from core.keys import keys
-from core.keys.keys import describe_caller
+from core.keys.keys import build_caller_response
 from core.keys.predict_keys import RequestedKeyBinding
 
 router = make_tagged_api_router("keys")
@@ -70,4 +70,4 @@ def revoke_key(
 @router.get("/v1/me", summary="Read", response_model=MeOut)
 def describe_key_owner(request: Request, actor: Read, db: Db, settings: Config) -> Response:
     """Return the owner of this key, what it may do, and the service's properties."""
-    return build_json_response(describe_caller(db, settings, actor, request.app.version))
+    return build_json_response(build_caller_response(db, settings, actor, request.app.version))

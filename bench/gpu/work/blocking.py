@@ -55,22 +55,22 @@ class BlockingCallCounter:
                     show(message, category, filename, lineno, file, line)
 
             warnings.showwarning = count_warned_call
-            self._set_warnings(True)
+            self._set_cuda_sync_warnings(True)
             try:
                 yield
             finally:
-                self._set_warnings(False)
+                self._set_cuda_sync_warnings(False)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Do not count blocking GPU calls within the block."""
-        self._set_warnings(False)
+        self._set_cuda_sync_warnings(False)
         try:
             yield
         finally:
-            self._set_warnings(True)
+            self._set_cuda_sync_warnings(True)
 
-    def _set_warnings(self, on: bool) -> None:
+    def _set_cuda_sync_warnings(self, on: bool) -> None:
         if self._cuda:
             torch.cuda.set_sync_debug_mode("warn" if on else "default")
 
@@ -90,13 +90,15 @@ def record_blocking_calls(run: GpuCheckStepRun) -> None:
             )
             bench.scenario = "class" if "class" in method.scenarios else method.scenarios[0]
             try:
-                figures[name] = _count_method_calls(bench, name, counts)
+                figures[name] = _count_blocking_calls_of_method(bench, name, counts)
             except Exception as error:  # noqa: BLE001 - the other methods are counted
                 run.record_problem(f"{name}: {type(error).__name__}: {error}"[:300])
-            run.record_figure("methods", figures)
+            run.record_measurement("methods", figures)
 
 
-def _count_method_calls(bench: Bench, method: str, counts: StepCounts) -> dict[str, Any]:
+def _count_blocking_calls_of_method(
+    bench: Bench, method: str, counts: StepCounts
+) -> dict[str, Any]:
     first = bench.learn_task(1, method=method)
     counts.taken()
     bench.learn_task(2, first, method=method)

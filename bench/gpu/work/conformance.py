@@ -17,7 +17,7 @@ FEW = "finetune and (growth or stores or resumes)"
 """The checks of a dry run."""
 
 
-def record_conformance_results(run: GpuCheckStepRun) -> None:
+def run_and_record_conformance_tests(run: GpuCheckStepRun) -> None:
     """Run the conformance tests of methods on the device; record passed and failed ones."""
     empty, results = run.folder / "pytest.ini", run.folder / "results.xml"
     empty.write_text("[pytest]\nmarkers =\n    campaign: longer\n    slow: long\n")
@@ -40,8 +40,8 @@ def record_conformance_results(run: GpuCheckStepRun) -> None:
     if not results.exists():
         raise RuntimeError(f"pytest ended with status {done.returncode} before its first check")
     passed, failed = read_junit_results(results)
-    run.record_figure("passed", passed)
-    run.record_figure("failed", failed)
+    run.record_measurement("passed", passed)
+    run.record_measurement("failed", failed)
     if failed:
         run.record_problem(
             f"{len(failed)} of {passed + len(failed)} checks failed, the first: "

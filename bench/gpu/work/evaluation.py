@@ -48,7 +48,7 @@ def record_evaluation_differences(run: GpuCheckStepRun) -> None:
                 apart = float((said - expected).norm() / expected.norm())
                 others = int((said.argmax(1) != expected.argmax(1)).sum())
                 title = f"{name}, TF32 {'on' if tf32 else 'off'}"
-                run.record_figure(
+                run.record_measurement(
                     title, {"distance": apart, "other answers": others, "of": len(data)}
                 )
                 if name == "evaluate" and not apart < TOLERANCE:

@@ -45,7 +45,7 @@ def record_absent_device_failure(run: GpuCheckStepRun) -> None:
     )
     answer = json.loads(done.stdout)
     for name, value in answer.items():
-        run.record_figure(name, value)
+        run.record_measurement(name, value)
     if answer.get("kind") != "device":
         run.record_problem(
             f"a device that is not visible: the kind is {answer.get('kind')}, not device"
@@ -65,7 +65,7 @@ def record_memory_failures(run: GpuCheckStepRun) -> None:
     found = _run_and_describe_failure(
         lambda: large.learn_task(1, method="finetune", batch_size=LARGE)
     )
-    run.record_figure(f"batch of {LARGE}", found)
+    run.record_measurement(f"batch of {LARGE}", found)
     if found["kind"] != "memory":
         run.record_problem(
             f"batch of {LARGE}: the kind is {found['kind']}, not memory: {found['message']}"
@@ -75,7 +75,7 @@ def record_memory_failures(run: GpuCheckStepRun) -> None:
     free, _ = torch.cuda.mem_get_info(device)
     held = torch.empty(max(0, free - LEFT_BYTES), dtype=torch.uint8, device=device)
     full = _run_and_describe_failure(lambda: small.learn_task(1, method="finetune"))
-    run.record_figure("device full", full)
+    run.record_measurement("device full", full)
     if full["kind"] not in ("memory", "none"):  # small enough for what is left on some devices
         run.record_problem(
             f"device full: the kind is {full['kind']}, not memory: {full['message']}"
@@ -83,7 +83,7 @@ def record_memory_failures(run: GpuCheckStepRun) -> None:
     del held
     torch.cuda.empty_cache()
     again = _run_and_describe_failure(lambda: small.learn_task(1, method="finetune"))
-    run.record_figure("afterwards", again)
+    run.record_measurement("afterwards", again)
     if again["kind"] != "none":
         run.record_problem(f"the process cannot learn after it had no memory: {again['message']}")
 

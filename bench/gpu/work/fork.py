@@ -26,7 +26,7 @@ SHARE = 0.9
 """Of the device's memory, that can be allocated once the children are gone."""
 
 
-def record_jobs_forked(run: GpuCheckStepRun) -> None:
+def record_forked_job_checks(run: GpuCheckStepRun) -> None:
     """Check forked jobs on the GPU: run three, kill the second, and check that its memory is free
     again.
     """
@@ -34,7 +34,7 @@ def record_jobs_forked(run: GpuCheckStepRun) -> None:
     try:
         zygote.wait_until_ready()
         opened = _list_open_devices(zygote.pid)
-        run.record_figure("devices that the zygote has open", opened)
+        run.record_measurement("devices that the zygote has open", opened)
         if opened:
             run.record_problem(
                 f"the zygote has opened {', '.join(opened)}: no child can open CUDA after that"
@@ -42,7 +42,7 @@ def record_jobs_forked(run: GpuCheckStepRun) -> None:
         outcomes = []
         for number in range(3):
             outcomes.append(_run_forked_job(zygote, run, number, kill=number == KILLED))
-            run.record_figure("children", outcomes)
+            run.record_measurement("children", outcomes)
     finally:
         zygote.end_fork_server()
     for number, outcome in enumerate(outcomes):
@@ -92,10 +92,15 @@ def _run_forked_job(
                     child.kill_process()
             if event.event in ("done", "error", "stopped"):
                 last = event.to_json()
-    return {"seconds to the first report": first_step_s, **_describe_child_end(child, kill, last)}
+    return {
+        "seconds to the first report": first_step_s,
+        **_await_and_describe_child_end(child, kill, last),
+    }
 
 
-def _describe_child_end(child: JobProcess, kill: bool, last: dict[str, Any]) -> dict[str, Any]:
+def _await_and_describe_child_end(
+    child: JobProcess, kill: bool, last: dict[str, Any]
+) -> dict[str, Any]:
     status = child.close_and_wait()
     ended = (
         "killed" if kill and status == -9 else "done" if last["event"] == "done" else last["event"]
@@ -107,8 +112,8 @@ def _allocate_device_memory(run: GpuCheckStepRun) -> None:
     """Allocate 90 % of the GPU's memory, which fails if ended children still hold it."""
     device = open_torch_device(run.device)
     free, total = torch.cuda.mem_get_info(device)
-    run.record_figure("free GB after the children", round(free / 1e9, 2))
+    run.record_measurement("free GB after the children", round(free / 1e9, 2))
     block = torch.empty(int(SHARE * total), dtype=torch.uint8, device=device)
     block.fill_(1)
     torch.cuda.synchronize(device)
-    run.record_figure("GB allocated", round(block.nbytes / 1e9, 2))
+    run.record_measurement("GB allocated", round(block.nbytes / 1e9, 2))

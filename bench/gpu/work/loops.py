@@ -50,27 +50,27 @@ class TrainingLoopLoad:
 TINY = TrainingLoopLoad("small-cnn", 8, 8, 32, 1, 2)
 
 
-def measure_loops_on_resnet20(run: GpuCheckStepRun) -> None:
+def record_resnet20_training_rates(run: GpuCheckStepRun) -> None:
     """Measure the training loops on ResNet-20 at 32 pixels."""
-    _record_loop_rates(run, TrainingLoopLoad("resnet20", 32, 128, 2560, 10, 50))
+    _record_training_loop_rates(run, TrainingLoopLoad("resnet20", 32, 128, 2560, 10, 50))
 
 
-def measure_loops_on_resnet18(run: GpuCheckStepRun) -> None:
+def record_resnet18_training_rates(run: GpuCheckStepRun) -> None:
     """Measure the training loops on ResNet-18 at 32 pixels."""
-    _record_loop_rates(run, TrainingLoopLoad("resnet18", 32, 256, 5120, 10, 50))
+    _record_training_loop_rates(run, TrainingLoopLoad("resnet18", 32, 256, 5120, 10, 50))
 
 
-def measure_loops_on_resnet50(run: GpuCheckStepRun) -> None:
+def record_resnet50_training_rates(run: GpuCheckStepRun) -> None:
     """Measure the training loops on ResNet-50 at 224 pixels."""
-    _record_loop_rates(run, TrainingLoopLoad("resnet50", 224, 128, 512, 5, 25))
+    _record_training_loop_rates(run, TrainingLoopLoad("resnet50", 224, 128, 512, 5, 25))
 
 
-def measure_loops_on_vit(run: GpuCheckStepRun) -> None:
+def record_vit_training_rates(run: GpuCheckStepRun) -> None:
     """Measure the training loops on ViT-B/16 at 224 pixels."""
-    _record_loop_rates(run, TrainingLoopLoad("vit_b_16", 224, 128, 512, 5, 25))
+    _record_training_loop_rates(run, TrainingLoopLoad("vit_b_16", 224, 128, 512, 5, 25))
 
 
-def measure_compiled_loop(run: GpuCheckStepRun) -> None:
+def record_compiled_training_rates(run: GpuCheckStepRun) -> None:
     """Record images per second of a plain training loop on ResNet-20, with and without
     torch.compile.
     """
@@ -83,14 +83,14 @@ def measure_compiled_loop(run: GpuCheckStepRun) -> None:
     for name, compiled in (("bare", False), ("bare, compiled", True)):
         seconds = measure_plain_step_seconds(bench, load, device, compiled=compiled)
         rates[name] = round(load.batch / seconds, 1)
-        run.record_figure("images per second", rates)
+        run.record_measurement("images per second", rates)
 
 
-def _record_loop_rates(run: GpuCheckStepRun, load: TrainingLoopLoad) -> None:
+def _record_training_loop_rates(run: GpuCheckStepRun, load: TrainingLoopLoad) -> None:
     """Record the images per second of each kind of training loop on a workload."""
     device = open_torch_device(run.device)
     load = TINY if run.tiny else load
-    run.record_figure("load", vars(load))
+    run.record_measurement("load", vars(load))
     bench = create_job_bench(
         run.folder, run.device, {"name": load.architecture}, size=load.size, n=load.images
     )
@@ -110,7 +110,7 @@ def _record_loop_rates(run: GpuCheckStepRun, load: TrainingLoopLoad) -> None:
         "bare, CUDA graph": lambda: measure_graphed_step_seconds(bench, load, device),
     }
     if device.type != "cuda":
-        run.record_figure("left out", "CUDA graph: it is measured on CUDA alone")
+        run.record_measurement("left out", "CUDA graph: it is measured on CUDA alone")
         del ways["bare, CUDA graph"]
     rates: dict[str, float] = {}
     for name, way in ways.items():
@@ -118,9 +118,9 @@ def _record_loop_rates(run: GpuCheckStepRun, load: TrainingLoopLoad) -> None:
             rates[name] = round(load.batch / way(), 1)
         except Exception as error:  # noqa: BLE001 - the other ways are measured
             run.record_problem(f"{name}: {type(error).__name__}: {error}"[:300])
-        run.record_figure("images per second", rates)
+        run.record_measurement("images per second", rates)
     if "bare" in rates:
-        run.record_figure(
+        run.record_measurement(
             "over bare", {name: round(rate / rates["bare"], 3) for name, rate in rates.items()}
         )
 

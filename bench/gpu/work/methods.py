@@ -65,7 +65,7 @@ def record_method_comparison(run: GpuCheckStepRun) -> None:
                         f"{case.case_name}, {precision}: accuracies {row['device']}, on the CPU "
                         f"{row['cpu']}"
                     )
-        run.record_figure("cases", dict(sorted(figures.items())))
+        run.record_measurement("cases", dict(sorted(figures.items())))
 
 
 def compare_method_on_devices(case: MethodDeviceCase) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def compare_method_on_devices(case: MethodDeviceCase) -> dict[str, Any]:
             learned = _learn_two_tasks(case, case.device, Path(folder) / precision, precision)
             rows[precision] = {
                 "seconds": round(time.perf_counter() - start, 2),
-                **_compare_with_expected(learned, expected),
+                **_compare_learned_with_cpu_result(learned, expected),
             }
         return rows
 
@@ -98,7 +98,7 @@ def _learn_two_tasks(case: MethodDeviceCase, device: str, folder: Path, precisio
     return bench.stream(2, method=case.method, precision=precision)
 
 
-def _compare_with_expected(learned: Learned, expected: Learned) -> dict[str, Any]:
+def _compare_learned_with_cpu_result(learned: Learned, expected: Learned) -> dict[str, Any]:
     pairs = list(zip(list_task_accuracies(learned), list_task_accuracies(expected), strict=True))
     return {
         "weights": round(compute_relative_weight_distance(learned, expected), 6),

@@ -57,12 +57,12 @@ def _run_and_record_program(
     """Run a benchmark program of `bench.methods`, and record its printed lines."""
     arguments = tiny if run.tiny else full
     command = [sys.executable, "-m", f"bench.methods.{program}", "--device", run.device, *arguments]
-    run.record_figure("command", " ".join(command[1:]))
+    run.record_measurement("command", " ".join(command[1:]))
     lines: list[str] = []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         for line in process.stdout:
             lines.append(line.rstrip())
-            run.record_figure("lines", lines)
+            run.record_measurement("lines", lines)
     if process.returncode:
         run.record_problem(f"bench.methods.{program} ended with status {process.returncode}")

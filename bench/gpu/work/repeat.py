@@ -59,13 +59,13 @@ def record_repeatability(run: GpuCheckStepRun) -> None:
         if _is_network_accepted(method, network)
     ]
     figures: dict[str, Any] = {}
-    for case, found in run.run_cases_in_parallel(repeat_and_resume_case, cases):
+    for case, found in run.run_cases_in_parallel(compare_repeated_and_resumed_training, cases):
         figures[case.case_name] = found
         if isinstance(found, str):
             run.record_problem(f"{case.case_name}: {found}")
         elif case.deterministic and not (found["repeat"] and found["resume"]):
             run.record_problem(f"{case.case_name}: other bits in {', '.join(found['parts'])}")
-        run.record_figure("cases", dict(sorted(figures.items())))
+        run.record_measurement("cases", dict(sorted(figures.items())))
     record_determinism_cost(run)
 
 
@@ -74,7 +74,7 @@ def _is_network_accepted(method: str, network: str) -> bool:
     return network != "dne" if accepted is None else network in accepted
 
 
-def repeat_and_resume_case(case: RepeatabilityCase) -> dict[str, Any]:
+def compare_repeated_and_resumed_training(case: RepeatabilityCase) -> dict[str, Any]:
     """Learn a task three times, twice uninterrupted and once killed and resumed, and compare
     weights.
     """
@@ -140,4 +140,4 @@ def record_determinism_cost(run: GpuCheckStepRun) -> None:
             "not deterministic ms": round(1000 * took[False], 3),
             "price": round(took[True] / took[False], 3),
         }
-        run.record_figure("price of deterministic kernels", figures)
+        run.record_measurement("price of deterministic kernels", figures)

@@ -36,12 +36,12 @@ def record_service_updates(run: GpuCheckStepRun) -> None:
         run_temporary_service(run.folder / "data", {"PERENNIAL_DEVICE": device}) as running,
         Perennial(running.key, base_url=running.url) as client,
     ):
-        run.record_figure("seconds until it is ready", round(time.monotonic() - start, 1))
+        run.record_measurement("seconds until it is ready", round(time.monotonic() - start, 1))
         figures: dict[str, Any] = {}
         for name, settings in list(MODELS.items())[: 1 if run.tiny else None]:
             for batch, row in _learn_sample_batches(run, client, name, settings):
                 figures[f"{name}, {batch}"] = row
-                run.record_figure("updates", figures)
+                run.record_measurement("updates", figures)
 
 
 def _learn_sample_batches(
@@ -54,7 +54,7 @@ def _learn_sample_batches(
         job = client.submit(name, locate_packaged_sample_archive(batch), name=batch).wait(
             JOB_S, check=False
         )
-        row = {"state": job.state, **_describe_update(client, name, job)}
+        row = {"state": job.state, **_collect_update_measurements(client, name, job)}
         yield batch, row
         if job.state != "succeeded":
             run.record_problem(f"{title}, {batch}: {job.error.detail if job.error else job.state}")
@@ -63,7 +63,7 @@ def _learn_sample_batches(
             run.record_problem(f"{title}, {batch}: learned on {row['device']}")
 
 
-def _describe_update(client: Perennial, model: str, job: Job) -> dict[str, Any]:
+def _collect_update_measurements(client: Perennial, model: str, job: Job) -> dict[str, Any]:
     """Describe an update: seconds, device, number format and mean accuracy of its version."""
     if job.version is None or job.started_at is None or job.finished_at is None:
         return {"device": None}

@@ -22,7 +22,7 @@ from perennial._async.resources.versions import AsyncMetrics, AsyncVersions, Ima
 from perennial._async.resources.webhooks import AsyncWebhooks
 from perennial._async.stream import follow_events
 from perennial.config import find_service_connection
-from perennial.fields import BatchOptions
+from perennial.fields import OpenBatchOptions
 from perennial.retry import Retries
 from perennial.shapes import convert_from_json
 from perennial.transfer import BatchIn, Downloaded, Progress
@@ -121,7 +121,7 @@ class AsyncPerennial:
         choose: Choose = None,
         max_seconds: float | None = None,
         progress: bool | Progress = False,
-        **options: Unpack[BatchOptions],
+        **options: Unpack[OpenBatchOptions],
     ) -> AsyncJobHandle:
         """Send a batch of labelled images: see `tasks.submit`."""
         return await self.tasks.submit(

@@ -201,7 +201,7 @@ class AsyncHttp:
             response = await self._client.send(request, stream=True, follow_redirects=False)
         try:
             # First of all, so that no body in an unexpected encoding is decoded.
-            self._require_known_encoding(response)
+            self._refuse_redirect_or_unknown_encoding(response)
             if response.status_code >= 400:
                 body = await self._read_body(response, MAX_PROBLEM_BYTES)
                 raise build_api_error(response.status_code, response.headers, body)
@@ -218,7 +218,7 @@ class AsyncHttp:
             content += chunk
         return bytes(content)
 
-    def _require_known_encoding(self, answer: httpx2.Response) -> None:
+    def _refuse_redirect_or_unknown_encoding(self, answer: httpx2.Response) -> None:
         """Raise BadAnswer for a redirect or an unexpected content encoding."""
         status, coding = answer.status_code, answer.headers.get("Content-Encoding", "")
         if 300 <= status < 400 and status != NOT_MODIFIED:

@@ -151,8 +151,8 @@ class _ResumableUpload:
         self._memory = await run_in_thread(
             lambda: UploadLocationCache(self._http.url, batch.model, self._known)
         )
-        earlier_location = await run_in_thread(self._memory.read_stored_path)
-        if earlier_location is not None and await self._is_upload_known(
+        earlier_location = await run_in_thread(self._memory.read_upload_location)
+        if earlier_location is not None and await self._try_resume_earlier_upload(
             self._check_upload_location(earlier_location)
         ):
             return True
@@ -205,12 +205,12 @@ class _ResumableUpload:
 
     async def _delete_abandoned_upload(self) -> None:
         """Delete an upload that will not be used, so that it does not fill the owner's quota."""
-        await run_in_thread(self._memory.remove_stored_path)
+        await run_in_thread(self._memory.remove_upload_location)
         # The service removes it later by itself, and this error would hide the one to report.
         with contextlib.suppress(PerennialError):
             await self._http.send(ApiRequest("DELETE", self._location, headers=TUS))
 
-    async def _is_upload_known(self, location: str) -> bool:
+    async def _try_resume_earlier_upload(self, location: str) -> bool:
         """Return True if the service still has the upload that an earlier run began, or learned it."""
         self._location = location
         if await self._fetch_received_bytes(self._http) is not None:
@@ -239,7 +239,7 @@ class _ResumableUpload:
         response = await self._http.send(ApiRequest("POST", UPLOADS, headers=headers))
         self._location = self._check_upload_location(response.headers.get("Location", ""))
         # Stored before the first piece, so that a run that is killed can be resumed.
-        await run_in_thread(lambda: self._memory.store_upload_path(self._location))
+        await run_in_thread(lambda: self._memory.store_upload_location(self._location))
 
     def _check_upload_location(self, location: str) -> str:
         """Return the URL path of a created upload. Raises BadAnswer if it is on another server."""
@@ -311,7 +311,7 @@ class _ResumableUpload:
 
     def _compute_pause_seconds(self, error: PerennialError, failures: int) -> float | None:
         """Return the seconds to wait after a failed attempt to send a piece, or None to give up."""
-        retries = self._http.retries.copy_for_transfers()
+        retries = self._http.retries.copy_with_more_attempts()
         if isinstance(error, APIError) and error.status in (*AGAIN, *GONE):
             # The service answers and is not overloaded, so short pauses suffice.
             return min(failures, 5) * 1.0 if failures < retries.attempts else None
@@ -358,7 +358,7 @@ class _ResumableUpload:
         response = (await self._http.send(ask)).json()
         # After a check the upload stays, for the submit that follows it.
         if "validate" not in query:
-            await run_in_thread(self._memory.remove_stored_path)
+            await run_in_thread(self._memory.remove_upload_location)
         return response
 
 

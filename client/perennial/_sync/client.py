@@ -22,7 +22,7 @@ from perennial._sync.resources.versions import Metrics, Versions, Images
 from perennial._sync.resources.webhooks import Webhooks
 from perennial._sync.stream import follow_events
 from perennial.config import find_service_connection
-from perennial.fields import BatchOptions
+from perennial.fields import OpenBatchOptions
 from perennial.retry import Retries
 from perennial.shapes import convert_from_json
 from perennial.transfer import BatchIn, Downloaded, Progress
@@ -121,7 +121,7 @@ class Perennial:
         choose: Choose = None,
         max_seconds: float | None = None,
         progress: bool | Progress = False,
-        **options: Unpack[BatchOptions],
+        **options: Unpack[OpenBatchOptions],
     ) -> JobHandle:
         """Send a batch of labelled images: see `tasks.submit`."""
         return self.tasks.submit(

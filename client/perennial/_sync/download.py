@@ -76,7 +76,7 @@ def fetch_file(
         APIError, ServiceUnreachable, OSError: the request or writing the file failed.
     """
     # HEAD first: the size is checked, and the part file named, before a byte is fetched.
-    head = (_wait_until_ready(http, path, params)).headers
+    head = (_wait_until_download_is_built(http, path, params)).headers
     size, allowed = (
         parse_number_in_response_header(head.get("Content-Length"), "Content-Length"),
         max_bytes or MAX_DOWNLOAD_BYTES,
@@ -91,8 +91,10 @@ def fetch_file(
     # The digest is part of the name, so that the bytes of another version are never resumed.
     part = to.with_name(f"{to.name}.{(expected_digest or 'unknown')[:12]}.part")
     # Without a digest, nothing shows that an older part file has bytes of the same file.
-    run_in_thread(lambda: _allocate_part_file(part, is_fresh=expected_digest is None))
-    failures, retries = 0, http.retries.copy_for_transfers()
+    run_in_thread(
+        lambda: _prepare_partial_download_file(part, is_fresh=expected_digest is None)
+    )
+    failures, retries = 0, http.retries.copy_with_more_attempts()
     while True:
         size_before = _get_file_size(part)
         try:
@@ -117,7 +119,7 @@ def fetch_file(
     return Downloaded(to, size, digest, is_verified=expected_digest is not None)
 
 
-def _wait_until_ready(
+def _wait_until_download_is_built(
     http: Http, path: str, params: Mapping[str, Any] | None
 ) -> ApiResponse:
     """Return the HEAD response of a download, waiting while the service builds the file.
@@ -193,7 +195,7 @@ def _fetch_missing_bytes(
         )
 
 
-def _allocate_part_file(part: Path, *, is_fresh: bool) -> None:
+def _prepare_partial_download_file(part: Path, *, is_fresh: bool) -> None:
     part.parent.mkdir(parents=True, exist_ok=True)
     if is_fresh:
         part.unlink(missing_ok=True)

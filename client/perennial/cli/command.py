@@ -143,9 +143,9 @@ def _make_jq_filter(expression: str | None) -> AbstractContextManager[None]:
     """Return a context that sends the command's JSON through jq, if an expression is given."""
     if expression is None:
         return nullcontext()
-    from perennial.cli.jq import filter_json_with_jq
+    from perennial.cli.jq import pipe_json_output_through_jq
 
-    return filter_json_with_jq(expression)
+    return pipe_json_output_through_jq(expression)
 
 
 def parse_json_option(text: str) -> Any:

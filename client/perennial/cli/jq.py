@@ -19,7 +19,7 @@ COMPILED = 3
 
 
 @contextmanager
-def filter_json_with_jq(expression: str) -> Iterator[None]:
+def pipe_json_output_through_jq(expression: str) -> Iterator[None]:
     """Send the JSON of a command through `jq --raw-output EXPRESSION`, and print its output by
     line.
 

@@ -15,7 +15,7 @@ EDITED = "†"
 
 
 @dataclass(frozen=True)
-class ModelVersionMarks:
+class ProductionAndLatestVersions:
     """Numbers of a model's production and newest published versions; None: there is none."""
 
     production: int | None

@@ -15,7 +15,7 @@ from perennial.pack.kinds import ARCHIVE, FOLDER, KINDS, detect_data_set_kind
 from perennial.pack.remote.address import is_remote_address
 from perennial.pack.remote.bucket import BucketImages
 from perennial.pack.sources.archive import ArchiveBatch
-from perennial.pack.sources.memory import MappedImages
+from perennial.pack.sources.memory import ImagesFromMapping
 from perennial.pack.tar_batch import TarBatch
 from perennial.pack.text import quote_name
 
@@ -53,7 +53,11 @@ def open_batch(
     if isinstance(source, bytes | Mapping):
         if options or kind not in (None, ARCHIVE if isinstance(source, bytes) else None):
             raise TypeError("kind and options are for files and folders")
-        return ArchiveBatch(source) if isinstance(source, bytes) else TarBatch(MappedImages(source))
+        return (
+            ArchiveBatch(source)
+            if isinstance(source, bytes)
+            else TarBatch(ImagesFromMapping(source))
+        )
     if isinstance(source, str) and is_remote_address(source):
         return _open_bucket_batch(source, kind, options)
     path = Path(source)
@@ -64,7 +68,9 @@ def open_batch(
     # Options of the folder's rules settle the kind: `detect_data_set_kind` might see a data set
     # instead.
     detected_kind = kind or (
-        FOLDER if path.is_dir() and _has_folder_options(options) else detect_data_set_kind(path)
+        FOLDER
+        if path.is_dir() and _should_use_service_reading_rules(options)
+        else detect_data_set_kind(path)
     )
     if not path.exists():
         raise PackError(f"There is no file or folder {quote_name(path)}.")
@@ -87,7 +93,7 @@ def open_batch(
     )
 
 
-def _has_folder_options(options: Mapping[str, Any]) -> bool:
+def _should_use_service_reading_rules(options: Mapping[str, Any]) -> bool:
     """Return True if options require the service's own rules for reading folders."""
     return options.get("layout") == "folders" or bool(
         options.get("names_pattern") or options.get("table")

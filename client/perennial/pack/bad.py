@@ -5,7 +5,7 @@ import math
 from perennial.pack.errors import PackError
 from perennial.pack.rules.entries import BadLabelTableEntry, BatchReadingOptions
 from perennial.pack.rules.tables.words import format_share_as_percent
-from perennial.pack.text import format_count
+from perennial.pack.text import format_count_with_noun
 
 MAX_BAD = BatchReadingOptions().max_bad
 _LISTED = 5
@@ -53,7 +53,7 @@ class BadEntryCollector:
         if len(self._first) < _LISTED:
             self._first.append(BadLabelTableEntry(where, reason.strip().rstrip(".")))
 
-    def build_bad_entry_warning(self, good: int) -> list[str]:
+    def check_bad_share_and_build_warning(self, good: int) -> list[str]:
         """Return a warning that lists the unusable entries. Raises PackError if there are too many.
 
         Args:
@@ -64,7 +64,7 @@ class BadEntryCollector:
         """
         if not self._count:
             return []
-        entry_count = format_count(self._count, "entry", "entries")
+        entry_count = format_count_with_noun(self._count, "entry", "entries")
         # `self._most > 0` is 1 if any share is allowed: one bad entry never stops a small batch.
         if not good or self._count > max(self._most * (good + self._count), self._most > 0):
             # Rounded up, so that the suggested max_bad admits exactly these entries.

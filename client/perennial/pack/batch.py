@@ -49,7 +49,7 @@ class PackedBatch(ABC):
             raise ValueError(
                 f"The batch has {self.size} bytes; it cannot be read from byte {start}."
             )
-        return _regroup_bytes_into_chunks(self._read_bytes(start))
+        return _regroup_bytes_into_chunks(self._iterate_packed_bytes_from(start))
 
     def sha256(self) -> str:
         """Return the SHA-256 of the batch's bytes in hex; reads everything once. Raises as
@@ -58,7 +58,7 @@ class PackedBatch(ABC):
         return self._sha256
 
     @abstractmethod
-    def _read_bytes(self, start: int) -> Iterator[bytes]:
+    def _iterate_packed_bytes_from(self, start: int) -> Iterator[bytes]:
         """Yield the batch's bytes from `start` on, in pieces of any length."""
 
     # Cached, because it reads the whole source, and identity and Content-Digest both need it.

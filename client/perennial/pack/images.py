@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 
-class SourceImage(NamedTuple):
+class BatchImageEntry(NamedTuple):
     """Name, label and part (train or test) of an image in the packed batch.
 
     Attributes:
@@ -39,7 +39,7 @@ class ImageSource(ABC):
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
-        self.rows: list[SourceImage] = []
+        self.rows: list[BatchImageEntry] = []
         self.warnings: list[str] = []
 
     def identity(self) -> str:

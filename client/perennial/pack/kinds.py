@@ -29,7 +29,7 @@ from perennial.pack.sources.webdataset import (
     looks_like_webdataset_shard,
 )
 from perennial.pack.sources.yolo import find_yolo_yaml_files, looks_like_yolo, open_yolo_boxes
-from perennial.pack.text import format_count, format_first_names, quote_name
+from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
 
 ARCHIVE, FOLDER = "archive", "folder"
 _TABLES = (".json", ".jsonl", ".ndjson", ".manifest", ".labels")
@@ -199,6 +199,6 @@ def _describe_folder_content(folder: Path, names: list[str]) -> str:
         else ""
     )
     return (
-        f"it holds {format_count(len(names), 'file')}, most of them "
+        f"it holds {format_count_with_noun(len(names), 'file')}, most of them "
         f"{format_first_names([e for e, _ in endings.most_common(3)])}{hint}"
     )

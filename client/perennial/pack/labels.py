@@ -6,22 +6,22 @@ Normalization follows the rules in `perennial.pack.rules.labels`.
 from collections.abc import Iterable
 
 from perennial.pack.errors import PackError
-from perennial.pack.images import SourceImage
+from perennial.pack.images import BatchImageEntry
 from perennial.pack.rules.labels import MAX_LABEL_CHARS, explain_invalid_label
 from perennial.pack.rules.names import normalise_label_text
-from perennial.pack.text import format_count, format_first_names, quote_name
+from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
 
 __all__ = [
     "MAX_LABEL_CHARS",
     "explain_invalid_label",
     "normalise_label_text",
-    "require_valid_labels",
+    "require_valid_labels_with_training_images",
 ]
 
 _EXAMPLES = 5
 
 
-def require_valid_labels(rows: Iterable[SourceImage], origin: str) -> None:
+def require_valid_labels_with_training_images(rows: Iterable[BatchImageEntry], origin: str) -> None:
     """Raise PackError for labels that the service would refuse, or a class without training images."""
     example: dict[str, str] = {}
     learned: set[str] = set()
@@ -38,7 +38,7 @@ def require_valid_labels(rows: Iterable[SourceImage], origin: str) -> None:
         )
         more = f"; and {len(wrong) - _EXAMPLES:,} more" if len(wrong) > _EXAMPLES else ""
         raise PackError(
-            f"The service would refuse {format_count(len(wrong), 'label')} of {origin}: "
+            f"The service would refuse {format_count_with_noun(len(wrong), 'label')} of {origin}: "
             f"{examples}{more}. Rename them."
         )
     unlearned = sorted(set(example) - learned)

@@ -20,7 +20,7 @@ def parse_dataset_part(word: str) -> str:
     return _WORDS.get(word.strip().lower(), "")
 
 
-def find_part_in_name(name: str) -> str:
+def find_dataset_part_in_name(name: str) -> str:
     """Find a data set's part (train, test, validation) in a name such as `train-00000.parquet`."""
     parts_named = [_WORDS[word] for word in _BETWEEN_WORDS.split(name.lower()) if word in _WORDS]
     # The last one, because a file's own name says more than the folders before it.
@@ -30,7 +30,9 @@ def find_part_in_name(name: str) -> str:
 def find_dataset_parts_of_files(files: Sequence[str]) -> list[str]:
     """Return the data set's part (train, test, validation) of each file, by its name."""
     # A lone test.parquet is all there is, so it is learned.
-    return [find_part_in_name(file) for file in files] if len(files) > 1 else [""] * len(files)
+    return (
+        [find_dataset_part_in_name(file) for file in files] if len(files) > 1 else [""] * len(files)
+    )
 
 
 def map_dataset_parts_to_splits(parts: Iterable[str], where: str) -> dict[str, str]:

@@ -16,9 +16,9 @@ from itertools import accumulate
 from perennial.pack import labels, tar
 from perennial.pack.batch import PackedBatch
 from perennial.pack.errors import PackError, SourceChanged
-from perennial.pack.images import ImageSource, SourceImage
+from perennial.pack.images import BatchImageEntry, ImageSource
 from perennial.pack.names import CSV_NAME
-from perennial.pack.text import format_count, quote_name
+from perennial.pack.text import format_count_with_noun, quote_name
 
 _USUAL_ENTRIES, _USUAL_CLASSES = 500_000, 10_000
 """Defaults of the service's PERENNIAL_MAX_ENTRIES and PERENNIAL_MAX_CLASSES."""
@@ -36,7 +36,7 @@ class TarBatch(PackedBatch):
         Raises:
             PackError: the service would refuse them.
         """
-        labels.require_valid_labels(images.rows, images.origin)
+        labels.require_valid_labels_with_training_images(images.rows, images.origin)
         self._images = images
         if images.listed:
             # Build it now, so that a list that is too large raises before any image is read.
@@ -83,8 +83,8 @@ class TarBatch(PackedBatch):
             else "of which the service holds out a share"
         )
         return (
-            f"{format_count(len(rows), 'image')} of "
-            f"{format_count(len(count_by_label), 'class', 'classes')} "
+            f"{format_count_with_noun(len(rows), 'image')} of "
+            f"{format_count_with_noun(len(count_by_label), 'class', 'classes')} "
             f"({', '.join(label_counts[:_CLASSES_SAID])}{more}), {split}, from "
             f"{self._images.origin}."
         )
@@ -94,7 +94,7 @@ class TarBatch(PackedBatch):
         """Number of images in the batch, including unreadable ones that have not been read yet."""
         return len(self._images.rows)
 
-    def read_labelled(self) -> Iterator[tuple[str, str, bytes]]:
+    def iterate_labelled_images(self) -> Iterator[tuple[str, str, bytes]]:
         """Yield name, label and bytes of each image in the batch.
 
         Raises:
@@ -116,7 +116,7 @@ class TarBatch(PackedBatch):
         rows = len(self._images.rows)
         sizes = self._images.collect_image_sizes()
         if len(sizes) < rows:  # unreadable images were left out
-            labels.require_valid_labels(self._images.rows, self._images.origin)
+            labels.require_valid_labels_with_training_images(self._images.rows, self._images.origin)
         return sizes
 
     @cached_property
@@ -133,7 +133,7 @@ class TarBatch(PackedBatch):
         )
         return array("q", accumulate(entries, initial=0))
 
-    def _read_bytes(self, start: int) -> Iterator[bytes]:
+    def _iterate_packed_bytes_from(self, start: int) -> Iterator[bytes]:
         # Skip to the entry that holds `start`: earlier images are not read again.
         first = bisect_right(self._header_offsets, start) - 1
         skip = start - self._header_offsets[first]
@@ -198,15 +198,15 @@ def _build_labels_csv(images: ImageSource) -> bytes:
     return data
 
 
-def _build_usual_limit_warnings(rows: list[SourceImage]) -> list[str]:
+def _build_usual_limit_warnings(rows: list[BatchImageEntry]) -> list[str]:
     """Return warnings if the batch exceeds limits that a service has by default."""
     # Warned of and not refused, because an operator may have raised these limits.
     classes = len({row.label for row in rows})
     return [
         f"{description}; a service accepts {limit:,} in a batch unless its settings say otherwise."
         for number, limit, description in (
-            (len(rows), _USUAL_ENTRIES, format_count(len(rows), "image")),
-            (classes, _USUAL_CLASSES, format_count(classes, "class", "classes")),
+            (len(rows), _USUAL_ENTRIES, format_count_with_noun(len(rows), "image")),
+            (classes, _USUAL_CLASSES, format_count_with_noun(classes, "class", "classes")),
         )
         if number > limit
     ]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from perennial.pack.rules import names
-from perennial.pack.rules.sentences import format_count, format_first_names
+from perennial.pack.rules.sentences import format_count_with_noun, format_first_names
 
-__all__ = ["format_count", "format_first_names", "quote_name"]
+__all__ = ["format_count_with_noun", "format_first_names", "quote_name"]
 
 
 def quote_name(name: str | Path) -> str:

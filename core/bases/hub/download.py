@@ -26,10 +26,10 @@ from core.bases.hub import unfinished
 from core.bases.hub.guarded_hub import GuardedHubClient, HubResponseRefused, HubStatusError
 from core.contract.document import Document
 from core.contract.jobs.hub import (
-    HubDownloadedFile,
-    HubDownloadFailed,
+    HubDownloadCompletedEvent,
+    HubDownloadFailedEvent,
     HubDownloadRequest,
-    HubDownloadStarted,
+    HubDownloadStartedEvent,
 )
 from core.files import disk
 
@@ -59,17 +59,17 @@ def main() -> int:
     try:
         _print_json_event(download_hub_file(request))
     except HubDownloadError as error:
-        _print_json_event(HubDownloadFailed(kind="weights", detail=str(error)))
+        _print_json_event(HubDownloadFailedEvent(kind="weights", detail=str(error)))
     except Exception as error:  # noqa: BLE001 - the caller must learn of every failure
         if disk.is_disk_full_error(error):
-            _print_json_event(HubDownloadFailed(kind="disk", detail="No space left"))
+            _print_json_event(HubDownloadFailedEvent(kind="disk", detail="No space left"))
         else:
             # The type alone: a message may contain an address or a token.
-            _print_json_event(HubDownloadFailed(kind="code", detail=type(error).__name__))
+            _print_json_event(HubDownloadFailedEvent(kind="code", detail=type(error).__name__))
     return 0
 
 
-def download_hub_file(request: HubDownloadRequest) -> HubDownloadedFile:
+def download_hub_file(request: HubDownloadRequest) -> HubDownloadCompletedEvent:
     """Download a file from the Hub, or the rest of it, and compare its digest with the Hub's.
 
     Raises:
@@ -92,8 +92,8 @@ def download_hub_file(request: HubDownloadRequest) -> HubDownloadedFile:
 
 def _download_file_from_hub(
     hub: GuardedHubClient, request: HubDownloadRequest
-) -> HubDownloadedFile:
-    revision = _find_newest_hub_commit(hub, request)
+) -> HubDownloadCompletedEvent:
+    revision = _get_newest_hub_commit(hub, request)
     path_at_hub = f"/{request.repository}/resolve/{revision}/{quote(request.file)}"
     size, digest = _read_size_and_digest_headers(hub, path_at_hub, request.file)
     if size > request.max_bytes:
@@ -104,7 +104,7 @@ def _download_file_from_hub(
     folder = unfinished.get_hub_download_folder(request.folder, request.repository) / revision
     path = folder / f"{request.file}{unfinished.SUFFIX}"
     with unfinished.open_and_lock_file_to_append(path) as fd:
-        _print_json_event(HubDownloadStarted(path=path, bytes=size))
+        _print_json_event(HubDownloadStartedEvent(path=path, bytes=size))
         _download_with_resumption(hub, path_at_hub, fd, size)
         if _compute_hub_file_digest(path, size, len(digest)) != digest:
             # Otherwise, every further attempt would resume the wrong file.
@@ -112,10 +112,10 @@ def _download_file_from_hub(
             raise HubDownloadError(
                 f"What came is not what the Hub names: the digest of {request.file} is another one"
             )
-    return HubDownloadedFile(path=path, revision=revision)
+    return HubDownloadCompletedEvent(path=path, revision=revision)
 
 
-def _find_newest_hub_commit(hub: GuardedHubClient, request: HubDownloadRequest) -> str:
+def _get_newest_hub_commit(hub: GuardedHubClient, request: HubDownloadRequest) -> str:
     """Return the newest commit of the repository, which has the file.
 
     Raises:
@@ -132,13 +132,13 @@ def _find_newest_hub_commit(hub: GuardedHubClient, request: HubDownloadRequest) 
                 f"(HF_TOKEN)"
             ) from None
         raise
-    revision = _get_optional_text_field(info, "sha") or ""
+    revision = _get_string_field_or_none(info, "sha") or ""
     siblings = info.get("siblings") if isinstance(info, dict) else None
     # The response is not trusted, and the commit becomes a part of the next path.
     if not _COMMIT.fullmatch(revision):
         raise HubDownloadError(f"The Hub names no commit of {request.repository}")
     names = (
-        {_get_optional_text_field(one, "rfilename") for one in siblings}
+        {_get_string_field_or_none(one, "rfilename") for one in siblings}
         if isinstance(siblings, list)
         else set()
     )
@@ -149,7 +149,7 @@ def _find_newest_hub_commit(hub: GuardedHubClient, request: HubDownloadRequest) 
     return revision
 
 
-def _get_optional_text_field(document: Any, name: str) -> str | None:
+def _get_string_field_or_none(document: Any, name: str) -> str | None:
     """Return a text field of an object, or None if it has no such text."""
     value = document.get(name) if isinstance(document, dict) else None
     return value if isinstance(value, str) else None

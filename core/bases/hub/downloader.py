@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.contract.jobs.hub import (
-    HubDownloadedFile,
-    HubDownloadFailed,
+    HubDownloadCompletedEvent,
+    HubDownloadFailedEvent,
     HubDownloadRequest,
-    HubDownloadStarted,
+    HubDownloadStartedEvent,
 )
-from core.errors import WeightsUnavailable
+from core.errors import PretrainedWeightsUnavailable
 from core.ingest.ingest import IngestStopped
 from core.processes import helper_process
 
@@ -26,11 +26,11 @@ _KEPT = re.compile(
     r"HF_\w+|HUGGINGFACE_\w+|(?i:(https?|all|no)_proxy)|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
 )
 """Environment variables that the process gets besides those of every helper."""
-_JobEvent = HubDownloadStarted | HubDownloadedFile | HubDownloadFailed
+_JobEvent = HubDownloadStartedEvent | HubDownloadCompletedEvent | HubDownloadFailedEvent
 _EVENTS: dict[str, type[_JobEvent]] = {
-    "begun": HubDownloadStarted,
-    "downloaded": HubDownloadedFile,
-    "failed": HubDownloadFailed,
+    "begun": HubDownloadStartedEvent,
+    "downloaded": HubDownloadCompletedEvent,
+    "failed": HubDownloadFailedEvent,
 }
 
 
@@ -39,7 +39,7 @@ def download_hub_file_in_separate_process(
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
     stall_s: float,
-) -> HubDownloadedFile:
+) -> HubDownloadCompletedEvent:
     """Download a file of the Hugging Face Hub in a process of its own.
 
     Args:
@@ -48,7 +48,7 @@ def download_hub_file_in_separate_process(
         stall_s: seconds without new bytes after which the download is ended.
 
     Raises:
-        WeightsUnavailable: the file is not available.
+        PretrainedWeightsUnavailable: the file is not available.
         IngestStopped: `must_stop` returned True.
         OSError: the disk is full.
     """
@@ -78,15 +78,15 @@ def _watch_download_process(
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
     stall_s: float,
-) -> HubDownloadedFile:
+) -> HubDownloadCompletedEvent:
     """Wait until the download process ends, and report its progress meanwhile."""
-    begun: HubDownloadStarted | None = None
+    begun: HubDownloadStartedEvent | None = None
     size, grew_at = 0, time.monotonic()
     assert process.stdout is not None
     while True:
         if select.select([process.stdout], [], [], TICK_S)[0]:
             event = _parse_download_event_line(process.stdout.readline())
-            if not isinstance(event, HubDownloadStarted):
+            if not isinstance(event, HubDownloadStartedEvent):
                 return _require_successful_download(event)
             begun = event
         if must_stop():
@@ -97,7 +97,7 @@ def _watch_download_process(
             grew_at = time.monotonic() if size != previous_size else grew_at
             progress(size, begun.bytes)
         if time.monotonic() - grew_at > stall_s:
-            raise WeightsUnavailable(f"Nothing came from the Hub for {stall_s:g} s")
+            raise PretrainedWeightsUnavailable(f"Nothing came from the Hub for {stall_s:g} s")
 
 
 def _get_downloaded_file_size(path: Path) -> int:
@@ -112,17 +112,19 @@ def _parse_download_event_line(line: bytes) -> _JobEvent:
     ended.
     """
     if not line:
-        return HubDownloadFailed(kind="code", detail="the process ended without a word")
+        return HubDownloadFailedEvent(kind="code", detail="the process ended without a word")
     document = json.loads(line)
     return _EVENTS[document["event"]].from_json(document)
 
 
-def _require_successful_download(event: HubDownloadedFile | HubDownloadFailed) -> HubDownloadedFile:
+def _require_successful_download(
+    event: HubDownloadCompletedEvent | HubDownloadFailedEvent,
+) -> HubDownloadCompletedEvent:
     """Return the finished download, or raise the error of a failed one."""
-    if isinstance(event, HubDownloadedFile):
+    if isinstance(event, HubDownloadCompletedEvent):
         return event
     if event.kind == "disk":
         raise OSError(errno.ENOSPC, "no room for the download")
-    raise WeightsUnavailable(
+    raise PretrainedWeightsUnavailable(
         event.detail if event.kind == "weights" else f"The download broke off ({event.detail})"
     )

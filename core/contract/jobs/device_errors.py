@@ -58,15 +58,19 @@ _OF_CUDA = ("cuda", "cudnn", "cublas", "cusolver", "nvml", "nvidia")
 
 def is_device_error(message: str) -> bool:
     """Return whether an error message means that the GPU is or may be lost."""
-    return _has_cuda_part(message, LOST) or _has_cuda_part(message, SUSPECT)
+    return _is_cuda_error_mentioning_any(message, LOST) or _is_cuda_error_mentioning_any(
+        message, SUSPECT
+    )
 
 
 def may_device_error_be_program_fault(message: str) -> bool:
     """Return whether the cause of an error message may be a lost GPU or a faulty program."""
-    return _has_cuda_part(message, SUSPECT) and not _has_cuda_part(message, LOST)
+    return _is_cuda_error_mentioning_any(message, SUSPECT) and not _is_cuda_error_mentioning_any(
+        message, LOST
+    )
 
 
-def _has_cuda_part(message: str, parts: tuple[str, ...]) -> bool:
+def _is_cuda_error_mentioning_any(message: str, parts: tuple[str, ...]) -> bool:
     text = message.lower()
     # Words such as "xid" also occur in messages that have nothing to do with a GPU.
     return any(part in text for part in _OF_CUDA) and any(part in text for part in parts)

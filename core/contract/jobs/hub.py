@@ -22,7 +22,7 @@ class HubDownloadRequest(Document):
     max_bytes: int
 
 
-class HubDownloadStarted(Document):
+class HubDownloadStartedEvent(Document):
     """Event of the download process: the download of a file has begun.
 
     Attributes:
@@ -35,7 +35,7 @@ class HubDownloadStarted(Document):
     bytes: int
 
 
-class HubDownloadedFile(Document):
+class HubDownloadCompletedEvent(Document):
     """Event of the download process: the file is complete and has the digest that the hub states.
 
     Attributes:
@@ -48,7 +48,7 @@ class HubDownloadedFile(Document):
     revision: str
 
 
-class HubDownloadFailed(Document):
+class HubDownloadFailedEvent(Document):
     """Event of the download process: the download failed, and why.
 
     Attributes:

@@ -65,7 +65,7 @@ class MetricEvent(_JobEvent):
     def dump_without_event_kind(self) -> dict[str, Any]:
         # All fields are JSON as they are. pydantic would look for the type of each value in `data`,
         # and a version of many tasks has three metrics for each.
-        content = {**self.list_fields_that_are_set(), **self.get_unknown_fields()}
+        content = {**self.get_explicitly_set_field_values(), **self.get_unknown_fields()}
         return {name: value for name, value in content.items() if name != "event"}
 
 
@@ -134,7 +134,7 @@ class DoneEvent(_JobEvent):
     path: Path
 
 
-class ErrorEvent(_JobEvent):
+class JobFailedEvent(_JobEvent):
     """Event: the run has failed, and why.
 
     Attributes:
@@ -153,7 +153,7 @@ class ErrorEvent(_JobEvent):
     free_bytes: int | None = None
 
 
-LastEvent = DoneEvent | StoppedEvent | ErrorEvent
+LastEvent = DoneEvent | StoppedEvent | JobFailedEvent
 """The last event of a run."""
 RecordedEvent = PhaseEvent | ProgressEvent | MetricEvent | LogEvent | DataReportEvent
 """Events that become rows of the job's events. `DataReportEvent` becomes part of its task's report."""

@@ -107,7 +107,7 @@ class BestStateResult(LearnedNetworkRecord):
     validation: ValidationScore
 
 
-class JobResult(LearnedNetworkRecord, VersionFigures):
+class LearnJobResult(LearnedNetworkRecord, VersionFigures):
     """Result document of a finished learning job: the network, its measurements and its files.
 
     Attributes:

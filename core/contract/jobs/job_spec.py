@@ -90,7 +90,7 @@ class SelectionDataset(StrictDocument):
     path: Path
 
 
-class JobSpec(StrictDocument):
+class LearnJobSpec(StrictDocument):
     """Specification of a learning job: learn `task` on top of version `parent`; `base` is version
     0.
 

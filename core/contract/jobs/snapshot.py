@@ -78,7 +78,7 @@ class SnapshotDocument(TrainingLoopState):
     devices: list[str] = Field(default_factory=list)
 
 
-class StoredJobState(Document):
+class StoredTrainingState(Document):
     """A snapshot or best state of a job, stored as files under one key prefix.
 
     Attributes:
@@ -101,7 +101,7 @@ class StoredJobState(Document):
         return [self.key + name for name in self.files]
 
 
-class StoredSnapshot(StoredJobState):
+class StoredSnapshot(StoredTrainingState):
     """A job's stored snapshot, as in `Job.snapshot`; `stage`, `epoch` and `step` are its position
     in the run.
     """
@@ -111,7 +111,7 @@ class StoredSnapshot(StoredJobState):
     step: int | None = None
 
 
-class StoredBestState(StoredJobState):
+class StoredBestState(StoredTrainingState):
     """A job's best validated state so far, as stored in `Job.anytime`.
 
     Attributes:

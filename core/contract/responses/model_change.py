@@ -9,7 +9,7 @@ from core.contract.responses.model import Scenario
 from core.contract.responses.versions.sure import AnswersSetting
 
 
-class ImageRequest(TypedDict, total=False):
+class RequestedImageSettings(TypedDict, total=False):
     """Image settings of a new model, as the request gives them: size, channels and conversion."""
 
     size: int
@@ -41,7 +41,7 @@ class NewModel(_RequiredNewModelFields, ModelChange, total=False):
 
     problem: str | None
     architecture: str | ArchitectureIn
-    image: ImageRequest
+    image: RequestedImageSettings
     base: ModelBase
     classes: list[str] | None
     keep_training_data: bool

@@ -6,64 +6,64 @@ the queue.
 """
 
 from core.database.tables.edit import ClassAlias, Edit, TaskFileBeforeEdit
-from core.database.tables.job import Event, Job, OwnerEvent, Trial, TrialFile, WorkerReport
-from core.database.tables.model import Alias, AliasMove, Base, FetchedWeights, Model
+from core.database.tables.job import Job, OwnerEvent, StoredJobEvent, Trial, TrialFile, WorkerReport
+from core.database.tables.model import Alias, AliasMove, FetchedWeights, Model, UploadedBase
 from core.database.tables.owner import (
+    AccessKey,
     AuditEntry,
     IdempotencyRecord,
-    Key,
     Owner,
     PredictKey,
     UserSession,
 )
 from core.database.tables.store import DamagedObject, ScrubProgress, StoredUploadPiece, Upload
-from core.database.tables.table import Table
+from core.database.tables.table import DatabaseTable
 from core.database.tables.task import Task
 from core.database.tables.version import (
     ExportedDownload,
     ExportingWorker,
     ExportJob,
-    Part,
     Version,
     VersionMeasurement,
+    VersionPart,
     VersionTaskResult,
 )
-from core.database.tables.webhook import Delivery, Webhook
+from core.database.tables.webhook import Webhook, WebhookDelivery
 
 __all__ = [
+    "AccessKey",
     "Alias",
     "AliasMove",
     "AuditEntry",
-    "Base",
     "ClassAlias",
     "DamagedObject",
-    "Delivery",
+    "DatabaseTable",
     "Edit",
-    "Event",
     "ExportJob",
     "ExportedDownload",
     "ExportingWorker",
     "FetchedWeights",
     "IdempotencyRecord",
     "Job",
-    "Key",
     "Model",
     "Owner",
     "OwnerEvent",
-    "Part",
     "PredictKey",
     "ScrubProgress",
+    "StoredJobEvent",
     "StoredUploadPiece",
-    "Table",
     "Task",
     "TaskFileBeforeEdit",
     "Trial",
     "TrialFile",
     "Upload",
+    "UploadedBase",
     "UserSession",
     "Version",
     "VersionMeasurement",
+    "VersionPart",
     "VersionTaskResult",
     "Webhook",
+    "WebhookDelivery",
     "WorkerReport",
 ]

@@ -6,10 +6,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 from core.contract.document import JsonObject
 from core.contract.edit import EditJournal
 from core.database.documents import DocumentColumn
-from core.database.tables.table import JSON_COLUMN, Table
+from core.database.tables.table import JSON_COLUMN, DatabaseTable
 
 
-class Edit(Table):
+class Edit(DatabaseTable):
     """Database row of an edit: operations on a model's tasks, which a job turns into a new version."""
 
     __tablename__ = "edits"
@@ -33,7 +33,7 @@ class Edit(Table):
     __table_args__ = (UniqueConstraint("model_id", "number"),)
 
 
-class TaskFileBeforeEdit(Table):
+class TaskFileBeforeEdit(DatabaseTable):
     """Database row of a former file of an edited task, retained while the edit can be undone."""
 
     __tablename__ = "edited_parts"
@@ -50,7 +50,7 @@ class TaskFileBeforeEdit(Table):
     )
 
 
-class ClassAlias(Table):
+class ClassAlias(DatabaseTable):
     """Database row of a former class name, which is read as the class that replaced it."""
 
     __tablename__ = "class_aliases"

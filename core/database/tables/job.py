@@ -16,13 +16,13 @@ from core.contract.responses.recipe import RecipeOut
 from core.database.documents import DocumentColumn
 from core.database.kinds import JobKind
 from core.database.states import LEASED, UNFINISHED, JobState
-from core.database.tables.table import JSON_COLUMN, SERIAL, Table, build_partial_index
+from core.database.tables.table import JSON_COLUMN, SERIAL, DatabaseTable, build_partial_index
 
 _LEASED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(LEASED))})"
 _UNFINISHED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(UNFINISHED))})"
 
 
-class Job(Table):
+class Job(DatabaseTable):
     """Database row of a job, a piece of long work with its place in the queue; kind `learn` learns
     a task.
 
@@ -125,7 +125,7 @@ class Job(Table):
     )
 
 
-class Event(Table):
+class StoredJobEvent(DatabaseTable):
     """Database row of one event of a job; `type` is state, progress, metric, log or snapshot."""
 
     __tablename__ = "events"
@@ -138,7 +138,7 @@ class Event(Table):
     __table_args__ = (Index("ix_events_job_id_id", "job_id", "id"), {"sqlite_autoincrement": True})
 
 
-class Trial(Table):
+class Trial(DatabaseTable):
     """Database row of a trial: one of several recipes that a job compares, and its result."""
 
     __tablename__ = "trials"
@@ -158,7 +158,7 @@ class Trial(Table):
     error: Mapped[JobError | None] = mapped_column(JSON_COLUMN)
 
 
-class TrialFile(Table):
+class TrialFile(DatabaseTable):
     """Database row of a file of a measured trial's result, kept until its job ends."""
 
     __tablename__ = "trial_files"
@@ -170,7 +170,7 @@ class TrialFile(Table):
     __table_args__ = (Index("ix_trial_files_sha256", "sha256"),)
 
 
-class OwnerEvent(Table):
+class OwnerEvent(DatabaseTable):
     """Database row of an event of an owner's models, in the order of commits.
 
     There are no foreign keys: checking one locks another row, and these rows are written after all
@@ -193,7 +193,7 @@ class OwnerEvent(Table):
     )
 
 
-class WorkerReport(Table):
+class WorkerReport(DatabaseTable):
     """Database row of a worker: its last report, and the device that it runs jobs on."""
 
     __tablename__ = "workers"

@@ -8,10 +8,10 @@ from core.contract.gate import GateOut
 from core.contract.patch import RecipePatch
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.contract.responses.versions.sure import AnswersSetting
-from core.database.tables.table import JSON_COLUMN, SERIAL, Table, build_partial_index
+from core.database.tables.table import JSON_COLUMN, SERIAL, DatabaseTable, build_partial_index
 
 
-class Base(Table):
+class UploadedBase(DatabaseTable):
     """Database row of uploaded weights that models may start from; the blob is a safetensors file."""
 
     __tablename__ = "bases"
@@ -23,7 +23,7 @@ class Base(Table):
     created_at: Mapped[float]
 
 
-class FetchedWeights(Table):
+class FetchedWeights(DatabaseTable):
     """Database row of pretrained weights, as downloaded last from a repository of the Hub.
 
     The row does not keep the blob: it is deleted with the last version that refers to it, and
@@ -39,7 +39,7 @@ class FetchedWeights(Table):
     job_id: Mapped[str | None] = mapped_column(String(40))
 
 
-class Model(Table):
+class Model(DatabaseTable):
     """Database row of a model: a named lineage of versions with its settings."""
 
     __tablename__ = "models"
@@ -120,7 +120,7 @@ class Model(Table):
     )
 
 
-class Alias(Table):
+class Alias(DatabaseTable):
     """Database row of an alias: a movable name, such as `production`, for a version of a model."""
 
     __tablename__ = "aliases"
@@ -130,7 +130,7 @@ class Alias(Table):
     updated_at: Mapped[float]
 
 
-class AliasMove(Table):
+class AliasMove(DatabaseTable):
     """Database row of one move of an alias; the history is append-only."""
 
     __tablename__ = "alias_moves"

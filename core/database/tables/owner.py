@@ -11,10 +11,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from core.contract.responses.audit import AuditData
 from core.contract.usage import StoredOwnerUsage
-from core.database.tables.table import JSON_COLUMN, SERIAL, Table
+from core.database.tables.table import JSON_COLUMN, SERIAL, DatabaseTable
 
 
-class Owner(Table):
+class Owner(DatabaseTable):
     """Database row of an owner: a tenant, who sees only its own objects."""
 
     __tablename__ = "owners"
@@ -32,7 +32,7 @@ class Owner(Table):
     created_at: Mapped[float]
 
 
-class Key(Table):
+class AccessKey(DatabaseTable):
     """Database row of an access key; only the SHA-256 digest of its text is stored."""
 
     __tablename__ = "keys"
@@ -48,7 +48,7 @@ class Key(Table):
     created_at: Mapped[float]
 
 
-class PredictKey(Table):
+class PredictKey(DatabaseTable):
     """Database row of the model alias, limits and counters that an access key of scope predict is
     bound to.
     """
@@ -66,7 +66,7 @@ class PredictKey(Table):
     free_at: Mapped[float] = mapped_column(default=0.0)
 
 
-class UserSession(Table):
+class UserSession(DatabaseTable):
     """Database row of a person's session on the web pages; only the digest of its token is stored."""
 
     __tablename__ = "sessions"
@@ -77,7 +77,7 @@ class UserSession(Table):
     expires_at: Mapped[float] = mapped_column(index=True)
 
 
-class IdempotencyRecord(Table):
+class IdempotencyRecord(DatabaseTable):
     """Database row of the response to a request with an Idempotency-Key.
 
     `status` is null while the request is under way.
@@ -96,7 +96,7 @@ class IdempotencyRecord(Table):
     created_at: Mapped[float] = mapped_column(index=True)
 
 
-class AuditEntry(Table):
+class AuditEntry(DatabaseTable):
     """Database row of the audit trail: a change, and the access key that made it."""
 
     __tablename__ = "audit"

@@ -3,10 +3,10 @@
 from sqlalchemy import ForeignKey, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database.tables.table import Table
+from core.database.tables.table import DatabaseTable
 
 
-class DamagedObject(Table):
+class DamagedObject(DatabaseTable):
     """Database row of a stored object that was found missing or with another digest."""
 
     __tablename__ = "damage"
@@ -17,7 +17,7 @@ class DamagedObject(Table):
     found_at: Mapped[float]
 
 
-class ScrubProgress(Table):
+class ScrubProgress(DatabaseTable):
     """The database row with the progress of the scrub, which checks all stored objects; held under
     a lease.
     """
@@ -36,7 +36,7 @@ class ScrubProgress(Table):
     bytes: Mapped[int] = mapped_column(default=0)
 
 
-class Upload(Table):
+class Upload(DatabaseTable):
     """Database row of a resumable upload: a file whose first `offset` bytes are stored."""
 
     __tablename__ = "uploads"
@@ -53,7 +53,7 @@ class Upload(Table):
     created_at: Mapped[float]
 
 
-class StoredUploadPiece(Table):
+class StoredUploadPiece(DatabaseTable):
     """Database row of one piece of a resumable upload, stored as an object of its own.
 
     Pieces follow each other without a gap.

@@ -20,7 +20,7 @@ def build_partial_index(name: str, *columns: str, where: str, sqlite: str | None
     return Index(name, *columns, sqlite_where=text(sqlite or where), postgresql_where=text(where))
 
 
-class Table(DeclarativeBase):
+class DatabaseTable(DeclarativeBase):
     """Base class of all database tables; it names constraints so that migrations can address them."""
 
     metadata = MetaData(

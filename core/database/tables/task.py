@@ -4,10 +4,10 @@ from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.contract.reports.report import BatchReport
-from core.database.tables.table import JSON_COLUMN, Table, build_partial_index
+from core.database.tables.table import JSON_COLUMN, DatabaseTable, build_partial_index
 
 
-class Task(Table):
+class Task(DatabaseTable):
     """Database row of a task: a batch uploaded to a model; numbers count from 1 in the order of
     acceptance.
     """

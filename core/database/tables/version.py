@@ -8,10 +8,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 from core.contract.gate import Verdict
 from core.contract.manifest import Manifest
 from core.database.documents import DocumentColumn
-from core.database.tables.table import JSON_COLUMN, Table, build_partial_index
+from core.database.tables.table import JSON_COLUMN, DatabaseTable, build_partial_index
 
 
-class Version(Table):
+class Version(DatabaseTable):
     """Database row of a version of a model, made by a finished job; immutable except for its note."""
 
     __tablename__ = "versions"
@@ -40,7 +40,7 @@ class Version(Table):
     )
 
 
-class Part(Table):
+class VersionPart(DatabaseTable):
     """Database row of a part of a version: a named safetensors blob; equal bytes share one blob."""
 
     __tablename__ = "parts"
@@ -56,7 +56,7 @@ class Part(Table):
     __table_args__ = (Index("ix_parts_kept", "version_id", "deleted_at", "sha256", "bytes"),)
 
 
-class ExportedDownload(Table):
+class ExportedDownload(DatabaseTable):
     """Database row of a downloadable export of a version, made on the first request.
 
     The sweep removes it after some days.
@@ -70,7 +70,7 @@ class ExportedDownload(Table):
     created_at: Mapped[float] = mapped_column(index=True)
 
 
-class ExportJob(Table):
+class ExportJob(DatabaseTable):
     """Database row of the job that last made an export of a version in a slow format."""
 
     __tablename__ = "export_jobs"
@@ -81,7 +81,7 @@ class ExportJob(Table):
     fence: Mapped[int | None]
 
 
-class ExportingWorker(Table):
+class ExportingWorker(DatabaseTable):
     """Database row of a worker with the packages for slow export formats."""
 
     __tablename__ = "exporters"
@@ -89,7 +89,7 @@ class ExportingWorker(Table):
     seen_at: Mapped[float]
 
 
-class VersionTaskResult(Table):
+class VersionTaskResult(DatabaseTable):
     """Database row of an accuracy-matrix cell: a version measured on a task's held-out images."""
 
     __tablename__ = "results"
@@ -130,7 +130,7 @@ class VersionTaskResult(Table):
     )
 
 
-class VersionMeasurement(Table):
+class VersionMeasurement(DatabaseTable):
     """Database row of a figure of a version outside of the accuracy matrix."""
 
     __tablename__ = "measurements"

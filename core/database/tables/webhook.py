@@ -3,13 +3,13 @@
 from sqlalchemy import ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database.tables.table import JSON_COLUMN, SERIAL, Table, build_partial_index
+from core.database.tables.table import JSON_COLUMN, SERIAL, DatabaseTable, build_partial_index
 
 PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
 """States of a delivery: waiting to be sent, accepted by its receiver, given up."""
 
 
-class Webhook(Table):
+class Webhook(DatabaseTable):
     """Database row of a webhook: a URL that an owner has registered to receive events.
 
     Its secret is not stored, but derived from a key file, see `core.webhooks.webhook_secret`.
@@ -43,7 +43,7 @@ class Webhook(Table):
     __table_args__ = (build_partial_index("ix_webhooks_due", "due_at", where="due_at IS NOT NULL"),)
 
 
-class Delivery(Table):
+class WebhookDelivery(DatabaseTable):
     """Database row of an event to send to a webhook, with the attempts so far.
 
     `number` rises in the order of commits of changes to the webhook's models. There are no foreign

@@ -19,10 +19,10 @@ import numpy as np
 from core.contract.architecture import Architecture, ImageSettings
 from core.contract.edit import EditResult
 from core.contract.figures import KnnProbeResult
-from core.contract.jobs.job_result import JobResult, ResultPart
+from core.contract.jobs.job_result import LearnJobResult, ResultPart
 from core.contract.jobs.job_spec import (
     EarlierTask,
-    JobSpec,
+    LearnJobSpec,
     LocalPartFile,
     StartingVersion,
     TaskToLearn,
@@ -37,10 +37,10 @@ from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid
 from core.execution.editing.data import (
     EditedTaskData,
-    build_edited_task_data,
     choose_fallback_temperature,
+    write_edited_task_data,
 )
-from core.execution.editing.facts import EditJobFacts
+from core.execution.editing.facts import EditJobInputs
 from core.execution.editing.line import EditedVersionState, renumber_classes_of_edited_version
 from core.execution.editing.renaming import write_result_with_renamed_classes
 from core.execution.prepare import (
@@ -48,9 +48,9 @@ from core.execution.prepare import (
     fetch_files_of_earlier_task,
     fetch_version_parts,
     fill_in_missing_recipe_fields,
-    find_held_out_features,
+    find_reusable_held_out_features,
 )
-from core.ingest.dataset import write_image_dataset
+from core.ingest.dataset import write_image_dataset_file
 from core.jobs.fence import JobClaim
 from core.lineage.class_numbers import GONE, map_former_to_new_numbers
 from core.lineage.coverage import list_taught_tasks
@@ -72,7 +72,7 @@ class EditProcessChain:
         blobs: Blobs,
         settings: Settings,
         claim: JobClaim,
-        facts: EditJobFacts,
+        facts: EditJobInputs,
         folder: Path,
     ) -> None:
         self._db, self._blobs, self._settings, self._claim = db, blobs, settings, claim
@@ -82,7 +82,9 @@ class EditProcessChain:
         # Parts of earlier tasks that the new version stores, since its ancestors' are outdated.
         self._renewed: set[str] = set()
         self._class_numbers: list[int] | None = None
-        self._held_out_features = find_held_out_features(list(facts.tasks.values()), facts.parts)
+        self._held_out_features = find_reusable_held_out_features(
+            list(facts.tasks.values()), facts.parts
+        )
 
     @property
     def relearned_tasks(self) -> list[int]:
@@ -97,7 +99,7 @@ class EditProcessChain:
         dropped = self._facts.changes.dropped
         return [number for number in self._facts.taught if number not in dropped]
 
-    def store_edited_task_data(self) -> None:
+    def store_edited_data_of_all_tasks(self) -> None:
         """Build and store the edited data files of all tasks that the edit changes.
 
         Raises:
@@ -148,13 +150,13 @@ class EditProcessChain:
 
     def _store_edited_task_files(self, number: int) -> None:
         folder = self._folder / f"task-{number}"
-        self._edited[number] = build_edited_task_data(self._blobs, self._facts, number, folder)
+        self._edited[number] = write_edited_task_data(self._blobs, self._facts, number, folder)
 
     def write_result_of_renaming_edit(self) -> Path:
         """Write the job result of an edit that only renames classes, and return its folder."""
         out = self._folder / "renamed"
         write_result_with_renamed_classes(self._db, self._blobs, self._facts, out)
-        self._write_edit_result_file(out)
+        self._write_edit_result_and_files(out)
         return out
 
     def load_first_starting_version(self) -> EditedVersionState:
@@ -195,9 +197,11 @@ class EditProcessChain:
         recipe = fill_in_missing_recipe_fields(
             self._settings, facts.model, facts.head.manifest.recipe.to_json()
         )
-        history = self._list_other_tasks(None)
+        history = self._fetch_other_tasks_to_measure(None)
         task = TaskToLearn(
-            **next(each for each in history if each.number == number).list_fields_that_are_set(),
+            **next(
+                each for each in history if each.number == number
+            ).get_explicitly_set_field_values(),
             train=self._write_empty_training_dataset(folder),
         )
         other_tasks = [each for each in history if each.number != number]
@@ -210,7 +214,7 @@ class EditProcessChain:
         spec = ClassPatchSpec(
             **self._build_job_spec(
                 head, recipe, task, other_tasks, folder
-            ).list_fields_that_are_set(),
+            ).get_explicitly_set_field_values(),
             work=PATCH,
             names=list(sources),
             sources=list(sources.values()),
@@ -221,7 +225,7 @@ class EditProcessChain:
         """Write an empty training dataset, since patching a version learns from no images."""
         image, path = self._facts.model.image, folder / "train.safetensors"
         shape = (image["size"], image["size"], image["channels"])
-        write_image_dataset(path, np.zeros(0, np.int64), shape, [])
+        write_image_dataset_file(path, np.zeros(0, np.int64), shape, [])
         return path
 
     def write_relearning_spec(self, line: EditedVersionState, number: int) -> Path:
@@ -231,7 +235,7 @@ class EditProcessChain:
         task = self._build_task_to_learn(number, folder)
         # Results in between are not measured, since no version is made of them.
         is_last = number == self.relearned_tasks[-1]
-        history = self._list_other_tasks(number) if is_last else []
+        history = self._fetch_other_tasks_to_measure(number) if is_last else []
         return _write_process_spec(
             folder,
             self._build_job_spec(line, self._find_task_recipe(number), task, history, folder),
@@ -244,10 +248,10 @@ class EditProcessChain:
         task: TaskToLearn,
         history: list[EarlierTask],
         folder: Path,
-    ) -> JobSpec:
+    ) -> LearnJobSpec:
         facts, settings = self._facts, self._settings
         base = fetch_version_parts(self._blobs, facts.base, facts.base_parts)
-        return JobSpec(
+        return LearnJobSpec(
             architecture=Architecture.from_json(facts.model.architecture),
             image=ImageSettings.from_json(facts.model.image),
             scenario=facts.model.scenario,
@@ -335,9 +339,9 @@ class EditProcessChain:
         changed = document.model_copy(update=fields).to_json()
         changed.pop("changes", None)
         (out / "result.json").write_text(json.dumps(changed, ensure_ascii=False, sort_keys=True))
-        self._write_edit_result_file(out)
+        self._write_edit_result_and_files(out)
 
-    def _write_edit_result_file(self, out: Path) -> None:
+    def _write_edit_result_and_files(self, out: Path) -> None:
         changes = self._build_edit_result().to_json()
         (out / record.FILE).write_text(json.dumps(changes, ensure_ascii=False))
         (out / record.STORED).mkdir()
@@ -377,7 +381,10 @@ class EditProcessChain:
                 for number, labels in held_out.items()
                 if labels.is_relabelled_or_removed(renames)
             ],
-            reports={data.after.number: data.get_report_figures(facts.changes) for data in edited},
+            reports={
+                data.after.number: data.build_task_report_after_edit(facts.changes)
+                for data in edited
+            },
             removed_paths=[path for data in edited for path in data.removed_paths],
             relabelled=sum(count for count, _ in counts),
             removed=removed,
@@ -420,7 +427,7 @@ class EditProcessChain:
         recipes = self._facts.recipes
         return recipes.get(number) or next(reversed(recipes.values()))
 
-    def _list_other_tasks(self, own: int | None) -> list[EarlierTask]:
+    def _fetch_other_tasks_to_measure(self, own: int | None) -> list[EarlierTask]:
         """Return the tasks of the edited version other than `own`, on which it is measured."""
         facts = self._facts
         listed = []
@@ -517,11 +524,11 @@ class EditProcessChain:
         return list({**renamed, **ordered})
 
 
-def _write_process_spec(folder: Path, spec: JobSpec) -> Path:
+def _write_process_spec(folder: Path, spec: LearnJobSpec) -> Path:
     path = folder / "spec.json"
     path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
     return path
 
 
-def _read_job_result(out: Path) -> JobResult:
-    return JobResult.from_json(json.loads((out / "result.json").read_text()))
+def _read_job_result(out: Path) -> LearnJobResult:
+    return LearnJobResult.from_json(json.loads((out / "result.json").read_text()))

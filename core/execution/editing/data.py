@@ -15,8 +15,8 @@ from core.database.tables import Task
 from core.edits import record, rewrite
 from core.edits.checks import EditChanges, make_emptied_task_error
 from core.edits.rewrite import EditedLabels, StoredTaskFeatures
-from core.errors import Invalid, StoreCorrupt
-from core.execution.editing.facts import EditJobFacts
+from core.errors import Invalid, StoredObjectDamaged
+from core.execution.editing.facts import EditJobInputs
 from core.storage import Blobs
 
 
@@ -45,11 +45,13 @@ class EditedTaskData:
     removed_paths: list[str] = field(default_factory=list)
     stored: dict[str, Path] = field(default_factory=dict)
 
-    def get_report_figures(self, changes: EditChanges) -> TaskReportAfterEdit:
+    def build_task_report_after_edit(self, changes: EditChanges) -> TaskReportAfterEdit:
         """Return the figures of the edited data that the task's report shows."""
         held_out = None if self.held_out is None else dict(Counter(self.held_out.remaining_labels))
         touched, removed = (
-            (None, []) if self.train is None else self.train.list_changed_rows(changes.classes)
+            (None, [])
+            if self.train is None
+            else self.train.list_touched_and_removed_rows(changes.classes)
         )
         return TaskReportAfterEdit(
             classes=self.after.classes, held_out=held_out, touched=touched, removed=removed
@@ -60,8 +62,8 @@ class EditedTaskData:
         return set(self.after.classes if self.train is None else self.train.remaining_labels)
 
 
-def build_edited_task_data(
-    blobs: Blobs, facts: EditJobFacts, number: int, folder: Path
+def write_edited_task_data(
+    blobs: Blobs, facts: EditJobInputs, number: int, folder: Path
 ) -> EditedTaskData:
     """Apply an edit to one task's data, store the new files, and describe them.
 
@@ -74,7 +76,7 @@ def build_edited_task_data(
     """
     folder.mkdir(parents=True)
     task, changes = facts.tasks[number], facts.changes
-    before = record.describe_task_for_edit_journal(task)
+    before = record.build_task_state_for_edit_journal(task)
     names = list_label_names(facts.model, task.classes)
     rows = (
         _read_stored_features_of_task(blobs, facts, number)
@@ -126,12 +128,12 @@ def build_edited_task_data(
     traces = before.traces
     if traces is not None:
         target = folder / "traces.safetensors"
-        traces, sizes["traces"] = _store_edited_trace_file(
+        traces, sizes["traces"] = _store_edited_fingerprint_file(
             blobs, traces, target, (train, held_out), changes
         )
         if traces is not None:
             stored[traces] = target
-    n_train, n_held_out = _count_images_after_edit(facts, number, train, held_out)
+    n_train, n_held_out = _count_task_images_after_edit(facts, number, train, held_out)
     after = TaskStateBeforeOrAfterEdit(
         number=number,
         classes=classes,
@@ -165,7 +167,7 @@ def _mark_all_images_removed(part: EditedLabels | None) -> EditedLabels | None:
 
 
 def _read_stored_features_of_task(
-    blobs: Blobs, facts: EditJobFacts, number: int
+    blobs: Blobs, facts: EditJobInputs, number: int
 ) -> StoredTaskFeatures:
     main, rest = (
         facts.features.get(name) for name in rewrite.get_names_of_task_feature_parts(number)
@@ -183,7 +185,7 @@ def _read_stored_features_of_task(
 
 
 def _apply_edit_to_training_labels(
-    facts: EditJobFacts,
+    facts: EditJobInputs,
     number: int,
     path: Path | None,
     rows: StoredTaskFeatures | None,
@@ -214,8 +216,8 @@ def _apply_edit_to_training_labels(
     return rewrite.apply_edit_to_labels(labels, edits, facts.changes.classes)
 
 
-def _count_images_after_edit(
-    facts: EditJobFacts, number: int, train: EditedLabels | None, held_out: EditedLabels | None
+def _count_task_images_after_edit(
+    facts: EditJobInputs, number: int, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> tuple[int, int | None]:
     """Return the numbers of a task's training and held-out images after the edit.
 
@@ -280,16 +282,16 @@ def _read_removed_image_paths(
         return []
     try:
         path = blobs.fetch_verified_file(digest)
-        train, held_out = _apply_edit_to_trace_labels(path, parts, changes)
+        train, held_out = _apply_edit_to_fingerprint_labels(path, parts, changes)
         return rewrite.read_paths_of_removed_images(path, train, held_out)
-    except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
+    except (StoredObjectDamaged, ValueError):  # the damage has been recorded; nothing needs them
         return []
 
 
-def _apply_edit_to_trace_labels(
+def _apply_edit_to_fingerprint_labels(
     traces: Path, parts: tuple[EditedLabels | None, EditedLabels | None], changes: EditChanges
 ) -> tuple[EditedLabels, EditedLabels]:
-    stored = rewrite.read_labels_from_trace_file(traces)
+    stored = rewrite.read_labels_from_fingerprint_file(traces)
     train, held_out = (
         rewrite.apply_edit_to_labels(labels, {}, changes.classes) if part is None else part
         for labels, part in zip(stored, parts, strict=True)
@@ -297,7 +299,7 @@ def _apply_edit_to_trace_labels(
     return train, held_out
 
 
-def _store_edited_trace_file(
+def _store_edited_fingerprint_file(
     blobs: Blobs,
     digest: str,
     target: Path,
@@ -313,16 +315,16 @@ def _store_edited_trace_file(
     """
     try:
         path = blobs.fetch_verified_file(digest)
-        train, held_out = _apply_edit_to_trace_labels(path, parts, changes)
-        if not rewrite.write_edited_trace_file(path, target, train, held_out):
+        train, held_out = _apply_edit_to_fingerprint_labels(path, parts, changes)
+        if not rewrite.write_edited_fingerprint_file(path, target, train, held_out):
             return None, 0
-    except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
+    except (StoredObjectDamaged, ValueError):  # the damage has been recorded; nothing needs them
         return None, 0
     return blobs.put_file(target, link=True)
 
 
 def choose_fallback_temperature(
-    facts: EditJobFacts,
+    facts: EditJobInputs,
     edited: Mapping[int, EditedTaskData],
     taught: Sequence[int],
     of_start: Temperature | None,

@@ -11,7 +11,7 @@ from core.contract.recipe import Recipe
 from core.database.kinds import JobKind
 from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
-from core.database.tables import Edit, Job, Model, Part, Task, Version, VersionTaskResult
+from core.database.tables import Edit, Job, Model, Task, Version, VersionPart, VersionTaskResult
 from core.edits.accept import (
     find_stored_feature_parts,
     find_version_to_relearn_from,
@@ -33,7 +33,7 @@ from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class EditJobFacts:
+class EditJobInputs:
     """Database rows and figures that an edit job needs.
 
     Attributes:
@@ -60,10 +60,10 @@ class EditJobFacts:
     head: Version
     start: Version
     base: Version
-    parts: list[Part]
+    parts: list[VersionPart]
     numbers: AncestorClassNumberMaps
-    base_parts: list[Part]
-    features: dict[str, Part]
+    base_parts: list[VersionPart]
+    features: dict[str, VersionPart]
     held_out_counts: dict[int, dict[str, int]]
     tasks: dict[int, Task]
     taught: list[int]
@@ -77,13 +77,15 @@ class EditJobFacts:
         return self.edit.way == "recompute"
 
 
-def read_edit_job_facts(db: Database, settings: Settings, claim: JobClaim) -> EditJobFacts:
+def read_and_check_edit_job_inputs(
+    db: Database, settings: Settings, claim: JobClaim
+) -> EditJobInputs:
     """Read the database rows that an edit job needs, and check that the edit is still possible.
 
     Raises:
         LeaseLost: the claim is not the job's any more.
         Invalid: data that the edit needs was deleted since it was accepted, or the line has moved.
-        StoreCorrupt: a part that it needs is known to be damaged.
+        StoredObjectDamaged: a part that it needs is known to be damaged.
     """
     with db.write() as session:
         job = lock_claimed_job(session, claim)
@@ -93,7 +95,7 @@ def read_edit_job_facts(db: Database, settings: Settings, claim: JobClaim) -> Ed
         base = lineage.find_version_by_number(session, model, 0)
         assert head is not None and base is not None, "a job starts from a version of its model"
         taught = list_taught_tasks(head.manifest)
-        changes = _check_edit_operations_again(session, model, edit, head)
+        changes = _recompute_and_check_edit_changes(session, model, edit, head)
         tasks = {
             task.number: task
             for task in lineage.read_tasks_by_numbers(session, model, taught, with_reports=False)
@@ -132,7 +134,7 @@ def read_edit_job_facts(db: Database, settings: Settings, claim: JobClaim) -> Ed
         ]
         damage.refuse_damaged_model_objects(session, model.id, keys)
         stored = _read_recorded_recipes(session, model, edit, head, again)
-        return EditJobFacts(
+        return EditJobInputs(
             model=model,
             edit=edit,
             changes=changes,
@@ -162,7 +164,7 @@ def _read_knn_probe(session: Session, version: Version) -> KnnProbeResult | None
     return None if document is None else KnnProbeResult.from_json(document)
 
 
-def _check_edit_operations_again(
+def _recompute_and_check_edit_changes(
     session: Session, model: Model, edit: Edit, head: Version
 ) -> EditChanges:
     """Check an edit's operations again, against the present head of the lineage."""
@@ -185,7 +187,7 @@ def _check_edit_operations_again(
             f"The edit was accepted for tasks {edit.tasks}, and would change {edited} now. Send it "
             f"again."
         )
-    return changes.exclude_tasks_left_without_classes(taught) if edit.way == "patch" else changes
+    return changes.drop_tasks_left_without_classes(taught) if edit.way == "patch" else changes
 
 
 def _count_held_out_images_by_class(session: Session, head: Version) -> dict[int, dict[str, int]]:

@@ -6,17 +6,17 @@ from pathlib import Path
 from sqlalchemy import select
 
 from core.contract.architecture import TaskHeadDescription
-from core.contract.jobs.job_result import JobResult, MeasuredMatrixCell, ResultPart
+from core.contract.jobs.job_result import LearnJobResult, MeasuredMatrixCell, ResultPart
 from core.contract.manifest import PER_TASK
 from core.database.session import Database
 from core.database.tables import VersionTaskResult
-from core.execution.editing.facts import EditJobFacts
+from core.execution.editing.facts import EditJobInputs
 from core.storage import Blobs
 
 
 def write_result_with_renamed_classes(
-    db: Database, blobs: Blobs, facts: EditJobFacts, out: Path
-) -> JobResult:
+    db: Database, blobs: Blobs, facts: EditJobInputs, out: Path
+) -> LearnJobResult:
     """Write the lineage head as a job result with renamed classes, without learning.
 
     Nothing is learned or measured: its predictions are those of the head.
@@ -40,7 +40,7 @@ def write_result_with_renamed_classes(
         "temperature": manifest.temperature,
         "problem": manifest.problem,
     }
-    document = JobResult(
+    document = LearnJobResult(
         parts=parts,
         classes=_apply_new_class_names(facts, manifest.classes or []),
         heads=[
@@ -61,13 +61,13 @@ def write_result_with_renamed_classes(
     return document
 
 
-def _apply_new_class_names(facts: EditJobFacts, names: list[str]) -> list[str]:
+def _apply_new_class_names(facts: EditJobInputs, names: list[str]) -> list[str]:
     renamed = [facts.changes.classes.get(name, name) for name in names]
     return [name for name in renamed if name is not None]
 
 
 def _read_matrix_row_with_renamed_classes(
-    db: Database, facts: EditJobFacts
+    db: Database, facts: EditJobInputs
 ) -> list[MeasuredMatrixCell]:
     """Return the lineage head's row of the accuracy matrix with classes renamed."""
     query = select(VersionTaskResult).where(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from core.database.kinds import JobKind as Name
 from core.execution.editing.chain import EditProcessChain
-from core.execution.editing.facts import read_edit_job_facts
+from core.execution.editing.facts import read_and_check_edit_job_inputs
 from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
@@ -18,13 +18,13 @@ from core.storage import Blobs
 
 def _run_edit_job(work: ClaimedJobContext) -> None:
     work.begin("prepare")
-    facts = read_edit_job_facts(work.db, work.settings, work.claim)
+    facts = read_and_check_edit_job_inputs(work.db, work.settings, work.claim)
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     chain = EditProcessChain(work.db, blobs, work.settings, work.claim, facts, work.folder)
     with reword_damage_errors_of_model(work.db, facts.model.id):
-        chain.store_edited_task_data()
+        chain.store_edited_data_of_all_tasks()
         if facts.edit.way == "rename":
             work.publish(chain.write_result_of_renaming_edit())
             return

@@ -18,8 +18,8 @@ from core.errors import Unavailable
 from core.execution import exporters
 from core.execution.exporting import (
     ExportRequest,
-    prepare_export_process_inputs,
-    read_requested_export,
+    fetch_export_inputs_and_write_spec,
+    read_export_request_of_claimed_job,
 )
 from core.execution.kinds.kind import (
     ClaimedJobContext,
@@ -57,11 +57,11 @@ def _run_export_job(work: ClaimedJobContext) -> JobOutcome | None:
 def _export_version_to_download(work: ClaimedJobContext) -> JobOutcome | None:
     """Export a version to a download file and return the report; None if the export was stopped."""
     begin = time.monotonic()
-    order = read_requested_export(work.db, work.claim)
+    order = read_export_request_of_claimed_job(work.db, work.claim)
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
     )
-    spec = prepare_export_process_inputs(work.db, blobs, work.settings, order, work.folder)
+    spec = fetch_export_inputs_and_write_spec(work.db, blobs, work.settings, order, work.folder)
     # Fetching may take long, and the process that follows takes even longer.
     if work.must_stop():
         raise IngestStopped

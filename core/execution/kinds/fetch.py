@@ -17,12 +17,12 @@ from core.bases.hub import unfinished
 from core.bases.hub.downloader import download_hub_file_in_separate_process
 from core.contract.base import ExpectedBaseTensors
 from core.contract.jobs.hub import HubDownloadRequest
-from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
+from core.contract.pretrained import PretrainedWeights, build_pretrained_weights_from_row
 from core.database.job_log import Line
 from core.database.kinds import JobKind as Name
 from core.database.states import JobAction, find_next_job_state
 from core.database.tables import FetchedWeights, Model
-from core.errors import BaseInvalid, StorageFull, Unavailable, WeightsUnavailable
+from core.errors import BaseInvalid, PretrainedWeightsUnavailable, StorageQuotaReached, Unavailable
 from core.execution import weights as turns
 from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition, JobOutcome
 from core.failpoints import hit_failpoint
@@ -84,11 +84,11 @@ def _find_pretrained_weights_of_model(work: ClaimedJobContext, model: Model) -> 
     if model.base == imagenet_base.NAME:
         return imagenet_base.build_imagenet_weights_catalogue_entry(entries[imagenet_base.MODEL])
     if name not in entries:
-        raise WeightsUnavailable(
+        raise PretrainedWeightsUnavailable(
             f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the "
             f"names."
         )
-    return describe_pretrained_weights(name, entries[name])
+    return build_pretrained_weights_from_row(name, entries[name])
 
 
 def _fetch_check_and_store_weights(
@@ -119,7 +119,7 @@ def _fetch_check_and_store_weights(
     except BaseInvalid as error:
         # A retry would otherwise resume the same wrong file.
         file.unlink()
-        raise WeightsUnavailable(
+        raise PretrainedWeightsUnavailable(
             f"What was brought does not fit {pretrained.name}: {error.detail} "
             f"{_format_manual_download_advice(work, pretrained)}"
         ) from error
@@ -140,7 +140,7 @@ def _download_pretrained_weights(
     work: ClaimedJobContext, pretrained: PretrainedWeights
 ) -> tuple[Path, str]:
     if work.settings.hub == "off":
-        raise WeightsUnavailable(
+        raise PretrainedWeightsUnavailable(
             f"PERENNIAL_HUB is off where the worker runs. {_format_manual_download_advice(work, pretrained)}"
         )
     request = HubDownloadRequest(
@@ -157,8 +157,8 @@ def _download_pretrained_weights(
         file = download_hub_file_in_separate_process(
             request, work.must_stop, report_progress, work.settings.stall_s
         )
-    except WeightsUnavailable as error:
-        raise WeightsUnavailable(
+    except PretrainedWeightsUnavailable as error:
+        raise PretrainedWeightsUnavailable(
             f"{error.detail}. {_format_manual_download_advice(work, pretrained)}"
         ) from error
     return file.path, file.revision
@@ -178,7 +178,7 @@ def _convert_torchvision_imagenet_weights(
     except subprocess.TimeoutExpired:
         why = f"it takes more than {CONVERT_TIMEOUT_S:g} s"
     if why:
-        raise WeightsUnavailable(
+        raise PretrainedWeightsUnavailable(
             f"{pretrained.repository} cannot be converted where the worker runs: {why}. "
             f"{_format_manual_download_advice(work, pretrained)}"
         )
@@ -201,7 +201,7 @@ def _format_manual_download_advice(work: ClaimedJobContext, pretrained: Pretrain
 
 
 def _describe_weights_fetch_request(work: ClaimedJobContext) -> str:
-    return words.describe_fetch_request(work.claim.job_id)
+    return words.describe_fetch_retry_request(work.claim.job_id)
 
 
 def _check_fetched_weights(file: Path, expected: ExpectedBaseTensors) -> None:
@@ -213,7 +213,7 @@ def _check_fetched_weights(file: Path, expected: ExpectedBaseTensors) -> None:
 
 
 def _require_storage_room_of_owner(work: ClaimedJobContext, size: int) -> None:
-    """Raise StorageFull if the owner has no room for so many more stored bytes."""
+    """Raise StorageQuotaReached if the owner has no room for so many more stored bytes."""
     limit = work.settings.max_owner_bytes
     if not limit:
         return
@@ -221,7 +221,7 @@ def _require_storage_room_of_owner(work: ClaimedJobContext, size: int) -> None:
         owner = session.get_one(Model, work.claim.model_id).owner_id
     used = stored_bytes.measure_owner_bytes(work.db, owner)
     if used + size > limit:
-        raise StorageFull(
+        raise StorageQuotaReached(
             f"{used} of the {limit} bytes that one owner may store are taken, and the weights have "
             f"{size}. Delete models, a task's data or a model's memory, and "
             f"{_describe_weights_fetch_request(work)}."
@@ -249,7 +249,7 @@ def _create_version_zero_from_weights(
         model = lineage.lock_model_row(session, job.model_id)
         if model.base_job is None:
             return
-        part, origin = version_zero.build_pretrained_weights_part(pretrained, weights)
+        part, origin = version_zero.build_pretrained_weights_part_and_origin(pretrained, weights)
         start = version_zero.VersionZeroWeights(
             [part], origin, version_zero.find_pixel_statistics_of_weights(pretrained, model)
         )

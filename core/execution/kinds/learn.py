@@ -21,7 +21,7 @@ from core.storage import Blobs
 
 def _run_learn_job(work: ClaimedJobContext) -> None:
     if work.claim.state is JobState.VALIDATING:
-        _decode_job_archive(work)
+        _decode_archive_and_start_learn_job(work)
     # Fetching datasets and parts may take long, and a stopped job needs none.
     if work.must_stop():
         raise IngestStopped
@@ -63,11 +63,11 @@ def _learn_trials_and_publish_choice(work: ClaimedJobContext) -> None:
         return
     hit_failpoint("trial-chosen")
     digests = trials.list_trial_result_digests()
-    work.publish(trials.copy_trial_result(chosen, work.folder / "chosen"))
+    work.publish(trials.copy_trial_result_to_folder(chosen, work.folder / "chosen"))
     trials.delete_unreferenced_trial_results(digests)
 
 
-def _decode_job_archive(work: ClaimedJobContext) -> None:
+def _decode_archive_and_start_learn_job(work: ClaimedJobContext) -> None:
     folder = work.folder / "ingest"
     folder.mkdir()
 

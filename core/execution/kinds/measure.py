@@ -43,7 +43,7 @@ def _run_measure_job(work: ClaimedJobContext) -> None:
     if work.must_stop():
         raise IngestStopped
     work.begin("prepare")
-    spec = _prepare_measuring_process(work)
+    spec = _fetch_measure_inputs_and_write_spec(work)
     if work.must_stop():
         raise IngestStopped
     work.train(spec)
@@ -54,7 +54,7 @@ def _decode_and_store_held_out_images(work: ClaimedJobContext) -> None:
 
     Raises:
         Rejected: the batch is unusable.
-        StoreCorrupt: the stored archive is damaged.
+        StoredObjectDamaged: the stored archive is damaged.
         LeaseLost: the claim is no longer the job's; nothing was changed.
         WrongState: a stop was requested meanwhile; nothing was changed.
     """
@@ -96,11 +96,11 @@ def _decode_and_store_held_out_images(work: ClaimedJobContext) -> None:
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
 
 
-def _prepare_measuring_process(work: ClaimedJobContext) -> Path:
+def _fetch_measure_inputs_and_write_spec(work: ClaimedJobContext) -> Path:
     """Fetch the input files of a measuring process, write its spec, and return the path.
 
     Raises:
-        StoreCorrupt: a part or the images are missing or damaged.
+        StoredObjectDamaged: a part or the images are missing or damaged.
     """
     settings, claim = work.settings, work.claim
     blobs = Blobs(work.store, settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db))

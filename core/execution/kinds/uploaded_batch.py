@@ -47,7 +47,7 @@ def decode_uploaded_batch(
 
     Raises:
         Rejected: the batch is unusable, or gone.
-        StoreCorrupt: the stored archive is damaged.
+        StoredObjectDamaged: the stored archive is damaged.
     """
     with work.db.read() as session:
         job = session.get_one(Job, work.claim.job_id)

@@ -9,7 +9,7 @@ from core.execution import batch_lines
 from core.execution.batch_traces import report_duplicates_of_earlier_tasks
 from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition, JobOutcome
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
-from core.ingest.findings.contradictions import require_no_label_contradictions
+from core.ingest.findings.contradictions import refuse_unaccepted_label_contradictions
 from core.retention.damage import DatabaseDamageMarks
 from core.storage import Blobs
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
@@ -33,7 +33,7 @@ def _run_validate_job(work: ClaimedJobContext) -> JobOutcome:
         work.db, blobs, model, None, made, near=is_looked_through
     )
     # As for a submission, contradictions with earlier tasks show only after decoding.
-    require_no_label_contradictions(made.report)
+    refuse_unaccepted_label_contradictions(made.report)
     INGEST_SECONDS.observe(time.monotonic() - begin)
     INGEST_IMAGES.inc(made.n_train + made.n_held_out)
     warnings = report["warnings"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from core.contract.jobs.export_job import GRAPH, GRAPH_DATA
 from core.contract.manifest import Manifest
-from core.errors import StoreCorrupt
+from core.errors import StoredObjectDamaged
 from core.export import model_card, onnx_card
 from core.export.format import DownloadFormat, VersionToExport
 from core.export.image_reader import build_image_reader_files
@@ -44,16 +44,16 @@ class OnnxZipFormat(DownloadFormat):
         """Write the zip of an ONNX graph and its files, in a fixed order and with fixed times.
 
         Raises:
-            StoreCorrupt: no job has made a graph.
+            StoredObjectDamaged: no job has made a graph.
         """
         if version.made is None:
-            raise StoreCorrupt("An ONNX download is made of the graph that a job has left.")
+            raise StoredObjectDamaged("An ONNX download is made of the graph that a job has left.")
         graph, data = version.made / GRAPH, version.made / GRAPH_DATA
         # Weights near 2 GiB do not fit into the graph's file, and lie beside it.
         files = [graph, data] if data.exists() else [graph]
         config = {
             **model_card.build_download_config(version),
-            "onnx": onnx_card.describe_graph_signature(version.manifest, version.sure),
+            "onnx": onnx_card.build_graph_signature(version.manifest, version.sure),
         }
         # Stored: weights hardly shrink, and another release of zlib would give other bytes.
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:

@@ -36,7 +36,7 @@ class SafetensorsZipFormat(DownloadFormat):
         """Write the zip of a version's weights, copying the tensors of one part after another.
 
         Raises:
-            StoreCorrupt: the parts do not fit together.
+            StoredObjectDamaged: the parts do not fit together.
             DamagedPartFileError: a part's bytes do not match its digest.
         """
         classifier = _CLASSIFIERS.get(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from core.ingest.decoding import decoder
 from core.ingest.decoding.decoder import DIGEST_BYTES, REASON_BYTES, DecodingPlan
 from core.ingest.decoding.pool import DecoderPool, DecodingTooSlow, Range, TooManyCrashingImages
-from core.ingest.decoding.resizing import SquareResizing
+from core.ingest.decoding.resizing import SquareResizingSettings
 from core.ingest.inspect import open_file_read_only
 from core.ingest.layout import IGNORED, ArchiveLayout
 from core.ingest.limits import ArchiveLimits
@@ -67,7 +67,7 @@ class ArchiveDecodingRun:
     scratch: Path
     image_size: int
     channels: int
-    resizing: SquareResizing
+    resizing: SquareResizingSettings
     limits: ArchiveLimits
     pool: DecoderPool
     monitor: DecodingMonitor
@@ -95,7 +95,9 @@ class ArchiveDecodingRun:
         def get_row_name(i: int) -> str:
             return members.names[int(index[i])]
 
-        plan = self._build_decoding_plan(source, len(index), str(columns.absolute()), 0, (0, 0, 0))
+        plan = self._create_result_files_and_plan(
+            source, len(index), str(columns.absolute()), 0, (0, 0, 0)
+        )
         self._run_decoder_pool([(plan, _divide_rows_into_ranges(packed, 0))], get_row_name, layout)
         test = np.frombuffer(bytes(layout.test), np.uint8)[index].astype(np.bool_)
         return self._collect_decoding_results(get_row_name, of[index], test)
@@ -113,7 +115,7 @@ class ArchiveDecodingRun:
             image_bytes = height * width * depth
             # Row numbers continue across arrays, so a later array's origin is `first` rows before
             # its data.
-            plan = self._build_decoding_plan(
+            plan = self._create_result_files_and_plan(
                 at, len(layout.of), "", begin - first * image_bytes, (height, width, depth)
             )
             jobs.append(
@@ -134,7 +136,7 @@ class ArchiveDecodingRun:
         test = np.frombuffer(bytes(layout.test), np.uint8).astype(np.bool_)
         return self._collect_decoding_results(get_row_name, np.array(layout.of, np.int64), test)
 
-    def _build_decoding_plan(
+    def _create_result_files_and_plan(
         self, source: Path, count: int, columns: str, begin: int, shape: tuple[int, int, int]
     ) -> DecodingPlan:
         row_bytes = self.image_size * self.image_size * self.channels

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 
 from core.errors import ImageInvalid
 from core.ingest import images
-from core.ingest.decoding.resizing import SquareResizing
+from core.ingest.decoding.resizing import SquareResizingSettings
 from core.ingest.members import (
     ArchiveFileUnpackedSizeMismatch,
     DamagedArchiveFile,
@@ -83,7 +83,7 @@ class DecodingPlan:
 class _RowRangeDecoder:
     def __init__(self, plan: DecodingPlan) -> None:
         self.plan = plan
-        self.resizing = SquareResizing(plan.crop, plan.interpolation, plan.decoding)
+        self.resizing = SquareResizingSettings(plan.crop, plan.interpolation, plan.decoding)
         self.row_bytes = plan.image_size * plan.image_size * plan.channels
         self.archive = os.open(plan.archive, os.O_RDONLY)
         self.columns = os.open(plan.columns, os.O_RDONLY) if plan.columns else -1
@@ -138,7 +138,7 @@ class _RowRangeDecoder:
             digests.append(digest.ljust(DIGEST_BYTES, b"\0"))
         self._write_decoded_rows(start, b"".join(rows), bytes(verdicts), b"".join(digests))
 
-    def convert_array_rows(self, start: int, stop: int, at: mmap.mmap) -> None:
+    def convert_array_rows_to_squares(self, start: int, stop: int, at: mmap.mmap) -> None:
         """Convert the images of rows [start, stop) in an npz's array to squares."""
         # Imported here: loading NumPy takes half of the start, and decoders of files do without.
         import numpy as np
@@ -224,7 +224,9 @@ def main() -> None:
         assert decoder is not None, "a range came before its plan"
         start, stop = map(int, message.split())
         images.extend_process_cpu_limit(decoder.plan.cpu_s)
-        work = decoder.decode_files if decoder.plan.columns else decoder.convert_array_rows
+        work = (
+            decoder.decode_files if decoder.plan.columns else decoder.convert_array_rows_to_squares
+        )
         work(start, stop, cell)
         # 0: no image is in work, so that a death now blames none.
         struct.pack_into("<Qd", cell, 0, 0, time.process_time())

@@ -9,7 +9,7 @@ import io
 from PIL import BmpImagePlugin, Image, JpegImagePlugin, PngImagePlugin
 
 from core.errors import ImageInvalid
-from core.ingest.decoding.resizing import SquareResizing
+from core.ingest.decoding.resizing import SquareResizingSettings
 from core.ingest.image_file import Square, gif, jpeg, kinds, png
 from core.ingest.image_file.geometry import centre
 from core.ingest.image_file.square import MAX_RLE_BYTES, check_pixels, turn_of
@@ -19,7 +19,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 
 
 def decode_square_image(
-    data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizing
+    data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizingSettings
 ) -> Square:
     """Decode one image file to a square image of `size` × `size` pixels.
 
@@ -75,7 +75,7 @@ def _open_image(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
 
 
 def crop_centre_square(
-    image: Image.Image, size: int, channels: int, resizing: SquareResizing
+    image: Image.Image, size: int, channels: int, resizing: SquareResizingSettings
 ) -> Image.Image:
     """Return the centre of an image, size × size pixels of mode L or RGB, with alpha over white."""
     mode = "RGB" if channels == 3 else "L"

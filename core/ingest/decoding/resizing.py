@@ -16,7 +16,7 @@ converts them to sRGB.
 
 
 @dataclass(frozen=True)
-class SquareResizing:
+class SquareResizingSettings:
     """Settings for converting an image to a square: crop, interpolation and decoding.
 
     Attributes:
@@ -32,7 +32,7 @@ class SquareResizing:
     decoding: int = FIRST
 
     @staticmethod
-    def from_json(image: Mapping[str, object]) -> "SquareResizing":
+    def from_json(image: Mapping[str, object]) -> "SquareResizingSettings":
         """Return the conversion to squares that a model's `image` settings define; each field may
         be missing.
         """
@@ -42,7 +42,9 @@ class SquareResizing:
         # The service may have been rolled back from the release that made the model.
         if not isinstance(decoding, int) or not FIRST <= decoding <= LATEST:
             raise ValueError(f"images of decoding {decoding!r} need a later version of the service")
-        return SquareResizing(crop, None if interpolation is None else str(interpolation), decoding)
+        return SquareResizingSettings(
+            crop, None if interpolation is None else str(interpolation), decoding
+        )
 
     def compute_shorter_side(self, size: int) -> int:
         """Return to how many pixels an image's shorter side is resized, before a crop of `size`
@@ -56,5 +58,5 @@ class SquareResizing:
         return geometry.resample(self.interpolation)
 
 
-USUAL = SquareResizing()
+USUAL = SquareResizingSettings()
 """Default for models whose base has no setting."""

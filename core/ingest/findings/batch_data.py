@@ -34,7 +34,7 @@ class EarlierTaskFingerprints(NamedTuple):
     traces: ImageFingerprints | None
 
 
-def measure_class_balance(counts: Mapping[str, ClassCount]) -> DataReport:
+def build_class_balance_report(counts: Mapping[str, ClassCount]) -> DataReport:
     """Return the number of images of each class, their imbalance ratio, and the classes with few
     images.
     """
@@ -59,8 +59,8 @@ def find_near_duplicates_in_batch(
     leaked_rows = np.flatnonzero(leaked.near >= 0)
     names = traces.names
     return {
-        "within": _describe_near_duplicates(rows, within_batch.near[rows], names, names),
-        "held_out": _describe_near_duplicates(
+        "within": _build_near_duplicates_entry(rows, within_batch.near[rows], names, names),
+        "held_out": _build_near_duplicates_entry(
             # `names` has the training part first.
             leaked_rows + len(traces.train),
             leaked.near[leaked_rows],
@@ -136,7 +136,7 @@ def _find_near_duplicates_in_task(
     order = np.argsort(
         ~np.concatenate([flattered, np.zeros(len(rows) - len(trained), np.bool_)]), kind="stable"
     )
-    near_rows = _describe_near_duplicates(rows[order], like[order], traces.names, earlier.names)
+    near_rows = _build_near_duplicates_entry(rows[order], like[order], traces.names, earlier.names)
     return {
         "task": number,
         "count": near_rows["count"],
@@ -145,7 +145,7 @@ def _find_near_duplicates_in_task(
     }
 
 
-def _describe_near_duplicates(
+def _build_near_duplicates_entry(
     rows: Rows, like: Rows, names: list[str], earlier_names: list[str]
 ) -> Near:
     pairs = zip(rows[:EXAMPLES].tolist(), like[:EXAMPLES].tolist(), strict=True)

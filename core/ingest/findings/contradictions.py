@@ -51,7 +51,7 @@ class _ListedContradictions:
     ) -> None:
         self.count += 1
         if len(self.first) < PICTURES:
-            conflict["picture"] = _encode_jpeg_data_url(picture())
+            conflict["picture"] = _encode_jpeg_thumbnail_data_url(picture())
         if len(self.first) < self.max_listed:
             self.first.append(conflict)
 
@@ -198,7 +198,7 @@ def describe_label_conflicts(report: BatchReport) -> str | None:
     return f"{sentence}: {example}. What contradicts itself cannot be learned."
 
 
-def require_no_label_contradictions(report: BatchReport) -> None:
+def refuse_unaccepted_label_contradictions(report: BatchReport) -> None:
     """Raise Rejected, with remedies, if images have two labels and the sender did not ask to keep
     them."""
     sentence = describe_label_conflicts(report)
@@ -285,7 +285,7 @@ def _build_label_conflict(
     return conflict
 
 
-def _encode_jpeg_data_url(image: _Images) -> str:
+def _encode_jpeg_thumbnail_data_url(image: _Images) -> str:
     """Return a small JPEG of an image as a data URL."""
     # imported here: decoding has processes of its own, and this one needs Pillow for a few pictures
     # only

@@ -48,7 +48,7 @@ def find_equal_images(
     """
     rows = np.flatnonzero(good)
     repeated = np.zeros(len(good), np.bool_)
-    # Without rows, the greatest label in `_find_first_row_of_each_pair` does not exist.
+    # Without rows, the greatest label in `_find_first_row_of_each_group_and_label` does not exist.
     if not rows.size:
         return EqualImageRows([], [], repeated)
     # As raw bytes (V), because strings (S) ignore zeros at the end.
@@ -57,13 +57,15 @@ def find_equal_images(
     first_of = rows[first[group]]  # per row, the first row with its bytes
     later = first_of != rows
     duplicates = list(zip(rows[later].tolist(), first_of[later].tolist(), strict=True))
-    at = _find_first_row_of_each_pair(group, labels[rows])  # one row per bytes and class
+    at = _find_first_row_of_each_group_and_label(group, labels[rows])  # one row per bytes and class
     at = at[later[at]]
     conflicts = list(zip(first_of[at].tolist(), rows[at].tolist(), strict=True))
     repeated[rows] = True
     # By part as well: an image of both parts stays in both, and
     # `warn_of_held_out_images_in_training` warns of it.
-    repeated[rows[_find_first_row_of_each_pair(group, 2 * labels[rows] + test[rows])]] = False
+    repeated[
+        rows[_find_first_row_of_each_group_and_label(group, 2 * labels[rows] + test[rows])]
+    ] = False
     return EqualImageRows(duplicates, conflicts, repeated)
 
 
@@ -80,7 +82,7 @@ def build_duplicate_report(
     }
 
 
-def _find_first_row_of_each_pair(group: _Rows, labels: _Rows) -> _Rows:
+def _find_first_row_of_each_group_and_label(group: _Rows, labels: _Rows) -> _Rows:
     """Return the index of the first row of each distinct pair (group, label), in rising order."""
     pairs = group.astype(np.int64) * (int(labels.max()) + 1) + labels
     _, first = np.unique(pairs, return_index=True)

@@ -139,7 +139,7 @@ def list_regular_zip_files(
                 lambda: _iterate_zip_names_of_unknown_encoding(fd, end),
             )
         )
-        is_folder = _is_folder_entry(entry, name)
+        is_folder = _check_entry_kind_and_detect_folder(entry, name)
         # Programs differ in which of two equal names they read.
         if name in file_names and not is_folder:
             raise ArchiveHostile(f"The name {quote_name(name)} appears twice in the archive.")
@@ -359,7 +359,7 @@ def _apply_zip64_fields(
     return size, packed, header_offset, disk
 
 
-def _is_folder_entry(entry: _ZipEntry, name: str) -> bool:
+def _check_entry_kind_and_detect_folder(entry: _ZipEntry, name: str) -> bool:
     """Return True if a zip entry is a folder; reject entries that are neither plain files nor
     folders.
     """

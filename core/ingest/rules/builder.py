@@ -14,7 +14,7 @@ from core.ingest.rules.names import (
     is_junk_path,
     quote_name,
 )
-from core.ingest.rules.sentences import format_count
+from core.ingest.rules.sentences import format_count_with_noun
 
 IGNORED = -1
 MAX_LEFT_OUT = 100
@@ -33,7 +33,7 @@ class LeftOutFile(NamedTuple):
 
 
 @dataclass
-class BatchReadingPlan:
+class FileClassesAndParts:
     """Plan for reading a batch: the class and part of each file, and the files left out.
 
     Attributes:
@@ -67,7 +67,7 @@ class BatchReadingPlan:
     bad_entries: list[BadLabelTableEntry] = field(default_factory=list)
 
 
-class BatchPlanBuilder:
+class FileClassesAndPartsBuilder:
     """Builder of the plan by which a batch's files get classes and parts.
 
     Attributes:
@@ -78,7 +78,7 @@ class BatchPlanBuilder:
 
     def __init__(self, names: Sequence[str]) -> None:
         files = len(names)
-        self.plan = BatchReadingPlan(of=array("l", [IGNORED]) * files, test=bytearray(files))
+        self.plan = FileClassesAndParts(of=array("l", [IGNORED]) * files, test=bytearray(files))
         self.names = names
         self.has_passed_table = False
         self._numbers: dict[str, int] = {}
@@ -111,7 +111,7 @@ class BatchPlanBuilder:
         for index, name in enumerate(self.names):
             if is_junk_path(name):
                 self.leave_file_out(index, LEFT_BEHIND)
-                folder = _find_hidden_folder(name)
+                folder = _find_hidden_folder_of_image(name)
                 if folder:
                     hidden[folder] += 1
             elif is_archive_path(name):
@@ -119,12 +119,12 @@ class BatchPlanBuilder:
             else:
                 remaining.append(index)
         self.plan.left_out_warnings += [
-            f"{format_count(number, 'image')} in the hidden folder {quote_name(folder)} left out."
+            f"{format_count_with_noun(number, 'image')} in the hidden folder {quote_name(folder)} left out."
             for folder, number in sorted(hidden.items())[:MOST_NOTES]
         ]
         return remaining
 
-    def build_plan(self, held_out_alone: bool) -> BatchReadingPlan:
+    def build_plan(self, held_out_alone: bool) -> FileClassesAndParts:
         """Return the finished plan: for each file its class and part, or why it is left out.
 
         In its list, files that a person may miss precede files of file managers.
@@ -162,7 +162,7 @@ def require_training_images_of_every_class(
             )
 
 
-def _find_hidden_folder(name: str) -> str:
+def _find_hidden_folder_of_image(name: str) -> str:
     """Return the hidden folder (with a leading dot) that contains an image, or "" if none does."""
     # A file that is hidden itself, such as macOS's `._1.jpg`, is no image that a person may miss.
     if (

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from core.ingest.rules import foreign, label_files, parts
-from core.ingest.rules.builder import MOST_NOTES, BatchPlanBuilder
-from core.ingest.rules.choice import ClassFolderChoice, build_file_name_pattern_remedy
+from core.ingest.rules.builder import MOST_NOTES, FileClassesAndPartsBuilder
+from core.ingest.rules.choice import ClassFolderDecider, build_file_name_pattern_remedy
 from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import (
     OUTSIDE,
@@ -22,13 +22,16 @@ from core.ingest.rules.names import (
     normalise_label_text,
     quote_name,
 )
-from core.ingest.rules.sentences import format_count
+from core.ingest.rules.sentences import format_count_with_noun
 
 NO_IMAGE = "not an image, by its name"
 
 
 def assign_folder_classes(
-    builder: BatchPlanBuilder, remaining: Sequence[int], options: BatchReadingOptions, known: Known
+    builder: FileClassesAndPartsBuilder,
+    remaining: Sequence[int],
+    options: BatchReadingOptions,
+    known: Known,
 ) -> None:
     """Assign each file the class and part that its folder names, or leave it out.
 
@@ -49,7 +52,7 @@ def assign_folder_classes(
             images_by_class[place.folder] += images[folder]
     if not images_by_class:
         raise _build_no_class_folders_error(builder, remaining)
-    chosen = ClassFolderChoice(
+    chosen = ClassFolderDecider(
         builder, remaining, options, levels, known, images_by_class
     ).choose_folder_labels()
     plan.kind = "split" if levels.parts else "folders"
@@ -68,10 +71,10 @@ def assign_folder_classes(
             places[folder] = levels.find_folder_class_and_part(folder)
         place = places[folder] if folder else OUTSIDE
         if not isinstance(place, FolderClassAndPart):
-            builder.leave_file_out(index, left_out.count_left_out(name, place))
+            builder.leave_file_out(index, left_out.record_left_out_file_and_get_reason(name, place))
         elif is_clearly_no_image(name):
             is_empty.setdefault(place.where, True)
-            builder.leave_file_out(index, left_out.count_foreign_file(name))
+            builder.leave_file_out(index, left_out.record_foreign_file_and_get_reason(name))
         else:
             is_empty[place.where] = False
             builder.assign_file_class(
@@ -112,7 +115,7 @@ def count_images_by_folder(names: Sequence[str], remaining: Iterable[int]) -> Co
 
 
 def _build_no_class_folders_error(
-    builder: BatchPlanBuilder, remaining: Sequence[int]
+    builder: FileClassesAndPartsBuilder, remaining: Sequence[int]
 ) -> UnreadableBatchError:
     """Return the error for a batch without class folders, with what was found and alternatives."""
     names = builder.names
@@ -134,7 +137,7 @@ def _build_no_class_folders_error(
         usual = f"{usual} {' '.join(builder.plan.left_out_warnings)}"
     label_file_hint = (
         f" The file {label_files_found[0]}, and names no images of the "
-        f"batch.{label_files_found[0].reading_program_advice}"
+        f"batch.{label_files_found[0].unpack_and_submit_advice}"
         if label_files_found
         else ""
     )
@@ -151,7 +154,7 @@ class _LeftOutFileCounts:
         self._foreign: Counter[foreign.UnsupportedFileKind] = Counter()
         self._first: dict[foreign.UnsupportedFileKind, str] = {}
 
-    def count_left_out(self, path: str, outside: NoClassReason) -> str:
+    def record_left_out_file_and_get_reason(self, path: str, outside: NoClassReason) -> str:
         """Count a file outside the class folders; return the reason, with a hint where possible."""
         if outside.top:
             self._files_by_top[outside.top] += 1
@@ -166,7 +169,7 @@ class _LeftOutFileCounts:
         )
         return outside.reason + hint
 
-    def count_foreign_file(self, path: str) -> str:
+    def record_foreign_file_and_get_reason(self, path: str) -> str:
         """Count a file that is not an image by its name; return the reason for leaving it out."""
         kind = foreign.find_unsupported_file_kind(path)
         if kind is None:
@@ -178,13 +181,13 @@ class _LeftOutFileCounts:
     def build_left_out_notes(self) -> list[str]:
         """Return sentences for the batch's report about files left out."""
         notes = (
-            [f"{format_count(self._outside, 'file')} outside any class folder ignored"]
+            [f"{format_count_with_noun(self._outside, 'file')} outside any class folder ignored"]
             if self._outside
             else []
         )
         folders = sorted(self._files_by_top.items())[: MOST_NOTES - len(notes)]
         return notes + [
-            f"{format_count(number, 'file')} in the folder {quote_name(top)} ignored"
+            f"{format_count_with_noun(number, 'file')} in the folder {quote_name(top)} ignored"
             for top, number in folders
         ]
 
@@ -196,14 +199,14 @@ class _LeftOutFileCounts:
         sentences = []
         if self._loose_images:
             sentences.append(
-                f"{format_count(self._loose_images, 'image')} outside any class folder left out."
+                f"{format_count_with_noun(self._loose_images, 'image')} outside any class folder left out."
             )
         # Plus drops the folders without images.
         tally = +self._images_by_top
         if tally:
             tops = ", ".join(quote_name(top) for top in sorted(tally)[:MOST_NOTES])
             sentences.append(
-                f"{format_count(sum(tally.values()), 'image')} in {tops} left out: beside a folder "
+                f"{format_count_with_noun(sum(tally.values()), 'image')} in {tops} left out: beside a folder "
                 f"called train only test and "
                 "validation folders are read. If it is a class, put all class folders in one "
                 "called train."
@@ -212,7 +215,7 @@ class _LeftOutFileCounts:
             description = (
                 f"is {kind.description}"
                 if number == 1
-                else f"and {format_count(number - 1, 'other file')} are each {kind.description}"
+                else f"and {format_count_with_noun(number - 1, 'other file')} are each {kind.description}"
             )
             sentences.append(
                 f"{quote_name(self._first[kind])} {description}, and left out. {kind.conversion_advice}."

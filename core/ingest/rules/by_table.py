@@ -2,22 +2,22 @@
 
 from collections.abc import Callable, Sequence
 
-from core.ingest.rules.builder import IGNORED, BatchPlanBuilder
+from core.ingest.rules.builder import IGNORED, FileClassesAndPartsBuilder
 from core.ingest.rules.by_folders import count_images_by_folder
 from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import FolderClassAndPart, find_class_folders
 from core.ingest.rules.names import CSV_NAME, is_clearly_no_image, is_image_path, quote_name
-from core.ingest.rules.sentences import format_count
+from core.ingest.rules.sentences import format_count_with_noun
 from core.ingest.rules.tables import (
     FoundLabelTable,
     resolve_label_table_images,
     select_held_out_parts,
 )
-from core.ingest.rules.words import is_container_folder_name
+from core.ingest.rules.words import is_generic_folder_name
 
 
 def choose_label_table(
-    builder: BatchPlanBuilder,
+    builder: FileClassesAndPartsBuilder,
     remaining: Sequence[int],
     options: BatchReadingOptions,
     find: Callable[[], FoundLabelTable | None],
@@ -44,9 +44,7 @@ def choose_label_table(
         labelled = len(resolve_label_table_images(table, names, images, options).placed)
         if 2 * labelled >= len(images):
             return table
-        reason = (
-            f"{table.title} has labels for {labelled:,} of {format_count(len(images), 'image')}"
-        )
+        reason = f"{table.title} has labels for {labelled:,} of {format_count_with_noun(len(images), 'image')}"
     except UnreadableBatchError as error:
         if (
             is_meant
@@ -78,11 +76,11 @@ def _are_clearly_class_folders(
         for place in map(levels.find_folder_class_and_part, images)
         if isinstance(place, FolderClassAndPart)
     }
-    return len(class_folders) > 1 and not all(map(is_container_folder_name, class_folders))
+    return len(class_folders) > 1 and not all(map(is_generic_folder_name, class_folders))
 
 
 def assign_table_labels(
-    builder: BatchPlanBuilder,
+    builder: FileClassesAndPartsBuilder,
     remaining: Sequence[int],
     options: BatchReadingOptions,
     table: FoundLabelTable,
@@ -107,14 +105,14 @@ def assign_table_labels(
         builder.assign_file_class(number, row.label, row.part in held_out)
     plan.bad_entries = [*resolved.bad, *resolved.unlabelled]
     if resolved.bad:
-        entry_count = format_count(len(resolved.bad), "entry", "entries")
+        entry_count = format_count_with_noun(len(resolved.bad), "entry", "entries")
         first = resolved.bad[0]
         plan.warnings.append(
             f"{entry_count} cannot be read and left out; the first is {first.where}: "
             f"{first.reason}."
         )
     if resolved.unlabelled:
-        entry_count = format_count(len(resolved.unlabelled), "entry", "entries")
+        entry_count = format_count_with_noun(len(resolved.unlabelled), "entry", "entries")
         plan.notes.append(f"{entry_count} without a label, or listed before, ignored")
     files, unlisted, images_lost = set(table.files), 0, 0
     for index in remaining:
@@ -127,8 +125,10 @@ def assign_table_labels(
             images_lost += is_image_path(names[index])
     if images_lost and table_name:
         plan.left_out_warnings.append(
-            f"{format_count(images_lost, 'image')} left out, which {quote_name(table_name)} gives no "
+            f"{format_count_with_noun(images_lost, 'image')} left out, which {quote_name(table_name)} gives no "
             f"label."
         )
     if unlisted and table_name:
-        plan.notes.append(f"{format_count(unlisted, 'file')} not listed in {table_name} ignored")
+        plan.notes.append(
+            f"{format_count_with_noun(unlisted, 'file')} not listed in {table_name} ignored"
+        )

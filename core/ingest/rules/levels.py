@@ -15,12 +15,16 @@ from core.ingest.rules import parts as part_rules
 from core.ingest.rules.builder import MOST_NOTES
 from core.ingest.rules.entries import BatchReadingRemedy, UnreadableBatchError
 from core.ingest.rules.names import normalise_label_text, quote_name
-from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names
+from core.ingest.rules.sentences import (
+    format_count_with_noun,
+    format_counts_by_name,
+    format_first_names,
+)
 from core.ingest.rules.words import (
     are_batch_folder_names,
     get_dataset_part_of_folder,
-    is_container_folder_name,
     is_date_folder_name,
+    is_generic_folder_name,
 )
 
 Known = Callable[[], Collection[str]]
@@ -76,13 +80,15 @@ class ClassFolderPath:
     decided_by: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    steps: list[Callable[["FolderPathWalk"], NoClassReason | None]] = field(default_factory=list)
+    steps: list[Callable[["FolderPathPosition"], NoClassReason | None]] = field(
+        default_factory=list
+    )
 
     def find_folder_class_and_part(self, folder: str) -> FolderClassAndPart | NoClassReason:
         """Return the class folder and part of the images in a folder, or the reason why they have
         no class.
         """
-        way = FolderPathWalk(folder.split("/"))
+        way = FolderPathPosition(folder.split("/"))
         for step in self.steps:
             wrong = step(way)
             if wrong is not None:
@@ -94,7 +100,7 @@ class ClassFolderPath:
 
 
 @dataclass
-class FolderPathWalk:
+class FolderPathPosition:
     """Position while walking down the path of a folder to its class folder.
 
     Attributes:
@@ -134,7 +140,7 @@ def find_class_folders(
     """
     finder = _ClassFolderFinder(ClassFolderPath(), level, known, held_out_alone)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
-    finder.find_class_folder_level(rows)
+    finder.record_steps_to_class_folders(rows)
     return finder.levels
 
 
@@ -147,7 +153,7 @@ class _ClassFolderFinder:
         self._held_out_alone = held_out_alone
         self._is_done = self._in_dates = False
 
-    def find_class_folder_level(self, rows: Rows) -> None:
+    def record_steps_to_class_folders(self, rows: Rows) -> None:
         rows = self._skip_wrapper_folders(rows, may_have_parts=True)
         parts = (
             {}
@@ -180,7 +186,7 @@ class _ClassFolderFinder:
             if (
                 has_direct_images
                 and not has_parts
-                and not (is_container_folder_name(top) and len(subs) > 1)
+                and not (is_generic_folder_name(top) and len(subs) > 1)
             ):
                 break
             # A lone `train` or `test` is the part itself, which `parts_among` reads.
@@ -188,15 +194,12 @@ class _ClassFolderFinder:
                 break
             if (
                 not may_have_parts
-                and not is_container_folder_name(top)
+                and not is_generic_folder_name(top)
                 and not _has_several_folders_above_images(below)
             ):
                 break  # after a part or a date, class folders must follow
             # A single folder may be the one class in a batch for a model that knows it.
-            if (
-                not is_container_folder_name(top)
-                and self._find_known_classes_level({top}, subs) == 1
-            ):
+            if not is_generic_folder_name(top) and self._find_known_classes_level({top}, subs) == 1:
                 self._is_done = True
                 break
             # The default binds `top` now; the loop goes on.
@@ -213,7 +216,7 @@ class _ClassFolderFinder:
         """
         self.levels.parts = parts
         self.levels.notes += [
-            part_rules.describe_how_folder_was_used(top, part, set(parts.values()))
+            part_rules.describe_dataset_part_of_folder(top, part, set(parts.values()))
             for top, part in sorted(parts.items())[:MOST_NOTES]
         ]
         inner: dict[str, list[str]] = {}
@@ -233,13 +236,13 @@ class _ClassFolderFinder:
                 if len(subs) != 1 or any(len(names) == 1 for names, _ in part_rows):
                     break
                 (sub,) = subs
-                if sub in classes or (sub != top and not is_container_folder_name(sub)):
+                if sub in classes or (sub != top and not is_generic_folder_name(sub)):
                     break
                 chain.append(sub)
                 part_rows = _strip_top_folder(part_rows)
             inner_rows += part_rows
 
-        def descend_into_part_folder(way: FolderPathWalk) -> NoClassReason | None:
+        def descend_into_part_folder(way: FolderPathPosition) -> NoClassReason | None:
             if way.at == len(way.names):
                 return OUTSIDE
             top = way.names[way.at]
@@ -271,7 +274,9 @@ class _ClassFolderFinder:
             return self._end_search_at_current_level(rows)
         if known_level == 2:
             self._depth += 1
-            return self._end_search_at_current_level(self._descend_below_upper_folders(rows))
+            return self._end_search_at_current_level(
+                self._add_descent_step_and_strip_top_folder(rows)
+            )
         is_dates = all(map(is_date_folder_name, uppers)) or (
             self._in_dates and all(map(_DAY_OR_MONTH.fullmatch, uppers))
         )
@@ -290,9 +295,9 @@ class _ClassFolderFinder:
                 f"{'them' if len(uppers) > 1 else 'it'} as classes"
             )
             return self._skip_wrapper_folders(
-                self._descend_below_upper_folders(rows), may_have_parts=False
+                self._add_descent_step_and_strip_top_folder(rows), may_have_parts=False
             )
-        if self._are_upper_folders_classes(rows, uppers, lowers, direct_images):
+        if self._decide_if_upper_folders_are_classes(rows, uppers, lowers, direct_images):
             return self._end_search_at_current_level(rows)
         raise self._build_ambiguous_levels_error(uppers, lowers, direct_images)
 
@@ -302,17 +307,17 @@ class _ClassFolderFinder:
         if not is_deeper:
             raise UnreadableBatchError(
                 f"classes=level:{self._chosen_level} was asked for, and the folders of the batch "
-                f"have {format_count(self._depth, 'level')} below those that wrap them."
+                f"have {format_count_with_noun(self._depth, 'level')} below those that wrap them."
             )
         self._depth += 1
-        rows = self._descend_below_upper_folders(rows)
+        rows = self._add_descent_step_and_strip_top_folder(rows)
         return (
             self._end_search_at_current_level(rows)
             if self._chosen_level == self._depth
             else self._skip_wrapper_folders(rows, may_have_parts=False)
         )
 
-    def _are_upper_folders_classes(
+    def _decide_if_upper_folders_are_classes(
         self, rows: Rows, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int
     ) -> bool:
         """Return True if the upper of two folder levels clearly has the classes.
@@ -324,7 +329,7 @@ class _ClassFolderFinder:
         if max(Counter(upper for upper, _ in pairs).values()) == 1 or (direct and len(uppers) > 1):
             return True
         if all(
-            is_container_folder_name(name) or is_date_folder_name(name) for name in lowers
+            is_generic_folder_name(name) or is_date_folder_name(name) for name in lowers
         ) or are_batch_folder_names(lowers):
             parts = [name for name in sorted(lowers) if get_dataset_part_of_folder(name)]
             sentence = (
@@ -346,12 +351,14 @@ class _ClassFolderFinder:
     ) -> UnreadableBatchError:
         at = self._depth
         remainder = (
-            f", with {format_count(direct, 'image')} outside of them left out" if direct else ""
+            f", with {format_count_with_noun(direct, 'image')} outside of them left out"
+            if direct
+            else ""
         )
         return UnreadableBatchError(
-            f"The folders can be read in two ways: {format_count(len(uppers), 'class', 'classes')} "
+            f"The folders can be read in two ways: {format_count_with_noun(len(uppers), 'class', 'classes')} "
             f"by the first level of "
-            f"folders ({format_counts_by_name(uppers)}), or {format_count(len(lowers), 'class', 'classes')} "
+            f"folders ({format_counts_by_name(uppers)}), or {format_count_with_noun(len(lowers), 'class', 'classes')} "
             f"by the second ({format_counts_by_name(lowers)}{remainder}). "
             f"Say which with -o classes=level:{at} or -o classes=level:{at + 1} (in a request "
             f"?classes=level:{at}).",
@@ -369,7 +376,7 @@ class _ClassFolderFinder:
             ],
         )
 
-    def _descend_below_upper_folders(self, rows: Rows) -> Rows:
+    def _add_descent_step_and_strip_top_folder(self, rows: Rows) -> Rows:
         self.levels.steps.append(lambda way: way.descend_folder(None))
         return _strip_top_folder(rows)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 from core.ingest.rules.builder import (
     IGNORED,
     LEFT_BEHIND,
-    BatchPlanBuilder,
-    BatchReadingPlan,
+    FileClassesAndParts,
+    FileClassesAndPartsBuilder,
     require_training_images_of_every_class,
 )
 from core.ingest.rules.by_folders import assign_folder_classes
@@ -21,10 +21,10 @@ from core.ingest.rules.tables import MOST_ENTRIES, FoundLabelTable, find_label_t
 __all__ = [
     "IGNORED",
     "LEFT_BEHIND",
-    "BatchReadingPlan",
+    "FileClassesAndParts",
+    "assign_file_classes_and_parts",
+    "assign_file_classes_and_parts_by_table",
     "list_no_known_classes",
-    "plan_batch_reading",
-    "plan_batch_reading_by_table",
     "require_training_images_of_every_class",
 ]
 
@@ -37,14 +37,14 @@ def list_no_known_classes() -> Collection[str]:
     return ()
 
 
-def plan_batch_reading(
+def assign_file_classes_and_parts(
     names: Sequence[str],
     options: BatchReadingOptions,
     read: Read,
     known_classes: Known = list_no_known_classes,
     *,
     most_entries: int = MOST_ENTRIES,
-) -> BatchReadingPlan:
+) -> FileClassesAndParts:
     """Decide the class and part of each file in a batch, from its folders or a label table.
 
     Args:
@@ -59,7 +59,7 @@ def plan_batch_reading(
     Raises UnreadableBatchError if there are no labelled images, they can be read in several ways, or none
     would be learned.
     """
-    builder = BatchPlanBuilder(names)
+    builder = FileClassesAndPartsBuilder(names)
     remaining = builder.leave_junk_files_out()
     table = choose_label_table(
         builder,
@@ -75,13 +75,13 @@ def plan_batch_reading(
     return builder.build_plan(options.held_out_alone)
 
 
-def plan_batch_reading_by_table(
+def assign_file_classes_and_parts_by_table(
     names: Sequence[str], options: BatchReadingOptions, table: FoundLabelTable
-) -> BatchReadingPlan:
+) -> FileClassesAndParts:
     """Decide the class and part of each file in a batch from a given label table.
 
-    Raises UnreadableBatchError; see `plan_batch_reading`.
+    Raises UnreadableBatchError; see `assign_file_classes_and_parts`.
     """
-    builder = BatchPlanBuilder(names)
+    builder = FileClassesAndPartsBuilder(names)
     assign_table_labels(builder, builder.leave_junk_files_out(), options, table)
     return builder.build_plan(options.held_out_alone)

@@ -9,7 +9,7 @@ _SHORT = 30
 """Characters of a name in a list with numbers, so that two such lists fit a screen."""
 
 
-def format_count(number: int, noun: str, plural: str = "") -> str:
+def format_count_with_noun(number: int, noun: str, plural: str = "") -> str:
     """Format a count with its noun: `1 image`, `1,200 images`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 

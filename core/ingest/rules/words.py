@@ -73,11 +73,11 @@ _SHORTEST_STEM = 2
 
 def get_dataset_part_of_folder(folder: str) -> str | None:
     """Return TRAINING, TEST or VALIDATION if a folder is named like that dataset part, else None."""
-    part_and_rest = _split_part_from_words(folder)
+    part_and_rest = _split_dataset_part_from_folder_name(folder)
     return part_and_rest[0] if part_and_rest is not None and not part_and_rest[1] else None
 
 
-def find_part_folders_with_common_word(folders: Iterable[str]) -> dict[str, str]:
+def find_dataset_parts_with_common_word(folders: Iterable[str]) -> dict[str, str]:
     """Return dataset parts by folder, for names that share a further word: `seg_train` and
     `seg_test`.
 
@@ -85,7 +85,7 @@ def find_part_folders_with_common_word(folders: Iterable[str]) -> dict[str, str]
     """
     by_rest: dict[tuple[str, ...], dict[str, str]] = {}
     for folder in folders:
-        part_and_rest = _split_part_from_words(folder)
+        part_and_rest = _split_dataset_part_from_folder_name(folder)
         if part_and_rest is not None and part_and_rest[1]:
             by_rest.setdefault(part_and_rest[1], {})[folder] = part_and_rest[0]
     complete = [
@@ -100,7 +100,7 @@ def find_folders_combining_class_and_part(folders: Iterable[str]) -> list[str]:
     """Return folders whose names combine a class and a dataset part: `cat_train` and `cat_test`."""
     by_rest: dict[tuple[str, ...], dict[str, str]] = {}
     for folder in folders:
-        part_and_rest = _split_part_from_words(folder)
+        part_and_rest = _split_dataset_part_from_folder_name(folder)
         if part_and_rest is not None and part_and_rest[1]:
             by_rest.setdefault(part_and_rest[1], {})[folder] = part_and_rest[0]
     return sorted(
@@ -108,7 +108,7 @@ def find_folders_combining_class_and_part(folders: Iterable[str]) -> list[str]:
     )
 
 
-def is_container_folder_name(folder: str) -> bool:
+def is_generic_folder_name(folder: str) -> bool:
     """Return True if a folder's name is a word for files or dataset parts, not for a class."""
     if get_dataset_part_of_folder(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
         return True
@@ -133,11 +133,12 @@ def are_batch_folder_names(folders: Collection[str]) -> bool:
     …).
     """
     return bool(folders) and (
-        all(is_date_folder_name(folder) for folder in folders) or are_numbered_folder_names(folders)
+        all(is_date_folder_name(folder) for folder in folders)
+        or are_folder_names_differing_by_number(folders)
     )
 
 
-def are_numbered_folder_names(folders: Collection[str]) -> bool:
+def are_folder_names_differing_by_number(folders: Collection[str]) -> bool:
     """Return True if several folders differ only in a number after a word that names no class."""
     stems = set()
     for folder in folders:
@@ -151,7 +152,7 @@ def are_numbered_folder_names(folders: Collection[str]) -> bool:
     return sum(map(str.isalpha, word)) >= _SHORTEST_STEM and word not in _CLASS_STEMS
 
 
-def _split_part_from_words(folder: str) -> tuple[str, tuple[str, ...]] | None:
+def _split_dataset_part_from_folder_name(folder: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the only dataset part that a folder's name mentions and its other words, or None."""
     parts, other_words = [], []
     for word in _split_folder_name_into_words(folder):

@@ -120,12 +120,16 @@ class RidgeLeaveOneOut:
         # Scores of single classes take two products with all means, and their squares one with all
         # features.
         if 2 * len(self._mu) <= self._mu.shape[1]:
-            parts = [self.select_examples(rows)._sum_squared_scores(strength) for rows in blocks]
+            parts = [
+                self.select_examples(rows)._compute_squared_errors_per_example(strength)
+                for rows in blocks
+            ]
         else:
             if self._square is None:
                 self._square = self._mu.T @ self._mu
             parts = [
-                self.select_examples(rows)._sum_squared_scores_jointly(strength) for rows in blocks
+                self.select_examples(rows)._compute_squared_errors_jointly(strength)
+                for rows in blocks
             ]
         return torch.cat(parts)
 
@@ -135,14 +139,14 @@ class RidgeLeaveOneOut:
         without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
         return without
 
-    def _sum_squared_scores(self, strength: float) -> Tensor:
+    def _compute_squared_errors_per_example(self, strength: float) -> Tensor:
         scores, own_scores = self._compute_other_and_own_scores(strength)
         rows = torch.arange(len(own_scores), device=own_scores.device)
         scores[rows, self._labels] = own_scores - 1
         errors: Tensor = scores.square().sum(1)
         return errors
 
-    def _sum_squared_scores_jointly(self, strength: float) -> Tensor:
+    def _compute_squared_errors_jointly(self, strength: float) -> Tensor:
         """Sum each example's squared scores for all classes at once, since Σ_k (vᵀμ_k)² = vᵀ(Σ_k
         μ_k μ_kᵀ)v.
 
@@ -151,7 +155,7 @@ class RidgeLeaveOneOut:
         assert self._square is not None
         h, own_mean, inverse = self._h, self._own, self._compute_inverse_eigenvalues(strength)
         h_inverse, own_inverse = h * inverse, own_mean * inverse  # hᵀB⁻¹, μ_cᵀB⁻¹
-        left, own_scores = self._compute_left_out_change(
+        left, own_scores = self._compute_left_out_score_change(
             (h_inverse * h).sum(1),
             (h_inverse * own_mean).sum(1),
             (own_inverse * own_mean).sum(1),
@@ -174,7 +178,7 @@ class RidgeLeaveOneOut:
         by_class = len(self._mu) <= len(self._h)
         own_mu = (self._mu @ weighted)[self._labels] if by_class else self._own @ weighted
         own = self._labels[:, None]
-        left, own_scores = self._compute_left_out_change(
+        left, own_scores = self._compute_left_out_score_change(
             self._h.square() @ inverse, h_mu.gather(1, own)[:, 0], own_mu.gather(1, own)[:, 0]
         )
         scores: Tensor = (1 - left[:, :1]) * h_mu - left[:, 1:] * own_mu
@@ -185,7 +189,9 @@ class RidgeLeaveOneOut:
         inverse: Tensor = 1 / (self._values + strength * self._unit)
         return inverse
 
-    def _compute_left_out_change(self, hh: Tensor, hm: Tensor, mm: Tensor) -> tuple[Tensor, Tensor]:
+    def _compute_left_out_score_change(
+        self, hh: Tensor, hm: Tensor, mm: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Compute the change of an example's scores when it is left out, and the score of its own
         class.
 

@@ -64,12 +64,12 @@ class ScoredExampleLimit:
     scores: int
     most: int
 
-    def count_examples(self, classes: int) -> int:
+    def compute_example_limit(self, classes: int) -> int:
         """Return the number of examples to score when there are so many `classes`."""
         return min(self.most, max(self.least, self.scores // classes))
 
 
-def choose_better_head(
+def choose_best_head_or_keep_current(
     scores: Mapping[str, Tensor], labels: Tensor, current: str | None
 ) -> ClassifierChoice:
     """Choose the head with the better balanced accuracy on left-out examples.
@@ -86,14 +86,14 @@ def choose_better_head(
         current: the head of the previous version; None for a first version.
     """
     right = {name: (of.argmax(1) == labels).double() for name, of in scores.items()}
-    accuracy = {name: average_over_classes(of, labels)[0] for name, of in right.items()}
+    accuracy = {name: compute_class_average_and_error(of, labels)[0] for name, of in right.items()}
     present = current if current is not None and current in scores else None
     standing = present or next(iter(scores))
     if not len(labels):
         return ClassifierChoice(standing, accuracy, float("nan"))
     best = max(accuracy, key=lambda name: accuracy[name])  # the first of several equals
     runner_up = standing if best != standing else _find_second_best_head(accuracy, best)
-    gain, error = average_over_classes(right[best] - right[runner_up], labels)
+    gain, error = compute_class_average_and_error(right[best] - right[runner_up], labels)
     if gain <= error:
         best = present or min(
             scores, key=lambda name: _compute_best_tempered_cross_entropy(scores[name], labels)
@@ -101,7 +101,7 @@ def choose_better_head(
     return ClassifierChoice(best, accuracy, error)
 
 
-def average_over_classes(values: Tensor, labels: Tensor) -> tuple[float, float]:
+def compute_class_average_and_error(values: Tensor, labels: Tensor) -> tuple[float, float]:
     """Average values over each class and then over the classes; also return the standard error.
 
     Both are NaN without examples.

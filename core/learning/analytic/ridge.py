@@ -33,7 +33,7 @@ def solve_ridge_regression(sums: FeatureSums, strength: float) -> Tensor:
     return torch.cholesky_solve(sums.cross, factor)
 
 
-def choose_ridge_strength(sums: FeatureSums) -> tuple[float, Tensor]:
+def choose_ridge_strength_and_solve(sums: FeatureSums) -> tuple[float, Tensor]:
     """Choose the ridge strength λ with the least generalised cross-validation error; return λ and
     W.
 

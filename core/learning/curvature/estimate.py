@@ -31,7 +31,7 @@ from core.learning.curvature.layers import (
     arrange_layer_inputs,
     arrange_layer_output_gradients,
     compute_layer_gradient_per_example,
-    find_layer_with_measurable_curvature,
+    get_layer_with_measurable_curvature,
 )
 from core.learning.precision import use_full_precision
 
@@ -62,7 +62,7 @@ class CurvatureEstimator:
         """
         self._network, self._forward = network, forward
         self._parts = {
-            name: _LayerCurvatureSums(find_layer_with_measurable_curvature(network, name), kind)
+            name: _LayerCurvatureSums(get_layer_with_measurable_curvature(network, name), kind)
             for name, kind in kinds.items()
         }
         self.n = 0
@@ -257,7 +257,7 @@ def sum_gradient_products(
     """
     if by_positions is None:
         positions = g[0].numel() // layer.output_count
-        by_positions = _is_position_product_cheaper(
+        by_positions = _is_position_product_cheaper_than_gradient(
             positions, layer.output_count, layer.parameters_per_output
         )
     if not by_positions:
@@ -271,7 +271,7 @@ def sum_gradient_products(
     return p, q, (of_x * of_y).sum()
 
 
-def _is_position_product_cheaper(t: int, o: int, w: int) -> bool:
+def _is_position_product_cheaper_than_gradient(t: int, o: int, w: int) -> bool:
     """Return true if products over T positions, [T, T], need fewer multiplications than gradients M
     [o, w].
     """

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from core.learning.curvature.per_sample import Forward, PerExampleGradientSizes
+from core.learning.curvature.per_sample import Forward, PerExampleGradientSizeSums
 
 Kind = Literal["exact", "sample", "empirical", "predicted"]
 EXACT_CLASSES = 20  # largest number of active classes for which the sum is exact
@@ -53,7 +53,7 @@ def estimate_diagonal_fisher(
         kind: see the module's list.
         generator: on the CPU, for "sample".
     """
-    squares = PerExampleGradientSizes(network, forward, names, torch.square)
+    squares = PerExampleGradientSizeSums(network, forward, names, torch.square)
     for x, y in examples:
         gradients = partial(compute_log_probability_gradients, y=y, kind=kind, generator=generator)
         squares.add_examples(x, gradients)

@@ -81,7 +81,7 @@ def list_layers_owning_parameters(network: nn.Module, parameters: Iterable[str])
     return list(names)
 
 
-def find_layer_with_measurable_curvature(network: nn.Module, name: str) -> CurvatureLayer:
+def get_layer_with_measurable_curvature(network: nn.Module, name: str) -> CurvatureLayer:
     """Find the layer by a name of `list_layers_owning_parameters`.
 
     Raises ValueError if its curvature cannot be measured.

@@ -30,7 +30,7 @@ Size = Callable[[Tensor], Tensor]
 """`torch.square` or `torch.abs`: elementwise, with size(a b) = size(a) size(b)."""
 
 
-class PerExampleGradientSizes:
+class PerExampleGradientSizeSums:
     """Running sums of a size (such as the square) of every example's gradient, by parameter.
 
     A scalar is given as its gradient by the logits.
@@ -83,7 +83,7 @@ class PerExampleGradientSizes:
 
     def _add_gradient_sizes_by_layer_formulas(
         self,
-        layers: list[_MeasuredLayerParameters],
+        layers: list[_LayerWithParameterNames],
         x: Tensor,
         scalars: Callable[[Tensor], Sequence[Tensor]],
     ) -> bool:
@@ -134,7 +134,7 @@ class PerExampleGradientSizes:
         return True
 
     def _add_layer_gradient_sizes(
-        self, layer: _MeasuredLayerParameters, a: Tensor, delta: Tensor
+        self, layer: _LayerWithParameterNames, a: Tensor, delta: Tensor
     ) -> None:
         """Add one layer's gradient sizes, from its prepared input and its output gradient."""
         module, size = layer.module, self._size
@@ -192,7 +192,7 @@ class PerExampleGradientSizes:
 
 
 @dataclass
-class _MeasuredLayerParameters:
+class _LayerWithParameterNames:
     """A module and the names of its parameters whose gradients are measured."""
 
     module: nn.Module
@@ -202,7 +202,7 @@ class _MeasuredLayerParameters:
 
 def _find_layers_with_closed_gradients(
     network: nn.Module, chosen: dict[str, nn.Parameter]
-) -> list[_MeasuredLayerParameters] | None:
+) -> list[_LayerWithParameterNames] | None:
     """Return the layers of the chosen parameters if all have closed gradient formulas, else
     None.
     """
@@ -210,12 +210,12 @@ def _find_layers_with_closed_gradients(
     for prefix, module in network.named_modules():
         for key, _ in module.named_parameters(recurse=False):
             owner[f"{prefix}.{key}" if prefix else key] = module
-    layers: dict[nn.Module, _MeasuredLayerParameters] = {}
+    layers: dict[nn.Module, _LayerWithParameterNames] = {}
     for name in chosen:
         module, key = owner[name], name.rpartition(".")[2]
         if not _has_closed_gradient_formula(module) or key not in ("weight", "bias"):
             return None
-        setattr(layers.setdefault(module, _MeasuredLayerParameters(module)), key, name)
+        setattr(layers.setdefault(module, _LayerWithParameterNames(module)), key, name)
     return list(layers.values())
 
 

@@ -96,11 +96,11 @@ class Augmentation:
         flips = numbers[:, 2] < 0.5 if self.flip else None
         bytes_each = images[0].numel()
         if images.device.type != "cpu" or bytes_each < WINDOW_BYTES:
-            moved = _shift_images_by_pixel_lookup(images, index, offsets, flips)
+            moved = _shift_and_flip_images_by_lookup(images, index, offsets, flips)
         elif bytes_each < SLICE_BYTES:
-            moved = _shift_images_by_window_copy(images, index, offsets, flips, self.shift)
+            moved = _shift_and_flip_images_by_windows(images, index, offsets, flips, self.shift)
         else:
-            moved = _shift_images_by_slice_copy(images, index, offsets, flips)
+            moved = _shift_and_flip_images_by_slices(images, index, offsets, flips)
         return rand_augment.apply_rand_augment(moved, table[:, COLUMNS:]) if self.rand else moved
 
 
@@ -109,7 +109,7 @@ class Augmentation:
 # top left corner) and flips bool [B] or None, and returns [B, S, S, C], contiguous.
 
 
-def _shift_images_by_pixel_lookup(
+def _shift_and_flip_images_by_lookup(
     images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None
 ) -> Tensor:
     """Shift images by looking up every pixel: a single kernel, fast on accelerators and for tiny
@@ -124,7 +124,7 @@ def _shift_images_by_pixel_lookup(
     return images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
-def _shift_images_by_window_copy(
+def _shift_and_flip_images_by_windows(
     images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None, shift: int
 ) -> Tensor:
     """Shift images by copying a window of each, after padding with `shift` repeated edge pixels."""
@@ -151,7 +151,7 @@ def _shift_images_by_window_copy(
     return moved
 
 
-def _shift_images_by_slice_copy(
+def _shift_and_flip_images_by_slices(
     images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None
 ) -> Tensor:
     """Shift images by copying a rectangle of each, then repeating its edges.

@@ -49,7 +49,7 @@ class CachedFeatureSource:
         # Runs of equal length, without a small remainder: kernels for a few images round
         # differently.
         parts = rows.tensor_split(max(1, rows.numel() // BATCH))
-        self._table = create_feature_table(
+        self._table = allocate_feature_table(
             (len(self.labels), ctx.network.backbone.width), ctx.folder, ctx.device
         )
         with use_network_without_gradients(ctx):
@@ -91,9 +91,9 @@ class ReplayFeatureCache:
 
     def __call__(self, images: Tensor) -> Tensor:
         with use_network_without_gradients(self._ctx):
-            return torch.cat([self._get_stored_features(image) for image in images.split(1)])  # type: ignore[no-untyped-call]
+            return torch.cat([self._get_or_compute_features(image) for image in images.split(1)])  # type: ignore[no-untyped-call]
 
-    def _get_stored_features(self, image: Tensor) -> Tensor:
+    def _get_or_compute_features(self, image: Tensor) -> Tensor:
         # Keyed by content, since the rows of a memory change.
         key = hashlib.sha256(image.cpu().contiguous().numpy().tobytes()).digest()
         if key in self._known:
@@ -117,7 +117,7 @@ def use_network_without_gradients(ctx: TaskTrainingContext) -> Iterator[None]:
         yield
 
 
-def create_feature_table(size: tuple[int, int], folder: Path, device: torch.device) -> Tensor:
+def allocate_feature_table(size: tuple[int, int], folder: Path, device: torch.device) -> Tensor:
     """Create an uninitialised table for features, float32 [n, D], on the device or in a scratch
     file.
 

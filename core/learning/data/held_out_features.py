@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.contract.jobs.job_result import FeaturesFile
-from core.contract.jobs.job_spec import JobSpec
+from core.contract.jobs.job_spec import LearnJobSpec
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.probe import compute_image_features
 from core.learning.networks import Network
@@ -54,8 +54,8 @@ class HeldOutFeatures:
         self.kept: dict[int, Tensor] = {}
         self.new: dict[int, Tensor] = {}
 
-    def read_stored_features(
-        self, spec: JobSpec, network: Network, parts: Mapping[int, Dataset]
+    def load_stored_features(
+        self, spec: LearnJobSpec, network: Network, parts: Mapping[int, Dataset]
     ) -> None:
         """Read stored features of held-out images; skip those that do not fit images or network.
 

@@ -73,7 +73,7 @@ def load_replay_image_packs(kind: str, parts: Iterable[LocalPartFile]) -> dict[i
     }
 
 
-def list_method_state_parts(
+def build_method_state_parts(
     state: MethodState, task: int, packs: Mapping[str, Mapping[int, Tensor]]
 ) -> list[Part]:
     """List the parts of a method's state that a version stores, except for feature sums over all

@@ -3,7 +3,7 @@
 A job that solves for its classifier reads its images several times: to find suspicious labels, to
 compare with production, to learn, and to measure base, parent and new version. All use the same
 features. They are computed first, one dataset after the other in its own order, and
-`KnownFeatureInputs` then returns them in place of images. Nothing is stored: a resumed job
+`KnownFeatureInputNormaliser` then returns them in place of images. Nothing is stored: a resumed job
 computes the same bits again, because its batches have the composition and order of the datasets.
 """
 
@@ -28,7 +28,7 @@ MEMORY_BYTES = 256 << 20
 """Bytes of features above which they are recomputed at each read."""
 
 
-class KnownFeatureInputs(InputNormaliser):
+class KnownFeatureInputNormaliser(InputNormaliser):
     """Network inputs that replace images [N, C, S, S] with known features by these features [N, D].
 
     Networks return such features unchanged (`Network.features`). A batch with any unknown image
@@ -56,7 +56,7 @@ class KnownFeatureInputs(InputNormaliser):
                 return torch.stack([row for row in features if row is not None]).to(self.device)
         return super().__call__(images)
 
-    def compute_dataset_features(
+    def cache_dataset_features(
         self, network: Network, images: Tensor, alive: Callable[[], None]
     ) -> None:
         """Compute a network's features of a dataset's images, uint8 [N, S, S, C], batch by batch.
@@ -110,7 +110,7 @@ class KnownFeatureInputs(InputNormaliser):
             return
         move_network_to_device(parent, self.device)
         for images in parts:
-            self.compute_dataset_features(parent, images, alive)
+            self.cache_dataset_features(parent, images, alive)
         # Back on the CPU, where the caller expects it.
         parent.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 

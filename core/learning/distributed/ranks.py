@@ -100,7 +100,7 @@ class TorchrunRanks(SingleProcessRanks):
         self._dist.destroy_process_group()
 
 
-class SharedControlRequests:
+class SharedControlRequestSource:
     """Distributes control requests (stop, snapshot …) from rank 0 to all ranks, with a step's
     gradients.
 

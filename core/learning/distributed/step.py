@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.data.transfer import copy_tensor_to_device
-from core.learning.distributed.ranks import SharedControlRequests, SingleProcessRanks
+from core.learning.distributed.ranks import SharedControlRequestSource, SingleProcessRanks
 from core.learning.distributed.slices import WHOLE, BatchSlice, count_batch_slices
 from core.learning.networks.norms import BatchNorm
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -55,7 +55,7 @@ class ShardedTrainingStep:
 
     shards: int
     ranks: SingleProcessRanks
-    control: SharedControlRequests | None = None
+    control: SharedControlRequestSource | None = None
 
     def backward(self, ctx: TaskTrainingContext, method: Method, batch: TrainingBatch) -> Tensor:
         """Compute the batch's gradient over all slices, set `.grad` of trainable parameters, return
@@ -102,11 +102,11 @@ class ShardedTrainingStep:
                     )
                 )
         ctx.part = WHOLE
-        return self._sum_slices_over_ranks(
+        return self._sum_slices_and_set_gradients(
             ctx, parameters, self.ranks.gather_slice_vectors(vectors, slices), shapes, images
         )
 
-    def _sum_slices_over_ranks(
+    def _sum_slices_and_set_gradients(
         self,
         ctx: TaskTrainingContext,
         parameters: list[nn.Parameter],

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from core.contract.jobs.job_spec import JobSpec, StartingVersion
+from core.contract.jobs.job_spec import LearnJobSpec, StartingVersion
 from core.contract.manifest import FEATURES, Manifest
 from core.learning.data import image_packs
 from core.learning.data.dataset import DataError, Dataset
@@ -32,7 +32,7 @@ class StartingVersions:
     `parent`: the version that the task continues. `base`: version 0 of the model.
     """
 
-    def __init__(self, spec: JobSpec, device: torch.device) -> None:
+    def __init__(self, spec: LearnJobSpec, device: torch.device) -> None:
         self._spec = spec
         self._device = device
         self.problem = get_problem(spec.problem)
@@ -66,12 +66,12 @@ class StartingVersions:
             self._datasets[key] = Dataset.read_dataset_file(path, names, self.problem)
         return self._datasets[key]
 
-    def get_ancestor_manifest(self, which: Which) -> Manifest:
+    def get_parent_or_base_manifest(self, which: Which) -> Manifest:
         """Return the manifest of the parent or base version.
 
         In the data scenario it has the model's classes from version 0 on.
         """
-        source = self._get_ancestor_version(which)
+        source = self._get_parent_or_base(which)
         manifest = source.manifest.model_copy(update={"version": source.version})
         if self._spec.scenario == "data" and not manifest.classes:
             return manifest.model_copy(
@@ -83,7 +83,7 @@ class StartingVersions:
         """Load the network of the parent or base version on the CPU; `without_classes` leaves out
         its classes.
         """
-        manifest = self.get_ancestor_manifest(which)
+        manifest = self.get_parent_or_base_manifest(which)
         if without_classes:
             manifest = manifest.model_copy(update={"classes": []})
         return predicting.load_version_network(manifest, self._get_part_paths_by_name(which))
@@ -101,17 +101,19 @@ class StartingVersions:
         state.
         """
         made_by = predicting.load_prediction_method(
-            self.get_ancestor_manifest(which), self._get_part_paths_by_name(which), self._device
+            self.get_parent_or_base_manifest(which),
+            self._get_part_paths_by_name(which),
+            self._device,
         )
         return made_by.predict_logits
 
     def get_temperature(self, which: Which) -> float:
         """Return the softmax temperature of the parent or base version."""
-        return self.get_ancestor_manifest(which).logit_divisor
+        return self.get_parent_or_base_manifest(which).logit_divisor
 
     def load_part_tensors(self, which: Which, kind: str) -> dict[str, Tensor]:
         """Load the tensors of a version's part of one type; an empty dict if it has none."""
-        for part in self._get_ancestor_version(which).parts:
+        for part in self._get_parent_or_base(which).parts:
             if part.type == kind:
                 return load_tensors(part.path)
         return {}
@@ -120,20 +122,20 @@ class StartingVersions:
         """Return True if the parent or base version can predict the task, judging by its manifest
         alone.
         """
-        manifest = self.get_ancestor_manifest(which)
+        manifest = self.get_parent_or_base_manifest(which)
         if manifest.scenario == "task":
             return manifest.find_head_entry(task) is not None
         # Without images no class is present, and nothing can be measured.
         return bool(names) and set(names) <= set(manifest.classes or [])
 
-    def _get_ancestor_version(self, which: Which) -> StartingVersion:
+    def _get_parent_or_base(self, which: Which) -> StartingVersion:
         return self._spec.parent if which == "parent" else self._spec.base
 
     def _get_part_paths_by_name(self, which: Which) -> dict[str, Path]:
-        return {part.name: part.path for part in self._get_ancestor_version(which).parts}
+        return {part.name: part.path for part in self._get_parent_or_base(which).parts}
 
 
-def require_method_fits_network(network: Network, method: Method, spec: JobSpec) -> None:
+def require_method_fits_network(network: Network, method: Method, spec: LearnJobSpec) -> None:
     """Raise DataError if the method cannot train a network of this architecture, or learn this
     problem.
     """

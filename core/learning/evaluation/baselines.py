@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.contract.figures import BaselineResult, Counts
+from core.contract.figures import Counts, FeatureClassifierBaselineCounts
 from core.learning.analytic import discriminant
 from core.learning.analytic.sums import FeatureSums
 from core.learning.evaluation.probe import ProbedImages, group_near_duplicate_probed_images
@@ -56,8 +56,8 @@ class BaselineCorrectCounts(NamedTuple):
     the task. None if no class is learned later than others.
     """
 
-    ncm: BaselineResult | None = None
-    lda: BaselineResult | None = None
+    ncm: FeatureClassifierBaselineCounts | None = None
+    lda: FeatureClassifierBaselineCounts | None = None
     later: dict[str, dict[str, int]] | None = None
 
 
@@ -108,7 +108,7 @@ def evaluate_feature_baselines(
         # Groups of some tasks alone may be smaller: images of others may join two of them.
         known = alike if group == list(samples) else None
         duplicates = group_near_duplicate_probed_images(parts) if known is None else known
-        usable_images = mask_images_for_cross_validation(
+        usable_images = mask_images_usable_for_cross_validation(
             labels, len(network.list_classes(head)), duplicates
         )
         phi = torch.cat([part.features for part in parts])
@@ -121,7 +121,7 @@ def evaluate_feature_baselines(
         right_parts.append(
             torch.cat([right[task][samples[task].rows] for task in group])[usable_images]
         )
-        results = classify_by_cross_validation(
+        results = cross_validate_feature_baselines(
             phi[usable_images.to(phi.device)],
             labels[usable_images],
             rows,
@@ -149,7 +149,7 @@ def evaluate_feature_baselines(
     )
 
 
-def mask_images_for_cross_validation(
+def mask_images_usable_for_cross_validation(
     labels: Tensor, classes: int, groups: Tensor | None = None
 ) -> Tensor | None:
     """Mask the images of classes with two or more images, for cross-validation; None if too many
@@ -176,7 +176,7 @@ def assign_cross_validation_folds(labels: Tensor, groups: Tensor | None = None) 
     in fold c mod 5.
 
     Images of a class are dealt in turn, in their order. `groups` is as in
-    `mask_images_for_cross_validation`; near duplicates of a class are in the fold of the first.
+    `mask_images_usable_for_cross_validation`; near duplicates of a class are in the fold of the first.
     """
     first, of = find_first_image_of_each_group(labels, groups)
     return _assign_folds_by_class(labels[first])[of]
@@ -211,7 +211,7 @@ def _assign_folds_by_class(labels: Tensor) -> Tensor:
     return (turn_of - first[labels] + labels) % FOLDS
 
 
-def classify_by_cross_validation(
+def cross_validate_feature_baselines(
     features: Tensor, labels: Tensor, rows: Tensor | None = None, groups: Tensor | None = None
 ) -> BaselineCorrectnessMasks:
     """Classify each image by baseline classifiers fitted without the images of its fold.
@@ -220,7 +220,7 @@ def classify_by_cross_validation(
         features: float32 [n, D].
         labels: int64 [n] on the CPU, two images or more of each class.
         rows: as of `evaluate_feature_baselines`.
-        groups: as of `mask_images_for_cross_validation`; two or more in each class.
+        groups: as of `mask_images_usable_for_cross_validation`; two or more in each class.
     """
     number, label = torch.unique(labels, return_inverse=True)
     fold = assign_cross_validation_folds(label, groups).to(features.device)
@@ -310,8 +310,12 @@ def _count_images_lost_to_later_classes(
     return rows_by_task
 
 
-def _build_baseline_result(by_task: Mapping[str, Counts], own: Tensor) -> BaselineResult | None:
+def _build_baseline_result(
+    by_task: Mapping[str, Counts], own: Tensor
+) -> FeatureClassifierBaselineCounts | None:
     if not by_task:
         return None
     correct, total = (sum(counts[i] for counts in by_task.values()) for i in (0, 1))
-    return BaselineResult(all=(correct, total), own=(int(own.sum()), len(own)), tasks=dict(by_task))
+    return FeatureClassifierBaselineCounts(
+        all=(correct, total), own=(int(own.sum()), len(own)), tasks=dict(by_task)
+    )

@@ -19,7 +19,7 @@ from core.learning.evaluation.probe import VersionKnnProbe
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.precision import InputNormaliser
-from core.learning.problems.problem import Prediction
+from core.learning.problems.problem import PredictionBatch
 from core.learning.recipe import is_head_parameter
 from core.statistics.near import Hashes
 
@@ -49,7 +49,7 @@ def count_prediction_changes_since_parent(
     right: Mapping[int, Tensor],
     inputs: InputNormaliser,
     report: Report,
-) -> tuple[dict[str, dict[str, int]], dict[int, Prediction]]:
+) -> tuple[dict[str, dict[str, int]], dict[int, PredictionBatch]]:
     """Count how predictions changed from the parent to the new version, on tasks that both can
     predict.
 
@@ -60,11 +60,11 @@ def count_prediction_changes_since_parent(
         right: task → which of the new version's predictions are right, bool [N].
     """
     changes: dict[str, dict[str, int]] = {}
-    predictions: dict[int, Prediction] = {}
+    predictions: dict[int, PredictionBatch] = {}
     for task, after in right.items():
         data = parts[task]
         # A task with a class that the parent lacks has no prediction to compare with.
-        if not can_predict_task(parent.network, task, data.list_outputs_with_images()):
+        if not can_predict_task(parent.network, task, data.list_outputs_needed_to_measure()):
             continue
         before = parent.known.get(task)
         if before is None:
@@ -138,7 +138,7 @@ def compute_weight_update_norm(
     }
 
 
-def measure_weight_drift(network: Network, base: Mapping[str, Tensor]) -> float:
+def measure_weight_drift_from_base(network: Network, base: Mapping[str, Tensor]) -> float:
     """Compute the distance ‖θ - θ_0‖₂ of a backbone's weights from those of version 0.
 
     For a linearised network it is the norm of the displacement from its frozen weights.

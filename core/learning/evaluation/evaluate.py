@@ -27,7 +27,7 @@ from core.learning.problems.class_answers import (
     split_class_predictions,
 )
 from core.learning.problems.classification import CLASSIFICATION
-from core.learning.problems.problem import Prediction, Problem
+from core.learning.problems.problem import PredictionBatch, Problem
 
 BATCH = 256
 PIXELS = 1 << 20
@@ -96,7 +96,7 @@ def predict_dataset(
     predict: Predict,
     inputs: InputNormaliser,
     temperature: float = 1.0,
-) -> tuple[Prediction, Tensor]:
+) -> tuple[PredictionBatch, Tensor]:
     """Predict a dataset's images; return the predictions and their scores [N]."""
     head = task if network.scenario == "task" else None
     problem, targets = data.problem, data.convert_labels_to_targets(network.list_classes(head))
@@ -160,7 +160,7 @@ def compute_logits_of_tasks(
     }
 
 
-def predict_classes_of_tasks(
+def make_class_predictions_of_tasks(
     logits: Mapping[int, HeldOutLogits], temperature: float
 ) -> dict[int, ClassPredictions]:
     """Return the predictions of each task's logits, with the softmax of logits / temperature.

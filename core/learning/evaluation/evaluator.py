@@ -20,7 +20,7 @@ from core.contract.figures import (
 )
 from core.contract.jobs.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
 from core.contract.jobs.job_result import MeasuredMatrixCell, MeasuredVersion
-from core.contract.jobs.job_spec import EarlierTask, JobSpec
+from core.contract.jobs.job_spec import EarlierTask, LearnJobSpec
 from core.contract.jobs.trial import TrialScore
 from core.contract.manifest import Temperature
 from core.learning.data.dataset import Dataset
@@ -41,7 +41,7 @@ from core.learning.evaluation.calibration.temperature import choose_softmax_temp
 from core.learning.evaluation.comparison import (
     ComparedParent,
     count_prediction_changes_since_parent,
-    measure_weight_drift,
+    measure_weight_drift_from_base,
     run_knn_probe_on_tasks,
 )
 from core.learning.evaluation.evaluate import (
@@ -49,7 +49,7 @@ from core.learning.evaluation.evaluate import (
     compute_logits_of_tasks,
     compute_mean_loss,
     count_correct_by_class,
-    predict_classes_of_tasks,
+    make_class_predictions_of_tasks,
     predict_dataset,
     score_task_predictions,
 )
@@ -62,7 +62,7 @@ from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
 from core.learning.precision import InputNormaliser, move_network_to_device
-from core.learning.problems.problem import Prediction
+from core.learning.problems.problem import PredictionBatch
 from core.learning.reports.duplicates import read_or_compute_hashes
 from core.learning.training import log_lines
 from core.learning.training.context import TaskTrainingContext
@@ -81,14 +81,14 @@ class Evaluator:
 
     def __init__(
         self,
-        spec: JobSpec,
+        spec: LearnJobSpec,
         ancestors: StartingVersions,
         inputs: InputNormaliser,
         emit: Callable[[JobEvent], None],
         features: HeldOutFeatures | None = None,
     ) -> None:
         self.rows: list[MeasuredMatrixCell] = []
-        self.answers: dict[tuple[MeasuredVersion, int], Prediction] = {}
+        self.answers: dict[tuple[MeasuredVersion, int], PredictionBatch] = {}
         self.temperature: Temperature | None = None
         self._spec = spec
         self._ancestors = ancestors
@@ -106,7 +106,7 @@ class Evaluator:
         if not self._spec.task.held_out:
             return
         held_out = self._read_held_out(self._spec.task)
-        outputs = held_out.list_outputs_with_images()
+        outputs = held_out.list_outputs_needed_to_measure()
         same = self._ancestors.same
         versions: tuple[Which, ...] = ("parent",) if same else ("base", "parent")
         for version in versions:
@@ -156,7 +156,9 @@ class Evaluator:
         )
         if self._features.is_on and self._spec.held_out_stays:
             self._features.collect_new_features(measured_parts, self._number)
-        right, calibration = self._measure_matrix_cells(network, method, ctx, measured_parts)
+        right, calibration = self._fit_temperature_and_measure_matrix(
+            network, method, ctx, measured_parts
+        )
         # Loaded again: the one that the task started from has been trained.
         older: dict[str, Network] = {}
         if self._ancestors.same or self._spec.with_ancestors:
@@ -166,7 +168,7 @@ class Evaluator:
         for ancestor in older.values():
             move_network_to_device(ancestor, self._inputs.device)
         base = dict(older["parent" if self._ancestors.same else "base"].named_parameters())
-        figures = VersionFigures(drift=measure_weight_drift(network, base))
+        figures = VersionFigures(drift=measure_weight_drift_from_base(network, base))
         if self._spec.with_ancestors:
             changes = self._count_changes_since_parent(older["parent"], parts, right)
             figures = figures.model_copy(update={"changes": changes})
@@ -180,14 +182,14 @@ class Evaluator:
             network,
             len(parts),
             self._inputs,
-            self._read_parent_probe(),
+            self._read_parent_probe_of_unchanged_tasks(),
             choose_probe_image_limit(len(classes)),
         )
         hashes = self._collect_held_out_hashes(parts)
         neighbours = run_knn_probe_on_tasks(probe, measured_parts, hashes, self._emit_metric)
         if self._spec.with_ancestors:
-            neighbours["before"] = self._run_ancestor_probes(older, parts, hashes)
-        baselines = self._evaluate_baselines(network, probe, right)
+            neighbours["before"] = self._probe_ancestor_networks_on_new_task(older, parts, hashes)
+        baselines = self._evaluate_ncm_and_lda_baselines(network, probe, right)
         return figures.model_copy(
             update={
                 "knn_probe": KnnProbeResult.from_json(neighbours),
@@ -218,17 +220,17 @@ class Evaluator:
             self.answers.setdefault(("parent", task), of_task)
         return {task: AnswerChangeCounts(**counts) for task, counts in changes.items()}
 
-    def build_result_fields(self) -> dict[str, object]:
+    def build_matrix_and_temperature_fields(self) -> dict[str, object]:
         """Return the accuracy matrix's measured cells and the temperature, as fields of a job
         result.
         """
         return {"results": self.rows, "temperature": self.temperature}
 
-    def _read_parent_probe(self) -> dict[int, Counts]:
+    def _read_parent_probe_of_unchanged_tasks(self) -> dict[int, Counts]:
         """Return the parent's stored k-NN probe of the tasks whose images and features did not
         change.
         """
-        probe = self._ancestors.get_ancestor_manifest("parent").knn_probe
+        probe = self._ancestors.get_parent_or_base_manifest("parent").knn_probe
         if probe is None:
             return {}
         # Stored features are those of the backbone that the job starts from and leaves unchanged.
@@ -236,7 +238,7 @@ class Evaluator:
             task: probe.tasks[str(task)] for task in self._features.kept if str(task) in probe.tasks
         }
 
-    def _run_ancestor_probes(
+    def _probe_ancestor_networks_on_new_task(
         self,
         older: Mapping[str, Network],
         parts: Mapping[int, Dataset],
@@ -279,7 +281,7 @@ class Evaluator:
             if task.answers is None or data is None:
                 continue
             head = self._get_head_task(task.number)
-            if not can_predict_task(parent, task.number, data.list_outputs_with_images()):
+            if not can_predict_task(parent, task.number, data.list_outputs_needed_to_measure()):
                 continue
             problem = data.problem
             answers = contents[task.answers.path][task.answers.begin : task.answers.end]
@@ -292,7 +294,7 @@ class Evaluator:
                 right_by_task[task.number] = problem.mask_right_scores(scores)
         return right_by_task
 
-    def _evaluate_baselines(
+    def _evaluate_ncm_and_lda_baselines(
         self, network: Network, probe: VersionKnnProbe, right: Mapping[int, Tensor]
     ) -> BaselineCorrectCounts:
         """Evaluate baseline classifiers on the held-out features; none if held-out images are not
@@ -330,7 +332,7 @@ class Evaluator:
         tasks: dict[str, LossRise] = {}
         rises: list[float] = []
         for task, data in self.read_held_out_parts().items():
-            outputs = data.list_outputs_with_images()
+            outputs = data.list_outputs_needed_to_measure()
             if task == self._number or not len(data) or not can_predict_task(parent, task, outputs):
                 continue
             before, after = (
@@ -356,7 +358,7 @@ class Evaluator:
         with use_eval_mode(network):
             for task, data in self.read_held_out_parts().items():
                 if not len(data) or not can_predict_task(
-                    network, task, data.list_outputs_with_images()
+                    network, task, data.list_outputs_needed_to_measure()
                 ):
                     continue
                 scores = score_task_predictions(
@@ -371,7 +373,7 @@ class Evaluator:
     ) -> None:
         self._emit(MetricEvent(name=name, step=None, value=value, data=dict(data)))
 
-    def _measure_matrix_cells(
+    def _fit_temperature_and_measure_matrix(
         self,
         network: Network,
         method: Method,
@@ -388,7 +390,7 @@ class Evaluator:
         answerable = {
             task: data
             for task, data in parts.items()
-            if len(data) and can_predict_task(network, task, data.list_outputs_with_images())
+            if len(data) and can_predict_task(network, task, data.list_outputs_needed_to_measure())
         }
         sizes = [
             (len(data), len(network.list_classes(self._get_head_task(task))))
@@ -412,7 +414,7 @@ class Evaluator:
         )
         together, parent = (
             concatenate_task_logits(logits),
-            self._ancestors.get_ancestor_manifest("parent").temperature,
+            self._ancestors.get_parent_or_base_manifest("parent").temperature,
         )
         self.temperature = choose_softmax_temperature(
             together, lambda: method.compute_left_out_scores(ctx), parent
@@ -428,9 +430,9 @@ class Evaluator:
             )
         )
 
-        decoded = predict_classes_of_tasks(logits, value) if stride == 1 else {}
+        decoded = make_class_predictions_of_tasks(logits, value) if stride == 1 else {}
 
-        def predict_task(task: int, data: Dataset) -> tuple[Prediction, Tensor]:
+        def predict_task(task: int, data: Dataset) -> tuple[PredictionBatch, Tensor]:
             if stride != 1:
                 return predict_dataset(network, data, task, predict, self._inputs, value)
             return decoded[task], data.problem.score(decoded[task], logits[task].targets)
@@ -439,7 +441,7 @@ class Evaluator:
         return self._record_matrix_cells(cells), calibration
 
     def _record_matrix_cells(
-        self, cells: Iterable[tuple[int, Dataset, tuple[Prediction, Tensor]]]
+        self, cells: Iterable[tuple[int, Dataset, tuple[PredictionBatch, Tensor]]]
     ) -> dict[int, Tensor]:
         """Store and report the new version's cells of the accuracy matrix; return masks of right
         predictions.
@@ -450,7 +452,11 @@ class Evaluator:
         }
 
     def _record_matrix_cell(
-        self, version: MeasuredVersion, task: int, data: Dataset, answers: tuple[Prediction, Tensor]
+        self,
+        version: MeasuredVersion,
+        task: int,
+        data: Dataset,
+        answers: tuple[PredictionBatch, Tensor],
     ) -> Tensor:
         """Store and report one cell of the accuracy matrix; return the mask of right
         predictions.

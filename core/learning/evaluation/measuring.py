@@ -19,7 +19,11 @@ from core.learning.evaluation.calibration.error import measure_version_calibrati
 from core.learning.evaluation.evaluate import compute_task_logits, count_correct_by_class
 from core.learning.precision import InputNormaliser, move_network_to_device, open_device_with_limit
 from core.learning.problems.registry import get_problem
-from core.learning.training.child import Emit, exit_on_stop_request, run_job_and_write_events
+from core.learning.training.child import (
+    Emit,
+    run_job_and_write_events,
+    start_exit_on_stop_request_listener,
+)
 
 RESULT = "result.json"
 _VERSION: MeasuredVersion = "new"
@@ -71,7 +75,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_measurement(emit: Emit) -> None:
-        exit_on_stop_request(control_fd, out_fd)
+        start_exit_on_stop_request_listener(control_fd, out_fd)
         spec = MeasurementSpec.from_json(json.loads(Path(spec_path).read_text()))
         emit(DoneEvent(path=measure_version_by_spec(spec, emit)))
 

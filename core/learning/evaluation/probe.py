@@ -118,7 +118,7 @@ class VersionKnnProbe:
         correct, total = self._measured.get(task, (0, 0))
         if total and total == len(at):
             return [correct, total]
-        return _count_correct_neighbours(
+        return _count_correct_knn_predictions(
             features, labels, group_near_duplicates([(len(labels), looks)])
         )
 
@@ -132,7 +132,7 @@ class VersionKnnProbe:
         samples = list(self.samples.values())
         self.groups = group_near_duplicate_probed_images(samples)
         labels = torch.cat([s.labels for s in samples])
-        return _count_correct_neighbours(
+        return _count_correct_knn_predictions(
             torch.cat([s.features for s in samples]),
             labels,
             self.groups,
@@ -172,7 +172,7 @@ def choose_neighbour_count(labels: Tensor) -> int:
     return max(1, min(NEIGHBOURS, labels.numel() // (2 * classes)))
 
 
-def check_classification_by_neighbours(
+def mask_correct_knn_predictions(
     features: Tensor,
     labels: Tensor,
     k: int,
@@ -225,12 +225,12 @@ def choose_evenly_spaced_rows(n: int, most: int) -> Tensor:
     return torch.arange(count) * n // max(1, count)
 
 
-def _count_correct_neighbours(
+def _count_correct_knn_predictions(
     features: Tensor, labels: Tensor, groups: Tensor, classified: Tensor | None = None
 ) -> list[int]:
     if labels.numel() < 2:
         return [0, 0]
-    right = check_classification_by_neighbours(
+    right = mask_correct_knn_predictions(
         features,
         labels,
         min(choose_neighbour_count(labels), labels.numel() - 1),

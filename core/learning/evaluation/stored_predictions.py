@@ -14,9 +14,9 @@ from safetensors.torch import load
 from torch import Tensor
 
 from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
-from core.learning.problems.problem import P, Prediction, Problem
+from core.learning.problems.problem import P, PredictionBatch, Problem
 
-Kept = Mapping[tuple[MeasuredVersion, int], Prediction]
+Kept = Mapping[tuple[MeasuredVersion, int], PredictionBatch]
 _PREFIX = "answers"
 _FILE = f"{_PREFIX}.bin"
 
@@ -62,7 +62,7 @@ def convert_predictions_to_tensors(kept: Kept) -> dict[str, Tensor]:
 
 def pop_predictions_from_snapshot(
     tensors: dict[str, Tensor], problem: Problem[P]
-) -> dict[tuple[MeasuredVersion, int], Prediction]:
+) -> dict[tuple[MeasuredVersion, int], PredictionBatch]:
     """Take predictions out of a snapshot's tensors.
 
     Older snapshots have none, because predictions were not stored then.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.contract.jobs.job_spec import SelectionDataset
 from core.contract.jobs.trial import TrialScore
-from core.learning.analytic.choice import average_over_classes
+from core.learning.analytic.choice import compute_class_average_and_error
 from core.learning.evaluation.ancestors import StartingVersions
 from core.learning.evaluation.evaluate import can_predict_task, score_task_predictions
 from core.learning.methods.method import Method
@@ -42,7 +42,9 @@ def _score_trial_on_selection_images(
     counts: dict[str, list[int]] = {}
     for part in parts:
         data = ancestors.read_dataset(part.path, part.classes)
-        if len(data) and can_predict_task(network, part.task, data.list_outputs_with_images()):
+        if len(data) and can_predict_task(
+            network, part.task, data.list_outputs_needed_to_measure()
+        ):
             scores = score_task_predictions(network, data, part.task, method.predict_logits, inputs)
             counts[str(part.task)] = [int(data.problem.mask_right_scores(scores).sum()), len(data)]
         elif len(data):
@@ -73,5 +75,5 @@ def _score_trial_by_left_out_examples(
     if left_out is None or not len(left_out[1]):
         return None
     scores, labels = left_out
-    value, error = average_over_classes((scores.argmax(1) == labels).double(), labels)
+    value, error = compute_class_average_and_error((scores.argmax(1) == labels).double(), labels)
     return TrialScore(source="left-out", value=value, error=error, images=len(labels))

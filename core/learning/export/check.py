@@ -98,11 +98,11 @@ def compare_graph_with_version(
     for batch, tasks in _iterate_check_batches(answers, noise, held_out, most):
         outputs = run(batch)
         for task in tasks:
-            ours, may = _compute_expected_probabilities(answers, batch, task)
+            ours, may = _compute_probabilities_and_tolerances(answers, batch, task)
             theirs = outputs[get_head_output_name(task)]
-            _compare_probabilities(ours, theirs, may)
+            _require_matching_probabilities(ours, theirs, may)
             if answers.sure_from is not None:
-                _check_sure_output_of_graph(
+                _require_sure_output_to_match(
                     theirs, outputs[get_sure_flag_output_name(task)], answers.sure_from
                 )
             worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
@@ -132,7 +132,7 @@ def _compute_sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.exp(-np.logaddexp(0, -lead))
 
 
-def _compute_expected_probabilities(
+def _compute_probabilities_and_tolerances(
     answers: ProbabilityModule, batch: Images, task: int | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Compute the version's own probabilities [N, C], and the allowed difference of each."""
@@ -152,7 +152,7 @@ def _compute_expected_probabilities(
     return ours, compute_allowed_probability_differences(ours, torch.cat(moved).numpy(), minimum)
 
 
-def _compare_probabilities(
+def _require_matching_probabilities(
     ours: NDArray[np.float32], theirs: NDArray[np.float32], may: NDArray[np.float64]
 ) -> None:
     """Raise ExportFailed if a graph's probabilities have another shape, are not finite, or differ
@@ -174,7 +174,7 @@ def _compare_probabilities(
         )
 
 
-def _check_sure_output_of_graph(
+def _require_sure_output_to_match(
     probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float
 ) -> None:
     """Raise ExportFailed unless a graph marks as sure exactly what its own probabilities imply."""

@@ -20,7 +20,7 @@ Probabilities = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class PredictionEngine:
+class ExportedPredictionEngine:
     """An engine, such as an ONNX graph, that predicts in place of a version's network.
 
     Attributes:
@@ -54,14 +54,14 @@ class PredictionEngine:
             ExportFailed: as `run`.
         """
         probabilities = self.run(images, task)
-        unclear = find_uncertain_images(probabilities, self.tolerance, sure_from)
+        unclear = mask_images_undecided_within_tolerance(probabilities, self.tolerance, sure_from)
         if unclear.any():
             # Only these: the network is slower, and few images are unclear.
             probabilities[unclear] = predict_exactly(images[unclear])
         return probabilities
 
 
-def find_uncertain_images(
+def mask_images_undecided_within_tolerance(
     probabilities: Probabilities, tolerance: float, sure_from: float | None
 ) -> NDArray[np.bool_]:
     """Find images whose predicted class a difference of `tolerance` may change, bool [N].

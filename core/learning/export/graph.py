@@ -82,7 +82,7 @@ def _trace_onnx_graph(answers: ProbabilityModule, images: torch.Tensor) -> Any:
             )
     except Exception as error:
         raise ExportFailed(
-            f"PyTorch cannot write it as an ONNX graph ({_get_first_error_line(error)})"
+            f"PyTorch cannot write it as an ONNX graph ({_format_root_cause(error)})"
         ) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -106,7 +106,7 @@ def _remove_source_metadata(model: Any) -> None:
         value.metadata_props.clear()
 
 
-def _get_first_error_line(error: BaseException) -> str:
+def _format_root_cause(error: BaseException) -> str:
     """Return the first line of an error's root cause, in at most 300 characters."""
     while error.__cause__ is not None:
         error = error.__cause__

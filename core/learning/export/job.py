@@ -18,12 +18,16 @@ from core.learning.export import graph
 from core.learning.export.answers import ProbabilityModule
 from core.learning.export.check import BATCHES, MAX_HELD_OUT, Images, compare_graph_with_version
 from core.learning.state import load_tensors
-from core.learning.training.child import Emit, exit_on_stop_request, run_job_and_write_events
+from core.learning.training.child import (
+    Emit,
+    run_job_and_write_events,
+    start_exit_on_stop_request_listener,
+)
 
 RESULT = "result.json"
 
 
-def export_version_graph(spec: ExportSpec, emit: Emit) -> Path:
+def export_and_check_version_graph(spec: ExportSpec, emit: Emit) -> Path:
     """Export a version's ONNX graph and check it; return the folder with its files and
     `result.json`.
 
@@ -82,8 +86,8 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_export(emit: Emit) -> None:
-        exit_on_stop_request(control_fd, out_fd)
+        start_exit_on_stop_request_listener(control_fd, out_fd)
         spec = ExportSpec.from_json(json.loads(Path(spec_path).read_text()))
-        emit(DoneEvent(path=export_version_graph(spec, emit)))
+        emit(DoneEvent(path=export_and_check_version_graph(spec, emit)))
 
     return run_job_and_write_events(out_fd, before, run_export)

@@ -49,7 +49,7 @@ class ExemplarBuffer:
                 torch.cat([self._find_label_rows(label)[:count] for label in labels])
             )
 
-    def append_exemplars_of_classes(
+    def append_and_trim_class_exemplars(
         self, lists: Mapping[int, Tensor], task: int, count: int
     ) -> None:
         """Append exemplar images of some classes, then cut each of these classes to at most

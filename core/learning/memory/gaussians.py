@@ -38,7 +38,7 @@ class ClassGaussians:
 
     section: MethodStateSection
 
-    def store_task_gaussians(
+    def fit_and_store_task_gaussians(
         self, task: int, features: Tensor, labels: Tensor, rows: Tensor, kind: Covariance
     ) -> None:
         """Fit Gaussians to a task's features by class and store them, in place of any stored for

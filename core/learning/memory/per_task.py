@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from core.learning.memory.reservoir import ReplayItems, rescale_reservoir_offer_counters
+from core.learning.memory.reservoir import ReplayItems, rescale_offers_and_drop_stale_logits
 from core.learning.state import MethodStateSection
 from core.learning.training.context import TrainingBatch
 
@@ -37,7 +37,7 @@ class PerTaskReplayBuffer:
     def fit_buffer_to_share(self) -> None:
         """Cut the stored replay buffer, perhaps another method's, to `share` examples per task."""
         # Logits are of another method, and nothing would keep them up to date.
-        rescale_reservoir_offer_counters(self._section, offers=1, logits=False)
+        rescale_offers_and_drop_stale_logits(self._section, offers=1, logits=False)
         stored = self._section.tensors
         if not stored:
             return

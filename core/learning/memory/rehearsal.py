@@ -35,7 +35,7 @@ def choose_exemplars_by_herding(
         count: images per class.
         alive: called for each class, see `TaskTrainingContext`.
     """
-    features, labels, images = _compute_batch_features(network, batches)
+    features, labels, images = _compute_features_and_image_loader(network, batches)
     lists: dict[int, Tensor] = {}
     for label in labels.unique().tolist():  # type: ignore[no-untyped-call]
         alive()
@@ -125,7 +125,7 @@ def _build_exemplar_inputs(
     return ctx.make_replay_inputs(images), exemplars.labels[rows]
 
 
-def _compute_batch_features(
+def _compute_features_and_image_loader(
     network: Network, batches: Iterable[TrainingBatch]
 ) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
     """Compute features [N, D] and labels int64 [N] of all batches; also return a loader of raw

@@ -15,7 +15,7 @@ _OF_HEAD = re.compile(r"(^|[./])head\.(weight|bias)\Z")
 """Names of tensors with a row for each class, such as the importance of the head's weights."""
 
 
-def renumber_replay_labels(section: MethodStateSection, classes: ClassMap) -> None:
+def renumber_and_drop_replay_labels(section: MethodStateSection, classes: ClassMap) -> None:
     """Renumber the labels in a replay buffer after a class merge or drop; remove images of dropped
     classes.
 
@@ -43,7 +43,7 @@ def renumber_replay_labels(section: MethodStateSection, classes: ClassMap) -> No
         section.json[SEEN] = _renumber_class_counts(section.json[SEEN], classes)
 
 
-def average_head_rows_of_merged_classes(section: MethodStateSection, classes: ClassMap) -> None:
+def average_stored_rows_of_merged_classes(section: MethodStateSection, classes: ClassMap) -> None:
     """Average the rows of merged classes in stored tensors shaped like head weights, such as
     importance.
     """

@@ -34,11 +34,15 @@ def draw_replay_items(
     The slices of a batch share the draws of its step, which are made with its first slice.
     """
     if ctx.part.of == 1:
-        drawn = [reservoir.draw_items(size, ctx.augment.columns) for _ in range(count)]
+        drawn = [
+            reservoir.draw_items_and_augmentation_numbers(size, ctx.augment.columns)
+            for _ in range(count)
+        ]
         return [(items, table, items) for items, table in drawn]
     if "draws" not in ctx.scratch:
         ctx.scratch["draws"] = [
-            reservoir.draw_items(size, ctx.augment.columns) for _ in range(count)
+            reservoir.draw_items_and_augmentation_numbers(size, ctx.augment.columns)
+            for _ in range(count)
         ]
     draws: list[Draw] = []
     for whole, table in ctx.scratch["draws"]:

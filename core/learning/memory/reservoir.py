@@ -115,7 +115,7 @@ class ReservoirBuffer:
 
         A buffer beyond the capacity shrinks by a uniform choice.
         """
-        rescale_reservoir_offer_counters(self._section, offers=offers, logits=logits)
+        rescale_offers_and_drop_stale_logits(self._section, offers=offers, logits=logits)
         if self.item_count > self.capacity:
             # Sorted, so that the items stay in their order.
             self._keep_only_buffer_rows(self._choose_random_rows(self.capacity).sort().values)
@@ -180,7 +180,9 @@ class ReservoirBuffer:
                 # Written on both sides: reading it back would make the host wait for the GPU.
                 self._section.cache_tensor_cpu_copy("tasks", tasks)
 
-    def draw_items(self, n: int, columns: int = COLUMNS) -> tuple[ReplayItems, Tensor]:
+    def draw_items_and_augmentation_numbers(
+        self, n: int, columns: int = COLUMNS
+    ) -> tuple[ReplayItems, Tensor]:
         """Draw min(n, size) different items from the reservoir, and random numbers to augment
         them.
         """
@@ -292,7 +294,7 @@ def choose_reservoir_slots(
     return slots
 
 
-def rescale_reservoir_offer_counters(
+def rescale_offers_and_drop_stale_logits(
     section: MethodStateSection, *, offers: int, logits: bool
 ) -> None:
     """Rescale a reservoir's counters of offered items to `offers` per example, and drop outdated

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.contract.manifest import FEATURES, ORDER, REST, STATISTICS, TOTALS
-from core.contract.projection import count_random_features
+from core.contract.projection import resolve_random_feature_count
 from core.learning.analytic import balance, choice, discriminant, ridge
 from core.learning.analytic.choice import LeftOutExamples, ScoredExampleLimit
 from core.learning.analytic.classes import SUMS, renumber_classes_in_sums, renumber_stored_features
@@ -217,7 +217,7 @@ class AnalyticMethod(Method):
         # Trained or not, this task's logits are the network's until `end_task` solves for a
         # classifier.
         self.state["own"].clear_section()
-        columns = count_random_features(self.hyper.projection, ctx.network.backbone.width)
+        columns = resolve_random_feature_count(self.hyper.projection, ctx.network.backbone.width)
         if columns and PROJECTION not in self.state["projection"].tensors:
             projection = draw_projection_matrix(
                 columns, ctx.network.backbone.width, ctx.recipe.seed
@@ -227,8 +227,8 @@ class AnalyticMethod(Method):
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Add the task's images to the feature sums, and solve for the classifier."""
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
-            self._store_task_sums(ctx)
-            self._store_classifier(self._solve_for_classifier(ctx))
+            self._store_task_sums_and_features(ctx)
+            self._store_classifier(self._store_totals_and_solve_classifier(ctx))
 
     def renumber_classes(self, classes: ClassMap) -> None:
         """Merge or drop classes in the stored feature sums and features, and redraw the sample."""
@@ -244,7 +244,7 @@ class AnalyticMethod(Method):
     def recompute_after_class_patch(self, ctx: TaskTrainingContext) -> None:
         """Solve for the classifier again after a patch merged or dropped classes."""
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
-            self._store_classifier(self._solve_for_classifier(ctx))
+            self._store_classifier(self._store_totals_and_solve_classifier(ctx))
 
     def compute_left_out_scores(self, ctx: TaskTrainingContext) -> tuple[Tensor, Tensor] | None:
         """Compute leave-one-out scores of retained examples, with their classes; None for `ncm`."""
@@ -259,7 +259,7 @@ class AnalyticMethod(Method):
         for name in [name for name in stored if int(name.split(".")[0]) in tasks]:
             del stored[name]
 
-    def _store_task_sums(self, ctx: TaskTrainingContext) -> None:
+    def _store_task_sums_and_features(self, ctx: TaskTrainingContext) -> None:
         """Store a task's feature sums and its images' features, in one pass in dataset order."""
         first = ctx.network.find_first_class_number(ctx.task_argument_of_forward)
         sums: FeatureSums | None = None
@@ -379,7 +379,7 @@ class AnalyticMethod(Method):
         # Solved in float64, stored in float32: predictions are in float32.
         own_tensors[WEIGHT], own_tensors[BIAS] = linear.weight.float(), linear.bias.float()
 
-    def _solve_for_classifier(self, ctx: TaskTrainingContext) -> LinearWeights:
+    def _store_totals_and_solve_classifier(self, ctx: TaskTrainingContext) -> LinearWeights:
         classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
         sums = add_feature_sums_of_tasks(self._iterate_task_sums(), classes)
         rows = self._draw_retained_examples(classes)
@@ -397,17 +397,19 @@ class AnalyticMethod(Method):
         solved = {name: solvers[name](ctx, sums, examples) for name in names}
         labels = examples.labels.cpu()
         scores = {name: each.left_out.cpu() for name, each in solved.items()}
-        head = self._choose_better_head(ctx, scores, labels) if len(names) > 1 else names[0]
+        head = (
+            self._choose_and_record_better_head(ctx, scores, labels) if len(names) > 1 else names[0]
+        )
         ctx.cache[LEFT_OUT_SCORES] = scores[head], labels
         return solved[head].linear
 
-    def _choose_better_head(
+    def _choose_and_record_better_head(
         self, ctx: TaskTrainingContext, scores: dict[str, Tensor], labels: Tensor
     ) -> str:
         """Choose the head with the better left-out scores, and record it in the manifest."""
         own_json = self.state["own"].json
         before = own_json.get("auto", {}).get("head")
-        chosen = choice.choose_better_head(scores, labels, before)
+        chosen = choice.choose_best_head_or_keep_current(scores, labels, before)
         own_json["auto"] = {"head": chosen.head, "images": len(labels)}
         if len(labels):
             own_json["auto"] |= {"accuracy": chosen.accuracy, "standard_error": chosen.error}
@@ -431,8 +433,8 @@ class AnalyticMethod(Method):
         # The order of digests is random but fixed, so that the first ones are a reproducible
         # sample.
         order, classes = compute_row_order_by_key(rows.keys), len(sums.counts)
-        judged = order[: JUDGED.count_examples(classes)].sort().values
-        choosing = torch.isin(judged, order[: CHOSEN_BY.count_examples(classes)])
+        judged = order[: JUDGED.compute_example_limit(classes)].sort().values
+        choosing = torch.isin(judged, order[: CHOSEN_BY.compute_example_limit(classes)])
         rows = rows.select_rows(judged)
         h = self._add_bias_column(self._project_features(rows.features.to(sums.gram.device)))
         heads = [len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks()]
@@ -466,7 +468,7 @@ class AnalyticMethod(Method):
             # These scores have a uniform prior.
             scores = scores + (plain.counts / plain.example_count).log()
             return _SolvedClassifier(linear, examples.mask_scores_of_other_heads(scores))
-        return self._add_class_offsets(
+        return self._add_score_offsets_by_class(
             linear, examples.mask_scores_of_other_heads(scores), examples.labels, plain.counts
         )
 
@@ -485,7 +487,7 @@ class AnalyticMethod(Method):
             strength = left_out.select_examples(examples.choosing).choose_strength(weighted)
             weight = ridge.solve_ridge_regression(weighted, strength)
         else:
-            strength, weight = ridge.choose_ridge_strength(weighted)
+            strength, weight = ridge.choose_ridge_strength_and_solve(weighted)
         if left_out is not None:
             scores = examples.mask_scores_of_other_heads(left_out.compute_scores(strength))
         else:
@@ -500,9 +502,9 @@ class AnalyticMethod(Method):
         else:
             # The column of ones is the last: its weight is the bias.
             linear = LinearWeights(weight[:, :-1].contiguous(), weight[:, -1].contiguous())
-        return self._add_class_offsets(linear, scores, labels, sums.counts)
+        return self._add_score_offsets_by_class(linear, scores, labels, sums.counts)
 
-    def _add_class_offsets(
+    def _add_score_offsets_by_class(
         self, linear: LinearWeights, scores: Tensor, labels: Tensor, counts: Tensor
     ) -> _SolvedClassifier:
         """Add an offset per class to classifier and left-out scores, if the recipe requests it."""

@@ -163,7 +163,7 @@ class DlcftMethod(Method):
         if not self._replays_stored_images(ctx):
             logits = self.forward(ctx.network, batch.x, batch.task)
             return {"task": share * compute_squared_errors(logits, batch.y, alpha).mean()}
-        items, table = self._open_reservoir(ctx).draw_items(
+        items, table = self._open_reservoir(ctx).draw_items_and_augmentation_numbers(
             ctx.recipe.batch_size, ctx.augment.columns
         )
         logits = self.forward(
@@ -238,8 +238,8 @@ class DlcftMethod(Method):
         """Freeze a pretrained base, fit fixed readout rows, and warn of settings without effect."""
         network = _get_linearised_network(ctx)
         if not network.frozen and network.pretrained:
-            _set_batch_norm_statistics(ctx)
-            network.freeze_backbone()
+            _set_norm_statistics_from_task_images(ctx)
+            network.fold_norms_and_freeze_backbone()
         elif not network.frozen:
             ctx.warn(
                 "the base has random weights: this first task trains the whole network as plain "
@@ -274,7 +274,7 @@ class DlcftMethod(Method):
         network, hyper = _get_linearised_network(ctx), self.hyper
         deltas = self._compute_displacements(ctx) if network.frozen else {}
         if not network.frozen:
-            network.freeze_backbone()
+            network.fold_norms_and_freeze_backbone()
             if network.fixed_head:
                 rows = network.get_own_head_rows(ctx.task_argument_of_forward).detach().clone()
                 # From now on the learned rows read the displacement: a fixed head must not move
@@ -349,7 +349,7 @@ class DlcftMethod(Method):
             self._compute_displacements(ctx) if self._earlier_task_count else {},
             self._get_curvature_memory(ctx),
         )
-        for task, (diagonal, slope) in memory.read_curvatures_by_task().items():
+        for task, (diagonal, slope) in memory.read_curvatures_and_gradients_by_task().items():
             terms = [
                 (
                     memory.diagonal_coupling
@@ -450,7 +450,7 @@ class DlcftMethod(Method):
         network = _get_linearised_network(ctx)
         name = network.get_reference_rows_name(ctx.task_argument_of_forward)
         # A head learned earlier keeps its rows: predictions of its task depend on them.
-        if name in network.reference_rows:
+        if name in network.reference_head_rows:
             return
         head = (
             network.head
@@ -479,7 +479,7 @@ def _get_linearised_network(ctx: TaskTrainingContext) -> LinearisedNetwork:
     return ctx.network
 
 
-def _set_batch_norm_statistics(ctx: TaskTrainingContext) -> None:
+def _set_norm_statistics_from_task_images(ctx: TaskTrainingContext) -> None:
     """Set the network's BatchNorm layers to their mean statistics of one pass over the task."""
     norms = [module for module in ctx.network.modules() if isinstance(module, BatchNorm)]
     if not norms:

@@ -101,8 +101,10 @@ def measure_task_curvature(
         ValueError: without examples.
     """
     main, diagonal_estimate = (
-        _create_curvature_estimator(network, task, measurement.kind),
-        _create_curvature_estimator(network, task, "diagonal") if measurement.diagonal else None,
+        _create_backbone_curvature_estimator(network, task, measurement.kind),
+        _create_backbone_curvature_estimator(network, task, "diagonal")
+        if measurement.diagonal
+        else None,
     )
     first_order = _GradientAndGramSums(network, task, measurement.alpha)
     change = _OutputChangeMeasurement(network, task, deltas)
@@ -117,7 +119,7 @@ def measure_task_curvature(
             ratio = _compute_stored_to_exact_trace_ratio(
                 network, x, task, measurement.kind, cotangents
             )
-        change.add_batch_changes(x, first_order.add_batch_gradient(x, y))
+        change.add_batch_changes(x, first_order.add_batch_and_compute_outputs(x, y))
     gram, gradient = first_order.compute_mean_gram(), first_order.compute_mean_gradient()
     curvature = _build_network_curvature(main, gram, measurement.max_factor_bytes)
     coupling = change.compute_change_ratio(float(curvature.compute_penalty_and_gradient(deltas)[1]))
@@ -180,7 +182,9 @@ class CurvatureMemory:
         """
         return self._get_tensors_by_prefix("gradient/")
 
-    def read_curvatures_by_task(self) -> dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]]:
+    def read_curvatures_and_gradients_by_task(
+        self,
+    ) -> dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]]:
         """Read each earlier task's diagonal curvature and gradient, by parameter.
 
         The gradient is that at the end of the latest task.
@@ -224,9 +228,9 @@ class CurvatureMemory:
         if keep_gradient:
             merged = self._merge_task_gradients(fresh, deltas, share)
             tensors |= {f"gradient/{name}": g for name, g in merged.items()}
-        by_task = self.read_curvatures_by_task()
+        by_task = self.read_curvatures_and_gradients_by_task()
         for number, (diagonal, gradient) in by_task.items():
-            moved = _update_gradient_by_displacement(
+            moved = _compute_gradient_after_displacement(
                 gradient, diagonal, deltas, fresh.diagonal_coupling
             )
             tensors |= _build_task_curvature_tensors(number, diagonal, moved)
@@ -280,7 +284,7 @@ def append_zero_rows_to_match(held: Tensor, now: Tensor) -> Tensor:
     return torch.cat([held, held.new_zeros(missing, *held.shape[1:])]) if missing else held
 
 
-def _update_gradient_by_displacement(
+def _compute_gradient_after_displacement(
     gradient: Mapping[str, Tensor],
     diagonal: Mapping[str, Tensor],
     deltas: Mapping[str, Tensor],
@@ -317,7 +321,7 @@ class _GradientAndGramSums:
         self._gram: Tensor | None = None
 
     @torch.no_grad()
-    def add_batch_gradient(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_batch_and_compute_outputs(self, x: Tensor, y: Tensor) -> Tensor:
         """Add a batch's gradient to the sums; return the network's outputs [B, classes]."""
         network = self._network
         with use_full_precision(x.device):
@@ -419,7 +423,7 @@ def _compute_diagonal_quadratic_penalty(
     return sum(float((d * delta.square()).sum()) / 2 for d, delta in shared)
 
 
-def _create_curvature_estimator(
+def _create_backbone_curvature_estimator(
     network: LinearisedNetwork, task: int | None, kind: Kind
 ) -> CurvatureEstimator:
     """Create an empty estimator of the backbone's curvature."""
@@ -459,7 +463,7 @@ def _compute_stored_to_exact_trace_ratio(
     """
     traces = []
     for of in (kind, "diagonal"):
-        estimate = _create_curvature_estimator(network, task, of)
+        estimate = _create_backbone_curvature_estimator(network, task, of)
         estimate.add_examples(x, lambda _: cotangents)
         traces.append(float(LayerCurvatures(estimate.build_curvature_blocks()).trace()))
     # A trace of 0 has no gradient to compare: nothing was distorted.

@@ -35,7 +35,7 @@ from core.learning.recipe import Positive, Share
 from core.learning.training.context import TaskTrainingContext
 
 
-class DneHyper(ExpandingHyper):
+class DneMethodHyper(ExpandingHyper):
     """Hyper-parameters of the method `dne` (dense network expansion).
 
     `heads`: attention heads of the expert that this task adds. `loss`: sigmoids and their mean over
@@ -66,7 +66,7 @@ class DneMethod(ExpandingMethod):
         "architecture dne."
     )
     source = "Hu et al. 2023, Dense Network Expansion for Class Incremental Learning, CVPR"
-    Hyper = DneHyper
+    Hyper = DneMethodHyper
     accepts = AcceptedRecipes(olor=False, depths=(5,), architectures=("dne",))
     regularisers = ("distillation", "auxiliary")
     recipe_defaults: ClassVar[Mapping[str, Any]] = {
@@ -75,7 +75,7 @@ class DneMethod(ExpandingMethod):
     }
     family = DneNetwork.family
     network = DneNetwork
-    hyper: DneHyper
+    hyper: DneMethodHyper
 
     @property
     def expert_size(self) -> int:

@@ -170,7 +170,7 @@ class ExpandingMethod(Method):
             )
             return
         with ctx.use_exact_evaluation_mode():
-            exemplars.append_exemplars_of_classes(
+            exemplars.append_and_trim_class_exemplars(
                 choose_exemplars_by_herding(network, batches, share, ctx.alive), ctx.task, share
             )
 

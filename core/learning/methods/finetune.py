@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from core.learning.methods.method import Hyper, Method
+from core.learning.methods.method import Method, MethodHyper
 from core.learning.methods.registration import register_method
 
 
@@ -21,6 +21,6 @@ class FinetuneMethod(Method):
     scenario_warnings: ClassVar[Mapping[str, str]] = {
         "class": "plain fine-tuning forgets the old classes almost entirely"
     }
-    neutral = Hyper()
+    neutral = MethodHyper()
     needs_classes = ""
     no_shards = ""

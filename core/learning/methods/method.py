@@ -17,8 +17,8 @@ from torch.nn import functional
 
 from core.learning.class_map import ClassMap
 from core.learning.memory.renumber import (
-    average_head_rows_of_merged_classes,
-    renumber_replay_labels,
+    average_stored_rows_of_merged_classes,
+    renumber_and_drop_replay_labels,
 )
 from core.learning.networks import Network
 from core.learning.recipe import OptimizerRecipe, StrictRecipeModel
@@ -108,7 +108,7 @@ class TrainingStage:
         return recipe.model_copy(update={"lr": self.backbone_rate * head, "head_lr": head})
 
 
-class Hyper(StrictRecipeModel):
+class MethodHyper(StrictRecipeModel):
     """Base class of methods' hyper-parameters; a method without hyper-parameters uses it as it
     is.
     """
@@ -163,7 +163,7 @@ class Method:
     source: ClassVar[str]
     scenarios: ClassVar[tuple[str, ...]] = SCENARIOS
     scenario_warnings: ClassVar[Mapping[str, str]] = {}
-    Hyper: ClassVar[type[StrictRecipeModel]] = Hyper
+    Hyper: ClassVar[type[StrictRecipeModel]] = MethodHyper
     accepts: ClassVar[AcceptedRecipes] = AcceptedRecipes()
     neutral: ClassVar[StrictRecipeModel | None] = None
     no_neutral: ClassVar[str] = ""
@@ -310,9 +310,9 @@ class Method:
         Memories lose the images of dropped classes; importances of the head's rows are averaged.
         """
         for kind in ("buffer", "exemplars"):
-            renumber_replay_labels(self.state[kind], classes)
+            renumber_and_drop_replay_labels(self.state[kind], classes)
         for kind in ("curvature", "own"):
-            average_head_rows_of_merged_classes(self.state[kind], classes)
+            average_stored_rows_of_merged_classes(self.state[kind], classes)
 
     def recompute_after_class_patch(self, ctx: TaskTrainingContext) -> None:
         """Recompute parts derived from state or weights, such as a classifier, after a patch."""

@@ -123,20 +123,20 @@ class SlcaMethod(Method):
     def begin_stage(self, ctx: TaskTrainingContext) -> None:
         """Fit Gaussians to the new classes' features before the head is aligned."""
         if ctx.stage == ALIGN:
-            self._store_class_gaussians(ctx)
+            self._fit_and_store_class_gaussians(ctx)
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Fit Gaussians to the new classes' features at the task's end, unless they are up to
         date.
         """
         if ctx.first or ctx.recipe.validation:  # otherwise they are up to date
-            self._store_class_gaussians(ctx)
+            self._fit_and_store_class_gaussians(ctx)
 
     def renumber_classes(self, classes: ClassMap) -> None:
         """Renumber the classes of the stored Gaussians; a merged class becomes a mixture."""
         ClassGaussians(self.state["own"]).renumber_classes(classes)
 
-    def _store_class_gaussians(self, ctx: TaskTrainingContext) -> None:
+    def _fit_and_store_class_gaussians(self, ctx: TaskTrainingContext) -> None:
         """Fit and store Gaussians of the features of the task's classes, in one pass over its
         images.
         """
@@ -147,7 +147,7 @@ class SlcaMethod(Method):
                 labels.append(batch.y)
         gaussians = ClassGaussians(self.state["own"])
         rows = ctx.class_rows.to(labels[0].device)
-        gaussians.store_task_gaussians(
+        gaussians.fit_and_store_task_gaussians(
             ctx.task, torch.cat(features), torch.cat(labels), rows, self.hyper.covariance
         )
 

@@ -27,8 +27,8 @@ __all__ = [
     "HeadSpec",
     "ImageSpec",
     "Network",
-    "build_backbone",
     "build_backbone_on_meta_device",
+    "build_initialised_backbone",
     "build_network",
     "build_uninitialised_network",
     "describe_tensors_expected_of_base",
@@ -59,7 +59,7 @@ def parse_architecture(architecture: Mapping[str, Any]) -> tuple[ArchitectureInf
     )
 
 
-def build_backbone(
+def build_initialised_backbone(
     architecture: Mapping[str, Any], image: ImageSpec, generator: torch.Generator
 ) -> Backbone:
     """Build a backbone on the CPU in float32, with initial weights from the global CPU generator.
@@ -85,10 +85,12 @@ def build_network(
 ) -> Network:
     """Build a network with initial backbone weights from `seed` and heads of zeros.
 
-    Raises ValueError as `build_backbone` does.
+    Raises ValueError as `build_initialised_backbone` does.
     """
     return Network(
-        build_backbone(architecture, image, torch.Generator().manual_seed(seed)), scenario, heads
+        build_initialised_backbone(architecture, image, torch.Generator().manual_seed(seed)),
+        scenario,
+        heads,
     )
 
 
@@ -138,7 +140,7 @@ def describe_tensors_expected_of_base(
 def build_backbone_on_meta_device(architecture: Mapping[str, Any], image: ImageSpec) -> Backbone:
     """Build a backbone on the meta device, without memory: for names, shapes and stages.
 
-    Raises ValueError as `build_backbone` does.
+    Raises ValueError as `build_initialised_backbone` does.
     """
     info, hyper = parse_architecture(architecture)
     # Refused here with the size: deeper in, a pooling layer would fail with a message about shapes.

@@ -19,7 +19,7 @@ from core.learning.networks.heads import ClassifierHead
 from core.learning.networks.network import Network
 
 
-class BlockwiseClassifier(ClassifierHead):
+class FeatureBlocksClassifier(ClassifierHead):
     """A linear classifier [B, rows] of features in blocks [B, widths[t]], one block per expert."""
 
     def __init__(self, widths: Sequence[int], rows: int = 0) -> None:
@@ -79,7 +79,7 @@ class GrowingNetwork(Network):
     `features` returns [B, width of all experts together], in their order.
     """
 
-    head: BlockwiseClassifier
+    head: FeatureBlocksClassifier
     renamed: ClassVar[Mapping[str, str]] = {"expertise.": "auxiliary."}
 
     def __init__(self, plain: Network, sizes: Sequence[int] = ()) -> None:
@@ -96,7 +96,7 @@ class GrowingNetwork(Network):
         super().__init__(plain.backbone, plain.scenario)
         self.classes = plain.classes
         self.experts = nn.ModuleList()
-        classifier = BlockwiseClassifier([self.backbone.width], len(self.classes))
+        classifier = FeatureBlocksClassifier([self.backbone.width], len(self.classes))
         classifier.load_state_dict(plain.head.state_dict())
         # To the device and number format of the head that it replaces.
         self.head = classifier.to(plain.head.weight)
@@ -184,7 +184,7 @@ class GrowingNetwork(Network):
         return torch.cat([*old.features, self.compute_newest_features(old, x)], 1)
 
     def compute_logits_of_several_versions(
-        self, x: Tensor, classifiers: Sequence[BlockwiseClassifier]
+        self, x: Tensor, classifiers: Sequence[FeatureBlocksClassifier]
     ) -> list[Tensor]:
         """Compute the logits of several versions of this chain of experts in one pass.
 

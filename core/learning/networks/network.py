@@ -194,7 +194,9 @@ class Network(nn.Module):
         head.append_head_rows(len(new), init, generator)
         known_classes.extend(new)
 
-    def merge_classes(self, names: Sequence[str], classes: ClassMap, *, add: bool) -> None:
+    def merge_drop_or_add_classes(
+        self, names: Sequence[str], classes: ClassMap, *, add: bool
+    ) -> None:
         """Merge, drop or add classes of the single head, whose rows are made of the former ones.
 
         Args:

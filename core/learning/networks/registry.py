@@ -18,7 +18,7 @@ from core.learning.networks.backbones import (
     torchvision_resnet,
     torchvision_vit,
 )
-from core.learning.networks.dne.backbone import DneBackbone, DneHyper
+from core.learning.networks.dne.backbone import DneArchitectureHyper, DneBackbone
 from core.learning.networks.dne.expert import initialise_expert_module
 from core.learning.networks.init import (
     Rule,
@@ -134,7 +134,7 @@ _ALL = [
     ArchitectureInfo(
         "dne",
         "dne",
-        DneHyper,
+        DneArchitectureHyper,
         "Vision transformer with gated attention to positions, made to be widened by small "
         "experts, task by task.",
         "Hu et al. 2023, Dense Network Expansion for Class Incremental Learning, CVPR",

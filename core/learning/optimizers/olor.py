@@ -123,7 +123,7 @@ class OlorOptimizer:
         return min(max(rho, 0.0), 1.0)
 
 
-def compute_rollback_share(i: int, n: int, recipe: OlorRecipe) -> float:
+def compute_olor_rollback_share_of_layer(i: int, n: int, recipe: OlorRecipe) -> float:
     """Compute OLOR's rollback share (iota) of layer i of 0 … n. A single layer (n = 0) has
     iota1.
     """
@@ -143,7 +143,7 @@ def compute_rollback_share_by_parameter(
             layer.
     """
     return {
-        name: compute_rollback_share(i, n, recipe)
+        name: compute_olor_rollback_share_of_layer(i, n, recipe)
         for i, n, name in _iterate_layer_parameters(names, layers, recipe)
     }
 
@@ -156,7 +156,7 @@ def list_layer_rollback_shares(
     The arguments are those of `compute_rollback_share_by_parameter`.
     """
     return [
-        compute_rollback_share(i, n, recipe)
+        compute_olor_rollback_share_of_layer(i, n, recipe)
         for i, n in sorted({(i, n) for i, n, _ in _iterate_layer_parameters(names, layers, recipe)})
     ]
 

@@ -22,14 +22,16 @@ LITTLE = 3.0
 
 
 @dataclass(frozen=True)
-class StageSteps:
+class StageDepthAndSteps:
     """Depth (1 to 5) and number of optimizer steps of one training stage."""
 
     depth: int
     steps: int
 
 
-def resolve_olor_settings(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorRecipe | None:
+def resolve_olor_settings(
+    recipe: Recipe, stages: Sequence[StageDepthAndSteps]
+) -> OlorRecipe | None:
     """Resolve OLOR's settings for the training stages, deriving iota1; None without OLOR.
 
     iota1 is derived from `iota_total` where that is set.
@@ -39,13 +41,15 @@ def resolve_olor_settings(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorR
         return olor
     # At depth 1 no stage trains the backbone: the steps of all stages then count, for old head
     # rows.
-    rates = sum(_list_learning_rates_of_steps(recipe, _select_backbone_stages(stages) or stages))
+    rates = sum(
+        _list_learning_rate_factors_of_steps(recipe, _select_backbone_stages(stages) or stages)
+    )
     # Cleared, so that settings that are resolved twice do not change.
     return olor.model_copy(update={"iota1": olor.iota_total / rates, "iota_total": None})
 
 
-def sum_rollback_over_steps(
-    ctx: TaskTrainingContext, olor: OlorRecipe | None, stages: Sequence[StageSteps]
+def sum_olor_rollback_over_steps(
+    ctx: TaskTrainingContext, olor: OlorRecipe | None, stages: Sequence[StageDepthAndSteps]
 ) -> OlorRollback | None:
     """Sum OLOR's rollback shares over a task's steps: for the first layer, and as a mean over
     layers.
@@ -59,7 +63,7 @@ def sum_rollback_over_steps(
     """
     if olor is None:
         return None
-    rates = _list_learning_rates_of_steps(ctx.recipe, _select_backbone_stages(stages))
+    rates = _list_learning_rate_factors_of_steps(ctx.recipe, _select_backbone_stages(stages))
     iotas = list_layer_rollback_shares(
         list(ctx.trainable), ctx.network.backbone.layer_prefixes, olor
     )
@@ -71,7 +75,7 @@ def sum_rollback_over_steps(
 
 
 def report_olor_rollback(
-    ctx: TaskTrainingContext, olor: OlorRecipe, stages: Sequence[StageSteps]
+    ctx: TaskTrainingContext, olor: OlorRecipe, stages: Sequence[StageDepthAndSteps]
 ) -> None:
     """Log OLOR's summed rollback as a metric; warn if it has no or too little effect."""
     if not find_anchored_parameters(ctx, olor):
@@ -79,7 +83,7 @@ def report_olor_rollback(
             f"OLOR rolls nothing back in this task: nothing that moves at depth {ctx.recipe.depth} "
             "has a share above 0; see depth, iota1, iota2 and anchor_old_head_rows"
         )
-    total = sum_rollback_over_steps(ctx, olor, stages)
+    total = sum_olor_rollback_over_steps(ctx, olor, stages)
     if total is None:
         return
     ctx.log_metric("rollback", total.first, {"mean": total.mean})
@@ -93,11 +97,13 @@ def report_olor_rollback(
         )
 
 
-def _select_backbone_stages(stages: Sequence[StageSteps]) -> list[StageSteps]:
+def _select_backbone_stages(stages: Sequence[StageDepthAndSteps]) -> list[StageDepthAndSteps]:
     return [stage for stage in stages if stage.depth > 1]
 
 
-def _list_learning_rates_of_steps(recipe: Recipe, stages: Sequence[StageSteps]) -> list[float]:
+def _list_learning_rate_factors_of_steps(
+    recipe: Recipe, stages: Sequence[StageDepthAndSteps]
+) -> list[float]:
     """List the learning rate of every step as a share of the peak rate."""
     return [
         compute_learning_rate_factor(recipe.optimizer, step, stage.steps)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from core.learning.problems.problem import Prediction
+from core.learning.problems.problem import PredictionBatch
 
 
 @dataclass(frozen=True)
-class ClassPredictions(Prediction):
+class ClassPredictions(PredictionBatch):
     """A version's class predictions for N images, on the CPU.
 
     The last leader below row k is the best of the first k classes, which an older version knew. The
@@ -49,14 +49,14 @@ def make_class_predictions(logits: Tensor, targets: Tensor, temperature: float) 
     leaders, counts = find_running_maximum_columns(logits)
     integers = choose_row_number_dtype(logits.shape[1])
     return ClassPredictions(
-        *choose_rows_with_highest_logits(logits, temperature),
+        *choose_top_rows_with_probabilities(logits, temperature),
         targets.to(integers),
         leaders.to(integers).cpu(),
         counts.to(integers).cpu(),
     )
 
 
-def choose_rows_with_highest_logits(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def choose_top_rows_with_probabilities(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Choose each image's row with the highest logit, int32 [N], with its probability, float16 [N].
 
     Both are on the CPU.

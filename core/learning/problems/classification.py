@@ -78,7 +78,7 @@ class Classification(Problem[ClassPredictions]):
         keep[validation_rows] = False
         return keep.nonzero().squeeze(1), validation_rows
 
-    def build_outputs_warning(self, outputs: int) -> str:
+    def build_output_count_warning(self, outputs: int) -> str:
         """Return a warning if the head has only a single class."""
         if outputs != 1:
             return ""

@@ -46,7 +46,7 @@ class LearningMethodInfo(Protocol):
     needs_classes: ClassVar[str]
 
 
-class Prediction:
+class PredictionBatch:
     """Predictions for N images, as a dataclass of tensors on the CPU; None for one that is absent.
 
     The tensors are stored under their fields' names.
@@ -61,7 +61,7 @@ class Prediction:
         return len(next(iter(vars(self).values())))
 
 
-P = TypeVar("P", bound=Prediction)
+P = TypeVar("P", bound=PredictionBatch)
 
 
 class Problem(ABC, Generic[P]):
@@ -141,7 +141,7 @@ class Problem(ABC, Generic[P]):
         """Make a head of zeros for features [B, width]; it grows by whole outputs."""
         return ClassifierHead(width, outputs)
 
-    def build_outputs_warning(self, outputs: int) -> str:
+    def build_output_count_warning(self, outputs: int) -> str:
         """Return a warning about a head with this number of outputs; "" if there is none."""
         return ""
 

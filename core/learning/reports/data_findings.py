@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from core.contract.reports.data_report import DataReport, Finding, FindingKind, Near, NearDuplicates
-from core.text.counts import format_count
+from core.text.counts import format_count_with_noun
 
 CONFLICTS = 0.01
 """Share of images whose pixels have two classes, from which it is a finding."""
@@ -84,7 +84,7 @@ def _build_mislabelled_classes_finding(data: DataReport) -> Finding | None:
     more = (
         ""
         if num_others < 1
-        else f", and others for {format_count(num_others, 'more class', 'more classes')}"
+        else f", and others for {format_count_with_noun(num_others, 'more class', 'more classes')}"
     )
     right, held_out = (sum(one[key] for one in doubted) for key in ("right", "held_out"))
     these = "this class" if len(doubted) == 1 else "these classes"
@@ -146,7 +146,7 @@ def _build_repeated_images_finding(near: NearDuplicates, images: int) -> Finding
         return None
     repeats = "repeats another one" if count == 1 else "repeat others"
     text = (
-        f"{format_count(count, 'image')} ({_format_image_share(count, images)}) nearly "
+        f"{format_count_with_noun(count, 'image')} ({_format_image_share(count, images)}) nearly "
         f"{repeats} of the batch{_format_duplicate_example(near['within'])}: they teach little more."
     )
     return {"kind": "near_duplicates", "holds": False, "text": text}

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from core.contract.jobs.job_spec import EarlierTask, JobSpec
+from core.contract.jobs.job_spec import EarlierTask, LearnJobSpec
 from core.contract.reports.data_report import DataReport, Suspect
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import Dataset
@@ -30,14 +30,14 @@ from core.learning.reports.duplicates import group_near_duplicates, read_or_comp
 from core.learning.reports.mislabelled import find_mislabelled_classes
 from core.learning.reports.shift import (
     MOST,
-    LabelledImageSample,
-    measure_channel_statistics,
+    DataShiftSample,
+    compute_image_channel_statistics,
     measure_data_shift,
 )
 from core.learning.reports.suspects import find_images_with_suspect_labels
 from core.learning.reports.would_say import (
     ParentPredictor,
-    find_frequent_predictions_of_new_classes,
+    find_parent_predictions_for_new_classes,
 )
 
 MOST_IMAGES = 20_000
@@ -67,7 +67,7 @@ class TaskImageInspector:
 
     network: Network
     inputs: InputNormaliser
-    spec: JobSpec
+    spec: LearnJobSpec
     ancestors: StartingVersions
     alive: Callable[[], None]
     stored_features: Mapping[int, Tensor] = field(default_factory=dict)
@@ -89,12 +89,12 @@ class TaskImageInspector:
         }
         # A network that has diverged has features that nothing can be compared by.
         if bool(torch.isfinite(seen_features).all()):
-            report |= self._add_suspect_images_to_report(data, rows, seen_features, generator)
+            report |= self._find_suspect_images_for_report(data, rows, seen_features, generator)
             earlier = self._sample_earlier_held_out_images()
             if earlier is not None:
-                new = LabelledImageSample(
+                new = DataShiftSample(
                     seen_features,
-                    measure_channel_statistics(data.images[rows]),
+                    compute_image_channel_statistics(data.images[rows]),
                     [data.names[i] for i in data.labels[rows].tolist()],
                 )
                 by_class = spec.scenario != "task"
@@ -105,7 +105,7 @@ class TaskImageInspector:
         is_whole = self.network.takes_features and len(rows) == len(data)
         inspected = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
-            report["would_say"] = find_frequent_predictions_of_new_classes(
+            report["would_say"] = find_parent_predictions_for_new_classes(
                 self._build_parent_predictor(), inspected
             )
             self.alive()
@@ -129,7 +129,7 @@ class TaskImageInspector:
             self.spec.sure_from,
         )
 
-    def _add_suspect_images_to_report(
+    def _find_suspect_images_for_report(
         self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator
     ) -> DataReport:
         looks = read_or_compute_hashes(self.spec.task.traces, "train", data)
@@ -162,7 +162,9 @@ class TaskImageInspector:
         """
 
         def iter_earlier_parts() -> Iterator[tuple[Dataset, Tensor]]:
-            for _, part, part_rows in self._iterate_held_out_parts(*self._list_earlier_tasks()):
+            for _, part, part_rows in self._iterate_held_out_parts(
+                *self._select_earlier_tasks_to_compare()
+            ):
                 self.alive()
                 yield part, part_rows
 
@@ -189,7 +191,7 @@ class TaskImageInspector:
         report["suspects_count"] = len(accused)
         report["examined"] = max(report["examined"], len(rows))
 
-    def _list_earlier_tasks(self) -> tuple[list[EarlierTask], set[str]]:
+    def _select_earlier_tasks_to_compare(self) -> tuple[list[EarlierTask], set[str]]:
         """List earlier tasks with held-out images, preferably with classes of the batch; also those
         classes.
         """
@@ -201,13 +203,13 @@ class TaskImageInspector:
             with_held_out = [task for task in with_held_out if mine & set(task.classes)]
         return with_held_out, mine
 
-    def _sample_earlier_held_out_images(self) -> LabelledImageSample | None:
+    def _sample_earlier_held_out_images(self) -> DataShiftSample | None:
         """Collect held-out images of earlier tasks as a sample, to compare the batch with.
 
         Each task contributes an equal share of the images there is room for. None if there are
         none.
         """
-        with_held_out, mine = self._list_earlier_tasks()
+        with_held_out, mine = self._select_earlier_tasks_to_compare()
         parts, lit, labels = list[Tensor](), list[Tensor](), list[str]()
         for task, data, rows in self._iterate_held_out_parts(with_held_out, mine):
             known_features = self.stored_features.get(task)
@@ -216,14 +218,14 @@ class TaskImageInspector:
                 if known_features is None
                 else known_features[rows]
             )
-            lit.append(measure_channel_statistics(data.images[rows]))
+            lit.append(compute_image_channel_statistics(data.images[rows]))
             labels += [data.names[i] for i in data.labels[rows].tolist()]
         if not labels:
             return None
         # A network that has diverged gives infinite features, between which no distance is defined.
         all_of_them = torch.cat(parts)
         return (
-            LabelledImageSample(all_of_them, torch.cat(lit), labels)
+            DataShiftSample(all_of_them, torch.cat(lit), labels)
             if bool(torch.isfinite(all_of_them).all())
             else None
         )
@@ -268,7 +270,7 @@ def join_findings_that_hold_job(report: DataReport) -> str:
     return " ".join(one["text"] for one in report["findings"] if one["holds"])
 
 
-def log_data_findings(
+def log_data_findings_or_hold_batch(
     report: DataReport,
     response: Literal["warn", "hold"],
     log: Callable[[str], None],
@@ -294,7 +296,7 @@ def log_data_findings(
         raise BatchHeldSignal(why)
 
 
-def _read_training_paths(spec: JobSpec) -> list[str] | None:
+def _read_training_paths(spec: LearnJobSpec) -> list[str] | None:
     """Read the paths of the training images, or None if they are not known."""
     if spec.task.paths is None:
         return None

@@ -16,16 +16,16 @@ from torch import Tensor
 PERMUTATIONS = 500
 
 
-class MmdEstimate(NamedTuple):
+class MmdTestResult(NamedTuple):
     """An MMD² estimate, which may be below 0, with its p-value."""
 
     mmd2: float
     p: float
 
 
-def measure_mmd_discrepancy(
+def run_mmd_permutation_test(
     x: Tensor, y: Tensor, generator: torch.Generator, permutations: int = PERMUTATIONS
-) -> MmdEstimate:
+) -> MmdTestResult:
     """Test whether two samples have the same distribution, by MMD² and a permutation test.
 
     Args:
@@ -47,7 +47,7 @@ def measure_mmd_discrepancy(
     # A difference by rounding alone counts as equally large.
     as_large = int((estimates[1:] >= estimates[0] - 1e-12).sum())
     # The split at hand counts as one of the permutations, or p could be 0.
-    return MmdEstimate(float(estimates[0]), (1 + as_large) / (1 + permutations))
+    return MmdTestResult(float(estimates[0]), (1 + as_large) / (1 + permutations))
 
 
 def compute_gaussian_kernel(points: Tensor) -> Tensor:

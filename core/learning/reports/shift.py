@@ -20,7 +20,7 @@ from torch import Tensor
 from core.contract.reports.data_report import ClassShift, Shift
 from core.learning.analytic import discriminant
 from core.learning.analytic.sums import FeatureSums
-from core.learning.reports.mmd import measure_mmd_discrepancy
+from core.learning.reports.mmd import run_mmd_permutation_test
 
 MOST = 500
 """Maximum number of images on each side: more would show only negligible shifts."""
@@ -32,7 +32,7 @@ MAX_CLASSES = 200
 INSIDE = 0.95
 
 
-class LabelledImageSample(NamedTuple):
+class DataShiftSample(NamedTuple):
     """A sample of images for shift tests: features float [n, D], channel statistics `light`, float
     [n, 2 C], and class names.
     """
@@ -42,7 +42,7 @@ class LabelledImageSample(NamedTuple):
     labels: Sequence[str]
 
 
-def measure_channel_statistics(images: Tensor) -> Tensor:
+def compute_image_channel_statistics(images: Tensor) -> Tensor:
     """Compute mean and standard deviation of each image's channels, float32 [n, 2 C] in 0 to 1.
 
     images: uint8 [n, S, S, C].
@@ -63,19 +63,19 @@ class ShiftTestResult(NamedTuple):
 
 
 def run_shift_tests_on_samples(
-    one: LabelledImageSample, other: LabelledImageSample, generator: torch.Generator
+    one: DataShiftSample, other: DataShiftSample, generator: torch.Generator
 ) -> ShiftTestResult:
     """Test two samples of images for a shift of features, and of brightness and contrast."""
-    by_features = measure_mmd_discrepancy(one.features, other.features, generator)
-    by_light = measure_mmd_discrepancy(one.light, other.light, generator)
+    by_features = run_mmd_permutation_test(one.features, other.features, generator)
+    by_light = run_mmd_permutation_test(one.light, other.light, generator)
     return ShiftTestResult(
         by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p))
     )
 
 
 def measure_data_shift(
-    new: LabelledImageSample,
-    earlier: LabelledImageSample,
+    new: DataShiftSample,
+    earlier: DataShiftSample,
     *,
     by_class: bool,
     generator: torch.Generator,
@@ -116,7 +116,7 @@ def measure_data_shift(
 
 
 def compute_outlier_shares_by_class(
-    new: LabelledImageSample, earlier: LabelledImageSample, known: Sequence[str]
+    new: DataShiftSample, earlier: DataShiftSample, known: Sequence[str]
 ) -> list[ClassShift]:
     """Compute by class the share of new images that lie outside the earlier images of their class.
 
@@ -205,9 +205,9 @@ def _draw_balanced_rows_by_class(
     return new_rows, other_rows
 
 
-def _select_labelled_rows(of: LabelledImageSample, rows: Tensor) -> LabelledImageSample:
+def _select_labelled_rows(of: DataShiftSample, rows: Tensor) -> DataShiftSample:
     """Select rows of a sample of labelled images."""
-    return LabelledImageSample(
+    return DataShiftSample(
         of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()]
     )
 

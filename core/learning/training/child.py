@@ -13,7 +13,13 @@ import traceback
 from collections.abc import Callable
 
 from core.contract.jobs.control_request import JobControlRequest
-from core.contract.jobs.job_event import AliveEvent, ErrorEvent, JobEvent, MetricEvent, StoppedEvent
+from core.contract.jobs.job_event import (
+    AliveEvent,
+    JobEvent,
+    JobFailedEvent,
+    MetricEvent,
+    StoppedEvent,
+)
 from core.learning.data.dataset import DataError
 from core.learning.export.graph import ExportFailed
 from core.learning.reports.data_report import BatchHeldSignal
@@ -69,12 +75,12 @@ def run_job_and_write_events(out_fd: int, before: Emit, work: Callable[[Emit], N
     return 0
 
 
-def _build_error_event(kind: str, message: str, trace: str) -> ErrorEvent:
+def _build_error_event(kind: str, message: str, trace: str) -> JobFailedEvent:
     """Build the error event of a failed run; with memory figures if it ran out of memory."""
     if kind != "memory":
-        return ErrorEvent(kind=kind, message=message, traceback=trace)
+        return JobFailedEvent(kind=kind, message=message, traceback=trace)
     figures = measure_process_memory()
-    return ErrorEvent(
+    return JobFailedEvent(
         kind=kind,
         message=message,
         traceback=trace,
@@ -83,7 +89,7 @@ def _build_error_event(kind: str, message: str, trace: str) -> ErrorEvent:
     )
 
 
-def exit_on_stop_request(control_fd: int, out_fd: int) -> None:
+def start_exit_on_stop_request_listener(control_fd: int, out_fd: int) -> None:
     """End the process at once when a stop is requested or the control pipe closes.
 
     For work without a partial result that is worth saving.

@@ -28,7 +28,7 @@ class ControlRequestSource(Protocol):
         """Return one pending control request, and clear it; None if there is none."""
 
 
-class NoControlRequests:
+class EmptyControlRequestSource:
     """A source of control requests that never has one."""
 
     has_pending_request = False
@@ -38,7 +38,7 @@ class NoControlRequests:
         return None
 
 
-class PipeControlRequests:
+class PipeControlRequestSource:
     """A source of control requests that reads them from a pipe, a byte each.
 
     A stop outranks the others and is never dropped for them.
@@ -53,7 +53,9 @@ class PipeControlRequests:
         )  # the reading thread and `take_request` change the same fields
         self._fd = fd
         # A daemon thread does not hold up the exit of the process.
-        threading.Thread(target=self._read_requests, name="control", daemon=True).start()
+        threading.Thread(
+            target=self._read_requests_until_pipe_closes, name="control", daemon=True
+        ).start()
 
     def take_request(self) -> JobControlRequest | None:
         """Return one of the pending control requests, and clear it; a stop clears the others
@@ -72,7 +74,7 @@ class PipeControlRequests:
             self.has_pending_request = bool(self._wanted)
             return next_request
 
-    def _read_requests(self) -> None:
+    def _read_requests_until_pipe_closes(self) -> None:
         while True:
             # Blocks until a request comes; several may arrive in one read.
             data = os.read(self._fd, 64)

@@ -33,7 +33,7 @@ OUT_OF_MEMORY = (
 """Parts of messages of memory errors that have no type of their own."""
 
 
-class ProcessMemoryFigures(NamedTuple):
+class PeakAndFreeMemory(NamedTuple):
     """Peak and free memory of a process that ran out of memory, in bytes."""
 
     peak: int
@@ -71,19 +71,19 @@ def classify_job_error(error: Exception) -> str:
     return "code"
 
 
-def measure_process_memory() -> ProcessMemoryFigures:
+def measure_process_memory() -> PeakAndFreeMemory:
     """Measure this process's memory: of its GPU if it has used one, else of the host."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         try:
             free, _ = torch.cuda.mem_get_info()
             # The allocator keeps freed memory for itself, which another job could have.
             unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-            return ProcessMemoryFigures(torch.cuda.max_memory_allocated(), free + unused)
+            return PeakAndFreeMemory(torch.cuda.max_memory_allocated(), free + unused)
         except RuntimeError:
             pass  # such a device may no longer respond: use the host's figures
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # KiB on Linux, bytes on macOS
-    return ProcessMemoryFigures(
+    return PeakAndFreeMemory(
         peak if sys.platform == "darwin" else peak * 1024, _count_free_host_bytes()
     )
 

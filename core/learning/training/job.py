@@ -32,8 +32,8 @@ from core.contract.jobs.job_event import (
     SnapshotEvent,
     StoppedEvent,
 )
-from core.contract.jobs.job_result import BestStateResult, JobResult, LearnedNetworkRecord
-from core.contract.jobs.job_spec import JobSpec
+from core.contract.jobs.job_result import BestStateResult, LearnedNetworkRecord, LearnJobResult
+from core.contract.jobs.job_spec import LearnJobSpec
 from core.contract.jobs.snapshot import SnapshotDocument
 from core.contract.manifest import TOTALS, ValidationScore
 from core.contract.recipe import Recipe as StoredRecipe
@@ -41,7 +41,7 @@ from core.learning.data import image_packs
 from core.learning.data.augment import Augmentation, derive_seed
 from core.learning.data.dataset import DataError, Dataset
 from core.learning.data.held_out_features import HeldOutFeatures
-from core.learning.data.known_features import KnownFeatureInputs
+from core.learning.data.known_features import KnownFeatureInputNormaliser
 from core.learning.distributed.ranks import ALONE, SingleProcessRanks
 from core.learning.evaluation import stored_predictions
 from core.learning.evaluation.ancestors import (
@@ -58,15 +58,15 @@ from core.learning.numerics import NumericsSettings
 from core.learning.optimizers import rollback
 from core.learning.precision import InputNormaliser, move_network_to_device, open_device_with_limit
 from core.learning.recipe import Recipe, StartingPoint
-from core.learning.reports.data_report import TaskImageInspector, log_data_findings
+from core.learning.reports.data_report import TaskImageInspector, log_data_findings_or_hold_batch
 from core.learning.state import TYPES, MethodState, load_tensors
 from core.learning.training import log_lines, output
 from core.learning.training.child import AliveEventEmitter, Emit, run_job_and_write_events
 from core.learning.training.context import TaskTrainingContext
 from core.learning.training.control import (
     ControlRequestSource,
-    NoControlRequests,
-    PipeControlRequests,
+    EmptyControlRequestSource,
+    PipeControlRequestSource,
 )
 from core.learning.training.failures import classify_job_error
 from core.learning.training.loop import TrainingCallbacks, TrainingLoop, TrainingStopped
@@ -80,7 +80,7 @@ OPTIMIZER_PART = "optimizer"
 
 
 def learn_task(
-    spec: JobSpec,
+    spec: LearnJobSpec,
     emit: Emit,
     control: ControlRequestSource | None = None,
     hook: EvaluationHook | None = None,
@@ -99,7 +99,7 @@ def learn_task(
         NonFiniteTrainingError: the loss diverged.
         ValueError: the spec contradicts itself.
     """
-    job = LearningJob(spec, emit, control or NoControlRequests(), hook, ranks)
+    job = LearningJob(spec, emit, control or EmptyControlRequestSource(), hook, ranks)
     with job.numerics.use_numerics_flags():
         job.run_job_phases()
 
@@ -122,12 +122,12 @@ class LearningJob:
 
     def __init__(
         self,
-        spec: JobSpec,
+        spec: LearnJobSpec,
         emit: Emit,
         control: ControlRequestSource,
         hook: EvaluationHook | None = None,
         ranks: SingleProcessRanks = ALONE,
-        inputs: KnownFeatureInputs | None = None,
+        inputs: KnownFeatureInputNormaliser | None = None,
     ) -> None:
         # Sums over another number of threads have other bits, so it is part of the spec.
         torch.set_num_threads(spec.threads)
@@ -143,7 +143,9 @@ class LearningJob:
         # A model keeps the statistics of its first version: its weights expect inputs scaled by
         # them.
         normalise = spec.normalise or spec.parent.manifest.normalise
-        self._inputs = inputs or KnownFeatureInputs(normalise, spec.image.channels, self._device)
+        self._inputs = inputs or KnownFeatureInputNormaliser(
+            normalise, spec.image.channels, self._device
+        )
         self._ancestors = StartingVersions(spec, self._device)
         self._features = HeldOutFeatures()
         self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit, self._features)
@@ -189,16 +191,16 @@ class LearningJob:
         # Also before `end_task`, which merges this task into the state that the forecast reads.
         predicted, by_task = forecast_loss_rise_of_earlier_tasks(run.method, run.ctx)
         self._emit_phase("consolidate")
-        self._report_log(log_lines.format_task_end_line(run.loop))
+        self._report_log(log_lines.format_consolidation_line(run.loop))
         run.loop.end_task()
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(run.network, run.method, run.ctx)
         self._report_log(
-            log_lines.format_task_accuracy_line(self._evaluator.rows, self._number, data.problem)
+            log_lines.format_accuracy_by_task_line(self._evaluator.rows, self._number, data.problem)
         )
         fields = {
-            **figures.list_fields_that_are_set(),
+            **figures.get_explicitly_set_field_values(),
             "update_norm": moved,
             "adp": run.loop.validation.build_anytime_performance(),
         }
@@ -206,7 +208,7 @@ class LearningJob:
             fields["forecast"] = self._evaluator.compare_forecast_with_measured_loss_rise(
                 run.network, run.method, predicted, by_task
             )
-        pulled = rollback.sum_rollback_over_steps(run.ctx, run.loop.olor, run.loop.stage_steps)
+        pulled = rollback.sum_olor_rollback_over_steps(run.ctx, run.loop.olor, run.loop.stage_steps)
         if pulled is not None:
             fields["rollback"] = pulled
         if self._hook is not None:
@@ -222,7 +224,7 @@ class LearningJob:
         network, method = self._ancestors.load_version_network("parent"), self._build_method()
         require_method_fits_network(network, method, self._spec)
         self._emit_phase("measure")
-        self._compute_frozen_features(network, method, data)
+        self._cache_frozen_backbone_features(network, method, data)
         if self._spec.task.held_out and self._spec.with_ancestors:
             self._report_log(log_lines.format_parent_measurement_line(self._spec.parent.version))
         if self._ranks.is_writing_rank:
@@ -230,26 +232,28 @@ class LearningJob:
             if self._spec.with_ancestors:
                 self._evaluator.measure_base_and_parent(network)
             if self._spec.task.known is None and self._spec.inspects_task:
-                self._inspect_task_images(network, data)
+                self._build_data_report_or_hold_batch(network, data)
         run = self._build_training_run(network, method, data)
-        self._inherit_method_state(method)
+        self._inherit_state_and_erase_deleted_tasks(method)
         # After the state is inherited: a method may fit it to the network that has grown.
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
             rollback.report_olor_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
         outputs = run.network.list_classes(run.ctx.task_argument_of_forward)
-        if warning := run.ctx.problem.build_outputs_warning(len(outputs)):
+        if warning := run.ctx.problem.build_output_count_warning(len(outputs)):
             self._report_warning(warning)
         return run
 
-    def _compute_frozen_features(self, parent: Network, method: Method, data: Dataset) -> None:
+    def _cache_frozen_backbone_features(
+        self, parent: Network, method: Method, data: Dataset
+    ) -> None:
         """Compute the features of all images once, if the backbone stays frozen; stored ones are
         reused.
         """
         if method.keeps_backbone_frozen:
             base = None if self._ancestors.same else self._ancestors.load_version_network("base")
             parts = self._evaluator.read_held_out_parts()
-            self._features.read_stored_features(self._spec, parent, parts)
+            self._features.load_stored_features(self._spec, parent, parts)
             known, kept = self._spec.task.known, self._features.kept
             images = [part.images for task, part in parts.items() if task not in kept]
             if known is None:
@@ -260,7 +264,7 @@ class LearningJob:
             if known is not None:
                 self._inputs.add_features(data.images, load_tensors(known)["features"])
 
-    def _inspect_task_images(self, network: Network, data: Dataset) -> None:
+    def _build_data_report_or_hold_batch(self, network: Network, data: Dataset) -> None:
         """Build the data report on the task's images, using the parent version, before training.
 
         Raises:
@@ -283,7 +287,9 @@ class LearningJob:
         # `_build_training_run` copies and grows it on the CPU.
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self._emit(DataReportEvent(report=report))
-        log_data_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
+        log_data_findings_or_hold_batch(
+            report, self._recipe.data_report, self._report_log, self._report_warning
+        )
 
     def _try_resume_run(self, data: Dataset) -> _TrainingRun | None:
         """Resume the run from the spec's snapshot; return None without one, or if it does not fit
@@ -300,10 +306,10 @@ class LearningJob:
             torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.load_version_network("parent"), self._build_method()
             require_method_fits_network(network, method, self._spec)
-            self._compute_frozen_features(network, method, data)
+            self._cache_frozen_backbone_features(network, method, data)
             run = self._build_training_run(network, method, data)
             if method.frozen_until_end_task:
-                self._inherit_method_state(method)
+                self._inherit_state_and_erase_deleted_tasks(method)
             run.loop.resume_from_snapshot(RunSnapshot(tensors, document))
         except UNFIT as error:
             if isinstance(error, DataError) or classify_job_error(error) != "code":
@@ -404,7 +410,7 @@ class LearningJob:
             return self._start
         return self._ancestors.load_backbone_parameters("base")
 
-    def _inherit_method_state(self, method: Method) -> None:
+    def _inherit_state_and_erase_deleted_tasks(self, method: Method) -> None:
         load_method_state_of_parent(method, self._spec.parent, self._device, self._report_warning)
         self._erase_deleted_tasks(method)
 
@@ -417,7 +423,7 @@ class LearningJob:
         if not self._ranks.is_writing_rank:
             return
         document = SnapshotDocument(
-            **snapshot.state.list_fields_that_are_set(),
+            **snapshot.state.get_explicitly_set_field_values(),
             task=self._number,
             number=next(self._numbers),
             recipe=StoredRecipe.from_json(self._recipe.model_dump(by_alias=True)),
@@ -443,16 +449,16 @@ class LearningJob:
     def _write_job_result(self, run: _TrainingRun, figures: VersionFigures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
         parts = output.copy_network_parts(network)
-        parts += image_packs.list_method_state_parts(state, self._number, self._packs)
+        parts += image_packs.build_method_state_parts(state, self._number, self._packs)
         # Stored on request alone: it is as large as the weights, with Adam twice.
         if self._recipe.optimizer.carry_state and (carried := loop.collect_optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
-        document = JobResult(
+        document = LearnJobResult(
             **self._describe_network(
                 network, run.method, loop.position.step
-            ).list_fields_that_are_set(),
-            **figures.list_fields_that_are_set(),
-            **self._evaluator.build_result_fields(),
+            ).get_explicitly_set_field_values(),
+            **figures.get_explicitly_set_field_values(),
+            **self._evaluator.build_matrix_and_temperature_fields(),
             trainable=sum(p.numel() for p in run.ctx.trainable.values()),
             parameters=sum(p.numel() for p in network.parameters()),
             images=loop.position.images,
@@ -475,7 +481,7 @@ class LearningJob:
             return
         parts = output.copy_network_parts(network, best.tensors)
         document = BestStateResult(
-            **self._describe_network(network, method, best.step).list_fields_that_are_set(),
+            **self._describe_network(network, method, best.step).get_explicitly_set_field_values(),
             validation=ValidationScore(correct=best.correct, total=best.total),
         )
         name = f"anytime-{next(self._best_numbers)}"
@@ -515,7 +521,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_job(emit: Emit) -> None:
-        learn_task(output.read_job_spec(spec_path), emit, PipeControlRequests(control_fd))
+        learn_task(output.read_job_spec(spec_path), emit, PipeControlRequestSource(control_fd))
 
     return run_job_and_write_events(out_fd, before, run_job)
 

@@ -89,7 +89,7 @@ def format_unfit_snapshot_line(error: Exception) -> str:
     )
 
 
-def format_task_end_line(loop: TrainingLoop) -> str:
+def format_consolidation_line(loop: TrainingLoop) -> str:
     """Format the log line about the method's work between training and measuring."""
     trained = "Trained. " if loop.schedule.total_steps else ""
     return f"{trained}The method takes from this task what it needs to keep it."
@@ -98,7 +98,7 @@ def format_task_end_line(loop: TrainingLoop) -> str:
 EVALUATING = "Measuring the new version on the held-out images of every task that it can answer."
 
 
-def format_task_accuracy_line(
+def format_accuracy_by_task_line(
     rows: Sequence[MeasuredMatrixCell], task: int, problem: Problem[Any] = CLASSIFICATION
 ) -> str:
     """Format the log line with the new version's primary measure on each task."""

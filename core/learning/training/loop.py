@@ -23,7 +23,7 @@ from core.learning.data.augment import draw_epoch_random_numbers
 from core.learning.data.dataset import Dataset, TrainingBatchSource
 from core.learning.data.feed import TrainingBatchFeed
 from core.learning.data.sampler import compute_share_of_new_images_in_batch
-from core.learning.distributed.ranks import ALONE, SharedControlRequests, SingleProcessRanks
+from core.learning.distributed.ranks import ALONE, SharedControlRequestSource, SingleProcessRanks
 from core.learning.distributed.step import ShardedTrainingStep, require_shardable_network
 from core.learning.evaluation.anytime import Accuracy
 from core.learning.evaluation.evaluate import EvaluationImages
@@ -100,14 +100,14 @@ class TrainingLoop:
         self.method = method
         self.position = RunPosition()
         self._emit = callbacks.emit
-        shared = SharedControlRequests(control) if ranks.count > 1 else None
+        shared = SharedControlRequestSource(control) if ranks.count > 1 else None
         self._control: ControlRequestSource = control if shared is None else shared
         self._sharded = (
             ShardedTrainingStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         )
         self._callbacks = callbacks
         classes = ctx.network.list_classes(ctx.task_argument_of_forward)
-        ctx.examples = self._iterate_shuffled_batches
+        ctx.examples = self._iterate_consolidation_batches
         ctx.in_order = self._iterate_batches_in_order
         self._source = TrainingBatchSource(
             data, classes, ctx.inputs, ctx.augment, ctx.task_argument_of_forward
@@ -150,7 +150,7 @@ class TrainingLoop:
         RuntimeError or ValueError for tensors that do not fit; the loop cannot be used then.
         """
         state = snapshot.state
-        self.position = RunPosition(**state.position.list_fields_that_are_set())
+        self.position = RunPosition(**state.position.get_explicitly_set_field_values())
         groups: dict[str, dict[str, Tensor]] = {
             "net": {},
             "optimizer": {},
@@ -274,10 +274,10 @@ class TrainingLoop:
                     f"optimizer.clip"
                 )
         self._set_module_modes(False)
-        self.method.end_task(self.ctx, self._iterate_shuffled_batches())
+        self.method.end_task(self.ctx, self._iterate_consolidation_batches())
         self.ctx.scratch.clear()
 
-    def _iterate_shuffled_batches(self) -> Iterator[TrainingBatch]:
+    def _iterate_consolidation_batches(self) -> Iterator[TrainingBatch]:
         """Yield the training images in shuffled batches, for the method's work at the end of the
         task.
         """
@@ -316,7 +316,7 @@ class TrainingLoop:
             due = (position.batch + 1) % report_every == 0 or position.batch + 1 == len(epoch)
             self._run_training_step(batch, position.step - first_step, report=due)
             if due:
-                self._report_progress()
+                self._check_loss_and_report_progress()
             if validated:
                 self.validation.validate_after_step(position.step, number)
             # Between two steps, where the state is whole.
@@ -373,7 +373,7 @@ class TrainingLoop:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _report_progress(self) -> None:
+    def _check_loss_and_report_progress(self) -> None:
         loss = float(self._loss) / max(1, self._losses)
         # Checked where the loss is read anyway.
         if not math.isfinite(loss):
@@ -429,7 +429,7 @@ class TrainingLoop:
             return
         if not math.isfinite(float(self._loss)):
             # raises for weights that are not finite, before a snapshot of them is stored
-            self._report_progress()
+            self._check_loss_and_report_progress()
         self._callbacks.save(self.build_snapshot())
         if request is JobControlRequest.STOP:
             raise TrainingStopped
@@ -493,7 +493,7 @@ class TrainingLoop:
         recipe = (
             schedule.stages[stage].get_optimizer_with_stage_rates(optimizer_recipe)
             if training
-            else rebalance.choose_stage_optimizer(self.ctx)
+            else rebalance.choose_rebalancing_optimizer(self.ctx)
         )
         pulls = find_anchored_parameters(self.ctx, self.olor) if recipe.olor and self.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)

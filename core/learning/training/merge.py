@@ -62,7 +62,7 @@ def merge_trained_with_starting_weights(
         assert rule.weight is not None
         weight, reason = rule.weight, "as the recipe says"
     else:
-        counts = [weight_line.count_correct_at_weight(a, correct) for a in GRID]
+        counts = [weight_line.interpolate_and_count_correct(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
         weight = GRID[choose_first_index_near_best(counts, total, rule.within)]
         noun = ctx.problem.primary_measure.noun
@@ -134,7 +134,7 @@ class WeightInterpolation:
                 self._ctx.network, self._norms, self._iterate_input_batches()
             )
 
-    def count_correct_at_weight(self, weight: float, count: Callable[[], float]) -> float:
+    def interpolate_and_count_correct(self, weight: float, count: Callable[[], float]) -> float:
         """Set the network to interpolated weights, and return the result of `count`."""
         self.set_interpolated_weights(weight)
         return count()

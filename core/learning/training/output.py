@@ -19,7 +19,7 @@ from torch import Tensor
 from core.contract.architecture import NetworkDescription, Normalisation, TaskHeadDescription
 from core.contract.document import Document
 from core.contract.jobs.job_result import LearnedNetworkRecord, MeasuredVersion, ResultPart
-from core.contract.jobs.job_spec import JobSpec
+from core.contract.jobs.job_spec import LearnJobSpec
 from core.contract.jobs.snapshot import SnapshotDocument
 from core.contract.manifest import TOTALS, Environment, ManifestMethod
 from core.learning.data.held_out_features import HeldOutFeatures
@@ -28,7 +28,7 @@ from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.networks.network import get_type_of_part_name
 from core.learning.numerics import NumericsSettings
-from core.learning.problems.problem import Prediction
+from core.learning.problems.problem import PredictionBatch
 from core.learning.state import load_tensors, save_tensors, sync_path_to_disk
 
 SNAPSHOT_JSON = "snapshot.json"
@@ -44,9 +44,9 @@ def copy_network_parts(network: Network, tensors: Mapping[str, Tensor] | None = 
     return [(name, get_type_of_part_name(name), of_part) for name, of_part in parts]
 
 
-def read_job_spec(path: str) -> JobSpec:
+def read_job_spec(path: str) -> LearnJobSpec:
     """Read the spec of a job process from a file."""
-    return JobSpec.from_json(json.loads(Path(path).read_text()))
+    return LearnJobSpec.from_json(json.loads(Path(path).read_text()))
 
 
 def read_training_snapshot(folder: Path) -> tuple[dict[str, Tensor], SnapshotDocument]:
@@ -187,7 +187,7 @@ def _write_json_durably(path: Path, document: Document) -> None:
 
 def write_predictions_features_and_totals(
     folder: Path,
-    predictions: Mapping[tuple[MeasuredVersion, int], Prediction],
+    predictions: Mapping[tuple[MeasuredVersion, int], PredictionBatch],
     features: HeldOutFeatures,
     totals: Mapping[str, Tensor],
 ) -> dict[str, object]:

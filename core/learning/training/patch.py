@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from core.contract.jobs.job_event import DoneEvent
-from core.contract.jobs.job_result import JobResult
+from core.contract.jobs.job_result import LearnJobResult
 from core.contract.jobs.patch_job import ClassPatchSpec
 from core.contract.manifest import PER_TASK, STATISTICS, TOTALS
 from core.learning.class_map import ClassMap
@@ -29,9 +29,13 @@ from core.learning.optimizers.build import NamedOptimizer
 from core.learning.precision import move_network_to_device
 from core.learning.recipe import is_head_parameter
 from core.learning.training import log_lines
-from core.learning.training.child import Emit, exit_on_stop_request, run_job_and_write_events
+from core.learning.training.child import (
+    Emit,
+    run_job_and_write_events,
+    start_exit_on_stop_request_listener,
+)
 from core.learning.training.context import TaskTrainingContext
-from core.learning.training.control import NoControlRequests
+from core.learning.training.control import EmptyControlRequestSource
 from core.learning.training.job import LearningJob
 from core.learning.training.output import (
     Part,
@@ -52,16 +56,16 @@ class ClassPatchJob(LearningJob):
     """A patch job in its process: merges or drops classes of a version without training data."""
 
     def __init__(self, spec: ClassPatchSpec, emit: Emit) -> None:
-        super().__init__(spec, emit, NoControlRequests())
+        super().__init__(spec, emit, EmptyControlRequestSource())
         self._names = spec.names
         self._class_map = ClassMap(spec.sources, len(spec.parent.manifest.classes or []))
 
     def run_job_phases(self) -> None:
         """Patch the parent version, measure it, and write the result."""
         network, method = self._ancestors.load_version_network("parent"), self._build_method()
-        self._inherit_method_state(method)
+        self._inherit_state_and_erase_deleted_tasks(method)
         self._emit_phase("consolidate")
-        network.merge_classes(self._names, self._class_map, add=method.outputs_add)
+        network.merge_drop_or_add_classes(self._names, self._class_map, add=method.outputs_add)
         # Before the renumbering below, which overwrites the rows that this reads.
         unchanged = self._list_tasks_only_renumbered(method)
         method.renumber_classes(self._class_map)
@@ -74,17 +78,17 @@ class ClassPatchJob(LearningJob):
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
         figures = self._evaluator.measure_new_version(network, method, ctx)
-        self._report_log(log_lines.format_task_accuracy_line(self._evaluator.rows, self._number))
-        document = JobResult(
-            **self._describe_network(network, method, 0).list_fields_that_are_set(),
-            **figures.list_fields_that_are_set(),
-            **self._evaluator.build_result_fields(),
+        self._report_log(log_lines.format_accuracy_by_task_line(self._evaluator.rows, self._number))
+        document = LearnJobResult(
+            **self._describe_network(network, method, 0).get_explicitly_set_field_values(),
+            **figures.get_explicitly_set_field_values(),
+            **self._evaluator.build_matrix_and_temperature_fields(),
             trainable=0,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
             images=0,
             warnings=self._warnings,
         )
-        parts = [*copy_network_parts(network), *_list_patched_state_parts(method, unchanged)]
+        parts = [*copy_network_parts(network), *_build_patched_state_parts(method, unchanged)]
         totals = method.state[TOTALS].to_tensors()
         path = write_result_parts(
             self._spec.out,
@@ -151,7 +155,7 @@ class ClassPatchJob(LearningJob):
         )
 
 
-def _list_patched_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
+def _build_patched_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
     """List the parts of a patched method's state, without those of unchanged tasks.
 
     Args:
@@ -178,7 +182,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_patch(emit: Emit) -> None:
-        exit_on_stop_request(control_fd, out_fd)
+        start_exit_on_stop_request_listener(control_fd, out_fd)
         spec = ClassPatchSpec.from_json(json.loads(Path(spec_path).read_text()))
         job = ClassPatchJob(spec, emit)
         with job.numerics.use_numerics_flags():

@@ -76,7 +76,7 @@ def plan_rebalancing_stage(ctx: TaskTrainingContext) -> list[TrainingStage]:
     )
 
 
-def choose_stage_optimizer(ctx: TaskTrainingContext) -> OptimizerRecipe:
+def choose_rebalancing_optimizer(ctx: TaskTrainingContext) -> OptimizerRecipe:
     """Choose the rebalancing stage's optimizer: the recipe's, at the stage's rate and without
     OLOR.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.learning.data.sampler import count_epoch_batches
 from core.learning.methods.method import Method, TrainingStage
-from core.learning.optimizers.rollback import StageSteps
+from core.learning.optimizers.rollback import StageDepthAndSteps
 from core.learning.training import rebalance
 from core.learning.training.context import TaskTrainingContext
 
@@ -54,14 +54,14 @@ class StageSchedule:
         """Count the optimizer steps of the stages before this one."""
         return self.per_epoch * sum(self.epochs[:stage])
 
-    def list_backbone_training_steps(self, depth: int) -> list[StageSteps]:
+    def list_backbone_training_steps(self, depth: int) -> list[StageDepthAndSteps]:
         """List depth and number of steps of each stage that trains the backbone.
 
         Args:
             depth: the recipe's depth, for stages that name none.
         """
         return [
-            StageSteps(stage.depth or depth, self.per_epoch * epochs)
+            StageDepthAndSteps(stage.depth or depth, self.per_epoch * epochs)
             # Not strict: the epochs of a rebalancing stage come last, and are left out.
             for stage, epochs in zip(self.stages[: self.training], self.epochs, strict=False)
         ]

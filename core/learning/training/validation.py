@@ -108,7 +108,7 @@ class RunValidation:
         if is_validation_step(step):
             self._validate_and_keep_best(step, epoch)
         if is_adp_checkpoint(step):
-            self._record_checkpoint(step)
+            self._record_adp_checkpoint(step)
         if step == self._steps and not is_validation_step(step):
             self._validate_and_keep_best(step, epoch)
 
@@ -223,7 +223,7 @@ class RunValidation:
         predicted = self._method.forecast_loss_rise(self._ctx)
         return predicted is None or predicted <= budget
 
-    def _record_checkpoint(self, step: int) -> None:
+    def _record_adp_checkpoint(self, step: int) -> None:
         """Add a checkpoint to the curve of anytime performance, and emit it as a metric."""
 
         def score_best_state() -> Accuracy:

@@ -70,7 +70,7 @@ def predict_request_images(
     # A copy, since torch warns about arrays that cannot be written to.
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
     # Between two requests, since this process has a single thread.
-    networks.graphs.adopt_finished_graph()
+    networks.graphs.advance_graph_making()
     engine = version.graph.engine
     items: list[bytes] = []
     batch, end = 1, time.monotonic() + header["turn_s"]
@@ -152,7 +152,7 @@ def _predict_request_probabilities(
         except ExportFailed as error:
             graphs.give_up_graph(version.graph, str(error))
     probabilities = predict_exactly(pixels)
-    graphs.compare_fused_layers_with_network(version.graph, pixels, task, probabilities)
+    graphs.try_fused_layers_as_engine(version.graph, pixels, task, probabilities)
     return probabilities
 
 

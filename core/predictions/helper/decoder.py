@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from core.errors import ImageInvalid
 from core.ingest import images
-from core.ingest.decoding.resizing import SquareResizing
+from core.ingest.decoding.resizing import SquareResizingSettings
 from core.ingest.limits import PREDICT_IMAGES, ArchiveLimits
 from core.processes.messages import (
     read_framed_message,
@@ -42,7 +42,7 @@ def decode_image_files(
     size: int,
     channels: int,
     limits: ArchiveLimits,
-    resizing: SquareResizing,
+    resizing: SquareResizingSettings,
 ) -> Iterator[bytes | ImageInvalid]:
     """Decode image files: yield the pixels of each, or the reason why it cannot be used."""
     for data in files:
@@ -56,20 +56,24 @@ def decode_image_files(
 
 
 def decode_nested_arrays(
-    value: Sequence[Any], size: int, channels: int, limits: ArchiveLimits, resizing: SquareResizing
+    value: Sequence[Any],
+    size: int,
+    channels: int,
+    limits: ArchiveLimits,
+    resizing: SquareResizingSettings,
 ) -> Iterator[bytes | ImageInvalid]:
     """Decode nested JSON arrays H×W or H×W×C of values 0 … 255: yield pixels, or why one cannot be
     used.
     """
     for image in value:
         try:
-            yield _decode_nested_array(image, size, channels, limits, resizing)
+            yield _decode_image_array_to_pixels(image, size, channels, limits, resizing)
         except ImageInvalid as error:
             yield error
 
 
-def _decode_nested_array(
-    image: Any, size: int, channels: int, limits: ArchiveLimits, resizing: SquareResizing
+def _decode_image_array_to_pixels(
+    image: Any, size: int, channels: int, limits: ArchiveLimits, resizing: SquareResizingSettings
 ) -> bytes:
     """Convert one nested array of an image to pixels.
 
@@ -149,7 +153,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: ArchiveLim
         images.extend_process_cpu_limit(int(header["cpu_s"]) + 1)
         write_framed_message(sink, b"begun")
         try:
-            for message in _encode_decoded_image_messages(header, body, limits):
+            for message in _decode_images_to_messages(header, body, limits):
                 write_framed_message(sink, message)
                 if message[:1] == b"M":
                     return
@@ -166,7 +170,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: ArchiveLim
         del body
 
 
-def _encode_decoded_image_messages(
+def _decode_images_to_messages(
     header: Mapping[str, Any], body: Sequence[bytes], limits: ArchiveLimits
 ) -> Iterator[bytes]:
     """Yield the messages of a decoding response after `begun`: one per image.
@@ -180,7 +184,7 @@ def _encode_decoded_image_messages(
     begin, count, end = header["begin"], header["most"], time.monotonic() + header["turn_s"]
     read = decode_image_files if files else decode_nested_arrays
     chosen = all_images[begin : begin + count]
-    resizing = SquareResizing.from_json(header)
+    resizing = SquareResizingSettings.from_json(header)
     for done, pixels in enumerate(
         read(chosen, header["size"], header["channels"], limits, resizing), 1
     ):
@@ -195,7 +199,7 @@ def _encode_decoded_image_messages(
             return
 
 
-def main(limits: ArchiveLimits) -> None:
+def run_image_decoder(limits: ArchiveLimits) -> None:
     """Limit this decoder process's memory and CPU time, then serve decoding requests."""
     import numpy as np  # noqa: F401 - loaded before memory is limited
 
@@ -211,4 +215,4 @@ def main(limits: ArchiveLimits) -> None:
 
 
 if __name__ == "__main__":
-    main(ArchiveLimits(**json.loads(sys.argv[1])))
+    run_image_decoder(ArchiveLimits(**json.loads(sys.argv[1])))

@@ -25,7 +25,7 @@ MEMORY_BYTES = 6 << 30
 CPU_S = 600
 
 
-def make_version_graph(
+def export_and_check_onnx_graph(
     header: Mapping[str, Any], manifest_json: bytes, raw: bytes
 ) -> dict[str, Any]:
     """Export a version's ONNX graph for predictions, and compare it with the version.
@@ -81,7 +81,7 @@ def make_version_graph(
     return {"file": str(file), "tolerance": checked.tolerance}
 
 
-def main() -> None:
+def answer_graph_request() -> None:
     """Answer one request for a version's graph, as the main function of a process."""
     # Libraries must not print into the protocol.
     sink = os.fdopen(os.dup(1), "wb")
@@ -94,7 +94,9 @@ def main() -> None:
         target=_exit_when_helper_ends, args=(source.fileno(), header["folder"]), daemon=True
     ).start()
     images.limit_decoding_process_resources(MEMORY_BYTES, CPU_S)
-    write_framed_message(sink, json.dumps(make_version_graph(header, manifest, raw)).encode())
+    write_framed_message(
+        sink, json.dumps(export_and_check_onnx_graph(header, manifest, raw)).encode()
+    )
 
 
 def _exit_when_helper_ends(source_fd: int, folder: str) -> None:
@@ -107,4 +109,4 @@ def _exit_when_helper_ends(source_fd: int, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    answer_graph_request()

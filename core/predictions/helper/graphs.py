@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from core.contract.jobs.export_job import get_head_output_name
 from core.learning.export.check import TOLERANCE, Images, load_onnx_graph
-from core.learning.export.engine import PredictionEngine, Probabilities
+from core.learning.export.engine import ExportedPredictionEngine, Probabilities
 from core.learning.export.graph import ExportFailed
 from core.processes import helper_process
 from core.processes.messages import read_framed_message, write_framed_message
@@ -66,8 +66,8 @@ class VersionOnnxGraph:
     parts: Mapping[str, str]
     weight_bytes: int
     fuse: Callable[[int | None], Run | None] | None
-    engine: PredictionEngine | None = None
-    trial: tuple[PredictionEngine, int] | None = None
+    engine: ExportedPredictionEngine | None = None
+    trial: tuple[ExportedPredictionEngine, int] | None = None
     is_wanted: bool = True
     is_given_up: bool = False
     sample: list[tuple[int | None, NDArray[np.uint8]]] = field(default_factory=list)
@@ -147,7 +147,7 @@ class OnnxGraphMaker:
         graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
 
-    def compare_fused_layers_with_network(
+    def try_fused_layers_as_engine(
         self, graph: VersionOnnxGraph, images: Images, task: int | None, exact: Probabilities
     ) -> None:
         """Check a version's network with fused layers against the network itself, if it has no
@@ -160,7 +160,9 @@ class OnnxGraphMaker:
             fuse, graph.fuse = graph.fuse, None
             run = fuse(task) if graph.weight_bytes <= MOST_WEIGHT_BYTES else None
             graph.trial = (
-                None if run is None else (PredictionEngine("torch", run, TOLERANCE), SAMPLE_IMAGES)
+                None
+                if run is None
+                else (ExportedPredictionEngine("torch", run, TOLERANCE), SAMPLE_IMAGES)
             )
         if graph.trial is None:
             return
@@ -182,13 +184,13 @@ class OnnxGraphMaker:
         if self._making is not None and self._making.graph is graph:
             self._end_graph_making()
 
-    def adopt_finished_graph(self) -> None:
+    def advance_graph_making(self) -> None:
         """Adopt the graph that the export process has finished, abandon an overdue one, and start
         the next.
         """
         making = self._making
         if making is not None and making.process.poll() is not None:
-            self._adopt_graph(making)
+            self._adopt_or_give_up_graph(making)
             self._end_graph_making()
         # A process that hangs would keep every other version from getting a graph.
         elif making is not None and time.monotonic() > making.since + MAKE_S:
@@ -231,9 +233,9 @@ class OnnxGraphMaker:
             for message in (json.dumps(header).encode(), graph.manifest, raw):
                 write_framed_message(process.stdin, message)
         except BrokenPipeError:
-            pass  # it has ended: `adopt_finished_graph` handles that
+            pass  # it has ended: `advance_graph_making` handles that
 
-    def _adopt_graph(self, making: _GraphInProgress) -> None:
+    def _adopt_or_give_up_graph(self, making: _GraphInProgress) -> None:
         """Load the finished graph for predictions, or give it up."""
         assert making.process.stdout is not None
         try:
@@ -241,7 +243,7 @@ class OnnxGraphMaker:
             if "detail" in result:
                 return self.give_up_graph(making.graph, result["detail"])
             graph = load_onnx_graph(Path(result["file"]), self._threads)
-            making.graph.engine = PredictionEngine(
+            making.graph.engine = ExportedPredictionEngine(
                 "onnxruntime",
                 lambda images, task: graph(images)[get_head_output_name(task)],
                 result["tolerance"],

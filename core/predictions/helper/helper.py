@@ -15,7 +15,7 @@ NETWORK_BYTES = 6 << 30
 """Address space in bytes for networks and their activations."""
 
 
-def main(threads: int) -> None:
+def run_prediction_helper(threads: int) -> None:
     """Run the prediction helper: load torch, limit this process, report ready, and serve."""
     # Libraries must not print into the protocol.
     sink = os.fdopen(os.dup(1), "wb")
@@ -37,4 +37,4 @@ def main(threads: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    run_prediction_helper(int(sys.argv[1]))

@@ -18,7 +18,7 @@ from api.app import create_app
 from api.authentication import access, key_watch
 from api.authentication.access import REMEMBER_S
 from core.database.session import Database
-from core.database.tables import Key
+from core.database.tables import AccessKey
 from core.packaged import packaged_base
 from core.settings import Settings
 from tests.api.conftest import KeyOf, Make
@@ -60,10 +60,12 @@ def job(client: TestClient, key_of: KeyOf, archive: Make) -> str:
     return sent.json()["job"]["id"]  # type: ignore[no-any-return]
 
 
-def follow(
+def follow_events_in_thread(
     client: TestClient, job: str, headers: Headers, told: threading.Semaphore
 ) -> tuple[threading.Thread, list[Any]]:
-    """Read a stream to its end in a thread; it has begun."""
+    """Start a thread that reads an event stream to its end, and wait until the stream has begun.
+    Return the thread and the list that receives the response.
+    """
     seen: list[Any] = []
     wanted = {**headers, "Accept": "text/event-stream"}
     thread = threading.Thread(
@@ -75,27 +77,27 @@ def follow(
     return thread, seen
 
 
-def revoke(client: TestClient, headers: Headers) -> None:
+def revoke_key(client: TestClient, headers: Headers) -> None:
     prefix = headers["Authorization"].split("_")[1]
     key = next(k for k in client.get("/v1/keys").json()["items"] if k["prefix"] == prefix)
     assert client.delete(f"/v1/keys/{key['id']}").status_code == 204
 
 
-def revoke_elsewhere(client: TestClient, headers: Headers) -> None:
-    """As another process does it."""
+def revoke_key_in_database(client: TestClient, headers: Headers) -> None:
+    """Revoke a key in the database alone, as another process does."""
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     with db.write() as session:
-        of_key = Key.prefix == headers["Authorization"].split("_")[1]
-        session.execute(update(Key).where(of_key).values(revoked_at=1.0))
+        of_key = AccessKey.prefix == headers["Authorization"].split("_")[1]
+        session.execute(update(AccessKey).where(of_key).values(revoked_at=1.0))
 
 
 def test_a_stream_ends_when_its_key_is_revoked(
     client: TestClient, key_of: KeyOf, job: str, clock: list[float], told: threading.Semaphore
 ) -> None:
     mine, other = key_of("mine", "read"), key_of("mine", "read")
-    thread, seen = follow(client, job, mine, told)
-    going_on, _ = follow(client, job, other, told)
-    revoke(client, mine)
+    thread, seen = follow_events_in_thread(client, job, mine, told)
+    going_on, _ = follow_events_in_thread(client, job, other, told)
+    revoke_key(client, mine)
     clock[0] += REMEMBER_S
     thread.join(ENOUGH_S)
     assert not thread.is_alive()
@@ -110,7 +112,7 @@ def test_a_stream_ends_when_its_key_expires(
     client: TestClient, key_of: KeyOf, job: str, clock: list[float], told: threading.Semaphore
 ) -> None:
     mine = key_of("mine", "read", datetime.fromtimestamp(clock[0] + 1000, UTC).isoformat())
-    thread, seen = follow(client, job, mine, told)
+    thread, seen = follow_events_in_thread(client, job, mine, told)
     clock[0] += 1001
     thread.join(ENOUGH_S)
     assert not thread.is_alive()
@@ -125,7 +127,7 @@ def test_a_revoked_key_ends_in_every_process(
         mine = key_of("mine", "read")
         assert client.get("/v1/models", headers=mine).status_code == 200
         assert second.get("/v1/models", headers=mine).status_code == 200
-        revoke(client, mine)
+        revoke_key(client, mine)
         assert REMEMBER_S < 5
         clock[0] += REMEMBER_S  # the promise: after this, nowhere
         assert client.get("/v1/models", headers=mine).status_code == 401
@@ -162,13 +164,13 @@ def ending(
     """A fresh key of an owner, and what ends it."""
     if request.param == "revoked":
         mine = key_of("mine")
-        return mine, lambda: revoke_elsewhere(client, mine)
+        return mine, lambda: revoke_key_in_database(client, mine)
     mine = key_of("mine", "write", datetime.fromtimestamp(clock[0] + 1000, UTC).isoformat())
     return mine, lambda: clock.__setitem__(0, clock[0] + 1001)
 
 
-def pieces(end: Callable[[], None]) -> Iterator[bytes]:
-    """A body of `SIZE` bytes, in the middle of which the key ends."""
+def send_body_around_key_end(end: Callable[[], None]) -> Iterator[bytes]:
+    """Yield a body of `SIZE` bytes, and call `end` after the first 100 of them."""
     yield b"a" * 100
     end()
     yield b"a" * 100
@@ -185,7 +187,9 @@ def test_an_upload_ends_in_the_middle_of_a_piece_when_its_key_ends(
     kept = client.patch(where, content=b"k" * 100, headers={**mine, **PIECE, "Upload-Offset": "0"})
     assert kept.status_code == 204
     cut = client.patch(
-        where, content=pieces(end), headers={**mine, **PIECE, "Upload-Offset": "100"}
+        where,
+        content=send_body_around_key_end(end),
+        headers={**mine, **PIECE, "Upload-Offset": "100"},
     )
     assert cut.status_code == 401, cut.text
     for method in ("HEAD", "PATCH", "DELETE"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.errors import PerennialError
-from tests.openapi import Contract, bare_objects
+from tests.openapi import Contract, find_bare_objects
 
 FREE = {
     "ArchitectureChoice[]": "a hyper-parameter; GET /v1/architectures has their schemas",
@@ -26,7 +26,7 @@ def document(shared: Any) -> Any:
 
 
 def test_no_value_is_a_bare_object_but_those_with_reasons(document: Any) -> None:
-    assert bare_objects(document) == set(FREE)
+    assert find_bare_objects(document) == set(FREE)
 
 
 def test_every_answer_is_described(document: Any) -> None:

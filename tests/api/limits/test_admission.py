@@ -15,18 +15,18 @@ from starlette.testclient import TestClient
 from core.bases import expected_base
 from core.settings import Settings
 from core.versions import exports
-from tests.api.conftest import KeyOf, Make, serving
+from tests.api.conftest import KeyOf, Make, serve_api
 from tests.api.overlap import PATIENCE_S, Overlap
 
 HUGE = {"name": "mlp", "hidden": [16384] * 16}
 
 
-def model(client: TestClient, name: str = "birds", **fields: Any) -> Any:
+def request_model_creation(client: TestClient, name: str = "birds", **fields: Any) -> Any:
     return client.post("/v1/models", json={"name": name, "scenario": "class", **fields})
 
 
 def test_a_network_beyond_every_machine_is_refused_with_its_parameters(client: TestClient) -> None:
-    answer = model(client, architecture=HUGE, image={"size": 1024})
+    answer = request_model_creation(client, architecture=HUGE, image={"size": 1024})
     assert answer.status_code == 422
     problem = answer.json()
     assert problem["type"] == "/problems/job-too-large"
@@ -36,8 +36,8 @@ def test_a_network_beyond_every_machine_is_refused_with_its_parameters(client: T
 
 
 def test_a_job_beyond_its_bound_is_refused_with_the_arithmetic(settings: Settings) -> None:
-    with serving(settings.model_copy(update={"job_memory_bytes": 3_000_000_000})) as client:
-        answer = model(client, architecture="resnet50", image={"size": 224})
+    with serve_api(settings.model_copy(update={"job_memory_bytes": 3_000_000_000})) as client:
+        answer = request_model_creation(client, architecture="resnet50", image={"size": 224})
         assert answer.status_code == 422
         detail = answer.json()["detail"]
         for words in (
@@ -50,7 +50,9 @@ def test_a_job_beyond_its_bound_is_refused_with_the_arithmetic(settings: Setting
         assert answer.json()["needed"] > answer.json()["limit"] == 3_000_000_000
         small = {"batch_size": 4, "method": "finetune"}
         assert (
-            model(client, architecture="resnet50", image={"size": 224}, recipe=small).status_code
+            request_model_creation(
+                client, architecture="resnet50", image={"size": 224}, recipe=small
+            ).status_code
             == 201
         )
 
@@ -58,8 +60,8 @@ def test_a_job_beyond_its_bound_is_refused_with_the_arithmetic(settings: Setting
 def test_a_batch_whose_recipe_asks_for_too_much_is_refused_and_leaves_nothing(
     settings: Settings, archive: Make
 ) -> None:
-    with serving(settings.model_copy(update={"job_memory_bytes": 3_000_000_000})) as client:
-        assert model(client).status_code == 201
+    with serve_api(settings.model_copy(update={"job_memory_bytes": 3_000_000_000})) as client:
+        assert request_model_creation(client).status_code == 201
         body, huge = archive(cat=3, dog=3), json.dumps({"batch_size": 65_536})
         for query in ("", "?validate=only"):
             path, headers = f"/v1/models/birds/tasks{query}", {"Perennial-Recipe": huge}
@@ -74,10 +76,13 @@ def test_a_batch_whose_recipe_asks_for_too_much_is_refused_and_leaves_nothing(
 
 
 def test_without_bounds_everything_is_taken(settings: Settings) -> None:
-    with serving(
+    with serve_api(
         settings.model_copy(update={"job_memory_bytes": 0, "max_parameters": 0})
     ) as client:
-        assert model(client, architecture=HUGE, image={"size": 1024}).status_code == 201
+        assert (
+            request_model_creation(client, architecture=HUGE, image={"size": 1024}).status_code
+            == 201
+        )
 
 
 def test_an_api_whose_workers_are_elsewhere_admits_by_the_setting_alone() -> None:
@@ -134,7 +139,7 @@ def test_lists_do_not_wait_for_downloads_that_are_made(
     """More downloads than the server has threads, each of which takes until the list was
     answered.
     """
-    assert model(client).status_code == 201
+    assert request_model_creation(client).status_code == 201
     listed = threading.Event()
 
     def export(*_: Any, **__: Any) -> Any:

@@ -25,82 +25,84 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def play(scene: Scene, shared: int = 1, alone: int = 3) -> None:
+def run_scene(scene: Scene, shared: int = 1, alone: int = 3) -> None:
     asyncio.run(
         scene(FairRequestSlots(Settings(owner_requests_shared=shared, owner_requests_alone=alone)))
     )
 
 
-async def settled() -> None:
+async def settle_event_loop() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-async def entering(share: FairRequestSlots, owner: str, times: int) -> list["asyncio.Task[None]"]:
-    tasks = [asyncio.create_task(share.wait_for_owner_slot(owner)) for _ in range(times)]
-    await settled()
+async def start_waiting_for_slots(
+    share: FairRequestSlots, owner: str, times: int
+) -> list["asyncio.Task[None]"]:
+    tasks = [asyncio.create_task(share.acquire_owner_slot(owner)) for _ in range(times)]
+    await settle_event_loop()
     return tasks
 
 
-def inside(tasks: list["asyncio.Task[None]"]) -> int:
+def count_admitted(tasks: list["asyncio.Task[None]"]) -> int:
     return sum(task.done() for task in tasks)
 
 
 def test_who_is_alone_has_many_slots_and_the_rest_waits_for_one() -> None:
     async def scene(share: FairRequestSlots) -> None:
-        tasks = await entering(share, "a", 5)
-        assert inside(tasks) == 3
+        tasks = await start_waiting_for_slots(share, "a", 5)
+        assert count_admitted(tasks) == 3
         share.release_owner_slot("a")
-        await settled()
-        assert inside(tasks) == 4
+        await settle_event_loop()
+        assert count_admitted(tasks) == 4
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_while_another_asks_an_owner_has_its_shared_slots_only() -> None:
     async def scene(share: FairRequestSlots) -> None:
-        await entering(share, "b", 1)
-        tasks = await entering(share, "a", 4)
-        assert inside(tasks) == 1
+        await start_waiting_for_slots(share, "b", 1)
+        tasks = await start_waiting_for_slots(share, "a", 4)
+        assert count_admitted(tasks) == 1
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_another_owner_never_waits_for_one_that_has_filled_its_slots() -> None:
     async def scene(share: FairRequestSlots) -> None:
-        await entering(share, "a", 50)
-        assert inside(await entering(share, "b", 1)) == 1
+        await start_waiting_for_slots(share, "a", 50)
+        assert count_admitted(await start_waiting_for_slots(share, "b", 1)) == 1
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_slots_beyond_the_share_are_not_filled_again_once_another_has_come() -> None:
     async def scene(share: FairRequestSlots) -> None:
-        tasks = await entering(share, "a", 6)
-        await entering(share, "b", 1)
+        tasks = await start_waiting_for_slots(share, "a", 6)
+        await start_waiting_for_slots(share, "b", 1)
         share.release_owner_slot("a")
         share.release_owner_slot("a")
-        await settled()
-        assert inside(tasks) == 3  # one still works, so none of the others begins
+        await settle_event_loop()
+        assert count_admitted(tasks) == 3  # one still works, so none of the others begins
         share.release_owner_slot("a")
-        await settled()
-        assert inside(tasks) == 4
+        await settle_event_loop()
+        assert count_admitted(tasks) == 4
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_once_the_other_is_quiet_all_slots_are_there_again(now: list[float]) -> None:
     async def scene(share: FairRequestSlots) -> None:
-        await entering(share, "b", 1)
+        await start_waiting_for_slots(share, "b", 1)
         share.release_owner_slot("b")
-        tasks = await entering(share, "a", 6)
-        assert inside(tasks) == 1
+        tasks = await start_waiting_for_slots(share, "a", 6)
+        assert count_admitted(tasks) == 1
         now[0] += fair_share.SHARED_S + 0.01
         share.release_owner_slot("a")
-        await settled()
-        assert inside(tasks) == 4
+        await settle_event_loop()
+        assert count_admitted(tasks) == 4
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_requests_of_an_owner_are_worked_on_in_the_order_of_their_coming() -> None:
@@ -108,62 +110,62 @@ def test_requests_of_an_owner_are_worked_on_in_the_order_of_their_coming() -> No
         order: list[int] = []
 
         async def one(number: int) -> None:
-            await share.wait_for_owner_slot("a")
+            await share.acquire_owner_slot("a")
             order.append(number)
             share.release_owner_slot("a")
 
-        await share.wait_for_owner_slot("a")
+        await share.acquire_owner_slot("a")
         tasks = [asyncio.create_task(one(number)) for number in range(9)]
-        await settled()
+        await settle_event_loop()
         share.release_owner_slot("a")
         await asyncio.gather(*tasks)
         assert order == list(range(9))
 
-    play(scene, alone=1)
+    run_scene(scene, alone=1)
 
 
 def test_a_request_that_is_given_up_while_it_waits_leaves_no_gap() -> None:
     async def scene(share: FairRequestSlots) -> None:
-        await share.wait_for_owner_slot("a")
-        gone, waits = await entering(share, "a", 2)
+        await share.acquire_owner_slot("a")
+        gone, waits = await start_waiting_for_slots(share, "a", 2)
         gone.cancel()
-        await settled()
+        await settle_event_loop()
         share.release_owner_slot("a")
-        await settled()
+        await settle_event_loop()
         assert waits.done()
         share.release_owner_slot("a")
-        assert inside(await entering(share, "a", 1)) == 1
+        assert count_admitted(await start_waiting_for_slots(share, "a", 1)) == 1
 
-    play(scene, alone=1)
+    run_scene(scene, alone=1)
 
 
 def test_a_request_that_is_given_up_when_its_slot_has_just_come_gives_it_on() -> None:
     async def scene(share: FairRequestSlots) -> None:
-        await share.wait_for_owner_slot("a")
-        gone, waits = await entering(share, "a", 2)
+        await share.acquire_owner_slot("a")
+        gone, waits = await start_waiting_for_slots(share, "a", 2)
         share.release_owner_slot("a")  # the slot is `gone`'s, which has not noticed
         gone.cancel()
-        await settled()
+        await settle_event_loop()
         assert waits.done()
 
-    play(scene, alone=1)
+    run_scene(scene, alone=1)
 
 
 def test_a_request_holds_no_slot_while_it_pauses() -> None:
     async def scene(share: FairRequestSlots) -> None:
         working = RequestSlotHolder(share, "a")
-        await working.take_request_slot()
-        fair_share.release_request_slot_during_wait()
-        fair_share.release_request_slot_during_wait()
-        (other,) = await entering(share, "a", 1)
+        await working.acquire_request_slot()
+        fair_share.release_request_slot_before_wait()
+        fair_share.release_request_slot_before_wait()
+        (other,) = await start_waiting_for_slots(share, "a", 1)
         assert other.done()
-        again = asyncio.create_task(fair_share.retake_request_slot_after_wait())
-        await settled()
+        again = asyncio.create_task(fair_share.reacquire_request_slot_after_wait())
+        await settle_event_loop()
         assert not again.done()
         share.release_owner_slot("a")
         await again
 
-    play(scene, alone=1)
+    run_scene(scene, alone=1)
 
 
 def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
@@ -176,26 +178,26 @@ def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
             return call_later(1000, callback)
 
         loop.call_later = keep_timer  # type: ignore[method-assign, assignment]
-        await RequestSlotHolder(share, "a").take_request_slot()
-        (other,) = await entering(share, "a", 1)
+        await RequestSlotHolder(share, "a").acquire_request_slot()
+        (other,) = await start_waiting_for_slots(share, "a", 1)
         assert not other.done()
         ((seconds, end),) = timers
         assert seconds == fair_share.HOLD_S
         end()
-        await settled()
+        await settle_event_loop()
         assert other.done()
 
-    play(scene, alone=1)
+    run_scene(scene, alone=1)
 
 
 def test_nothing_is_kept_of_owners_who_have_gone() -> None:
     async def scene(share: FairRequestSlots) -> None:
         for number in range(1000):
-            await share.wait_for_owner_slot(str(number))
+            await share.acquire_owner_slot(str(number))
             share.release_owner_slot(str(number))
         assert not share._held and not share._waiting
 
-    play(scene)
+    run_scene(scene)
 
 
 # Over HTTP
@@ -222,7 +224,7 @@ def lists_meet(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Overlap]:
     return begin
 
 
-def lists(client: TestClient, key: dict[str, str], times: int) -> list[int]:
+def request_lists_in_parallel(client: TestClient, key: dict[str, str], times: int) -> list[int]:
     with ThreadPoolExecutor(times) as threads:
         asked = [threads.submit(client.get, "/v1/models", headers=key) for _ in range(times)]
         return [one.result().status_code for one in asked]
@@ -232,7 +234,7 @@ def test_a_lone_owners_requests_are_worked_on_side_by_side(
     client: TestClient, key_of: KeyOf, lists_meet: Callable[[int], Overlap]
 ) -> None:
     made = lists_meet(2)
-    assert lists(client, key_of("a"), 6) == [200] * 6
+    assert request_lists_in_parallel(client, key_of("a"), 6) == [200] * 6
     assert made.most > 1
 
 
@@ -242,7 +244,7 @@ def test_beside_another_owner_one_request_is_worked_on_at_once_and_all_are_answe
     mine, other = key_of("a"), key_of("b")
     made = lists_meet(1)
     assert client.get("/v1/jobs", headers=other).status_code == 200
-    assert lists(client, mine, 6) == [200] * 6
+    assert request_lists_in_parallel(client, mine, 6) == [200] * 6
     assert made.most == 1
 
 

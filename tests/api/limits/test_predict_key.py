@@ -15,14 +15,14 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.authentication.guard import OPEN_PATHS
 from api.limits import predict_limits
-from api.predict.line import PredictQueue
+from api.predict.line import PredictConcurrencyLimiter
 from core.database.session import Database
-from core.database.tables import Key, Model, PredictKey
+from core.database.tables import AccessKey, Model, PredictKey
 from core.keys import predict_keys
 from core.keys.predict_keys import DAY_S
 from core.settings import Settings
-from tests.api.conftest import SETTINGS, create_model, serving
-from tests.api.routes.conftest import publisher
+from tests.api.conftest import SETTINGS, create_model, serve_api
+from tests.api.routes.conftest import make_publisher
 
 Headers = dict[str, str]
 REFUSAL = (
@@ -42,43 +42,43 @@ class Answering:
         pass
 
 
-def database(client: TestClient) -> Database:
+def get_database(client: TestClient) -> Database:
     found: Database = client.app.state.database  # type: ignore[attr-defined]
     return found
 
 
 def forget_callers(client: TestClient) -> None:
-    """Let every key be looked up again."""
+    """Clear the cache of callers, so that every key is looked up again."""
     client.app.state.access._known.clear()  # type: ignore[attr-defined]
 
 
 def count_keys(client: TestClient) -> int:
-    with database(client).read() as session:
-        return session.query(Key).count()
+    with get_database(client).read() as session:
+        return session.query(AccessKey).count()
 
 
-def soon(days: float = 30) -> str:
+def build_expiry(days: float = 30) -> str:
     return (datetime.now(UTC) + timedelta(days=days)).isoformat()
 
 
-def body(**changed: Any) -> dict[str, Any]:
+def build_key_request(**changed: Any) -> dict[str, Any]:
     named = {
         "name": "page",
         "scope": "predict",
         "model": "birds",
         "alias": "production",
-        "expires_at": soon(),
+        "expires_at": build_expiry(),
     }
     return {key: value for key, value in {**named, **changed}.items() if value is not None}
 
 
-def make(client: TestClient, **changed: Any) -> Headers:
-    made = client.post("/v1/keys", json=body(**changed))
+def make_predict_key(client: TestClient, **changed: Any) -> Headers:
+    made = client.post("/v1/keys", json=build_key_request(**changed))
     assert made.status_code == 201, made.text
     return {"Authorization": f"Bearer {made.json()['secret']}"}
 
 
-def ask(client: TestClient, headers: Headers, path: str = PREDICT) -> Any:
+def request_prediction(client: TestClient, headers: Headers, path: str = PREDICT) -> Any:
     return client.post(path, content=b"png", headers={**PNG, **headers})
 
 
@@ -90,11 +90,11 @@ def birds(
     production.
     """
     folder = prepare_folder(tmp_path_factory.mktemp("birds"))
-    with serving(SETTINGS.model_copy(update={"data_dir": folder})) as made:
+    with serve_api(SETTINGS.model_copy(update={"data_dir": folder})) as made:
         made.app.state.predictor = Answering()  # type: ignore[attr-defined]
         create_model(made, "birds")
         for _ in range(2):
-            publisher(made, folder)("birds")
+            make_publisher(made, folder)("birds")
         create_model(made, "owls")
         assert made.put("/v1/models/birds/aliases/staging", json={"version": 1}).is_success
         other = made.post(
@@ -106,7 +106,7 @@ def birds(
 
 
 def test_it_is_refused_by_every_route_but_its_own(birds: TestClient) -> None:
-    key, document = make(birds), birds.get("/openapi.json").json()["paths"]
+    key, document = make_predict_key(birds), birds.get("/openapi.json").json()["paths"]
     model = birds.get("/v1/models/birds").json()["id"]
     job = "job_" + "0" * 26
     values = {
@@ -142,7 +142,7 @@ def test_it_is_refused_by_every_route_but_its_own(birds: TestClient) -> None:
         assert model not in answer.text
         refused += 1
     assert refused > 90, refused
-    assert ask(birds, key).status_code == 200
+    assert request_prediction(birds, key).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -168,19 +168,19 @@ def test_it_is_refused_by_every_route_but_its_own(birds: TestClient) -> None:
 def test_it_asks_its_alias_of_its_model_and_no_other(
     birds: TestClient, path: str, status: int
 ) -> None:
-    answer = ask(birds, make(birds), path)
+    answer = request_prediction(birds, make_predict_key(birds), path)
     assert answer.status_code == status, answer.text
     if status == 403:
         assert REFUSAL in answer.json()["detail"]
 
 
 def test_it_asks_by_the_id_of_its_model_and_follows_the_alias(birds: TestClient) -> None:
-    key = make(birds, alias="staging")
+    key = make_predict_key(birds, alias="staging")
     model = birds.get("/v1/models/birds").json()["id"]
     path = f"/v1/models/{model}/versions/staging/predict"
-    assert ask(birds, key, path).json() == {"version": 1, "images": 1}
+    assert request_prediction(birds, key, path).json() == {"version": 1, "images": 1}
     birds.put("/v1/models/birds/aliases/staging", json={"version": 2})
-    assert ask(birds, key, path).json()["version"] == 2
+    assert request_prediction(birds, key, path).json()["version"] == 2
     birds.put("/v1/models/birds/aliases/staging", json={"version": 1})
 
 
@@ -188,38 +188,42 @@ def test_a_deleted_model_answers_no_more_nor_does_another_that_has_its_name(
     birds: TestClient,
 ) -> None:
     create_model(birds, "fleeting")
-    key, path = make(birds, model="fleeting"), PREDICT.replace("birds", "fleeting")
-    assert ask(birds, key, path).status_code == 409  # nothing was taught yet
+    key, path = make_predict_key(birds, model="fleeting"), PREDICT.replace("birds", "fleeting")
+    assert request_prediction(birds, key, path).status_code == 409  # nothing was taught yet
     assert birds.delete("/v1/models/fleeting").status_code == 204
-    assert ask(birds, key, path).status_code == 404
+    assert request_prediction(birds, key, path).status_code == 404
     create_model(birds, "fleeting")
     forget_callers(birds)
-    assert ask(birds, key, path).status_code == 404
+    assert request_prediction(birds, key, path).status_code == 404
 
 
 def test_it_ends_when_it_expires_and_when_it_is_revoked(birds: TestClient) -> None:
     ids, keys = [], []
     for _ in range(2):
-        made = birds.post("/v1/keys", json=body()).json()
+        made = birds.post("/v1/keys", json=build_key_request()).json()
         ids.append(made["id"])
         keys.append({"Authorization": f"Bearer {made['secret']}"})
     assert birds.delete(f"/v1/keys/{ids[0]}").status_code == 204
-    with database(birds).write() as session:
-        session.execute(update(Key).where(Key.id == ids[1]).values(expires_at=time.time() - 1))
-    assert [ask(birds, key).status_code for key in keys] == [401, 401]
+    with get_database(birds).write() as session:
+        session.execute(
+            update(AccessKey).where(AccessKey.id == ids[1]).values(expires_at=time.time() - 1)
+        )
+    assert [request_prediction(birds, key).status_code for key in keys] == [401, 401]
 
 
 def test_it_logs_nobody_in(birds: TestClient) -> None:
-    secret = make(birds)["Authorization"].removeprefix("Bearer ")
+    secret = make_predict_key(birds)["Authorization"].removeprefix("Bearer ")
     answer = birds.post("/ui/login", data={"key": secret}, headers={"Origin": "http://testserver"})
     assert answer.status_code == 403 and "opens no page" in answer.text
 
 
 def test_without_its_row_it_opens_nothing(birds: TestClient) -> None:
-    made = birds.post("/v1/keys", json=body()).json()
-    with database(birds).write() as session:
+    made = birds.post("/v1/keys", json=build_key_request()).json()
+    with get_database(birds).write() as session:
         session.delete(session.get_one(PredictKey, made["id"]))
-    assert ask(birds, {"Authorization": f"Bearer {made['secret']}"}).status_code == 403
+    assert (
+        request_prediction(birds, {"Authorization": f"Bearer {made['secret']}"}).status_code == 403
+    )
 
 
 @pytest.mark.parametrize(
@@ -233,7 +237,7 @@ def test_without_its_row_it_opens_nothing(birds: TestClient) -> None:
         ({"alias": "canary"}, "alias"),
         ({"alias": "2"}, "alias"),
         ({"expires_at": None}, "expires_at"),
-        ({"expires_at": soon(367)}, "expires_at"),
+        ({"expires_at": build_expiry(367)}, "expires_at"),
         ({"expires_at": "2001-01-01T00:00:00Z"}, "expires_at"),
         ({"requests_per_s": 0}, "requests_per_s"),
         ({"requests_per_s": 101}, "requests_per_s"),
@@ -247,7 +251,7 @@ def test_a_key_that_cannot_be_is_refused_and_the_field_named(
     birds: TestClient, changed: dict[str, Any], field: str
 ) -> None:
     before = count_keys(birds)
-    answer = birds.post("/v1/keys", json=body(**changed))
+    answer = birds.post("/v1/keys", json=build_key_request(**changed))
     assert answer.status_code == 422 and answer.json()["errors"][0]["field"] == field, answer.text
     assert count_keys(birds) == before
 
@@ -255,12 +259,14 @@ def test_a_key_that_cannot_be_is_refused_and_the_field_named(
 def test_it_belongs_to_its_models_owner_and_says_what_it_may_and_has_sent(
     birds: TestClient,
 ) -> None:
-    made = birds.post("/v1/keys", json=body(model="theirs", owner="other", images_per_day=7)).json()
+    made = birds.post(
+        "/v1/keys", json=build_key_request(model="theirs", owner="other", images_per_day=7)
+    ).json()
     assert made["owner"] == "other" and made["bound"].pop("model_id").startswith("mdl_")
     limits = {"requests_per_s": 5.0, "images_per_day": 7, "images_today": 0}
     assert made["bound"] == {"model": "theirs", "alias": "production", **limits}
-    with database(birds).write() as session:
-        values = {"day": int(database(birds).now(session) // DAY_S), "images": 3}
+    with get_database(birds).write() as session:
+        values = {"day": int(get_database(birds).now(session) // DAY_S), "images": 3}
         session.execute(update(PredictKey).where(PredictKey.key_id == made["id"]).values(values))
     listed = birds.get("/v1/keys?limit=200").json()["items"]
     assert listed[0]["bound"] is None and listed[-1]["bound"]["images_today"] == 3
@@ -279,37 +285,37 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def statuses(client: TestClient, key: Headers, count: int) -> list[int]:
-    return [ask(client, key).status_code for _ in range(count)]
+def collect_prediction_statuses(client: TestClient, key: Headers, count: int) -> list[int]:
+    return [request_prediction(client, key).status_code for _ in range(count)]
 
 
 def test_two_seconds_worth_of_requests_at_once_then_so_many_a_second(
     birds: TestClient, clock: list[float]
 ) -> None:
-    key = make(birds, requests_per_s=2)
-    assert statuses(birds, key, 6) == [200] * 4 + [429] * 2
-    refused = ask(birds, key)
+    key = make_predict_key(birds, requests_per_s=2)
+    assert collect_prediction_statuses(birds, key, 6) == [200] * 4 + [429] * 2
+    refused = request_prediction(birds, key)
     assert (
         refused.headers["retry-after"] == "1" and "2 requests a second" in refused.json()["detail"]
     )
     clock[0] += 1
-    assert statuses(birds, key, 3) == [200] * 2 + [429]
+    assert collect_prediction_statuses(birds, key, 3) == [200] * 2 + [429]
     clock[0] += 1000
-    assert statuses(birds, key, 5) == [200] * 4 + [429]
+    assert collect_prediction_statuses(birds, key, 5) == [200] * 4 + [429]
     clock[0] -= 400 * DAY_S  # a clock that is set back locks nobody out
     birds.app.state.predict_limits._refused.clear()  # type: ignore[attr-defined]
-    assert statuses(birds, key, 1) == [200]
+    assert collect_prediction_statuses(birds, key, 1) == [200]
 
 
 def test_less_than_a_request_in_two_seconds(birds: TestClient, clock: list[float]) -> None:
-    key = make(birds, requests_per_s=0.1)
-    assert statuses(birds, key, 2) == [200, 429]
-    assert ask(birds, key).headers["retry-after"] == "10"
+    key = make_predict_key(birds, requests_per_s=0.1)
+    assert collect_prediction_statuses(birds, key, 2) == [200, 429]
+    assert request_prediction(birds, key).headers["retry-after"] == "10"
     clock[0] += 10
-    assert statuses(birds, key, 2) == [200, 429]
+    assert collect_prediction_statuses(birds, key, 2) == [200, 429]
 
 
-def send(client: TestClient, key: Headers, images: int) -> Any:
+def send_images(client: TestClient, key: Headers, images: int) -> Any:
     files = [("file", (f"{number}.png", b"x", "image/png")) for number in range(images)]
     return client.post(PREDICT, files=files, headers=key)
 
@@ -317,44 +323,44 @@ def send(client: TestClient, key: Headers, images: int) -> Any:
 def test_images_of_a_day_are_counted_until_midnight_utc(
     birds: TestClient, clock: list[float]
 ) -> None:
-    key = make(birds, requests_per_s=100, images_per_day=5)
-    assert [send(birds, key, count).status_code for count in (3, 3)] == [
+    key = make_predict_key(birds, requests_per_s=100, images_per_day=5)
+    assert [send_images(birds, key, count).status_code for count in (3, 3)] == [
         200,
         429,
     ]  # the second has taken one
-    assert statuses(birds, key, 2) == [200, 429]
-    refused = ask(birds, key)
+    assert collect_prediction_statuses(birds, key, 2) == [200, 429]
+    refused = request_prediction(birds, key)
     assert refused.headers["retry-after"] == str(DAY_S // 2)
     assert "may send 5 images a day, and has sent 5" in refused.json()["detail"]
     clock[0] += DAY_S / 2 - 1
-    assert statuses(birds, key, 1) == [429]
+    assert collect_prediction_statuses(birds, key, 1) == [429]
     clock[0] += 1
-    assert send(birds, key, 5).status_code == 200
+    assert send_images(birds, key, 5).status_code == 200
 
 
 def test_what_it_has_taken_is_counted_for_all_processes_and_across_restarts(
     birds: TestClient, clock: list[float]
 ) -> None:
-    key = make(birds, requests_per_s=100, images_per_day=3)
-    assert statuses(birds, key, 1) == [200]
+    key = make_predict_key(birds, requests_per_s=100, images_per_day=3)
+    assert collect_prediction_statuses(birds, key, 1) == [200]
     for expected in ([200], [200, 429]):  # one process beside it, and the same later
         with TestClient(create_app(birds.app.state.settings)) as other:  # type: ignore[attr-defined]
             other.app.state.predictor = Answering()  # type: ignore[attr-defined]
-            assert statuses(other, key, len(expected)) == expected
-    assert statuses(birds, key, 1) == [429]
+            assert collect_prediction_statuses(other, key, len(expected)) == expected
+    assert collect_prediction_statuses(birds, key, 1) == [429]
 
 
 def test_a_key_that_has_nothing_left_costs_the_database_nothing(
     birds: TestClient, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = make(birds, images_per_day=1)
-    assert statuses(birds, key, 2) == [200, 429]
+    key = make_predict_key(birds, images_per_day=1)
+    assert collect_prediction_statuses(birds, key, 2) == [200, 429]
     monkeypatch.setattr(
         predict_keys,
         "charge_predict_key_daily_images",
         lambda *_, **__: pytest.fail("the database was asked"),
     )
-    assert statuses(birds, key, 3) == [429] * 3
+    assert collect_prediction_statuses(birds, key, 3) == [429] * 3
 
 
 def test_it_takes_nothing_of_its_owners_rate_and_half_of_its_places(
@@ -362,23 +368,23 @@ def test_it_takes_nothing_of_its_owners_rate_and_half_of_its_places(
 ) -> None:
     settings.max_requests_per_s = 0.01
     settings.predict_owner_requests, settings.predict_owner_bytes = 3, 80
-    with serving(settings) as client:
+    with serve_api(settings) as client:
         client.app.state.predictor = Answering()  # type: ignore[attr-defined]
         client.app.state.rate.capacity = 5  # type: ignore[attr-defined]
         create_model(client, "birds")
-        publisher(client, tmp_path)("birds")
-        key = make(client)
+        make_publisher(client, tmp_path)("birds")
+        key = make_predict_key(client)
         key_id = client.get("/v1/keys").json()["items"][-1]["id"]
-        assert statuses(client, key, 4) == [200] * 4
-        line: PredictQueue = client.app.state.predict_line  # type: ignore[attr-defined]
-        with database(client).read() as session:
-            owner = session.get_one(Key, key_id).owner_id
-        place = line.take_request_place(owner, key_id)
+        assert collect_prediction_statuses(client, key, 4) == [200] * 4
+        line: PredictConcurrencyLimiter = client.app.state.predict_line  # type: ignore[attr-defined]
+        with get_database(client).read() as session:
+            owner = session.get_one(AccessKey, key_id).owner_id
+        place = line.acquire_predict_slot(owner, key_id)
         assert (
-            ask(client, key).status_code == 429
-            and "This key has 1 predictions" in ask(client, key).text
+            request_prediction(client, key).status_code == 429
+            and "This key has 1 predictions" in request_prediction(client, key).text
         )
-        place.release_request_place()
+        place.release_predict_slot()
         assert not line.requests and not line.bytes and not line.key_requests and not line.key_bytes
         assert client.post(PREDICT, content=b"x" * 41, headers={**PNG, **key}).status_code == 413
         assert client.post(PREDICT, content=b"x" * 41, headers=PNG).status_code == 200
@@ -388,16 +394,18 @@ def test_it_takes_nothing_of_its_owners_rate_and_half_of_its_places(
 def test_the_keys_of_a_model_follow_its_name_to_the_one_that_takes_its_place(
     birds: TestClient,
 ) -> None:
-    made = birds.post("/v1/keys", json=body(model="owls")).json()
-    with database(birds).write() as session:
+    made = birds.post("/v1/keys", json=build_key_request(model="owls")).json()
+    with get_database(birds).write() as session:
         birds_row, owls = (
             session.query(Model).filter_by(name=name).one() for name in ("birds", "owls")
         )
         predict_keys.rebind_predict_keys_to_model(session, owls, birds_row)
-    assert ask(birds, {"Authorization": f"Bearer {made['secret']}"}).status_code == 200
+    assert (
+        request_prediction(birds, {"Authorization": f"Bearer {made['secret']}"}).status_code == 200
+    )
 
 
 @pytest.mark.parametrize("sent", [[[[1]]], {"images": [[[1]]]}])
 def test_it_sends_no_nested_arrays(birds: TestClient, sent: Any) -> None:
-    answer = birds.post(PREDICT, json=sent, headers=make(birds))
+    answer = birds.post(PREDICT, json=sent, headers=make_predict_key(birds))
     assert answer.status_code == 422 and "not nested arrays" in answer.json()["detail"]

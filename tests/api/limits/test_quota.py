@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from core.settings import Settings
-from tests.api.conftest import Make, create_model, serving, unread
+from tests.api.conftest import Make, create_model, fail_when_read, serve_api
 
 TASKS = "/v1/models/birds/tasks"
 
@@ -17,7 +17,7 @@ TASKS = "/v1/models/birds/tasks"
 def limited(settings: Settings, archive: Make) -> Iterator[TestClient]:
     """An API in which an owner may store one and a half archives."""
     settings.max_owner_bytes = len(archive(a=2, b=2)) * 3 // 2
-    with serving(settings) as client:
+    with serve_api(settings) as client:
         create_model(client)
         yield client
 
@@ -27,7 +27,9 @@ def test_an_upload_over_the_quota_is_429_before_its_body(
 ) -> None:
     body = archive(a=2, b=2)
     assert limited.post(TASKS, content=body).status_code == 202
-    answer = limited.post(TASKS, content=unread(), headers={"Content-Length": str(len(body))})
+    answer = limited.post(
+        TASKS, content=fail_when_read(), headers={"Content-Length": str(len(body))}
+    )
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) >= 1
     problem = answer.json()

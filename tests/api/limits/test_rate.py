@@ -14,7 +14,7 @@ from api.limits import shared_buckets
 from api.limits.rate import OwnerRateLimiter
 from core.errors import TooManyRequests
 from core.settings import Settings
-from tests.api.conftest import serving
+from tests.api.conftest import serve_api
 
 
 @pytest.fixture
@@ -31,21 +31,23 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_buckets, "TIMEOUT_S", 60.0)
 
 
-async def granted(*buckets: OwnerRateLimiter, owner: str = "own_a", tries: int = 30) -> int:
-    """How many of some requests, spread over processes, are let in."""
+async def count_granted_requests(
+    *buckets: OwnerRateLimiter, owner: str = "own_a", tries: int = 30
+) -> int:
+    """Return how many of some requests, spread over processes, are let in."""
     count = 0
     for number in range(tries):
         try:
-            await buckets[number % len(buckets)].count_owner_request(owner)
+            await buckets[number % len(buckets)].charge_owner_request(owner)
             count += 1
         except TooManyRequests as error:
             assert error.retry_after_s is not None and error.retry_after_s >= 1
     return count
 
 
-async def granted_then_closed(*buckets: OwnerRateLimiter, **more: Any) -> int:
+async def count_granted_and_close(*buckets: OwnerRateLimiter, **more: Any) -> int:
     try:
-        return await granted(*buckets, **more)
+        return await count_granted_requests(*buckets, **more)
     finally:
         for bucket in buckets:
             await bucket.close()
@@ -53,25 +55,25 @@ async def granted_then_closed(*buckets: OwnerRateLimiter, **more: Any) -> int:
 
 def test_two_seconds_worth_at_once_then_so_many_a_second(clock: list[float]) -> None:
     bucket = OwnerRateLimiter(5)
-    assert asyncio.run(granted(bucket)) == 10
+    assert asyncio.run(count_granted_requests(bucket)) == 10
     clock[0] += 1.0
-    assert asyncio.run(granted(bucket)) == 5
+    assert asyncio.run(count_granted_requests(bucket)) == 5
     clock[0] += 100.0
-    assert asyncio.run(granted(bucket)) == 10
+    assert asyncio.run(count_granted_requests(bucket)) == 10
 
 
 def test_a_slow_rate_says_how_long_to_wait(clock: list[float]) -> None:
     bucket = OwnerRateLimiter(0.1)
-    assert asyncio.run(granted(bucket, tries=1)) == 1
+    assert asyncio.run(count_granted_requests(bucket, tries=1)) == 1
     with pytest.raises(TooManyRequests) as refused:
-        asyncio.run(bucket.count_owner_request("own_a"))
+        asyncio.run(bucket.charge_owner_request("own_a"))
     assert refused.value.retry_after_s == 10
 
 
 def test_owners_do_not_share_a_bucket(clock: list[float]) -> None:
     bucket = OwnerRateLimiter(5)
-    assert asyncio.run(granted(bucket)) == 10
-    assert asyncio.run(granted(bucket, owner="own_b")) == 10
+    assert asyncio.run(count_granted_requests(bucket)) == 10
+    assert asyncio.run(count_granted_requests(bucket, owner="own_b")) == 10
 
 
 def test_processes_share_one_bucket_in_redis(redis_url: str, patient: None) -> None:
@@ -79,7 +81,7 @@ def test_processes_share_one_bucket_in_redis(redis_url: str, patient: None) -> N
     two = (OwnerRateLimiter(0.01, redis_url), OwnerRateLimiter(0.01, redis_url))
     for bucket in two:
         bucket.capacity = 7
-    assert asyncio.run(granted_then_closed(*two, owner="own_shared")) == 7
+    assert asyncio.run(count_granted_and_close(*two, owner="own_shared")) == 7
 
 
 def test_a_bucket_in_redis_fills_again(redis_url: str, patient: None) -> None:
@@ -87,12 +89,12 @@ def test_a_bucket_in_redis_fills_again(redis_url: str, patient: None) -> None:
     bucket.capacity = 3
 
     async def both() -> tuple[int, int]:
-        before = await granted(bucket, owner="own_fills")
+        before = await count_granted_requests(bucket, owner="own_fills")
         with Redis.from_url(redis_url) as redis:
             redis.hset(
                 key, "at", str(float(redis.hget(key, "at")) - 200)
             )  # as if 200 seconds had passed
-        return before, await granted_then_closed(bucket, owner="own_fills")
+        return before, await count_granted_and_close(bucket, owner="own_fills")
 
     assert asyncio.run(both()) == (3, 2)
 
@@ -107,10 +109,12 @@ def test_without_redis_each_process_counts_for_itself(
 
     async def many() -> tuple[int, int]:
         bucket = OwnerRateLimiter(5, redis_server.url)
-        at_once = await asyncio.gather(*(granted(bucket, tries=1) for _ in range(30)))
+        at_once = await asyncio.gather(
+            *(count_granted_requests(bucket, tries=1) for _ in range(30))
+        )
         bucket_of_then = len(warned)
         clock[0] += rates.AWAY_S + 0.1  # it looks again, finds nothing, and says so again
-        await granted(bucket, tries=30)
+        await count_granted_requests(bucket, tries=30)
         await bucket.close()
         return sum(at_once), bucket_of_then
 
@@ -124,12 +128,12 @@ def test_redis_counts_again_when_it_is_back(
     async def story() -> list[int]:
         bucket = OwnerRateLimiter(0.01, redis_server.url)
         bucket.capacity = 3
-        seen = [await granted(bucket)]
+        seen = [await count_granted_requests(bucket)]
         redis_server.stop()
-        seen.append(await granted(bucket))  # its own bucket was full
+        seen.append(await count_granted_requests(bucket))  # its own bucket was full
         redis_server.start()
         clock[0] += rates.AWAY_S + 0.1
-        seen.append(await granted(bucket))  # the new server knows nothing of before
+        seen.append(await count_granted_requests(bucket))  # the new server knows nothing of before
         await bucket.close()
         return seen
 
@@ -138,7 +142,7 @@ def test_redis_counts_again_when_it_is_back(
 
 def test_too_many_requests_are_429_with_retry_after(settings: Settings, clock: list[float]) -> None:
     settings.max_requests_per_s = 2
-    with serving(settings) as client:
+    with serve_api(settings) as client:
         assert [client.get("/v1/models").status_code for _ in range(5)] == [200] * 4 + [429]
         refused = client.get("/v1/jobs/job_none")  # a polled route
         assert refused.status_code == 429
@@ -151,7 +155,7 @@ def test_too_many_requests_are_429_with_retry_after(settings: Settings, clock: l
 
 def test_a_wrong_key_takes_nothing_from_an_owner(settings: Settings, clock: list[float]) -> None:
     settings.max_requests_per_s = 1
-    with serving(settings) as client:
+    with serve_api(settings) as client:
         key = client.headers["Authorization"]
         wrong = {"Authorization": f"{key[:-1]}{'A' if key[-1] != 'A' else 'B'}"}
         assert {client.get("/v1/models", headers=wrong).status_code for _ in range(5)} == {401}

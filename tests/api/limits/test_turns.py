@@ -7,7 +7,7 @@ import pytest
 from api.limits.turns import ResourcePool
 
 
-async def used(
+async def take_turns(
     turns: ResourcePool[str], owner: str, log: list[str], name: str = "", *, pieces: int = 1
 ) -> None:
     """Take turns one after the other, each of which lasts until others have had time to ask."""
@@ -23,9 +23,9 @@ def test_one_owners_many_requests_cost_another_the_turn_under_way_at_most() -> N
 
     async def run() -> None:
         turns = ResourcePool(["helper"])
-        greedy = [asyncio.create_task(used(turns, "a", log)) for _ in range(20)]
+        greedy = [asyncio.create_task(take_turns(turns, "a", log)) for _ in range(20)]
         await asyncio.sleep(0)
-        modest = asyncio.create_task(used(turns, "b", log, pieces=3))
+        modest = asyncio.create_task(take_turns(turns, "b", log, pieces=3))
         await asyncio.gather(*greedy, modest)
 
     asyncio.run(run())
@@ -38,8 +38,8 @@ def test_an_owner_has_one_turn_at_a_time_though_more_are_free() -> None:
     async def run() -> None:
         turns = ResourcePool(["one", "two"])
         async with turns.lend_resource_in_turn("a"):
-            waiting = asyncio.create_task(used(turns, "a", log))
-            await used(turns, "b", log)
+            waiting = asyncio.create_task(take_turns(turns, "a", log))
+            await take_turns(turns, "b", log)
             await asyncio.sleep(0)
             assert log == ["b"] and not waiting.done()
         await waiting
@@ -54,9 +54,9 @@ def test_an_owner_who_may_have_several_turns_has_what_nobody_else_waits_for() ->
     async def run() -> None:
         turns = ResourcePool(["one", "two"], 2)
         async with turns.lend_resource_in_turn("a"), turns.lend_resource_in_turn("a"):
-            waiting = [asyncio.create_task(used(turns, "a", log)) for _ in range(3)]
+            waiting = [asyncio.create_task(take_turns(turns, "a", log)) for _ in range(3)]
             await asyncio.sleep(0)
-            waiting.append(asyncio.create_task(used(turns, "b", log)))
+            waiting.append(asyncio.create_task(take_turns(turns, "b", log)))
             await asyncio.sleep(0)
             assert log == []
         await asyncio.gather(*waiting)
@@ -70,7 +70,7 @@ def test_within_an_owner_the_order_is_that_of_arrival() -> None:
 
     async def run() -> None:
         turns = ResourcePool(["helper"])
-        await asyncio.gather(*[used(turns, "a", log, str(number)) for number in range(9)])
+        await asyncio.gather(*[take_turns(turns, "a", log, str(number)) for number in range(9)])
 
     asyncio.run(run())
     assert log == [str(number) for number in range(9)]
@@ -84,7 +84,7 @@ def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next(lent: bool) -> N
         turns = ResourcePool(["helper"])
         held = turns.lend_resource_in_turn("a")
         await held.__aenter__()
-        gone = asyncio.create_task(used(turns, "b", log, "gone"))
+        gone = asyncio.create_task(take_turns(turns, "b", log, "gone"))
         await asyncio.sleep(0)
         if lent:
             await held.__aexit__(None, None, None)
@@ -93,7 +93,7 @@ def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next(lent: bool) -> N
         if not lent:
             await held.__aexit__(None, None, None)
         async with asyncio.timeout(60):
-            await used(turns, "c", log)
+            await take_turns(turns, "c", log)
 
     asyncio.run(run())
     assert log == ["c"]

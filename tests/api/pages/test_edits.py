@@ -19,7 +19,7 @@ def birds(logged_in: TestClient, model: str, publish: Publish) -> str:
     return f"/ui/models/{model}"
 
 
-def plan(query: dict[str, object]) -> str:
+def build_plan_url(query: dict[str, object]) -> str:
     return "/edits/plan?" + urlencode(query)
 
 
@@ -34,7 +34,7 @@ def test_the_classes_are_listed_with_forms_that_change_them(
 
 def test_a_rename_is_shown_sent_and_listed(logged_in: TestClient, birds: str, text: Text) -> None:
     choice = {"what": "rename", "name": "cat", "to": "tiger"}
-    page = logged_in.get(birds + plan(choice))
+    page = logged_in.get(birds + build_plan_url(choice))
     assert "cat → tiger" in text(page.text) and "2 before, 2 after" in text(page.text)
     sent = {"choice": urlencode(choice), "head": "1", "reason": "it has stripes"}
     stale = logged_in.post(f"{birds}/edits", data={**sent, "head": "0"})
@@ -44,7 +44,7 @@ def test_a_rename_is_shown_sent_and_listed(logged_in: TestClient, birds: str, te
     assert "Editing what was learned" in text(logged_in.get(answer.headers["location"]).text)
     edits = text(logged_in.get(f"{birds}/edits").text)
     assert "it has stripes" in edits and "1 operation" in edits and "queued" in edits
-    second = logged_in.get(birds + plan({**choice, "name": "dog"}))
+    second = logged_in.get(birds + build_plan_url({**choice, "name": "dog"}))
     assert "Edit 1 is queued" in text(second.text)
 
 
@@ -61,7 +61,7 @@ def test_ticked_classes_lead_to_their_plan_which_says_that_it_is_approximate(
 def test_a_rename_to_a_known_class_offers_to_merge_both(
     logged_in: TestClient, birds: str, text: Text
 ) -> None:
-    page = logged_in.get(birds + plan({"what": "rename", "name": "cat", "to": "dog"}))
+    page = logged_in.get(birds + build_plan_url({"what": "rename", "name": "cat", "to": "dog"}))
     assert "There is a class dog already. Merge cat into it…" in text(page.text)
 
 
@@ -79,13 +79,13 @@ def test_a_rename_to_a_known_class_offers_to_merge_both(
 def test_a_choice_that_no_page_makes_is_refused(
     logged_in: TestClient, birds: str, query: dict[str, object]
 ) -> None:
-    assert logged_in.get(birds + plan(query)).status_code == 422
+    assert logged_in.get(birds + build_plan_url(query)).status_code == 422
 
 
 def test_a_choice_without_a_label_asks_for_it(
     logged_in: TestClient, birds: str, text: Text
 ) -> None:
-    page = logged_in.get(birds + plan({"what": "relabel", "task": 1, "images": "3,5"}))
+    page = logged_in.get(birds + build_plan_url({"what": "relabel", "task": 1, "images": "3,5"}))
     assert "Change the label of 2 images" in text(page.text)
     assert 'name="images" value="3,5"' in page.text and "What it changes" not in page.text
 

@@ -8,34 +8,36 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from tests.core.ingest.hostile_corpus import png
+from tests.core.ingest.hostile_corpus import draw_png
 
 PATH = "/ui/models/birds/submit/look"
 RAW = b"\0\0\0\x18ftypcrx \0\0\0\1crx isom" + bytes(90)
 
 
-def head(name: str, data: bytes) -> dict[str, Any]:
+def build_file_head(name: str, data: bytes) -> dict[str, Any]:
     return {"name": name, "size": len(data), "head": base64.b64encode(data[:2048]).decode()}
 
 
-def ask(client: TestClient, heads: list[dict[str, Any]], files: int = 0) -> Any:
+def request_first_look(client: TestClient, heads: list[dict[str, Any]], files: int = 0) -> Any:
     return client.post(PATH, json={"files": files, "heads": heads})
 
 
-GOOD = [head(f"cat/{i}.png", png(i)) for i in range(40)]
+GOOD = [build_file_head(f"cat/{i}.png", draw_png(i)) for i in range(40)]
 
 
 def test_good_images_are_nothing_to_speak_of(logged_in: TestClient, model: str) -> None:
     beside = [
-        head("README.md", b"hello"),
-        head("__MACOSX/cat/._a.png", b"x"),
-        head("labels.csv", b"path,label"),
+        build_file_head("README.md", b"hello"),
+        build_file_head("__MACOSX/cat/._a.png", b"x"),
+        build_file_head("labels.csv", b"path,label"),
     ]
-    assert ask(logged_in, [*GOOD, *beside]).json() == {"refused": "", "warning": ""}
+    assert request_first_look(logged_in, [*GOOD, *beside]).json() == {"refused": "", "warning": ""}
 
 
 def test_a_few_that_cannot_be_read_are_a_warning(logged_in: TestClient, model: str) -> None:
-    said = ask(logged_in, [*GOOD, head("dog/a\n.png", RAW)], files=1000).json()
+    said = request_first_look(
+        logged_in, [*GOOD, build_file_head("dog/a\n.png", RAW)], files=1000
+    ).json()
     assert said["refused"] == ""
     assert said["warning"].startswith(
         "1 of 41 images looked at cannot be read and is left out; the first is “dog/a .png”"
@@ -43,7 +45,9 @@ def test_a_few_that_cannot_be_read_are_a_warning(logged_in: TestClient, model: s
 
 
 def test_too_many_refuse_the_file_before_it_is_uploaded(logged_in: TestClient, model: str) -> None:
-    said = ask(logged_in, [*GOOD[:5], *[head(f"dog/{i}.png", RAW) for i in range(5)]]).json()
+    said = request_first_look(
+        logged_in, [*GOOD[:5], *[build_file_head(f"dog/{i}.png", RAW) for i in range(5)]]
+    ).json()
     assert (
         "5 of 10 images cannot be read" in said["refused"]
         and "a camera RAW file" in said["refused"]

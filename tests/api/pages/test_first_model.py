@@ -54,8 +54,10 @@ def test_one_click_submits_the_sample_pictures_and_shows_how_far_they_are(
     assert again.headers["location"] == f"/ui/models/{sample_pictures.MODEL}/first"
 
 
-def send(browser: TestClient, content: bytes, name: str) -> tuple[int, str]:
-    """Send an archive as the page's form does; status, and location or body."""
+def submit_first_form(browser: TestClient, content: bytes, name: str) -> tuple[int, str]:
+    """Send an archive as the page's form does. Return the status, and the location or else the
+    body.
+    """
     answer = browser.post("/ui/first", data={"name": name}, files={"file": ("a.zip", content)})
     return answer.status_code, answer.headers.get("location") or answer.text
 
@@ -63,7 +65,7 @@ def send(browser: TestClient, content: bytes, name: str) -> tuple[int, str]:
 def test_an_own_archive_becomes_a_model_that_is_named_as_its_folder(
     logged_in: TestClient, archive: Make
 ) -> None:
-    status, location = send(logged_in, archive(owl=4, robin=4), "My Birds (2026)")
+    status, location = submit_first_form(logged_in, archive(owl=4, robin=4), "My Birds (2026)")
     made = logged_in.get("/v1/models/my-birds-2026").json()
     assert (status, location) == (303, f"/ui/models/{made['id']}/first")
     [task] = logged_in.get(f"/v1/models/{made['id']}/tasks").json()["items"]
@@ -77,7 +79,7 @@ def test_pictures_that_are_refused_leave_no_model_and_the_page_says_why(
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("notes/readme.txt"), io.BytesIO())
     for content in (buffer.getvalue(), b"", b"no archive"):
-        status, page = send(logged_in, content, "birds")
+        status, page = submit_first_form(logged_in, content, "birds")
         assert status in (415, 422), page
         assert 'role="alert"' in page and "Try it with sample pictures" in text(page)
         assert logged_in.get("/v1/models").json()["items"] == []
@@ -86,7 +88,7 @@ def test_pictures_that_are_refused_leave_no_model_and_the_page_says_why(
 def test_a_page_of_another_site_can_start_nothing(logged_in: TestClient, archive: Make) -> None:
     logged_in.headers["Origin"] = "https://elsewhere.example"
     assert logged_in.post("/ui/first/samples").status_code == 403
-    assert send(logged_in, archive(owl=4, robin=4), "birds")[0] == 403
+    assert submit_first_form(logged_in, archive(owl=4, robin=4), "birds")[0] == 403
     logged_in.headers["Origin"] = "http://127.0.0.1:8000"
     assert logged_in.get("/v1/models").json()["items"] == []
 

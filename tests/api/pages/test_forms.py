@@ -15,8 +15,8 @@ from tests.api.conftest import KeyOf, Make
 Publish = Callable[..., int]
 
 
-def newest(browser: TestClient) -> tuple[str, Any]:
-    """Action and data of the newest row of the trail."""
+def get_newest_audit_row(browser: TestClient) -> tuple[str, Any]:
+    """Return the action and the data of the newest row of the audit trail."""
     row = browser.get("/v1/audit?order=desc&limit=1").json()["items"][0]
     return row["action"], row["data"]
 
@@ -30,13 +30,16 @@ def test_production_is_moved_rolled_back_and_follows_again(
     answer = logged_in.post(f"{path}/rollback", data={"reason": " worse on owls "})
     assert answer.status_code == 303 and answer.headers["location"] == f"/ui/models/{model}"
     assert (
-        newest(logged_in)[0] == "alias.rollback"
-        and newest(logged_in)[1]["reason"] == "worse on owls"
+        get_newest_audit_row(logged_in)[0] == "alias.rollback"
+        and get_newest_audit_row(logged_in)[1]["reason"] == "worse on owls"
     )
     assert logged_in.post(f"{path}/follow").status_code == 303
-    assert newest(logged_in)[0] == "alias.follow"
+    assert get_newest_audit_row(logged_in)[0] == "alias.follow"
     assert logged_in.post(path, data={"version": "2", "reason": ""}).status_code == 303
-    assert newest(logged_in)[0] == "alias.set" and newest(logged_in)[1]["reason"] is None
+    assert (
+        get_newest_audit_row(logged_in)[0] == "alias.set"
+        and get_newest_audit_row(logged_in)[1]["reason"] is None
+    )
 
 
 def test_a_held_version_is_promoted_with_a_reason_alone(
@@ -96,7 +99,10 @@ def test_a_held_task_is_settled(
     publish(model, passed=False)
     answer = logged_in.post(f"/ui/models/{model}/tasks/1/{verb}", data={"reason": "enough"})
     assert answer.status_code == 303
-    assert newest(logged_in)[0] == f"task.{verb}" and newest(logged_in)[1]["reason"] == "enough"
+    assert (
+        get_newest_audit_row(logged_in)[0] == f"task.{verb}"
+        and get_newest_audit_row(logged_in)[1]["reason"] == "enough"
+    )
 
 
 def test_a_job_is_paused_goes_on_and_is_cancelled_and_learned_again(
@@ -111,7 +117,7 @@ def test_a_job_is_paused_goes_on_and_is_cancelled_and_learned_again(
     for verb in ("pause", "resume", "cancel", "retry"):
         answer = logged_in.post(f"/ui/jobs/{job}/{verb}")
         assert answer.status_code == 303 and answer.headers["location"] == f"/ui/jobs/{job}"
-        assert newest(logged_in)[0] == f"job.{verb}"
+        assert get_newest_audit_row(logged_in)[0] == f"job.{verb}"
     assert logged_in.post(f"/ui/jobs/{job}/publish").status_code == 422
 
 
@@ -128,7 +134,7 @@ def test_a_task_that_was_passed_over_is_learned_again(
         task.train_sha256, task.standing = "c" * 64, "skipped"
         session.get_one(Job, sent["job"]["id"]).state = "succeeded"
     assert logged_in.post(f"/ui/models/{model}/tasks/1/relearn").status_code == 303
-    assert newest(logged_in)[0] == "task.relearn"
+    assert get_newest_audit_row(logged_in)[0] == "task.relearn"
 
 
 def test_images_are_deleted_by_whoever_says_that_he_means_it(
@@ -138,7 +144,7 @@ def test_images_are_deleted_by_whoever_says_that_he_means_it(
     path = f"/ui/models/{model}/tasks/1/data"
     assert logged_in.post(path, data={}).status_code == 422
     assert logged_in.post(path, data={"sure": "yes"}).status_code == 303
-    assert newest(logged_in)[0] == "task.delete-data"
+    assert get_newest_audit_row(logged_in)[0] == "task.delete-data"
     assert "They were deleted" in logged_in.get(f"/ui/models/{model}/tasks/1").text
 
 
@@ -154,7 +160,7 @@ def test_a_model_is_deleted_by_whoever_types_its_name(
     assert "is deleted" not in logged_in.get(f"/ui?deleted={made}").text
     answer = logged_in.post(path, data={"name": " birds "})
     assert answer.status_code == 303 and answer.headers["location"] == f"/ui?deleted={made}"
-    assert newest(logged_in) == ("model.delete", {"name": "birds"})
+    assert get_newest_audit_row(logged_in) == ("model.delete", {"name": "birds"})
     assert "The model birds is deleted." in text(logged_in.get(f"/ui?deleted={made}").text)
     assert logged_in.get(f"/ui/models/{made}").status_code == 404
 

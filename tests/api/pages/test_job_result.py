@@ -13,7 +13,7 @@ from core.database.job_log import add_job_log_line
 from core.database.session import Database
 from core.database.tables import Model, Task
 from core.ids import new_id
-from tests.api.pages.test_model import SEEN, judged
+from tests.api.pages.test_model import SEEN, write_verdict
 from tests.core.rows import make_job_row
 
 Text = Callable[[str], str]
@@ -37,7 +37,7 @@ def job(logged_in: TestClient, model: str, publish: Publish) -> str:
     """The path of the page of a job that made version 2."""
     publish(model, cells={1: (9, 10)})
     publish(model, cells={1: (8, 10), 2: (19, 20)})
-    judged(logged_in, 2, CALM, visible=True)
+    write_verdict(logged_in, 2, CALM, visible=True)
     db: Database = logged_in.app.state.database  # type: ignore[attr-defined]
     with db.write() as session:
         first, task = session.scalars(select(Task).order_by(Task.number)).all()

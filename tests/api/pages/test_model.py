@@ -22,8 +22,8 @@ Publish = Callable[..., int]
 Text = Callable[[str], str]
 
 
-def stream(publish: Publish, model: str, tasks: int) -> None:
-    """A stream in which each version forgets a little of every task before."""
+def publish_stream(publish: Publish, model: str, tasks: int) -> None:
+    """Publish a stream in which each version forgets a little of every earlier task."""
     for number in range(1, tasks + 1):
         cells = {
             task: (20 - 2 * (number - task), 20) for task in range(max(1, number - 8), number + 1)
@@ -38,7 +38,7 @@ def stream(publish: Publish, model: str, tasks: int) -> None:
 def test_the_page_says_how_production_is_and_which_classes_were_hurt(
     logged_in: TestClient, model: str, publish: Publish, text: Text
 ) -> None:
-    stream(publish, model, 3)
+    publish_stream(publish, model, 3)
     said = text(logged_in.get(f"/ui/models/{model}").text)
     assert (
         "Production is version 3 Its accuracy is 90.0 %, the mean over 3 tasks (60 images)." in said
@@ -124,7 +124,7 @@ def test_the_spread_of_a_bin_is_that_of_wilson() -> None:
 def test_what_waits_comes_first_with_its_buttons(
     logged_in: TestClient, model: str, publish: Publish, text: Text
 ) -> None:
-    stream(publish, model, 3)
+    publish_stream(publish, model, 3)
     assert logged_in.post(f"/ui/models/{model}/aliases/production/rollback").status_code == 303
     page = logged_in.get(f"/ui/models/{model}").text
     said = text(page)
@@ -137,8 +137,10 @@ def test_what_waits_comes_first_with_its_buttons(
 SEEN = "The gate compared 42 held-out images of earlier tasks: it may miss a loss of less than 37 points."
 
 
-def judged(browser: TestClient, version: int, *checks: GateCheck, visible: bool = False) -> None:
-    """Write what the gate found of a version."""
+def write_verdict(
+    browser: TestClient, version: int, *checks: GateCheck, visible: bool = False
+) -> None:
+    """Write a gate's verdict into a version."""
     db: Database = browser.app.state.database  # type: ignore[attr-defined]
     with db.write() as session:
         row = session.scalars(select(Version).where(Version.number == version)).one()
@@ -183,7 +185,7 @@ def test_a_held_version_shows_the_images_that_it_lost_while_they_are_kept(
         "passed": False,
         "detail": detail,
     }
-    judged(logged_in, 2, {**check, "pictures": [picture]})
+    write_verdict(logged_in, 2, {**check, "pictures": [picture]})
     page = logged_in.get(f"/ui/models/{model}").text
     assert f'src="{image}"' in page and "✓ cat before ✗ hat now" in text(page)
     assert "held by its gate: it lost cat (0 of 12 right, 11 by version 1)." in text(page)
@@ -197,12 +199,12 @@ def test_a_held_version_shows_the_images_that_it_lost_while_they_are_kept(
 def test_production_says_what_was_compared_and_what_could_be_seen(
     logged_in: TestClient, model: str, publish: Publish, text: Text
 ) -> None:
-    stream(publish, model, 2)
+    publish_stream(publish, model, 2)
     calm = {"name": "forgotten", "limit": 0.04, "value": 0.0, "passed": True}
-    judged(logged_in, 2, {**calm, "detail": "Of 42 images 0 turned wrong."}, visible=True)  # type: ignore[typeddict-item]
+    write_verdict(logged_in, 2, {**calm, "detail": "Of 42 images 0 turned wrong."}, visible=True)  # type: ignore[typeddict-item]
     said = text(logged_in.get(f"/ui/models/{model}").text)
     assert f"Of 42 images 0 turned wrong. {SEEN}" in said and "lost no class" not in said
-    judged(logged_in, 2, {**calm, "not_measured": "no images"})  # type: ignore[typeddict-item]
+    write_verdict(logged_in, 2, {**calm, "not_measured": "no images"})  # type: ignore[typeddict-item]
     said = text(logged_in.get(f"/ui/models/{model}").text)
     assert "It was not compared with the version before: no images." in said
 
@@ -226,15 +228,15 @@ def test_checks_that_are_off_are_named_and_switched_on_by_a_button(
 def test_a_cell_shows_its_classes(
     logged_in: TestClient, model: str, publish: Publish, text: Text
 ) -> None:
-    stream(publish, model, 3)
+    publish_stream(publish, model, 3)
     said = text(logged_in.get(f"/ui/models/{model}?v=3&t=1").text)
     assert "Version 3 on task 1" in said and "cat-1 100.0 % 100.0 % 0.0 10" in said
     assert logged_in.get(f"/ui/models/{model}?v=77&t=1").status_code == 404
 
 
 @contextmanager
-def counted(browser: TestClient) -> Iterator[list[str]]:
-    """The statements that are sent to the database meanwhile."""
+def record_sql_statements(browser: TestClient) -> Iterator[list[str]]:
+    """Collect the statements that are sent to the database inside the `with` block."""
     db: Database = browser.app.state.database  # type: ignore[attr-defined]
     seen: list[str] = []
 
@@ -251,10 +253,10 @@ def test_the_number_of_queries_is_that_of_a_small_model(
 ) -> None:
     counts = []
     for more in (3, 9):
-        stream(publish, model, more)
+        publish_stream(publish, model, more)
         found = []
         for path in ("/ui", f"/ui/models/{model}?v=3&t=1", f"/ui/models/{model}/tasks/1"):
-            with counted(logged_in) as seen:
+            with record_sql_statements(logged_in) as seen:
                 assert logged_in.get(path).status_code == 200
             found.append(len(seen))
         counts.append(found)
@@ -264,7 +266,7 @@ def test_the_number_of_queries_is_that_of_a_small_model(
 def test_versions_are_in_pages_of_thirty(
     logged_in: TestClient, model: str, publish: Publish
 ) -> None:
-    stream(publish, model, 31)
+    publish_stream(publish, model, 31)
     first = logged_in.get(f"/ui/models/{model}").text
     assert first.count('aria-label="Version 31, task') == 9 and "Version 1, task" not in first
     assert "?last=1#r-title" in first
@@ -312,7 +314,9 @@ def test_numbers_read_well(made: str, said: str) -> None:
     assert made == said
 
 
-def version(number: int, parent: int | None, status: str = "published") -> VersionSummaryRow:
+def build_version_row(
+    number: int, parent: int | None, status: str = "published"
+) -> VersionSummaryRow:
     gate: Verdict = {"passed": status != "held", "checks": []}
     return VersionSummaryRow(
         *(number, parent, number or None, None, status, gate, 1, 1),
@@ -321,7 +325,13 @@ def version(number: int, parent: int | None, status: str = "published") -> Versi
 
 
 def test_a_version_that_was_passed_over_leaves_the_line() -> None:
-    rows = [version(0, None), version(1, 0), version(2, 1, "held"), version(3, 1), version(4, 3)]
+    rows = [
+        build_version_row(0, None),
+        build_version_row(1, 0),
+        build_version_row(2, 1, "held"),
+        build_version_row(3, 1),
+        build_version_row(4, 3),
+    ]
     back = ProductionMove(1, 3, "rollback", None, "")
     drawn = svg.lay_out_version_tree(rows[::-1], [back])
     lanes = {node.version.number: node.y for node in drawn.nodes}

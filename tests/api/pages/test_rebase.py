@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from tests.api.routes.test_rebase import (
     Arrive,
     arrive,  # noqa: F401
-    begin_without_images,
+    begin_rebase_without_images,
     old,  # noqa: F401
 )
 
@@ -20,7 +20,7 @@ Text = Callable[[str], str]
 @pytest.fixture
 def moving(client: TestClient, old: str, arrive: Arrive) -> dict[str, str]:  # noqa: F811
     """Ids of `birds` and of the model that has learned the first of its two batches."""
-    made = begin_without_images(client)
+    made = begin_rebase_without_images(client)
     arrive("birds-rebased", 1)
     return {"old": made["old"]["id"], "new": made["new"]["id"]}
 

@@ -37,12 +37,15 @@ OWN = {
 }
 
 
-def fields() -> tuple[SchemaFormField, ...]:
+def build_own_fields() -> tuple[SchemaFormField, ...]:
     return build_form_fields(SCHEMA, {**OWN, "head": {"init": "zero"}})
 
 
 def test_every_kind_of_value_has_its_input() -> None:
-    kinds = {field.path: (field.kind, field.nullable, field.displayed_text) for field in fields()}
+    kinds = {
+        field.path: (field.kind, field.nullable, field.displayed_text)
+        for field in build_own_fields()
+    }
     assert kinds == {
         "epochs": ("integer", False, "10"),
         "lr": ("number", False, "0.03"),
@@ -53,14 +56,14 @@ def test_every_kind_of_value_has_its_input() -> None:
         "head": ("group", False, "on"),
         "layers": ("json", False, "[4]"),
     }
-    assert {"olor.gamma", "head.init"} <= set(iterate_form_input_names(fields()))
+    assert {"olor.gamma", "head.init"} <= set(iterate_form_input_names(build_own_fields()))
 
 
 def test_an_empty_form_sends_nothing() -> None:
-    assert compute_patch_of_form_values(fields(), {}) == {}
+    assert compute_patch_of_form_values(build_own_fields(), {}) == {}
     assert (
         compute_patch_of_form_values(
-            fields(), dict.fromkeys(iterate_form_input_names(fields()), " ")
+            build_own_fields(), dict.fromkeys(iterate_form_input_names(build_own_fields()), " ")
         )
         == {}
     )
@@ -75,10 +78,10 @@ def test_only_what_differs_is_sent() -> None:
         "head.init": "zero",
         "layers": "[4]",
     }
-    assert compute_patch_of_form_values(fields(), same) == {}
+    assert compute_patch_of_form_values(build_own_fields(), same) == {}
     other = {"epochs": "3", "lr": "1e-4", "clip": "none", "anytime": "yes", "layers": "[4, 2]"}
     patch = {"epochs": 3, "lr": 0.0001, "clip": None, "anytime": True, "layers": [4, 2]}
-    assert compute_patch_of_form_values(fields(), other) == patch
+    assert compute_patch_of_form_values(build_own_fields(), other) == patch
 
 
 @pytest.mark.parametrize(
@@ -91,13 +94,13 @@ def test_only_what_differs_is_sent() -> None:
     ],
 )
 def test_an_object_is_switched_on_by_what_is_in_it(given: dict[str, str], patch: object) -> None:
-    assert compute_patch_of_form_values(fields(), given) == patch
+    assert compute_patch_of_form_values(build_own_fields(), given) == patch
 
 
 def test_what_is_no_value_is_said_beside_its_input() -> None:
     given = {"epochs": "1.5", "clip": "wide", "augment": "<b>", "layers": "[", "lr": "0.1"}
     with pytest.raises(InvalidFormValues) as refused:
-        compute_patch_of_form_values(fields(), given)
+        compute_patch_of_form_values(build_own_fields(), given)
     assert refused.value.errors == {
         "epochs": "is '1.5'; write a whole number",
         "clip": "is 'wide'; write a number, or none",

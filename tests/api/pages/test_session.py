@@ -23,13 +23,13 @@ POLICY = (
 )
 
 
-def forget(monkeypatch: pytest.MonkeyPatch, seconds: float = REMEMBER_S + 0.1) -> None:
-    """Nothing is remembered any more of who was let in."""
+def expire_access_cache(monkeypatch: pytest.MonkeyPatch, seconds: float = REMEMBER_S + 0.1) -> None:
+    """Advance the clock of the cache of callers, so that it remembers nobody who was let in."""
     real = time.monotonic
     monkeypatch.setattr("api.authentication.access.time.monotonic", lambda: real() + seconds)
 
 
-def rows(client: TestClient) -> list[UserSession]:
+def list_user_sessions(client: TestClient) -> list[UserSession]:
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     with db.read() as session:
         return list(session.scalars(select(UserSession)))
@@ -44,7 +44,7 @@ def test_a_key_logs_in_and_its_text_is_in_no_cookie(browser: TestClient) -> None
     assert re.fullmatch(form, cookie)
     assert browser.get("/ui").status_code == 200
     assert browser.get("/v1/me").json()["owner"] == "admin"
-    [row] = rows(browser)
+    [row] = list_user_sessions(browser)
     assert browser.cookies["perennial-8000"] not in str(row.__dict__) and key not in str(
         row.__dict__
     )
@@ -74,7 +74,7 @@ def test_a_wrong_key_is_told_so_and_leaves_nothing(browser: TestClient) -> None:
         answer = browser.post("/ui/login", data={"key": key})
         assert answer.status_code in (401, 422) and "set-cookie" not in answer.headers
         assert answer.headers["content-type"].startswith("text/html")
-    assert rows(browser) == []
+    assert list_user_sessions(browser) == []
 
 
 def test_a_key_that_only_scrapes_opens_no_page(browser: TestClient, key_of: KeyOf) -> None:
@@ -231,7 +231,7 @@ def test_logging_out_ends_the_session_at_once(logged_in: TestClient) -> None:
     token = logged_in.cookies["perennial-8000"]
     assert logged_in.get("/ui").status_code == 200
     assert logged_in.post("/ui/logout", data={}).status_code == 303
-    assert rows(logged_in) == [] and "perennial-8000" not in logged_in.cookies
+    assert list_user_sessions(logged_in) == [] and "perennial-8000" not in logged_in.cookies
     assert logged_in.get("/ui", headers={"Cookie": f"perennial-8000={token}"}).status_code == 303
 
 
@@ -245,8 +245,8 @@ def test_a_session_ends_with_its_key(
     keys = browser.get("/v1/keys", headers=admin).json()["items"]
     key = next(one["id"] for one in keys if one["prefix"] == mine.split("_")[1])
     assert browser.delete(f"/v1/keys/{key}", headers=admin).status_code == 204
-    assert rows(browser) == []
-    forget(monkeypatch)
+    assert list_user_sessions(browser) == []
+    expire_access_cache(monkeypatch)
     assert browser.get("/ui").status_code == 303
 
 

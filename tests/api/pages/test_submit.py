@@ -20,8 +20,8 @@ PATH = "/ui/models/birds/submit"
 Text = Callable[[str], str]
 
 
-def upload(client: TestClient, content: bytes) -> str:
-    """The id of a complete upload, as the page's script makes one."""
+def create_upload(client: TestClient, content: bytes) -> str:
+    """Return the id of a complete upload, made as the page's script makes one."""
     begun = client.post(
         "/v1/uploads", headers={"Upload-Length": str(len(content)), "Tus-Resumable": "1.0.0"}
     )
@@ -33,7 +33,7 @@ def upload(client: TestClient, content: bytes) -> str:
     return str(begun.json()["id"])
 
 
-def recipe_of(page: str) -> object:
+def read_recipe_from_page(page: str) -> object:
     found = re.search(r'data-recipe="([^"]*)"', page)
     assert found is not None
     return json.loads(html.unescape(found[1]))
@@ -135,7 +135,7 @@ def test_the_plan_follows_the_form_with_its_warnings_and_commands(
 ) -> None:
     form = {"choice": "method:finetune", "optimizer.lr": "0.5", "file_names": "week 31.zip\n-x.zip"}
     page = logged_in.post(f"{PATH}/plan", data=form).text
-    assert recipe_of(page) == {"method": "finetune", "optimizer": {"lr": 0.5}}
+    assert read_recipe_from_page(page) == {"method": "finetune", "optimizer": {"lr": 0.5}}
     said = html.unescape(text(page))
     assert "finetune is known to be weak in the class scenario" in said
     for command in (
@@ -144,7 +144,7 @@ def test_the_plan_follows_the_form_with_its_warnings_and_commands(
     ):
         assert command in said
     assert "'http://127.0.0.1:8000/v1/models/birds/tasks?name=week%2031'" in said
-    assert recipe_of(logged_in.post(f"{PATH}/plan", data={}).text) == {}
+    assert read_recipe_from_page(logged_in.post(f"{PATH}/plan", data={}).text) == {}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,10 @@ def test_a_link_fills_in_the_recipe_that_a_warning_advises(
         f"Send the next batch with it: Perennial-Recipe: {json.dumps(advised)}. Or start a model."
     )
     assert (
-        recipe_of(logged_in.get(f"{PATH}?{words.find_advised_batch_form_query(told)}").text) == sent
+        read_recipe_from_page(
+            logged_in.get(f"{PATH}?{words.find_advised_batch_form_query(told)}").text
+        )
+        == sent
     )
 
 
@@ -184,7 +187,7 @@ def test_a_link_whose_recipe_is_none_is_said_and_fills_nothing_in(
 ) -> None:
     page = logged_in.get(PATH, params={"recipe": sent}).text
     assert "names a recipe that is none" in page
-    assert recipe_of(page) == {}
+    assert read_recipe_from_page(page) == {}
 
 
 @pytest.mark.parametrize(
@@ -218,7 +221,7 @@ def test_the_commands_say_nothing_that_a_shell_would_run(logged_in: TestClient, 
 def test_an_upload_is_checked_and_kept(
     logged_in: TestClient, model: str, archive: Make, text: Text
 ) -> None:
-    sent = upload(logged_in, archive(cat=4, dog=4))
+    sent = create_upload(logged_in, archive(cat=4, dog=4))
     page = logged_in.post(f"{PATH}/check", data={"upload": sent}).text
     assert "2 classes, 8 images" in text(page)
     answer = logged_in.post("/v1/models/birds/tasks", json={"upload": sent, "recipe": {}})

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from core.keys.keys import ADMIN_OWNER
 from tests.api.choosing import RECIPES, make_choosing_job
 from tests.api.conftest import KeyOf, Make
-from tests.api.pages.test_submit import PATH, upload
+from tests.api.pages.test_submit import PATH, create_upload
 
 Text = Callable[[str], str]
 
@@ -81,7 +81,7 @@ def test_a_check_lists_the_recipes_that_would_be_compared(
     logged_in: TestClient, model: str, archive: Make, text: Text
 ) -> None:
     listed = {"trials": "list", "trials_list": json.dumps(RECIPES)}
-    form = {"upload": upload(logged_in, archive(cat=9, dog=9)), **listed}
+    form = {"upload": create_upload(logged_in, archive(cat=9, dog=9)), **listed}
     page = logged_in.post(f"{PATH}/check", data=form)
     assert page.status_code == 200, page.text
     assert "Recipes that are compared:" in text(page.text)

@@ -13,12 +13,12 @@ from tests.api.conftest import KeyOf
 HOOK = {"url": "https://93.184.215.14/hook", "event.job.failed": "on", "event.version.held": "on"}
 
 
-def newest(browser: TestClient) -> str:
-    """Action of the newest row of the trail."""
+def get_newest_audit_action(browser: TestClient) -> str:
+    """Return the action of the newest row of the audit trail."""
     return browser.get("/v1/audit?order=desc&limit=1").json()["items"][0]["action"]  # type: ignore[no-any-return]
 
 
-def made(browser: TestClient, **more: str) -> str:
+def create_webhook(browser: TestClient, **more: str) -> str:
     answer = browser.post("/ui/webhooks", data={**HOOK, **more})
     assert answer.status_code == 200, answer.text
     assert re.search(r"whsec_[A-Za-z0-9+/]{43}=", answer.text)
@@ -29,7 +29,7 @@ def made(browser: TestClient, **more: str) -> str:
 def test_a_webhook_is_made_by_a_form_and_its_secret_shown_once(
     logged_in: TestClient, model: str
 ) -> None:
-    hook = made(logged_in, model="birds")
+    hook = create_webhook(logged_in, model="birds")
     found = logged_in.get(f"/v1/webhooks/{hook}").json()
     assert found["events"] == ["job.failed", "version.held"] and found["model_name"] == "birds"
     for path in ("/ui/webhooks", f"/ui/webhooks/{hook}"):
@@ -46,7 +46,7 @@ def test_a_form_says_who_reads_what_is_sent(
         ({"format": "teams"}, "teams", "messages for Teams"),
         ({"format": "no such"}, "standard", "signed payloads"),
     ):
-        hook = made(logged_in, **given)
+        hook = create_webhook(logged_in, **given)
         assert logged_in.get(f"/v1/webhooks/{hook}").json()["format"] == kept
         assert said in text(logged_in.get(f"/ui/webhooks/{hook}").text)
 
@@ -68,16 +68,19 @@ def test_what_is_wrong_is_said_beside_the_form_which_keeps_what_was_filled_in(
 
 
 def test_each_button_does_what_it_says(logged_in: TestClient) -> None:
-    hook = made(logged_in)
+    hook = create_webhook(logged_in)
     here = f"/ui/webhooks/{hook}"
 
     def press(verb: str, **fields: str) -> Any:
         return logged_in.post(f"{here}/{verb}", data=fields)
 
-    assert press("test").headers["location"] == here and newest(logged_in) == "webhook.test"
+    assert (
+        press("test").headers["location"] == here
+        and get_newest_audit_action(logged_in) == "webhook.test"
+    )
     delivery = logged_in.get(f"/v1/webhooks/{hook}/deliveries").json()["items"][0]["id"]
     assert press(f"deliveries/{delivery}/redeliver").status_code == 303
-    assert newest(logged_in) == "webhook.redeliver"
+    assert get_newest_audit_action(logged_in) == "webhook.redeliver"
     rotated = press("rotate")
     assert rotated.status_code == 200
     assert "whsec_" in rotated.text and "The old secret signs too" in rotated.text
@@ -85,15 +88,21 @@ def test_each_button_does_what_it_says(logged_in: TestClient) -> None:
     assert (
         "Enable" in logged_in.get(here).text and "A person disabled it." in logged_in.get(here).text
     )
-    assert press("enable").status_code == 303 and newest(logged_in) == "webhook.change"
+    assert (
+        press("enable").status_code == 303
+        and get_newest_audit_action(logged_in) == "webhook.change"
+    )
     assert press("explode").status_code == 422
     assert press("delete").status_code == 422
     assert press("delete", sure="yes").headers["location"] == "/ui/webhooks"
-    assert logged_in.get(here).status_code == 404 and newest(logged_in) == "webhook.delete"
+    assert (
+        logged_in.get(here).status_code == 404
+        and get_newest_audit_action(logged_in) == "webhook.delete"
+    )
 
 
 def test_a_key_that_reads_sees_no_button(logged_in: TestClient, key_of: KeyOf) -> None:
-    hook = made(logged_in)
+    hook = create_webhook(logged_in)
     assert logged_in.post(f"/ui/webhooks/{hook}/test").status_code == 303
     key = key_of("admin", "read")["Authorization"].removeprefix("Bearer ")
     assert logged_in.post("/ui/login", data={"key": key}).status_code == 303

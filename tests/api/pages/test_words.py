@@ -31,7 +31,7 @@ from core.lineage import words
             "Or as it is: “Learn it again…”.",
         ),
         (
-            f"Mend that, and {words.describe_fetch_request('job_1')}. Batches wait.",
+            f"Mend that, and {words.describe_fetch_retry_request('job_1')}. Batches wait.",
             "Mend that, and bring them again with “Try again”. Batches wait.",
         ),
         (

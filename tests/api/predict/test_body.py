@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from api.predict.body import PIECE_BYTES, QueuePlaceHoldingResponse, read_predict_body_within_limits
-from api.predict.line import PredictQueue
+from api.predict.body import PIECE_BYTES, SlotHoldingJsonResponse, read_predict_body_within_limits
+from api.predict.line import PredictConcurrencyLimiter
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, TooManyRequests, Unavailable
 from core.settings import Settings
 from tests.api import virtual_time
@@ -37,8 +37,8 @@ class Sender:
         }
 
 
-def read(
-    line: PredictQueue,
+def read_body_in_virtual_time(
+    line: PredictConcurrencyLimiter,
     sender: Sender,
     most: int = 90,
     declared: int | None = None,
@@ -46,25 +46,28 @@ def read(
 ) -> bytearray:
     async def run() -> bytearray:
         return await read_predict_body_within_limits(
-            sender, line.take_request_place("a"), most, declared, settings
+            sender, line.acquire_predict_slot("a"), most, declared, settings
         )
 
-    return virtual_time.run(run())
+    return virtual_time.run_in_virtual_time(run())
 
 
 def test_a_body_is_counted_as_it_comes_and_not_as_it_is_announced() -> None:
-    line = PredictQueue(SETTINGS)
+    line = PredictConcurrencyLimiter(SETTINGS)
     with pytest.raises(BodyTimeout, match=r"Nothing of the body came for 10 s"):
-        read(line, Sender(b"x" * 10, ends=False), declared=90)
+        read_body_in_virtual_time(line, Sender(b"x" * 10, ends=False), declared=90)
     assert line.bytes["a"] == 10
-    assert read(line, Sender(b"x" * 50, b"y" * 10), declared=60) == b"x" * 50 + b"y" * 10
+    assert (
+        read_body_in_virtual_time(line, Sender(b"x" * 50, b"y" * 10), declared=60)
+        == b"x" * 50 + b"y" * 10
+    )
     assert line.bytes["a"] == 70
 
 
 def test_a_body_in_drops_is_ended_though_none_of_its_pauses_is_long() -> None:
-    line = PredictQueue(SETTINGS)
+    line = PredictConcurrencyLimiter(SETTINGS)
     with pytest.raises(BodyTimeout, match="less than 100 bytes/s"):
-        read(line, Sender(*[b"x"] * 80, pause_s=0.9))
+        read_body_in_virtual_time(line, Sender(*[b"x"] * 80, pause_s=0.9))
     assert line.bytes["a"] == 12  # until the first beyond ten seconds
 
 
@@ -76,41 +79,43 @@ def test_a_body_of_another_length_is_refused(
     pieces: Sequence[bytes], declared: int | None, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        read(PredictQueue(SETTINGS), Sender(*pieces), declared=declared)
+        read_body_in_virtual_time(
+            PredictConcurrencyLimiter(SETTINGS), Sender(*pieces), declared=declared
+        )
 
 
 def test_bytes_beyond_the_owners_are_his_429_and_beyond_all_a_503() -> None:
-    line = PredictQueue(SETTINGS)
+    line = PredictConcurrencyLimiter(SETTINGS)
     for _ in range(2):
-        line.take_request_place("a").count_request_bytes(50)
+        line.acquire_predict_slot("a").reserve_request_bytes(50)
     with pytest.raises(
         TooManyRequests, match="hold 100 bytes of images and answers, and an owner may have 100"
     ):
-        line.take_request_place("a").count_request_bytes(1)
-    line.take_request_place("b").count_request_bytes(50)
+        line.acquire_predict_slot("a").reserve_request_bytes(1)
+    line.acquire_predict_slot("b").reserve_request_bytes(50)
     with pytest.raises(Unavailable):
-        line.take_request_place("b").count_request_bytes(1)
+        line.acquire_predict_slot("b").reserve_request_bytes(1)
 
 
 def test_places_beyond_the_owners_are_refused_and_one_that_is_left_is_free_again() -> None:
-    line = PredictQueue(SETTINGS)
-    places = [line.take_request_place("a") for _ in range(3)]
+    line = PredictConcurrencyLimiter(SETTINGS)
+    places = [line.acquire_predict_slot("a") for _ in range(3)]
     with pytest.raises(TooManyRequests):
-        line.take_request_place("a")
-    places[0].release_request_place()
-    places[0].release_request_place()
-    line.take_request_place("a")
-    line.take_request_place("b")
+        line.acquire_predict_slot("a")
+    places[0].release_predict_slot()
+    places[0].release_predict_slot()
+    line.acquire_predict_slot("a")
+    line.acquire_predict_slot("b")
     assert line.requests == {"a": 3, "b": 1}
 
 
 def test_an_answer_is_counted_until_the_client_has_taken_it() -> None:
-    line = PredictQueue(Settings())
+    line = PredictConcurrencyLimiter(Settings())
     sent: list[int] = []
 
     async def run() -> None:
-        place = line.take_request_place("a")
-        place.count_request_bytes(7)
+        place = line.acquire_predict_slot("a")
+        place.reserve_request_bytes(7)
         place.replace_request_bytes_by_response_bytes(3 * PIECE_BYTES)
         free = asyncio.Event()
 
@@ -119,30 +124,30 @@ def test_an_answer_is_counted_until_the_client_has_taken_it() -> None:
                 await free.wait()
             sent.append(len(message.get("body", b"")))
 
-        answer = QueuePlaceHoldingResponse(bytes(3 * PIECE_BYTES), place, Settings())
+        answer = SlotHoldingJsonResponse(bytes(3 * PIECE_BYTES), place, Settings())
         sending = asyncio.create_task(answer({}, None, send))  # type: ignore[arg-type]
         await asyncio.sleep(0.01)
         assert line.bytes["a"] == 3 * PIECE_BYTES and line.requests["a"] == 1
         free.set()
         await sending
 
-    virtual_time.run(run())
+    virtual_time.run_in_virtual_time(run())
     assert sent == [0, *[PIECE_BYTES] * 3, 0]
     assert not line.bytes and not line.requests
 
 
 def test_a_client_that_takes_nothing_is_given_up() -> None:
-    line = PredictQueue(SETTINGS)
+    line = PredictConcurrencyLimiter(SETTINGS)
 
     async def send(message: dict[str, Any]) -> None:
         await asyncio.sleep(36_000)
 
     async def run() -> None:
-        place = line.take_request_place("a")
+        place = line.acquire_predict_slot("a")
         place.replace_request_bytes_by_response_bytes(9)
-        answer = QueuePlaceHoldingResponse(b"x" * 9, place, SETTINGS)
+        answer = SlotHoldingJsonResponse(b"x" * 9, place, SETTINGS)
         with pytest.raises(ClientDisconnect):
             await answer({}, None, send)  # type: ignore[arg-type]
 
-    virtual_time.run(run())
+    virtual_time.run_in_virtual_time(run())
     assert not line.bytes and not line.requests

@@ -91,7 +91,7 @@ def test_a_pipe_is_waited_for_until_the_clock_says_so() -> None:
         assert decoders._wait_until_pipe_readable(pipe, time.monotonic() - 1)
 
 
-def ask(
+def decode_body(
     decoder: ImageDecoder,
     kind: str,
     body: list[bytes],
@@ -104,50 +104,51 @@ def ask(
     )
 
 
-def unusable(decoded: DecodedImages) -> dict[int, str]:
-    """Position of each image that cannot be used, and why."""
+def find_unusable_images(decoded: DecodedImages) -> dict[int, str]:
+    """Return why images cannot be used, by their positions."""
     return {position: one for position, one in enumerate(decoded.images) if isinstance(one, str)}
 
 
-def pixels_of(decoded: DecodedImages, size: int = 8, channels: int = 3) -> np.ndarray:
-    """Of all others."""
+def collect_pixels(decoded: DecodedImages, size: int = 8, channels: int = 3) -> np.ndarray:
+    """Return the pixels of the usable images, as uint8 [count, size, size, channels]."""
     usable = b"".join(one for one in decoded.images if isinstance(one, bytes))
     return np.frombuffer(usable, np.uint8).reshape(-1, size, size, channels)
 
 
-def picture(seed: int = 0, side: int = 12) -> np.ndarray:
+def draw_image(seed: int = 0, side: int = 12) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
 
 
-def png(pixels: np.ndarray) -> bytes:
+def encode_png(pixels: np.ndarray) -> bytes:
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "PNG")
     return out.getvalue()
 
 
 def test_files_and_arrays_come_back_in_order_as_ingest_decodes_them(decoder: ImageDecoder) -> None:
-    pixels = [picture(seed) for seed in range(3)]
-    files = [png(one) for one in pixels]
+    pixels = [draw_image(seed) for seed in range(3)]
+    files = [encode_png(one) for one in pixels]
     expected = [decode_image(data, 8, 3, ArchiveLimits().image_pixels) for data in files]
-    assert np.array_equal(pixels_of(ask(decoder, "files", files, 8, 3)), expected)
+    assert np.array_equal(collect_pixels(decode_body(decoder, "files", files, 8, 3)), expected)
     text = json.dumps({"images": [one.tolist() for one in pixels]}).encode()
-    found = ask(decoder, "arrays", [text], 8, 1)
+    found = decode_body(decoder, "arrays", [text], 8, 1)
     assert np.array_equal(
-        pixels_of(found, channels=1), [convert_to_square_array(one, 8, 1) for one in pixels]
+        collect_pixels(found, channels=1), [convert_to_square_array(one, 8, 1) for one in pixels]
     )
-    assert not unusable(found)
+    assert not find_unusable_images(found)
 
 
 def test_an_image_that_crashes_the_decoder_is_named_and_the_others_are_decoded(
     poisonable: ImageDecoder,
 ) -> None:
-    files, first = [png(picture(seed)) for seed in range(4)], poisonable.pid
-    found = ask(
+    files, first = [encode_png(draw_image(seed)) for seed in range(4)], poisonable.pid
+    found = decode_body(
         poisonable, "files", [files[0], files[1] + b"SEGV", files[2], files[3] + b"SEGV"], 8, 3
     )
-    assert unusable(found) == {1: CRASHED, 3: CRASHED}
+    assert find_unusable_images(found) == {1: CRASHED, 3: CRASHED}
     assert np.array_equal(
-        pixels_of(found), pixels_of(ask(poisonable, "files", [files[0], files[2]], 8, 3))
+        collect_pixels(found),
+        collect_pixels(decode_body(poisonable, "files", [files[0], files[2]], 8, 3)),
     )
     assert poisonable.pid != first
 
@@ -155,28 +156,31 @@ def test_an_image_that_crashes_the_decoder_is_named_and_the_others_are_decoded(
 def test_an_image_that_takes_too_long_is_named_and_the_others_are_decoded(
     poisonable: ImageDecoder,
 ) -> None:
-    good = png(picture())
-    found = ask(poisonable, "files", [good, good + b"HANG", good], 8, 3)
-    assert unusable(found) == {1: "decoding takes longer than 1 s"} and len(pixels_of(found)) == 2
+    good = encode_png(draw_image())
+    found = decode_body(poisonable, "files", [good, good + b"HANG", good], 8, 3)
+    assert (
+        find_unusable_images(found) == {1: "decoding takes longer than 1 s"}
+        and len(collect_pixels(found)) == 2
+    )
 
 
 def test_images_that_take_too_long_together_leave_a_decoder_that_answers(
     poisonable: ImageDecoder,
 ) -> None:
-    good, slow = png(picture()), "decoding takes longer than 1 s"
-    found = ask(poisonable, "files", [good, *[good + b"HANG"] * 20, good], 8, 3, left_s=2.5)
+    good, slow = encode_png(draw_image()), "decoding takes longer than 1 s"
+    found = decode_body(poisonable, "files", [good, *[good + b"HANG"] * 20, good], 8, 3, left_s=2.5)
     assert found.paused and found.spent_s == 2.5 and len(found.images) == 3
-    assert unusable(found) == {1: slow, 2: slow}
-    assert len(pixels_of(ask(poisonable, "files", [good], 8, 3))) == 1
+    assert find_unusable_images(found) == {1: slow, 2: slow}
+    assert len(collect_pixels(decode_body(poisonable, "files", [good], 8, 3))) == 1
 
 
 @pytest.mark.parametrize("kind", ["files", "arrays"])
 def test_a_decoder_that_has_taken_its_time_pauses_after_an_image_and_goes_on_from_there(
     kind: str,
 ) -> None:
-    pixels = [picture(seed) for seed in range(5)]
+    pixels = [draw_image(seed) for seed in range(5)]
     body = (
-        [png(one) for one in pixels]
+        [encode_png(one) for one in pixels]
         if kind == "files"
         else [json.dumps([p.tolist() for p in pixels]).encode()]
     )
@@ -192,46 +196,47 @@ def test_a_decoder_that_has_taken_its_time_pauses_after_an_image_and_goes_on_fro
     finally:
         hasty.close()
     assert np.array_equal(
-        pixels_of(DecodedImages(5, found)), [convert_to_square_array(one, 8, 3) for one in pixels]
+        collect_pixels(DecodedImages(5, found)),
+        [convert_to_square_array(one, 8, 3) for one in pixels],
     )
 
 
 def test_an_image_that_takes_too_much_memory_is_named_and_the_others_are_decoded_by_a_fresh_process(
     poisonable: ImageDecoder,
 ) -> None:
-    good, first = png(picture()), poisonable.pid
-    found = ask(poisonable, "files", [good + b"EAT", good], 8, 3)
+    good, first = encode_png(draw_image()), poisonable.pid
+    found = decode_body(poisonable, "files", [good + b"EAT", good], 8, 3)
     assert (
-        list(unusable(found)) == [0]
-        and "memory" in unusable(found)[0]
-        and len(pixels_of(found)) == 1
+        list(find_unusable_images(found)) == [0]
+        and "memory" in find_unusable_images(found)[0]
+        and len(collect_pixels(found)) == 1
     )
     assert poisonable.pid != first
 
 
 def test_a_bad_image_ends_no_process(decoder: ImageDecoder) -> None:
-    pid, good = decoder.pid, png(picture())
+    pid, good = decoder.pid, encode_png(draw_image())
     for bad in (b"", good[:60], b"BM" + bytes(60)):
-        found = ask(decoder, "files", [good, bad, good], 8, 3)
-        assert list(unusable(found)) == [1] and len(pixels_of(found)) == 2
+        found = decode_body(decoder, "files", [good, bad, good], 8, 3)
+        assert list(find_unusable_images(found)) == [1] and len(collect_pixels(found)) == 2
     assert decoder.pid == pid
 
 
 def test_a_bad_array_costs_itself_alone(decoder: ImageDecoder) -> None:
-    good = picture()
-    found = ask(
+    good = draw_image()
+    found = decode_body(
         decoder, "arrays", [json.dumps([[[300]], good.tolist(), [[1], [2, 3]]]).encode()], 8, 3
     )
-    assert np.array_equal(pixels_of(found), [convert_to_square_array(good, 8, 3)])
+    assert np.array_equal(collect_pixels(found), [convert_to_square_array(good, 8, 3)])
     reasons = {0: "it must hold whole numbers from 0 to 255", 2: "it is not a rectangular array"}
-    assert unusable(found) == reasons
+    assert find_unusable_images(found) == reasons
 
 
 def test_a_decoder_killed_from_outside_costs_nothing(decoder: ImageDecoder) -> None:
-    good = png(picture())
+    good = encode_png(draw_image())
     assert decoder.pid is not None
     os.kill(decoder.pid, signal.SIGKILL)
-    assert len(pixels_of(ask(decoder, "files", [good], 8, 3))) == 1
+    assert len(collect_pixels(decode_body(decoder, "files", [good], 8, 3))) == 1
 
 
 @pytest.mark.parametrize(
@@ -248,8 +253,10 @@ def test_a_decoder_killed_from_outside_costs_nothing(decoder: ImageDecoder) -> N
     ],
 )
 def test_an_array_that_is_no_image_is_named(decoder: ImageDecoder, text: str, said: str) -> None:
-    found = ask(decoder, "arrays", [text.encode()], 8, 3)
-    assert list(unusable(found)) == [0] and re.search(said, unusable(found)[0])
+    found = decode_body(decoder, "arrays", [text.encode()], 8, 3)
+    assert list(find_unusable_images(found)) == [0] and re.search(
+        said, find_unusable_images(found)[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,21 +273,21 @@ def test_a_body_that_is_no_list_of_arrays_is_refused(
     decoder: ImageDecoder, text: str, said: str
 ) -> None:
     with pytest.raises(Invalid, match=said):
-        ask(decoder, "arrays", [text.encode("utf-8", "surrogatepass")], 8, 3)
+        decode_body(decoder, "arrays", [text.encode("utf-8", "surrogatepass")], 8, 3)
 
 
 def test_text_that_numpy_would_spread_over_memory_is_named(decoder: ImageDecoder) -> None:
     row = ['"' + "x" * (1 << 20) + '"', *["1"] * 100_000]
-    found = ask(decoder, "arrays", [f"[[[{','.join(row)}]], [[1]]]".encode()], 8, 3)
+    found = decode_body(decoder, "arrays", [f"[[[{','.join(row)}]], [[1]]]".encode()], 8, 3)
     assert (
-        list(unusable(found)) == [0]
-        and "memory" in unusable(found)[0]
-        and len(pixels_of(found)) == 1
+        list(find_unusable_images(found)) == [0]
+        and "memory" in find_unusable_images(found)[0]
+        and len(collect_pixels(found)) == 1
     )
 
 
 def test_the_decoder_has_no_torch_and_little_memory(decoder: ImageDecoder) -> None:
-    ask(decoder, "files", [png(picture())], 8, 3)
+    decode_body(decoder, "files", [encode_png(draw_image())], 8, 3)
     process = psutil.Process(decoder.pid)
     assert not any("torch" in found.path for found in process.memory_maps())
     assert process.memory_info().rss < 128 << 20

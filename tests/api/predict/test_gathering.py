@@ -20,12 +20,12 @@ from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.gathering import GATHER_IMAGES, SHARED_IMAGES
 from api.predict.images import PredictRequestImages
 from api.predict.network import EncodedPredictions
-from api.predict.predictor import PredictionRequest, Predictor
+from api.predict.predictor import Predictor, VersionPredictionSpec
 from core.contract.manifest import Manifest
 from core.errors import Invalid, Unavailable
 from core.settings import Settings
 from tests.api.conftest import create_model
-from tests.api.routes.conftest import publisher
+from tests.api.routes.conftest import make_publisher
 
 PIXELS = 12
 
@@ -108,7 +108,7 @@ def test_two_clients_are_asked_about_together_and_an_error_reaches_only_its_own_
     client: TestClient, tmp_path: Path, network: Network
 ) -> None:
     model = create_model(client, "birds")
-    publisher(client, tmp_path)(model)
+    make_publisher(client, tmp_path)(model)
     gathering = client.app.state.predictor._gathering  # type: ignore[attr-defined]
 
     def send(*images: bytes) -> Any:
@@ -135,8 +135,8 @@ def test_two_clients_are_asked_about_together_and_an_error_reaches_only_its_own_
     assert network.asked[:2] == [1, 5] and sorted(network.asked[2:]) == [1, 1, 1, 2]
 
 
-def question(version: str = "ver") -> PredictionRequest:
-    """To a version of images with two times two pixels."""
+def build_prediction_request(version: str = "ver") -> VersionPredictionSpec:
+    """Build a request to a version whose images have 2 × 2 pixels."""
     manifest = Manifest.from_json(
         {
             "version": 1,
@@ -146,10 +146,10 @@ def question(version: str = "ver") -> PredictionRequest:
             "classes": ["a"],
         }
     )
-    return PredictionRequest(version, 1, manifest, b"{}", {}, None, 1, 1)
+    return VersionPredictionSpec(version, 1, manifest, b"{}", {}, None, 1, 1)
 
 
-def labels(answer: bytes) -> list[str]:
+def read_labels(answer: bytes) -> list[str]:
     return [item["label"] for item in json.loads(answer)["predictions"]]
 
 
@@ -174,7 +174,7 @@ def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images(
         def ask(owner: str, version: str, *images: str) -> "asyncio.Task[bytes]":
             sent = PredictRequestImages("files", [image.encode() for image in images])
             return asyncio.create_task(
-                helper.predict_and_encode_response(owner, question(version), sent)
+                helper.predict_and_encode_response(owner, build_prediction_request(version), sent)
             )
 
         first = ask("a", "one", "first")
@@ -185,7 +185,7 @@ def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images(
         while sum(len(pieces) for pieces in helper._gathering._waiting.values()) < len(tasks) + 1:
             await asyncio.sleep(0.001)
         network.free.set()
-        found = [labels(answer) for answer in await asyncio.gather(first, *tasks)]
+        found = [read_labels(answer) for answer in await asyncio.gather(first, *tasks)]
         assert found[1 : GATHER_IMAGES + 4] == [
             [f"one {number}"] for number in range(GATHER_IMAGES + 3)
         ]
@@ -206,9 +206,9 @@ def test_helpers_end_after_ten_minutes_without_a_prediction_and_the_next_one_is_
         helper = Predictor(Settings(), network=network, decoders=decoders)  # type: ignore[arg-type]
 
         async def ask() -> list[str]:
-            return labels(
+            return read_labels(
                 await helper.predict_and_encode_response(
-                    "a", question(), PredictRequestImages("files", [b"x"])
+                    "a", build_prediction_request(), PredictRequestImages("files", [b"x"])
                 )
             )
 

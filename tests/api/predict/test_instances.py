@@ -10,12 +10,12 @@ from api.predict import instances
 from core.errors import Invalid
 
 
-def body_of(*files: bytes, **options: object) -> bytearray:
+def build_instances_body(*files: bytes, **options: object) -> bytearray:
     told = {"instances": [{"b64": base64.b64encode(one).decode()} for one in files]}
     return bytearray(json.dumps(told, **options).encode())  # type: ignore[arg-type]
 
 
-def read(body: bytes | bytearray, most: int = 256) -> list[bytes]:
+def decode_instances(body: bytes | bytearray, most: int = 256) -> list[bytes]:
     return [bytes(image) for image in instances.decode_base64_instances(bytearray(body), most)]
 
 
@@ -26,14 +26,16 @@ def test_files_come_back_as_they_were(
 ) -> None:
     monkeypatch.setattr(instances, "CHUNK", chunk)
     files = [random.Random(size + number).randbytes(size + number) for number in range(5)]
-    assert read(body_of(*files)) == files
-    assert read(body_of(*files, indent=100)) == files
+    assert decode_instances(build_instances_body(*files)) == files
+    assert decode_instances(build_instances_body(*files, indent=100)) == files
     slashes = [b"\xff" * 50, b"\xfb\xff\xbf" * 7]
-    assert read(bytes(body_of(*slashes)).replace(b"/", b"\\/")) == slashes  # as PHP writes JSON
+    assert (
+        decode_instances(bytes(build_instances_body(*slashes)).replace(b"/", b"\\/")) == slashes
+    )  # as PHP writes JSON
 
 
 def test_the_images_are_slices_of_the_body() -> None:
-    body = body_of(b"a" * 10, b"b")
+    body = build_instances_body(b"a" * 10, b"b")
     assert all(image.obj is body for image in instances.decode_base64_instances(body, 2))
 
 
@@ -63,7 +65,7 @@ def test_the_images_are_slices_of_the_body() -> None:
 def test_another_form_is_refused_and_the_place_named(body: bytes, said: str) -> None:
     assert instances.is_base64_instances_body(body)
     with pytest.raises(Invalid) as refused:
-        read(body, 2)
+        decode_instances(body, 2)
     assert said in refused.value.detail and instances.FORM in refused.value.detail
 
 
@@ -72,7 +74,7 @@ def test_padding_within_a_text_is_refused_wherever_it_is_cut(
 ) -> None:
     monkeypatch.setattr(instances, "CHUNK", 4)
     with pytest.raises(Invalid, match="excess data"):
-        read(b'{"instances": [{"b64": "AA==AAAA"}]}')
+        decode_instances(b'{"instances": [{"b64": "AA==AAAA"}]}')
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.contract.manifest import Manifest
 from core.database.measurements import replace_manifest_figures_by_null
 from core.database.session import Database
-from core.database.tables import Alias, AliasMove, Model, Part, Task, Version
+from core.database.tables import Alias, AliasMove, Model, Task, Version, VersionPart
 from core.ids import new_id
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.storage import Blobs
@@ -36,11 +36,11 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
     """Publishes the next version of a model from arrays:
     `publish("birds", {"head": {"head.weight": …}})`.
     """
-    return publisher(client, tmp_path)
+    return make_publisher(client, tmp_path)
 
 
-def publisher(client: TestClient, folder: Path) -> Publish:
-    """Return what `publish` is, with a folder for its files."""
+def make_publisher(client: TestClient, folder: Path) -> Publish:
+    """Return the function that `publish` gives tests, which writes its files in this folder."""
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     blobs: Blobs = client.app.state.blobs  # type: ignore[attr-defined]
 
@@ -55,7 +55,7 @@ def publisher(client: TestClient, folder: Path) -> Publish:
         manifest: dict[str, Any] | None = None,
     ) -> int:
         stored = []
-        for part, tensors in (parts or default_parts()).items():
+        for part, tensors in (parts or build_default_parts()).items():
             path = folder / f"{new_id('ver')}.safetensors"
             save_file(tensors, path)
             sha256, size = blobs.put_file(path, move=True)
@@ -68,7 +68,7 @@ def publisher(client: TestClient, folder: Path) -> Publish:
             row.next_version += 1
             learned = row.next_task
             row.next_task += 1
-            task = _task(row, learned, now)
+            task = _build_task(row, learned, now)
             task.standing, task.standing_at, task.stops = (
                 ("learned" if passed else "held"),
                 now,
@@ -102,7 +102,7 @@ def publisher(client: TestClient, folder: Path) -> Publish:
             session.add(version)
             session.flush()
             for position, part in enumerate(stored):
-                session.add(Part(version_id=version.id, position=position, **part))
+                session.add(VersionPart(version_id=version.id, position=position, **part))
             split = per_class or {}
             measured = [
                 MeasuredMatrixCell(
@@ -115,7 +115,7 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 row,
                 version,
                 NewVersionMeasurements(
-                    measured, VersionFigures(**document.list_fields_that_are_set()), {}
+                    measured, VersionFigures(**document.get_explicitly_set_field_values()), {}
                 ),
                 (),
             )
@@ -129,7 +129,7 @@ def publisher(client: TestClient, folder: Path) -> Publish:
     return make
 
 
-def default_parts(seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
+def build_default_parts(seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
     draw = np.random.default_rng(seed)
     return {
         "backbone.1": {"backbone.conv1.weight": draw.normal(size=(4, 3, 3, 3)).astype(np.float32)},
@@ -140,7 +140,7 @@ def default_parts(seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
     }
 
 
-def _task(model: Model, number: int, now: float) -> Task:
+def _build_task(model: Model, number: int, now: float) -> Task:
     return Task(
         id=new_id("tsk"),
         model_id=model.id,

@@ -15,7 +15,7 @@ from core.database.session import Database
 from core.database.states import JobAction
 from core.learning.methods.method import SCENARIOS, Method
 from core.learning.methods.registry import METHODS
-from tests.api.conftest import Make, create_model, drive
+from tests.api.conftest import Make, apply_job_actions, create_model
 
 PROMPTED = {"network": {"family": "vpt", "prompts": 10, "deep": True, "tasks": None}}
 LINEARISED = {
@@ -49,7 +49,7 @@ def submit(client: TestClient, archive: Make) -> Callable[..., Response]:
     return send
 
 
-def refused(answer: Response, field: str, *words: str) -> None:
+def assert_recipe_refused(answer: Response, field: str, *words: str) -> None:
     assert answer.status_code == 422, answer.text
     problem = answer.json()
     assert problem["type"] == "/problems/invalid-recipe"
@@ -58,7 +58,7 @@ def refused(answer: Response, field: str, *words: str) -> None:
         assert word in problem["detail"], problem["detail"]
 
 
-def change(client: TestClient, model: str, recipe: dict[str, Any]) -> Response:
+def change_recipe(client: TestClient, model: str, recipe: dict[str, Any]) -> Response:
     return client.patch(f"/v1/models/{model}", json={"recipe": recipe})
 
 
@@ -70,7 +70,7 @@ def everywhere(client: TestClient, submit: Any) -> Callable[..., list[Response]]
 
     def ask(model: str, recipe: dict[str, Any]) -> list[Response]:
         return [
-            change(client, model, recipe),
+            change_recipe(client, model, recipe),
             submit(model, recipe, "?validate=only"),
             submit(model, recipe),
         ]
@@ -78,12 +78,12 @@ def everywhere(client: TestClient, submit: Any) -> Callable[..., list[Response]]
     return ask
 
 
-def warnings_of(answer: Response) -> list[str]:
+def read_warnings(answer: Response) -> list[str]:
     found = answer.json()
     return list(found.get("task", found)["warnings"])
 
 
-def learned_by(method: dict[str, Any], **more: Any) -> dict[str, Any]:
+def build_learned_with(method: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"recipe": {"method": method}, "method": {"name": method["name"]}, **more}
 
 
@@ -97,36 +97,40 @@ def test_a_method_needs_an_architecture_that_it_accepts(
         "recipe": {"method": "vpt"},
     }
     for answer in (client.post("/v1/models", json=body), *everywhere(model, {"method": "vpt"})):
-        refused(answer, "recipe.method.name", "vpt", "not on small-cnn", "vit_b_16")
+        assert_recipe_refused(answer, "recipe.method.name", "vpt", "not on small-cnn", "vit_b_16")
     made = client.post("/v1/models", json={**body, "architecture": "vit"})
     assert made.status_code == 201
     assert made.json()["recipe"]["depth"] == 1
 
 
 def test_only_the_depth_of_the_method_is_accepted(client: TestClient, vit: str) -> None:
-    refused(change(client, vit, {"method": "vpt", "depth": 3}), "recipe.depth", "vpt accepts 1")
+    assert_recipe_refused(
+        change_recipe(client, vit, {"method": "vpt", "depth": 3}), "recipe.depth", "vpt accepts 1"
+    )
 
 
 def test_prompts_per_task_are_for_the_task_scenario(client: TestClient, vit: str) -> None:
     own = {"method": {"name": "vpt", "per_task": True}}
-    refused(change(client, vit, own), "recipe.method.per_task", "task scenario")
+    assert_recipe_refused(
+        change_recipe(client, vit, own), "recipe.method.per_task", "task scenario"
+    )
     body = {"name": "x", "scenario": "task", "architecture": "vit", "recipe": own}
     assert client.post("/v1/models", json=body).status_code == 201
 
 
 def test_any_family_can_start_from_version_0(client: TestClient, vit: str, submit: Any) -> None:
     for method in ("vpt", "er", "vpt"):
-        assert change(client, vit, {"method": method}).status_code == 200
+        assert change_recipe(client, vit, {"method": method}).status_code == 200
     assert submit(vit).status_code == 202
 
 
 def test_the_family_of_production_is_kept(
     client: TestClient, vit: str, publish: Any, everywhere: Any, submit: Any
 ) -> None:
-    publish(vit, manifest=learned_by({"name": "er"}))
+    publish(vit, manifest=build_learned_with({"name": "er"}))
     for answer in everywhere(vit, {"method": "vpt"}):
         words = ("vpt", "version 1, a plain network", "finetune", "start a new model")
-        refused(answer, "recipe.method.name", *words)
+        assert_recipe_refused(answer, "recipe.method.name", *words)
     assert client.get(f"/v1/models/{vit}").json()["recipe"]["method"]["name"] == "der++"
     assert client.get(f"/v1/models/{vit}/tasks").json()["items"][-1]["number"] == 1
     assert submit(vit, {"method": "finetune"}).status_code == 202
@@ -135,32 +139,38 @@ def test_the_family_of_production_is_kept(
 def test_a_prompted_model_keeps_its_family_and_the_shape_of_its_prompts(
     client: TestClient, vit: str, publish: Any
 ) -> None:
-    assert change(client, vit, {"method": "vpt"}).status_code == 200
-    publish(vit, manifest=learned_by(VPT, **PROMPTED))
-    refused(
-        change(client, vit, {"method": "er"}),
+    assert change_recipe(client, vit, {"method": "vpt"}).status_code == 200
+    publish(vit, manifest=build_learned_with(VPT, **PROMPTED))
+    assert_recipe_refused(
+        change_recipe(client, vit, {"method": "er"}),
         "recipe.method.name",
         "a vpt network",
         "Use one of vpt",
     )
-    shorter = change(client, vit, {"method": {"prompts": 5}})
-    refused(shorter, "recipe.method.prompts", "is 10 in version 1")
-    refused(change(client, vit, {"method": {"deep": False}}), "recipe.method.deep")
-    assert change(client, vit, {"epochs": 3}).status_code == 200
+    shorter = change_recipe(client, vit, {"method": {"prompts": 5}})
+    assert_recipe_refused(shorter, "recipe.method.prompts", "is 10 in version 1")
+    assert_recipe_refused(
+        change_recipe(client, vit, {"method": {"deep": False}}), "recipe.method.deep"
+    )
+    assert change_recipe(client, vit, {"epochs": 3}).status_code == 200
 
 
 def test_a_linearised_model_keeps_its_family_and_what_its_curvature_was_measured_with(
     client: TestClient, model: str, publish: Any, everywhere: Any, submit: Any
 ) -> None:
-    assert change(client, model, {"method": "dlcft"}).status_code == 200
-    publish(model, manifest=learned_by(DLCFT, **LINEARISED))
+    assert change_recipe(client, model, {"method": "dlcft"}).status_code == 200
+    publish(model, manifest=build_learned_with(DLCFT, **LINEARISED))
     for answer in everywhere(model, {"method": "er"}):
-        refused(answer, "recipe.method.name", "version 1, a linearised network", "Use one of dlcft")
+        assert_recipe_refused(
+            answer, "recipe.method.name", "version 1, a linearised network", "Use one of dlcft"
+        )
     for name, value in (("slope", 0.2), ("alpha", 5.0)):
-        other = change(client, model, {"method": {name: value}})
-        refused(other, f"recipe.method.{name}", "in version 1", "shapes the network")
+        other = change_recipe(client, model, {"method": {name: value}})
+        assert_recipe_refused(other, f"recipe.method.{name}", "in version 1", "shapes the network")
     assert (
-        change(client, model, {"method": {"curvature": "diagonal", "lambda": 0.3}}).status_code
+        change_recipe(
+            client, model, {"method": {"curvature": "diagonal", "lambda": 0.3}}
+        ).status_code
         == 200
     )
     assert submit(model).status_code == 202
@@ -169,9 +179,9 @@ def test_a_linearised_model_keeps_its_family_and_what_its_curvature_was_measured
 def test_a_plain_model_is_not_linearised_in_mid_life(
     client: TestClient, model: str, publish: Any, everywhere: Any
 ) -> None:
-    publish(model, manifest=learned_by({"name": "er"}))
+    publish(model, manifest=build_learned_with({"name": "er"}))
     for answer in everywhere(model, {"method": "dlcft"}):
-        refused(
+        assert_recipe_refused(
             answer, "recipe.method.name", "dlcft", "version 1, a plain network", "start a new model"
         )
 
@@ -179,8 +189,8 @@ def test_a_plain_model_is_not_linearised_in_mid_life(
 def test_a_linearised_version_is_no_base_of_another_model(
     client: TestClient, model: str, publish: Any
 ) -> None:
-    publish(model, manifest=learned_by(DLCFT, **LINEARISED))
-    publish(model, manifest=learned_by({"name": "er"}))  # as after going back to version 0
+    publish(model, manifest=build_learned_with(DLCFT, **LINEARISED))
+    publish(model, manifest=build_learned_with({"name": "er"}))  # as after going back to version 0
     for number, status in ((1, 422), (2, 201), (0, 201)):
         base = {"model": model, "version": number}
         body = {
@@ -203,7 +213,7 @@ def test_a_prompted_version_lends_its_backbone_alone(
 ) -> None:
     ones = np.ones(1, np.float32)
     parts = {"backbone.1": {"w": ones}, "head": {"b": ones}, "prompts": {"prompts.shared": ones}}
-    publish(vit, parts, manifest=learned_by(VPT, **PROMPTED))
+    publish(vit, parts, manifest=build_learned_with(VPT, **PROMPTED))
     body = {
         "name": "x",
         "scenario": "class",
@@ -222,8 +232,12 @@ def test_what_jobs_in_the_line_will_leave_counts_before_production(
     first = submit(vit, {"method": "vpt"})
     assert first.status_code == 202
     way_out = f"cancel job {first.json()['job']['id']}"
-    refused(submit(vit), "recipe.method.name", "the result of task 1, a vpt network", way_out)
-    refused(submit(vit, {"method": {"name": "vpt", "prompts": 3}}), "recipe.method.prompts")
+    assert_recipe_refused(
+        submit(vit), "recipe.method.name", "the result of task 1, a vpt network", way_out
+    )
+    assert_recipe_refused(
+        submit(vit, {"method": {"name": "vpt", "prompts": 3}}), "recipe.method.prompts"
+    )
     assert submit(vit, {"method": "vpt"}).status_code == 202
     for job in client.get("/v1/jobs").json()["items"]:
         assert client.post(f"/v1/jobs/{job['id']}/cancel").status_code == 200
@@ -234,7 +248,7 @@ def test_a_job_that_is_being_cancelled_leaves_nothing_to_start_from(
     client: TestClient, db: Database, vit: str, submit: Any
 ) -> None:
     job = submit(vit, {"method": "vpt"}).json()["job"]["id"]
-    drive(db, job, JobAction.VALIDATE, JobAction.CANCEL)
+    apply_job_actions(db, job, JobAction.VALIDATE, JobAction.CANCEL)
     assert client.get(f"/v1/jobs/{job}").json()["state"] == "cancelling"
     assert submit(vit, {"method": "er"}).status_code == 202
 
@@ -243,9 +257,9 @@ def test_a_retry_is_checked_against_what_it_would_start_from_now(
     client: TestClient, db: Database, vit: str, submit: Any, publish: Any
 ) -> None:
     job = submit(vit, {"method": "vpt"}).json()["job"]["id"]
-    drive(db, job, JobAction.VALIDATE, JobAction.FAIL)
-    publish(vit, manifest=learned_by({"name": "er"}))
-    refused(
+    apply_job_actions(db, job, JobAction.VALIDATE, JobAction.FAIL)
+    publish(vit, manifest=build_learned_with({"name": "er"}))
+    assert_recipe_refused(
         client.post(f"/v1/jobs/{job}/retry"), "recipe.method.name", "version 1, a plain network"
     )
     again = client.post(f"/v1/jobs/{job}/retry", json={"recipe": {"method": "er"}})
@@ -285,10 +299,10 @@ def test_a_change_of_method_warns_of_memory_that_is_lost(
     publish(
         model,
         {"head": {"w": np.zeros(1, np.float32)}, **parts},
-        manifest=learned_by({"name": before}),
+        manifest=build_learned_with({"name": before}),
     )
     for answer in everywhere(model, {"method": after}):
-        warnings = warnings_of(answer)
+        warnings = read_warnings(answer)
         found = [
             w for w in warnings if w.startswith(f"The method changes from {before} to {after}: ")
         ]
@@ -317,7 +331,7 @@ EXAMPLES = {
 """Scenario → method → its treatment, written down here beside what the methods declare."""
 
 
-def expected_treatment(scenario: str, method: type[Method]) -> str:
+def find_expected_treatment(scenario: str, method: type[Method]) -> str:
     """Return the treatment that a method declares for a scenario."""
     if scenario not in method.scenarios:
         return "refused"
@@ -325,9 +339,11 @@ def expected_treatment(scenario: str, method: type[Method]) -> str:
 
 
 def find_treatment(answer: Response, name: str, scenario: str) -> str:
-    """Return the treatment that an answer shows, after a check of its sentences."""
+    """Check the sentences of a response, and return the treatment that it shows."""
     if answer.status_code == 422:
-        refused(answer, "recipe.method.name", f"{name} does not work in the {scenario} scenario")
+        assert_recipe_refused(
+            answer, "recipe.method.name", f"{name} does not work in the {scenario} scenario"
+        )
         return "refused"
     assert answer.status_code == 201, answer.text
     warnings = answer.json()["warnings"]
@@ -354,14 +370,14 @@ def test_every_method_is_accepted_warned_about_or_refused_in_a_scenario(
             **SAID,
         }
         shown[name] = find_treatment(client.post("/v1/models", json=body), name, scenario)
-        declared[name] = expected_treatment(scenario, METHODS[name])
+        declared[name] = find_expected_treatment(scenario, METHODS[name])
     assert shown == declared
     assert shown.items() >= EXAMPLES[scenario].items()
 
 
 def test_joint_training_is_no_method_of_the_service(client: TestClient, model: str) -> None:
-    refused(
-        change(client, model, {"method": "joint"}),
+    assert_recipe_refused(
+        change_recipe(client, model, {"method": "joint"}),
         "recipe.method.name",
         "unknown method",
         "finetune",
@@ -393,7 +409,7 @@ def test_a_weak_recipe_is_warned_about_wherever_it_is_asked_for(
     made = client.post("/v1/models", json={"name": "asked", "recipe": recipe, **body})
     client.post("/v1/models", json={"name": "later", "recipe": {"method": "er"}, **body})
     for answer in (made, client.get("/v1/models/asked"), *everywhere("later", recipe)):
-        found = [w for w in warnings_of(answer) if "known to be weak" in w or "preset fast" in w]
+        found = [w for w in read_warnings(answer) if "known to be weak" in w or "preset fast" in w]
         assert bool(found) == (reason is not None)
         assert reason is None or any(reason in w for w in found), found
 
@@ -424,19 +440,19 @@ def test_an_impossible_recipe_is_refused_wherever_it_is_asked_for(
     field: str,
 ) -> None:
     body: dict[str, Any] = {"name": "m", "scenario": scenario, "architecture": architecture}
-    refused(client.post("/v1/models", json={**body, "recipe": recipe}), field)
+    assert_recipe_refused(client.post("/v1/models", json={**body, "recipe": recipe}), field)
     client.post("/v1/models", json=body)
     for answer in everywhere("m", recipe):
-        refused(answer, field)
+        assert_recipe_refused(answer, field)
     assert client.get("/v1/models/m/tasks").json()["items"] == []
 
 
 def test_a_classifier_of_sums_does_not_follow_another_method_whose_classes_it_would_lose(
     client: TestClient, model: str, publish: Any, submit: Any
 ) -> None:
-    publish(model, manifest=learned_by({"name": "er"}))
+    publish(model, manifest=build_learned_with({"name": "er"}))
     for answer in (
-        change(client, model, {"method": "analytic"}),
+        change_recipe(client, model, {"method": "analytic"}),
         submit(model, {"method": "analytic"}),
     ):
         words = (
@@ -446,10 +462,10 @@ def test_a_classifier_of_sums_does_not_follow_another_method_whose_classes_it_wo
             "learn the batches of er again",
             "start a new model",
         )
-        refused(answer, "recipe.method.name", *words)
+        assert_recipe_refused(answer, "recipe.method.name", *words)
     assert submit(model, {"method": "er-ace"}).status_code == 202
 
 
 def test_a_classifier_of_sums_goes_on_where_it_began(model: str, publish: Any, submit: Any) -> None:
-    publish(model, manifest=learned_by({"name": "analytic"}))
+    publish(model, manifest=build_learned_with({"name": "analytic"}))
     assert submit(model, {"method": "analytic"}).status_code == 202

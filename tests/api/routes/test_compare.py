@@ -10,18 +10,18 @@ import pytest
 from safetensors.numpy import save_file
 
 from core.database.tables import Model, VersionTaskResult
-from tests.api.routes.test_images import change, keep
-from tests.openapi import check
+from tests.api.routes.test_images import change_first_task, store_dataset
+from tests.openapi import check_schema
 
 OLD, NEW = ["cat", "dog"], ["cow", "dog", "cat"]
 """The classes of the versions, in the order of their rows."""
 TRUTH = ["cat", "dog"] * 6
 
 
-def answers(
+def store_predictions(
     client: Any, tmp_path: Path, version: int, labels: list[str], known: list[str], task: int = 1
 ) -> None:
-    """Put what a version answers into the store and its cell."""
+    """Put predictions of a version into the store and into its cell of the matrix."""
     path = tmp_path / f"answers-{version}"
     rows = np.array([known.index(label) for label in labels], np.int32)
     save_file(
@@ -41,15 +41,15 @@ def url(client: Any, model: str, publish: Any, tmp_path: Path) -> str:
     cells = {1: (10, 12)}
     publish(model, cells=cells, manifest={"classes": OLD})
     publish(model, cells=cells, manifest={"classes": NEW})
-    change(client, held_out_sha256=keep(client, tmp_path))
-    answers(client, tmp_path, 1, ["cat", "dog"] * 5 + ["dog", "cat"], OLD)
-    answers(client, tmp_path, 2, ["cow", "dog"] * 2 + ["cat", "dog"] * 4, NEW)
+    change_first_task(client, held_out_sha256=store_dataset(client, tmp_path))
+    store_predictions(client, tmp_path, 1, ["cat", "dog"] * 5 + ["dog", "cat"], OLD)
+    store_predictions(client, tmp_path, 2, ["cow", "dog"] * 2 + ["cat", "dog"] * 4, NEW)
     return f"/v1/models/{model}/compare"
 
 
 def test_versions_are_compared_by_label_whatever_their_rows(client: Any, url: str) -> None:
     found = client.get(f"{url}?a=1&b=2").json()
-    check(client, "CompareOut", found)
+    check_schema(client, "CompareOut", found)
     totals = {
         k: found["totals"][k] for k in ("n", "both_right", "negative", "positive", "both_wrong")
     }
@@ -72,7 +72,7 @@ def test_the_other_way_round_flips_change_their_sign(client: Any, url: str) -> N
 
 def test_images_come_in_pages_with_both_answers_and_their_picture(client: Any, url: str) -> None:
     first = client.get(f"{url}/images?a=1&b=2&kind=negative&limit=1").json()
-    check(client, "ComparedImagePage", first)
+    check_schema(client, "ComparedImagePage", first)
     rest = client.get(
         f"{url}/images?a=1&b=2&kind=negative&limit=1&cursor={first['next_cursor']}"
     ).json()
@@ -104,7 +104,7 @@ def test_what_is_not_there_is_404_and_what_is_not_kept_410(client: Any, url: str
     assert client.get(f"{url}?a=1&b=9").status_code == 404
     assert client.get(f"{url}?a=1&b=2&task=7").status_code == 404
     assert client.get(f"{url}?a=1").status_code == 422
-    change(client, held_out_deleted_at=1.0)
+    change_first_task(client, held_out_deleted_at=1.0)
     with client.app.state.database.write() as session:
         session.query(Model).update({"held_out": "counts"})
     assert client.get(f"{url}?a=1&b=2&task=1").status_code == 410

@@ -7,7 +7,7 @@ import pytest
 from api import event_stream
 from core.database.session import Database
 from core.database.tables import OwnerEvent
-from tests.openapi import check
+from tests.openapi import check_schema
 
 STREAM = {"Accept": "text/event-stream"}
 
@@ -29,7 +29,7 @@ def job(client, model, archive) -> str:
     return made
 
 
-def told(text: str) -> list[dict[str, object]]:
+def read_event_data(text: str) -> list[dict[str, object]]:
     blocks = [block.split("\n") for block in text.split("\n\n") if "data:" in block]
     return [json.loads(line[6:]) for block in blocks for line in block if line.startswith("data: ")]
 
@@ -49,7 +49,7 @@ def test_a_page_tells_of_versions_aliases_and_jobs_in_order(client, model, job):
     assert last["data"] == {
         "state": "cancelled", "kind": "learn", "task": 1, "version": None, "outcome": None
     }  # fmt: skip
-    check(client, "OwnerEventPage", page)
+    check_schema(client, "OwnerEventPage", page)
 
 
 def test_pages_and_types(client, job):
@@ -78,16 +78,16 @@ def test_a_stream_goes_on_after_the_last_event_that_was_seen(client, job):
     ids = [event["id"] for event in client.get("/v1/events").json()["items"]]
     whole = client.get("/v1/events", headers={**STREAM, "Last-Event-ID": "0"})
     assert whole.headers["content-type"].startswith("text/event-stream")
-    assert [event["id"] for event in told(whole.text)] == ids
+    assert [event["id"] for event in read_event_data(whole.text)] == ids
     rest = client.get("/v1/events", headers={**STREAM, "Last-Event-ID": str(ids[2])})
-    assert [event["id"] for event in told(rest.text)] == ids[3:]
+    assert [event["id"] for event in read_event_data(rest.text)] == ids[3:]
     assert client.get("/v1/events", headers={**STREAM, "Last-Event-ID": "x"}).status_code == 422
 
 
 def test_a_stream_without_a_beginning_begins_now_and_can_be_resumed(client, job):
     newest = client.get("/v1/events").json()["items"][-1]["id"]
     stream = client.get("/v1/events", headers=STREAM)
-    assert told(stream.text) == [] and f"\nid: {newest}\n\n" in stream.text
+    assert read_event_data(stream.text) == [] and f"\nid: {newest}\n\n" in stream.text
 
 
 def test_a_stranger_is_told_of_nothing(client, model, job, key_of):
@@ -95,7 +95,7 @@ def test_a_stranger_is_told_of_nothing(client, model, job, key_of):
     assert client.get("/v1/events", headers=other).json()["items"] == []
     assert client.get(f"/v1/events?model={model}", headers=other).status_code == 404
     stream = client.get("/v1/events", headers={**other, **STREAM, "Last-Event-ID": "0"})
-    assert told(stream.text) == []
+    assert read_event_data(stream.text) == []
 
 
 def test_what_is_taken_back_is_not_told(client, model):
@@ -108,7 +108,9 @@ def test_the_stream_of_a_job_that_is_over_ends_for_good(client, job):
     ids = [event["id"] for event in client.get(f"/v1/jobs/{job}/events").json()["items"]]
     url = f"/v1/jobs/{job}/events"
     whole = client.get(url, headers=STREAM)
-    assert whole.status_code == 200 and [event["id"] for event in told(whole.text)] == ids
+    assert (
+        whole.status_code == 200 and [event["id"] for event in read_event_data(whole.text)] == ids
+    )
     assert client.get(url, headers={**STREAM, "Last-Event-ID": str(ids[-2])}).status_code == 200
     again = client.get(url, headers={**STREAM, "Last-Event-ID": str(ids[-1])})
     assert (again.status_code, again.content) == (204, b"")
@@ -120,7 +122,7 @@ def test_the_stream_of_a_job_that_waits_stays_open(client, model, archive):
     ]
     last = client.get(f"/v1/jobs/{job}/events").json()["items"][-1]["id"]
     stream = client.get(f"/v1/jobs/{job}/events", headers={**STREAM, "Last-Event-ID": str(last)})
-    assert stream.status_code == 200 and told(stream.text) == []
+    assert stream.status_code == 200 and read_event_data(stream.text) == []
 
 
 def test_events_carry_the_owner_of_their_model(client, job):

@@ -5,13 +5,13 @@ import pytest
 from sqlalchemy import select
 
 from core.contract.part_types import PRIVATE_TYPES
-from core.database.tables import AuditEntry, Part
+from core.database.tables import AuditEntry, VersionPart
 from core.models import memory
 from tests import openapi
 
 
-def stored(tasks, labels, **more):
-    """The tensors of a buffer."""
+def build_buffer_tensors(tasks, labels, **more):
+    """Return the tensors of a buffer."""
     n = len(labels)
     numbers = {"labels": np.array(labels, np.int64), "tasks": np.array(tasks, np.int64)}
     return {"images": np.full((n, 8, 8, 3), 7, np.uint8), **numbers, **more}
@@ -23,19 +23,24 @@ def remembering(model, publish):
     weights = {
         "head": {"head.weight": np.ones((2, 5), np.float32), "head.bias": np.zeros(2, np.float32)}
     }
-    publish(model, {**weights, "buffer": stored([1, 1], [0, 1])}, types={"buffer": "buffer"})
+    publish(
+        model,
+        {**weights, "buffer": build_buffer_tensors([1, 1], [0, 1])},
+        types={"buffer": "buffer"},
+    )
     own = {"means": np.zeros((2, 5), np.float32)}
-    buffer = stored([1, 2, 2], [0, 1, 1], logits=np.zeros((3, 2), np.float32))
+    buffer = build_buffer_tensors([1, 2, 2], [0, 1, 1], logits=np.zeros((3, 2), np.float32))
     publish(model, {**weights, "buffer": buffer, "own": own})
     return model
 
 
-def blobs_of(client, model, version):
+def find_stored_part_types(client, model, version):
     blobs = client.app.state.blobs
     with client.app.state.database.read() as session:
         parts = client.get(f"/v1/models/{model}/versions/{version}").json()["parts"]
         rows = [
-            session.scalars(select(Part).where(Part.sha256 == p["sha256"])).first() for p in parts
+            session.scalars(select(VersionPart).where(VersionPart.sha256 == p["sha256"])).first()
+            for p in parts
         ]
     return {row.type: blobs.has(row.sha256) for row in rows if row is not None}
 
@@ -52,7 +57,7 @@ def test_the_memory_is_counted_by_task_and_class(client, remembering):
     ]
     assert (own["type"], own["items"]) == ("own", None)
     assert found["bytes"] == buffer["bytes"] + own["bytes"] > 3 * 8 * 8 * 3
-    openapi.check(client, "MemoryOut", found)
+    openapi.check_schema(client, "MemoryOut", found)
 
 
 @pytest.fixture
@@ -90,7 +95,7 @@ def test_packs_of_images_cannot_be_downloaded(client, sharing):
 def test_deleting_the_memory_takes_its_packs_out_of_the_store(client, sharing):
     client.delete(f"/v1/models/{sharing}/memory")
     with client.app.state.database.read() as session:
-        parts = session.scalars(select(Part).where(Part.type == "buffer")).all()
+        parts = session.scalars(select(VersionPart).where(VersionPart.type == "buffer")).all()
     assert len(parts) == 5 and all(part.deleted_at is not None for part in parts)
     assert not any(client.app.state.blobs.has(part.sha256) for part in parts)
 
@@ -101,7 +106,10 @@ def test_a_head_per_task_names_its_own_classes(client, publish):
     )
     heads = [{"task": 1, "classes": ["cat", "dog"]}, {"task": 2, "classes": ["ant", "dog"]}]
     # A buffer has rows of the task's head, exemplars have classes counted through all heads.
-    parts = {"buffer": stored([1, 2, 2], [1, 0, 1]), "exemplars": stored([1, 2, 2], [1, 2, 3])}
+    parts = {
+        "buffer": build_buffer_tensors([1, 2, 2], [1, 0, 1]),
+        "exemplars": build_buffer_tensors([1, 2, 2], [1, 2, 3]),
+    }
     publish("heads", parts, manifest={"classes": [], "heads": heads})
     for part in client.get("/v1/models/heads/memory").json()["parts"]:
         assert part["per_class"] == {"ant": 1, "dog": 2}
@@ -156,7 +164,7 @@ def test_a_model_without_memory_has_none(client, model, publish):
 def test_deleting_takes_the_images_of_all_versions_out_of_the_store(client, remembering):
     assert client.delete(f"/v1/models/{remembering}/memory").status_code == 204
     for version in (1, 2):
-        kept = blobs_of(client, remembering, version)
+        kept = find_stored_part_types(client, remembering, version)
         assert not kept.pop("buffer") and all(kept.values())
     found = client.get(f"/v1/models/{remembering}/memory").json()
     buffer, own = found["parts"]
@@ -190,9 +198,9 @@ def test_bytes_that_another_model_stores_as_well_stay(client, remembering, publi
     client.post(
         "/v1/models", json={"name": "twin", "scenario": "class", "architecture": "small-cnn"}
     )
-    publish("twin", {"buffer": stored([1, 1], [0, 1])})
+    publish("twin", {"buffer": build_buffer_tensors([1, 1], [0, 1])})
     client.delete(f"/v1/models/{remembering}/memory")
-    assert blobs_of(client, "twin", 1) == {"buffer": True}
+    assert find_stored_part_types(client, "twin", 1) == {"buffer": True}
     assert client.get("/v1/models/twin/memory").json()["items"] == 2
 
 
@@ -222,20 +230,20 @@ def test_deleting_needs_a_key_that_may_write(client, remembering, key_of):
 
 def test_images_of_a_version_that_was_held_go_too(client, model, publish):
     publish(model)
-    held = publish(model, {"buffer": stored([1], [0])}, passed=False)
+    held = publish(model, {"buffer": build_buffer_tensors([1], [0])}, passed=False)
     assert client.delete(f"/v1/models/{model}/memory").status_code == 204
-    assert blobs_of(client, model, held) == {"buffer": False}
+    assert find_stored_part_types(client, model, held) == {"buffer": False}
 
 
 def test_a_deletion_while_the_memory_is_being_read_is_no_error(client, remembering, monkeypatch):
-    counts = memory._count_stored_images
+    counts = memory._count_images_in_replay_part
 
     def late(blobs, part):
-        monkeypatch.setattr(memory, "_count_stored_images", counts)
+        monkeypatch.setattr(memory, "_count_images_in_replay_part", counts)
         client.delete(f"/v1/models/{remembering}/memory")
         return counts(blobs, part)
 
-    monkeypatch.setattr(memory, "_count_stored_images", late)
+    monkeypatch.setattr(memory, "_count_images_in_replay_part", late)
     answer = client.get(f"/v1/models/{remembering}/memory")
     assert answer.status_code == 200, answer.text
     assert (answer.json()["items"], answer.json()["parts"][0]["bytes"]) == (0, 0)

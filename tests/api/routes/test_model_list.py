@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.openapi import check
+from tests.openapi import check_schema
 
 
 def test_a_summary_has_the_figures_of_metrics(client, model, publish):
@@ -21,7 +21,7 @@ def test_a_summary_has_the_figures_of_metrics(client, model, publish):
         None,
     )
     assert told["bytes"] == client.get(f"/v1/models/{model}/versions/2").json()["bytes"]
-    check(client, "ModelPage", page)
+    check_schema(client, "ModelPage", page)
 
 
 def test_a_new_model_has_a_summary_without_figures(client, model):

@@ -28,7 +28,7 @@ def exporter(db: Database) -> None:
         exporters.record_exporting_worker(session, "w1", db.now(session))
 
 
-def ended(db: Database, job: str, state: str, detail: str | None = None) -> None:
+def end_job(db: Database, job: str, state: str, detail: str | None = None) -> None:
     with db.write() as session:
         row = session.get_one(Job, job)
         row.state, row.finished_at = state, 1.0
@@ -113,7 +113,7 @@ def test_after_a_failure_the_reason_is_given_and_a_retry_exports_again(
     client: TestClient, db: Database
 ) -> None:
     job = client.get(URL).json()["id"]
-    ended(db, job, "failed", "The graph answers otherwise than the version: 0.5.")
+    end_job(db, job, "failed", "The graph answers otherwise than the version: 0.5.")
     refused = client.get(URL).json()
     assert refused["status"] == 422
     assert f"failed (job {job}): The graph answers otherwise" in refused["detail"]
@@ -136,7 +136,7 @@ def test_a_cancelled_export_says_so_and_begins_again_when_retried(client: TestCl
 @pytest.mark.usefixtures("learned", "exporter")
 def test_a_file_that_was_swept_is_made_again_by_a_new_job(client: TestClient, db: Database) -> None:
     first = client.get(URL).json()["id"]
-    ended(db, first, "succeeded")
+    end_job(db, first, "succeeded")
     with db.read() as session:
         assert session.query(ExportedDownload).all() == []
     second = client.get(URL)

@@ -19,10 +19,10 @@ from sqlalchemy import select
 
 from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.images import FILES
-from api.predict.line import PredictQueue
+from api.predict.line import PredictConcurrencyLimiter
 from api.predict.network import PredictionProcess
 from api.predict.predictor import Predictor
-from core.database.tables import DamagedObject, Owner, Part
+from core.database.tables import DamagedObject, Owner, VersionPart
 from core.predictions.predictions import PredictableVersion
 from core.storage import Blobs
 
@@ -88,17 +88,17 @@ def url(model, publish) -> str:
     return f"/v1/models/{model}/versions/latest/predict"
 
 
-def first(answer):
+def read_first_prediction(answer):
     return answer.json()["predictions"][0]
 
 
-def send(client, url, *images: bytes):
+def send_image_files(client, url, *images: bytes):
     files = [("image", (f"{number}.png", data, "image/png")) for number, data in enumerate(images)]
     return client.post(url, files=files)
 
 
 def test_images_go_to_the_helper_in_order_and_its_answer_comes_back(client, url, fake):
-    answer = send(client, url, b"a", b"b")
+    answer = send_image_files(client, url, b"a", b"b")
     assert answer.status_code == 200 and answer.json()["version"] == 1
     assert [item["name"] for item in answer.json()["predictions"]] == ["0.png", "1.png"]
 
@@ -126,14 +126,14 @@ def test_a_file_name_is_told_without_what_a_terminal_or_a_reader_could_be_fooled
 
 
 def test_ten_labels_are_asked_for_unless_the_client_says_how_many(client, url, fake):
-    assert first(send(client, url, b"a"))["top_k"] == 10
-    assert first(send(client, url + "?top_k=1", b"a"))["top_k"] == 1
+    assert read_first_prediction(send_image_files(client, url, b"a"))["top_k"] == 10
+    assert read_first_prediction(send_image_files(client, url + "?top_k=1", b"a"))["top_k"] == 1
     for wrong in ("0", "-1", "many", str(2**31)):
-        refused = send(client, f"{url}?top_k={wrong}", b"a")
+        refused = send_image_files(client, f"{url}?top_k={wrong}", b"a")
         assert refused.status_code == 422 and "top_k" in refused.json()["errors"][0]["field"]
 
 
-def encoded(*images: bytes) -> dict[str, list[dict[str, str]]]:
+def build_instances(*images: bytes) -> dict[str, list[dict[str, str]]]:
     return {"instances": [{"b64": base64.b64encode(image).decode()} for image in images]}
 
 
@@ -141,19 +141,21 @@ def test_a_body_may_be_one_image_file_as_it_is(client, url, fake):
     for kind in (*FILES, "image/jpg", "IMAGE/PNG; name=a.png"):
         answer = client.post(url, content=b"a", headers={"Content-Type": kind})
         assert answer.status_code == 200 and len(answer.json()["predictions"]) == 1, kind
-        assert first(answer)["name"] is None
+        assert read_first_prediction(answer)["name"] is None
 
 
 def test_images_in_base64_are_answered_as_those_of_a_form(client, url, fake):
     images = [b"a", b"cut", b"b" * 300_000]
     of_form, of_json = (
-        send(client, url, *images).json(),
-        client.post(url, json=encoded(*images)).json(),
+        send_image_files(client, url, *images).json(),
+        client.post(url, json=build_instances(*images)).json(),
     )
     for item in of_form["predictions"]:
         item["name"] = None
     assert of_json == of_form
-    assert client.post(url, json=encoded(b"cut")).json()["type"] == "/problems/image-invalid"
+    assert (
+        client.post(url, json=build_instances(b"cut")).json()["type"] == "/problems/image-invalid"
+    )
 
 
 def test_a_body_that_cannot_be_read_is_refused_and_what_can_be_is_named(client, url, fake):
@@ -186,7 +188,7 @@ def test_the_id_of_a_request_is_that_of_its_answer_where_it_is_short_and_plain(c
 
 
 def test_arrays_have_no_names(client, url, fake):
-    assert first(client.post(url, json={"images": [[[1]]]}))["name"] is None
+    assert read_first_prediction(client.post(url, json={"images": [[[1]]]}))["name"] is None
 
 
 def test_the_document_names_every_part_that_works(shared):
@@ -205,14 +207,14 @@ def test_the_document_names_every_kind_of_body(shared):
     content = shared.get("/openapi.json").json()["paths"][path]["post"]["requestBody"]["content"]
     assert set(content) == {*FILES, "multipart/form-data", "application/json"}
     schema = content["application/json"]["schema"]
-    for body in (encoded(b"a"), {"images": [[[1]]]}):
+    for body in (build_instances(b"a"), {"images": [[[1]]]}):
         jsonschema.validate(body, schema)
     for body in (
         {"instances": []},
         {"instances": [{"b64": 1}]},
         {"instances": [{}]},
         {},
-        {**encoded(b"a"), "x": 1},
+        {**build_instances(b"a"), "x": 1},
     ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(body, schema)
@@ -221,28 +223,30 @@ def test_the_document_names_every_kind_of_body(shared):
 def test_the_helper_is_started_once_and_kept(client, url, fake):
     assert fake.pid is None
     assert (
-        first(send(client, url, b"a"))["pid"] == first(send(client, url, b"a"))["pid"] == fake.pid
+        read_first_prediction(send_image_files(client, url, b"a"))["pid"]
+        == read_first_prediction(send_image_files(client, url, b"a"))["pid"]
+        == fake.pid
     )
 
 
 def test_a_helper_that_dies_is_a_503_and_the_next_request_gets_another(client, url, fake):
-    before = first(send(client, url, b"a"))["pid"]
-    died = send(client, url, b"die")
+    before = read_first_prediction(send_image_files(client, url, b"a"))["pid"]
+    died = send_image_files(client, url, b"die")
     assert died.status_code == 503 and died.json()["type"] == "/problems/unavailable"
-    assert first(send(client, url, b"a"))["pid"] != before
+    assert read_first_prediction(send_image_files(client, url, b"a"))["pid"] != before
 
 
 def test_a_helper_that_was_killed_between_requests_is_not_noticed(client, url, fake):
-    pid = first(send(client, url, b"a"))["pid"]
+    pid = read_first_prediction(send_image_files(client, url, b"a"))["pid"]
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert send(client, url, b"a").status_code == 200
+    assert send_image_files(client, url, b"a").status_code == 200
 
 
 def test_a_helper_that_takes_too_long_is_ended(client, url, fake):
-    pid = first(send(client, url, b"a"))["pid"]
+    pid = read_first_prediction(send_image_files(client, url, b"a"))["pid"]
     fake._settings.predict_answer_s = 0.1
-    answer = send(client, url, b"hang")
+    answer = send_image_files(client, url, b"hang")
     assert answer.status_code == 503 and "longer than" in answer.json()["detail"]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -250,7 +254,7 @@ def test_a_helper_that_takes_too_long_is_ended(client, url, fake):
 
 def test_requests_at_the_same_time_wait_in_line(client, url, fake):
     with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(lambda _: send(client, url, b"slow"), range(4)))
+        answers = list(threads.map(lambda _: send_image_files(client, url, b"slow"), range(4)))
     assert [answer.status_code for answer in answers] == [200] * 4
 
 
@@ -258,34 +262,34 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
     client, url, fake, key_of, publish
 ):
     settings = client.app.state.settings.model_copy(update={"predict_owner_requests": 1})
-    line = client.app.state.predict_line = PredictQueue(settings)
+    line = client.app.state.predict_line = PredictConcurrencyLimiter(settings)
     theirs = key_of("somebody", "write")
     with client.app.state.database.read() as session:
         owner = session.scalars(select(Owner.id).where(Owner.name == "somebody")).one()
-    place = line.take_request_place(owner)
+    place = line.acquire_predict_slot(owner)
     body = {"name": "theirs", "scenario": "class", "architecture": "small-cnn"}
     client.post("/v1/models", json=body, headers=theirs)
     publish("theirs")
     refused = client.post(url.replace("birds", "theirs"), files={"image": b"a"}, headers=theirs)
     assert refused.status_code == 429 and refused.headers["Retry-After"] == "1"
     assert "1 predictions under way" in refused.json()["detail"]
-    assert send(client, url, b"a").status_code == 200
-    place.release_request_place()
+    assert send_image_files(client, url, b"a").status_code == 200
+    place.release_predict_slot()
 
 
 def test_a_full_line_is_a_503_that_says_when_to_come_back(client, url, fake):
     settings = client.app.state.settings.model_copy(update={"predict_requests": 1})
-    line = client.app.state.predict_line = PredictQueue(settings)
-    place = line.take_request_place("somebody")
-    answer = send(client, url, b"a")
+    line = client.app.state.predict_line = PredictConcurrencyLimiter(settings)
+    place = line.acquire_predict_slot("somebody")
+    answer = send_image_files(client, url, b"a")
     assert answer.status_code == 503 and answer.headers["Retry-After"] == "1"
-    place.release_request_place()
-    assert send(client, url, b"a").status_code == 200
+    place.release_predict_slot()
+    assert send_image_files(client, url, b"a").status_code == 200
 
 
 def test_every_place_and_byte_is_given_back(client, url, fake):
     for sent in ([b"a"], [b"a", b"cut"], [b"cut"], [b"die"], [b"bad"], [b"a"] * 300):
-        send(client, url, *sent)
+        send_image_files(client, url, *sent)
     client.post(
         url, content=b"nonsense", headers={"Content-Type": "multipart/form-data; boundary=x"}
     )
@@ -298,42 +302,42 @@ def test_more_labels_than_an_answer_may_hold_are_refused_with_the_numbers(
 ):
     publish(model, manifest={"classes": [f"c{i}" for i in range(500)]})
     url = f"/v1/models/{model}/versions/latest/predict"
-    assert send(client, url + "?top_k=1000", *[b"a"] * 20).status_code == 200
-    answer = send(client, url + "?top_k=1000", *[b"a"] * 21)
+    assert send_image_files(client, url + "?top_k=1000", *[b"a"] * 20).status_code == 200
+    answer = send_image_files(client, url + "?top_k=1000", *[b"a"] * 21)
     assert answer.status_code == 422 and answer.json()["errors"][0]["field"] == "top_k"
     assert answer.json()["detail"] == (
         "21 images with 500 labels each are 10500 labels, and an answer may hold 10000:"
         " send at most 20 images at once, or ?top_k=476."
     )
-    assert send(client, url + "?top_k=476", *[b"a"] * 21).status_code == 200
-    assert send(client, url, *[b"a"] * 256).status_code == 200
+    assert send_image_files(client, url + "?top_k=476", *[b"a"] * 21).status_code == 200
+    assert send_image_files(client, url, *[b"a"] * 256).status_code == 200
 
 
 def test_more_labels_of_an_image_than_may_be_asked_for_are_refused(client, url, fake):
-    answer = send(client, url + "?top_k=1001", b"a")
+    answer = send_image_files(client, url + "?top_k=1001", b"a")
     assert answer.status_code == 422 and "?top_k=1000 or less" in answer.json()["detail"]
     assert fake.pid is None
 
 
 def test_what_the_helper_refuses_is_a_typed_422(client, url, fake):
-    assert send(client, url, b"bad").json()["type"] == "/problems/invalid"
+    assert send_image_files(client, url, b"bad").json()["type"] == "/problems/invalid"
 
 
 def test_an_image_that_cannot_be_used_is_an_error_in_its_place_and_a_single_one_a_422(
     client, url, fake
 ):
-    items = send(client, url, b"cut", b"a", b"cut").json()["predictions"]
+    items = send_image_files(client, url, b"cut", b"a", b"cut").json()["predictions"]
     error = {"code": "image-invalid", "detail": "The image cannot be used: cut."}
     assert items[0] == {"name": "0.png", "error": error} and items[2] == {
         "name": "2.png",
         "error": error,
     }
     assert items[1]["name"] == "1.png" and items[1]["pid"] == fake.pid
-    assert send(client, url, b"cut").json()["type"] == "/problems/image-invalid"
+    assert send_image_files(client, url, b"cut").json()["type"] == "/problems/image-invalid"
 
 
 def test_a_version_that_knows_no_classes_is_409(client, model, fake):
-    answer = send(client, f"/v1/models/{model}/versions/0/predict", b"a")
+    answer = send_image_files(client, f"/v1/models/{model}/versions/0/predict", b"a")
     assert answer.status_code == 409 and fake.pid is None
 
 
@@ -343,15 +347,21 @@ def test_the_task_is_named_in_the_task_scenario_and_nowhere_else(client, publish
     )
     publish("heads", manifest={"classes": [], "heads": [{"task": 1, "classes": ["cat", "dog"]}]})
     url = "/v1/models/heads/versions/1/predict"
-    codes = [send(client, url + query, b"a").status_code for query in ("", "?task=1", "?task=2")]
+    codes = [
+        send_image_files(client, url + query, b"a").status_code
+        for query in ("", "?task=1", "?task=2")
+    ]
     assert codes == [422, 200, 422]
     publish(model)
-    assert send(client, f"/v1/models/{model}/versions/1/predict?task=1", b"a").status_code == 422
+    assert (
+        send_image_files(client, f"/v1/models/{model}/versions/1/predict?task=1", b"a").status_code
+        == 422
+    )
 
 
 def test_too_many_images_are_refused(client, url, fake):
-    assert send(client, url, *[b"a"] * 257).status_code == 422
-    assert send(client, url, *[b"a"] * 256).status_code == 200
+    assert send_image_files(client, url, *[b"a"] * 257).status_code == 422
+    assert send_image_files(client, url, *[b"a"] * 256).status_code == 200
 
 
 def test_a_body_beyond_the_limit_is_413(client, url, fake):
@@ -368,7 +378,7 @@ def test_other_content_types_and_broken_forms_are_refused(client, url, fake):
 
 
 def test_a_file_that_is_gone_while_its_model_is_there_is_damage(client, url, fake):
-    answer = send(client, url, b"gone")
+    answer = send_image_files(client, url, b"gone")
     assert answer.status_code == 500 and answer.json()["type"] == "/problems/store-corrupt"
 
 
@@ -390,7 +400,9 @@ def test_a_model_deleted_between_its_rows_and_its_files_is_not_found(
 
     monkeypatch.setattr(Blobs, reads[what], deleted_first)
     of_version = url.removesuffix("predict")
-    answer = send(client, url, b"a") if what == "predict" else client.get(of_version + what)
+    answer = (
+        send_image_files(client, url, b"a") if what == "predict" else client.get(of_version + what)
+    )
     assert answer.status_code == 404, answer.text
 
 
@@ -414,7 +426,7 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     png = io.BytesIO()
     Image.fromarray(pixels).save(png, "PNG")
     url = f"/v1/models/{model}/versions/1/predict"
-    from_file = send(client, url, png.getvalue()).json()
+    from_file = send_image_files(client, url, png.getvalue()).json()
     from_array = client.post(url, json={"images": [pixels.tolist()]}).json()
     assert from_file["predictions"][0].pop("name") == "0.png"
     assert from_array["predictions"][0].pop("name") is None
@@ -423,15 +435,17 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
     assert one["label"] == "dog" and abs(sum(one["probabilities"].values()) - 1) < 1e-5
     assert one["probability"] == one["probabilities"]["dog"]
     raw = client.post(url, content=png.getvalue(), headers={"Content-Type": "image/png"}).json()
-    from_base64 = client.post(url, json=encoded(png.getvalue())).json()
+    from_base64 = client.post(url, json=build_instances(png.getvalue())).json()
     assert raw["predictions"][0].pop("name") is from_base64["predictions"][0].pop("name") is None
     assert raw == from_base64 == from_file
-    bad = send(client, url, png.getvalue()[:100])
+    bad = send_image_files(client, url, png.getvalue()[:100])
     assert bad.status_code == 422 and bad.json()["type"] == "/problems/image-invalid"
     huge = io.BytesIO()
     Image.new("L", (8000, 8000)).save(huge, "PNG")
-    assert send(client, url, huge.getvalue()).json()["type"] == "/problems/image-invalid"
-    several = send(
+    assert (
+        send_image_files(client, url, huge.getvalue()).json()["type"] == "/problems/image-invalid"
+    )
+    several = send_image_files(
         client, url, png.getvalue(), png.getvalue()[:100], huge.getvalue(), png.getvalue()
     )
     assert several.status_code == 200
@@ -450,21 +464,23 @@ def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_
 ):
     publish(model)
     url = f"/v1/models/{model}/versions/latest/predict"
-    assert [send(client, url, b"a").json()["version"] for _ in range(2)] == [1, 1]
+    assert [send_image_files(client, url, b"a").json()["version"] for _ in range(2)] == [1, 1]
     publish(model)
-    assert [send(client, url, b"a").json()["version"] for _ in range(2)] == [2, 2]
-    assert send(client, url.replace("latest", "1"), b"a").json()["version"] == 1
-    assert send(client, url.replace("latest", "01"), b"a").status_code == 404
-    assert send(client, f"{url}?task=1", b"a").status_code == 422
+    assert [send_image_files(client, url, b"a").json()["version"] for _ in range(2)] == [2, 2]
+    assert send_image_files(client, url.replace("latest", "1"), b"a").json()["version"] == 1
+    assert send_image_files(client, url.replace("latest", "01"), b"a").status_code == 404
+    assert send_image_files(client, f"{url}?task=1", b"a").status_code == 422
     with client.app.state.database.write() as session:
-        (key, *_) = [Blobs.make_blob_key(sha256) for sha256 in session.scalars(select(Part.sha256))]
+        (key, *_) = [
+            Blobs.make_blob_key(sha256) for sha256 in session.scalars(select(VersionPart.sha256))
+        ]
         session.add(DamagedObject(key=key, kind="digest", tag="", found_at=0.0))
-    assert send(client, url, b"a").status_code == 500
+    assert send_image_files(client, url, b"a").status_code == 500
     with client.app.state.database.write() as session:
         session.delete(session.get_one(DamagedObject, key))
-    assert send(client, url, b"a").status_code == 200
+    assert send_image_files(client, url, b"a").status_code == 200
     assert client.delete(f"/v1/models/{model}").status_code in (200, 202, 204)
-    assert send(client, url, b"a").status_code == 404
+    assert send_image_files(client, url, b"a").status_code == 404
 
 
 def test_a_helper_has_a_folder_that_goes_when_it_is_killed(client):
@@ -507,13 +523,13 @@ def test_a_version_that_is_asked_often_says_that_its_graph_answers_and_answers_t
         Image.fromarray(one).save(png, "PNG")
         images.append(png.getvalue())
     url = f"/v1/models/{model}/versions/1/predict"
-    before = send(client, url, *images).json()
+    before = send_image_files(client, url, *images).json()
     assert before["engine"] == "torch"
     end = time.monotonic() + 240
-    while send(client, url, images[0]).json()["engine"] != "onnxruntime":
+    while send_image_files(client, url, images[0]).json()["engine"] != "onnxruntime":
         assert time.monotonic() < end
         time.sleep(0.2)
-    after = send(client, url, *images).json()
+    after = send_image_files(client, url, *images).json()
     assert after["engine"] == "onnxruntime"
     for ours, theirs in zip(before["predictions"], after["predictions"], strict=True):
         assert ours["label"] == theirs["label"]
@@ -534,10 +550,10 @@ def test_a_version_whose_parts_are_fetched_slowly_holds_up_no_other(client, url,
         return paths(found, blobs)
 
     monkeypatch.setattr(PredictableVersion, "fetch_part_paths", slow_once)
-    first = threading.Thread(target=send, args=[client, url, b"a"])
+    first = threading.Thread(target=send_image_files, args=[client, url, b"a"])
     first.start()
     assert asked.wait(60)
-    assert send(client, url, b"b").status_code == 200
+    assert send_image_files(client, url, b"b").status_code == 200
     assert first.is_alive()
     answered.set()
     first.join()

@@ -14,15 +14,15 @@ from sqlalchemy import true
 from starlette.testclient import TestClient
 
 from core.database.tables import Alias, Job, Model, OwnerEvent, Task, VersionTaskResult
-from core.ingest.dataset import write_image_dataset
+from core.ingest.dataset import write_image_dataset_file
 from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.packaged import imagenet_base, packaged_base
 from core.rebase import rebase_finish
 from core.settings import Settings
 from core.usage import usage_sums
-from tests.api.conftest import create_model, new_key, serving
+from tests.api.conftest import create_api_key, create_model, serve_api
 from tests.api.routes.conftest import Publish
-from tests.openapi import check
+from tests.openapi import check_schema
 
 CLASSES, OTHER_ORDER = ["cat", "dog"], ["dog", "cat"]
 TRUTH = ["cat", "dog"] * 6
@@ -32,17 +32,19 @@ SMALL = packaged_base.PACKAGED
 PHOTOS = imagenet_base.NAME
 
 
-def database(client: Any) -> Any:
+def get_database(client: Any) -> Any:
     return client.app.state.database
 
 
-def store(client: Any, tmp_path: Path, seed: int) -> dict[str, Any]:
-    """Put a task's files into the store, twelve images in each part; the columns that name them."""
+def store_task_files(client: Any, tmp_path: Path, seed: int) -> dict[str, Any]:
+    """Put a task's files with 12 images in each part into the store, and return the columns that
+    name them.
+    """
     blobs = client.app.state.blobs
     pixels = np.random.default_rng(seed).integers(0, 256, (12, 32, 32, 3), np.uint8)
     found = {}
     for part in ("train", "held_out"):
-        write_image_dataset(
+        write_image_dataset_file(
             tmp_path / part, LABELS, pixels.shape[1:], [pixels if part == "train" else pixels[::-1]]
         )
         found[f"{part}_sha256"] = blobs.put_file(tmp_path / part)[0]
@@ -54,14 +56,14 @@ def store(client: Any, tmp_path: Path, seed: int) -> dict[str, Any]:
 
 
 def change_task(client: Any, model: str, number: int, **fields: Any) -> None:
-    with database(client).write() as session:
+    with get_database(client).write() as session:
         row = session.query(Model).filter_by(name=model).one()
         task = session.query(Task).filter_by(model_id=row.id, number=number).one()
         for name, value in fields.items():
             setattr(task, name, value)
 
 
-def answer(
+def store_production_predictions(
     client: Any,
     tmp_path: Path,
     model: str,
@@ -72,10 +74,11 @@ def answer(
     *,
     is_old: bool = False,
 ) -> None:
-    """Put what a model's production answers on a task into the store and its cell, as a job leaves
-    it.
+    """Put predictions of a model's production on a task into the store and into its cell, as a
+    job does.
 
-    is_old: as it was before true rows and rankings were kept.
+    Args:
+        is_old: leave out the true rows and rankings, as before they were kept.
     """
     numbers = np.array([rows.index(label) for label in said], np.int32)
     tensors = {
@@ -88,7 +91,7 @@ def answer(
     kept = {name: tensors[name] for name in ("rows", "probabilities")} if is_old else tensors
     save_file(kept, tmp_path / "answers")
     sha256, size = client.app.state.blobs.put_file(tmp_path / "answers")
-    with database(client).write() as session:
+    with get_database(client).write() as session:
         row = session.query(Model).filter_by(name=model).one()
         production = session.get_one(Alias, (row.id, "production")).version
         cell = (
@@ -113,10 +116,12 @@ def old(client: TestClient, model: str, publish: Publish, tmp_path: Path) -> str
             number,
             sha256=f"{number}" * 64,
             name=f"week-{number}",
-            **store(client, tmp_path, number),
+            **store_task_files(client, tmp_path, number),
         )
     for task in (1, 2):
-        answer(client, tmp_path, model, task, ["dog", "cat", *TRUTH[2:]], CLASSES, TRUTH)
+        store_production_predictions(
+            client, tmp_path, model, task, ["dog", "cat", *TRUTH[2:]], CLASSES, TRUTH
+        )
     return model
 
 
@@ -145,43 +150,43 @@ def arrive(client: TestClient, publish: Publish, tmp_path: Path) -> Arrive:
                 per_class=dict.fromkeys(cells, RIGHT),
                 manifest={"classes": OTHER_ORDER},
             )
-            files = store(client, tmp_path, number)
+            files = store_task_files(client, tmp_path, number)
             change_task(client, model, learned + 1, sha256=f"{number}" * 64, **files)
         learned = len(client.get(f"/v1/models/{model}/tasks").json()["items"])
         for task in range(1, learned + 1):
-            answer(client, tmp_path, model, task, said, OTHER_ORDER, truth)
+            store_production_predictions(client, tmp_path, model, task, said, OTHER_ORDER, truth)
 
     return make
 
 
-def begin(client: Any, model: str = "birds", base: Any = SMALL, **more: Any) -> Any:
+def begin_rebase(client: Any, model: str = "birds", base: Any = SMALL, **more: Any) -> Any:
     return client.post(f"/v1/models/{model}/rebase", json={"base": base, **more})
 
 
-def begin_without_images(client: Any, model: str = "birds") -> Any:
-    """Begin where no training images are kept any more, so that every batch must be sent."""
+def begin_rebase_without_images(client: Any, model: str = "birds") -> Any:
+    """Begin a rebase where no training images are kept any more, so that every batch must be sent."""
     for number in (1, 2):
         change_task(client, model, number, train_deleted_at=1.0)
-    return begin(client, model).json()
+    return begin_rebase(client, model).json()
 
 
-def read(client: Any, model: str = "birds-rebased") -> Any:
+def read_rebase(client: Any, model: str = "birds-rebased") -> Any:
     found = client.get(f"/v1/models/{model}/rebase")
     assert found.status_code == 200, found.text
-    check(client, "RebaseOut", found.json())
+    check_schema(client, "RebaseOut", found.json())
     return found.json()
 
 
-def finish(client: Any, model: str, **body: Any) -> Any:
+def finish_rebase(client: Any, model: str, **body: Any) -> Any:
     return client.post(f"/v1/models/{model}/rebase/finish", json=body)
 
 
 def test_tasks_whose_images_are_kept_are_learned_from_the_same_blobs(
     client: TestClient, old: str
 ) -> None:
-    made = begin(client, old)
+    made = begin_rebase(client, old)
     assert made.status_code == 201, made.text
-    check(client, "RebaseOut", made.json())
+    check_schema(client, "RebaseOut", made.json())
     assert made.headers["Location"] == f"/v1/models/{made.json()['new']['id']}/rebase"
     assert [
         (one["task"], one["arrival"], one["new_task"], one["standing"])
@@ -190,7 +195,7 @@ def test_tasks_whose_images_are_kept_are_learned_from_the_same_blobs(
         (1, "relearned", 1, "queued"),
         (2, "relearned", 2, "queued"),
     ]
-    with database(client).read() as session:
+    with get_database(client).read() as session:
         rows = session.query(Task).order_by(Task.number, Task.id).all()
         digests = [(one.train_sha256, one.held_out_sha256, one.traces_sha256) for one in rows]
         jobs = session.query(Job).filter_by(model_id=made.json()["new"]["id"]).all()
@@ -201,9 +206,9 @@ def test_tasks_whose_images_are_kept_are_learned_from_the_same_blobs(
     ]
 
 
-def without_decoding(client: Any, model: str) -> None:
-    """Make a model as one that was made before its manifest named how files are decoded."""
-    with database(client).write() as session:
+def remove_decoding(client: Any, model: str) -> None:
+    """Remove how files are decoded from a model, as if it was made before this was recorded."""
+    with get_database(client).write() as session:
         row = session.query(Model).filter_by(name=model).one()
         row.image = {key: value for key, value in row.image.items() if key != "decoding"}
 
@@ -214,11 +219,11 @@ def test_a_rebased_model_decodes_files_as_the_old_one_does(
 ) -> None:
     if isinstance(base, dict):
         client.post("/v1/models", json={"name": "source", "scenario": "class"})
-    made = begin(client, old, base, name="today").json()["new"]
+    made = begin_rebase(client, old, base, name="today").json()["new"]
     assert made["image"]["decoding"] == 2
     client.delete("/v1/models/today")
-    without_decoding(client, old)
-    made = begin(client, old, base).json()
+    remove_decoding(client, old)
+    made = begin_rebase(client, old, base).json()
     assert "decoding" not in made["new"]["image"]
     same_pixels = made["new"]["image"]["size"] == 32
     assert {one["arrival"] for one in made["tasks"]} == {
@@ -229,7 +234,7 @@ def test_a_rebased_model_decodes_files_as_the_old_one_does(
 def test_a_new_model_on_a_version_of_an_older_one_decodes_files_as_today(
     client: TestClient, old: str
 ) -> None:
-    without_decoding(client, old)
+    remove_decoding(client, old)
     given = {"name": "heir", "scenario": "class", "base": {"model": old, "version": 1}}
     given["architecture"] = client.get(f"/v1/models/{old}").json()["architecture"]
     made = client.post("/v1/models", json=given).json()
@@ -239,8 +244,8 @@ def test_a_new_model_on_a_version_of_an_older_one_decodes_files_as_today(
 
 
 def test_shared_images_count_in_both_models(client: TestClient, old: str) -> None:
-    made = begin(client, old).json()
-    with database(client).read() as session:
+    made = begin_rebase(client, old).json()
+    with get_database(client).read() as session:
         sizes = {
             one: of["bytes"]["datasets"]
             for one, of in usage_sums.sum_usage_by_model(session, true()).items()
@@ -254,8 +259,8 @@ def test_images_that_would_exceed_the_quota_are_refused(
     settings: Settings, prepared_old: Path
 ) -> None:
     limited = settings.model_copy(update={"max_owner_bytes": 200_000, "data_dir": prepared_old})
-    with serving(limited) as client:
-        refused = begin(client)
+    with serve_api(limited) as client:
+        refused = begin_rebase(client)
         assert refused.status_code == 429 and refused.json()["type"] == "/problems/storage-full", (
             refused.text
         )
@@ -266,7 +271,7 @@ def test_batches_are_sent_again_where_the_base_reads_other_images(
     client: TestClient, old: str
 ) -> None:
     change_task(client, old, 2, report={"duplicates_policy": "drop"})
-    made = begin(client, old, PHOTOS).json()
+    made = begin_rebase(client, old, PHOTOS).json()
     assert made["new"]["base"] == PHOTOS and made["new"]["image"]["size"] == 224
     assert [
         (one["name"], one["arrival"], one["sha256"], one["duplicates_policy"])
@@ -288,7 +293,7 @@ def test_the_new_model_is_as_the_old_one_but_for_its_base(client: TestClient, ol
     settings |= {"answers": {"precision": 0.9}, "on_failed": "stop", "training_data_days": 3.0}
     settings |= {"description": "Birds of the garden", "tags": ["garden"]}
     assert client.patch(f"/v1/models/{old}", json=settings).status_code == 200
-    assert begin(client, old, name="better").status_code == 201
+    assert begin_rebase(client, old, name="better").status_code == 201
     before, after = (client.get(f"/v1/models/{name}").json() for name in (old, "better"))
     same = (
         "scenario",
@@ -313,9 +318,9 @@ def test_the_new_model_is_as_the_old_one_but_for_its_base(client: TestClient, ol
 def test_a_recipe_that_the_base_does_not_take_gives_way_to_the_default_with_its_seed(
     client: TestClient, old: str
 ) -> None:
-    with database(client).write() as session:
+    with get_database(client).write() as session:
         session.query(Model).update({"recipe": {"method": {"name": "dlcft"}, "seed": 5}})
-    made = begin(client, old, PHOTOS).json()
+    made = begin_rebase(client, old, PHOTOS).json()
     assert any(
         "The recipe of birds does not work on this base" in text for text in made["warnings"]
     )
@@ -337,40 +342,40 @@ def test_a_recipe_that_the_base_does_not_take_gives_way_to_the_default_with_its_
 def test_a_base_that_is_not_there_is_refused(
     client: TestClient, old: str, base: Any, status: int, said: str
 ) -> None:
-    refused = begin(client, old, base)
+    refused = begin_rebase(client, old, base)
     assert refused.status_code == status and said in refused.json()["detail"], refused.text
     assert client.get("/v1/models?q=rebased").json()["items"] == []
 
 
 def test_the_base_that_the_model_has_is_refused(client: TestClient, old: str) -> None:
-    with database(client).write() as session:
+    with get_database(client).write() as session:
         session.query(Model).update({"base": SMALL})
-    refused = begin(client, old)
+    refused = begin_rebase(client, old)
     assert (
         refused.status_code == 422 and "starts from this base already" in refused.json()["detail"]
     )
 
 
 def test_a_model_that_has_learned_nothing_is_refused(client: TestClient, model: str) -> None:
-    refused = begin(client, model)
+    refused = begin_rebase(client, model)
     assert refused.status_code == 409 and "learned no batch yet" in refused.json()["detail"]
     assert client.get(f"/v1/models/{model}/rebase").status_code == 404
 
 
 def test_of_a_model_one_rebase_is_open(client: TestClient, old: str) -> None:
-    made = begin(client, old).json()
-    refused = begin(client, old)
+    made = begin_rebase(client, old).json()
+    refused = begin_rebase(client, old)
     assert refused.status_code == 409 and refused.json()["new"] == made["new"]["id"]
     assert client.delete("/v1/models/birds-rebased").status_code == 204
-    assert begin(client, old).status_code == 201
+    assert begin_rebase(client, old).status_code == 201
 
 
 def test_a_name_that_is_taken_is_refused_and_the_default_is_free(
     client: TestClient, old: str
 ) -> None:
     create_model(client, "birds-rebased")
-    assert begin(client, old, name="birds-rebased").json()["type"] == "/problems/name-taken"
-    assert begin(client, old).json()["new"]["name"] == "birds-rebased-2"
+    assert begin_rebase(client, old, name="birds-rebased").json()["type"] == "/problems/name-taken"
+    assert begin_rebase(client, old).json()["new"]["name"] == "birds-rebased-2"
 
 
 def test_the_same_key_makes_one_new_model(client: TestClient, old: str) -> None:
@@ -385,9 +390,9 @@ def test_the_same_key_makes_one_new_model(client: TestClient, old: str) -> None:
 def test_both_are_compared_on_the_same_images_whatever_their_rows(
     client: TestClient, old: str, arrive: Arrive
 ) -> None:
-    begin_without_images(client)
+    begin_rebase_without_images(client)
     arrive("birds-rebased", 2, 1, said=[*TRUTH[:-1], "cat"])
-    found = read(client)
+    found = read_rebase(client)
     assert [(one["task"], one["arrival"], one["new_task"]) for one in found["tasks"]] == [
         (1, "sent", 2),
         (2, "sent", 1),
@@ -410,24 +415,26 @@ def test_both_are_compared_on_the_same_images_whatever_their_rows(
     assert low < totals["new"]["accuracy"] == 22 / 24 < high
     assert totals["flips"]["mcnemar_p"] == pytest.approx(0.6875)
     assert found["ready"] is True and found["missing"] == [] and "rebase/finish" in found["next"]
-    assert read(client, "birds") == found, "the old model's name shows the same"
+    assert read_rebase(client, "birds") == found, "the old model's name shows the same"
 
 
 def test_answers_from_before_true_rows_were_kept_are_compared_too(
     client: TestClient, old: str, arrive: Arrive, tmp_path: Path
 ) -> None:
-    begin_without_images(client)
+    begin_rebase_without_images(client)
     arrive("birds-rebased", 1, 2)
     for task in (1, 2):
-        answer(client, tmp_path, old, task, [*TRUTH[:-1], "cat"], CLASSES, TRUTH, is_old=True)
-    found = read(client)
+        store_production_predictions(
+            client, tmp_path, old, task, [*TRUTH[:-1], "cat"], CLASSES, TRUTH, is_old=True
+        )
+    found = read_rebase(client)
     assert found["ready"] and [one["flips"]["positive"] for one in found["tasks"]] == [1, 1]
 
 
 def test_production_moves_by_name_once_everything_is_compared(
     client: TestClient, old: str, arrive: Arrive
 ) -> None:
-    begin_without_images(client)
+    begin_rebase_without_images(client)
     arrive("birds-rebased", 1, 2)
     before, after = (
         client.get(f"/v1/models/{name}").json()["id"] for name in (old, "birds-rebased")
@@ -441,7 +448,7 @@ def test_production_moves_by_name_once_everything_is_compared(
         "expires_at": ends,
     }
     assert client.post("/v1/keys", json=page).json()["bound"]["model_id"] == before
-    moved = finish(client, "birds-rebased", reason="it knows photos")
+    moved = finish_rebase(client, "birds-rebased", reason="it knows photos")
     assert moved.status_code == 200, moved.text
     found = moved.json()
     assert (found["state"], found["new"]["name"], found["old"]["name"]) == (
@@ -462,53 +469,53 @@ def test_production_moves_by_name_once_everything_is_compared(
         before,
         "it knows photos",
     )
-    with database(client).read() as session:
+    with get_database(client).read() as session:
         event = session.query(OwnerEvent).order_by(OwnerEvent.id.desc()).first()
         assert (event.model_id, event.type, event.data["cause"]) == (after, "alias", "rebase")
-    assert finish(client, after).status_code == 409, "it is there already"
+    assert finish_rebase(client, after).status_code == 409, "it is there already"
 
 
 def test_production_does_not_move_while_something_is_missing(
     client: TestClient, old: str, arrive: Arrive
 ) -> None:
-    begin_without_images(client)
-    refused = finish(client, "birds-rebased", missing="allow")
+    begin_rebase_without_images(client)
+    refused = finish_rebase(client, "birds-rebased", missing="allow")
     assert (
         refused.status_code == 409
         and "nothing in production that could answer" in refused.json()["detail"]
     )
     arrive("birds-rebased", 1)
-    refused = finish(client, "birds-rebased")
+    refused = finish_rebase(client, "birds-rebased")
     assert refused.status_code == 409 and [one["task"] for one in refused.json()["missing"]] == [2]
     assert "week-2" in refused.json()["detail"]
     assert client.get("/v1/models/birds").json()["rebased_from"] is None
-    assert finish(client, "birds-rebased", missing="allow").json()["state"] == "finished"
+    assert finish_rebase(client, "birds-rebased", missing="allow").json()["state"] == "finished"
 
 
 def test_the_old_models_name_does_not_finish_it(
     client: TestClient, old: str, arrive: Arrive
 ) -> None:
-    begin_without_images(client)
+    begin_rebase_without_images(client)
     arrive("birds-rebased", 1, 2)
-    refused = finish(client, old)
+    refused = finish_rebase(client, old)
     assert refused.status_code == 409 and "birds-rebased/rebase/finish" in refused.json()["detail"]
 
 
 def test_images_with_other_labels_are_not_compared(
     client: TestClient, old: str, arrive: Arrive
 ) -> None:
-    begin_without_images(client)
+    begin_rebase_without_images(client)
     arrive("birds-rebased", 1, 2, truth=[*TRUTH[2:], "dog", "cat"])
-    found = read(client)
+    found = read_rebase(client)
     assert found["totals"]["flips"]["n"] == 0 and not found["ready"]
     assert all("other labels" in one["detail"] and one["flips"] is None for one in found["tasks"])
-    assert finish(client, "birds-rebased").status_code == 409
+    assert finish_rebase(client, "birds-rebased").status_code == 409
 
 
 def test_images_of_other_paths_are_not_compared(
     client: TestClient, old: str, arrive: Arrive, tmp_path: Path
 ) -> None:
-    begin_without_images(client)
+    begin_rebase_without_images(client)
     arrive("birds-rebased", 1, 2)
     hashes = np.zeros((12, 2), np.uint64)
     write_image_fingerprints(
@@ -521,7 +528,7 @@ def test_images_of_other_paths_are_not_compared(
         1,
         traces_sha256=client.app.state.blobs.put_file(tmp_path / "other")[0],
     )
-    found = read(client)
+    found = read_rebase(client)
     assert (
         "Other images are held out" in found["tasks"][0]["detail"]
         and found["totals"]["flips"]["n"] == 12
@@ -532,11 +539,11 @@ def test_images_of_other_paths_are_not_compared(
 def test_models_that_keep_counts_alone_are_compared_by_them(
     client: TestClient, old: str, arrive: Arrive
 ) -> None:
-    begin_without_images(client)
+    begin_rebase_without_images(client)
     arrive("birds-rebased", 1, 2)
-    with database(client).write() as session:
+    with get_database(client).write() as session:
         session.query(VersionTaskResult).update({"answers": None, "answers_bytes": None})
-    found = read(client)
+    found = read_rebase(client)
     assert found["ready"] and found["totals"]["flips"]["n"] == 0
     assert [
         (one["old"]["correct"], one["new"]["correct"], one["flips"]) for one in found["tasks"]
@@ -547,9 +554,9 @@ def test_an_archive_that_was_sent_twice_counts_once(
     client: TestClient, old: str, arrive: Arrive
 ) -> None:
     change_task(client, old, 2, sha256="1" * 64)
-    begin_without_images(client)
+    begin_rebase_without_images(client)
     arrive("birds-rebased", 1)
-    found = read(client)
+    found = read_rebase(client)
     assert found["ready"] and found["totals"]["flips"]["n"] == 12
     assert found["tasks"][1]["detail"] == "Its archive is that of task 1: it is counted there."
 
@@ -557,18 +564,18 @@ def test_an_archive_that_was_sent_twice_counts_once(
 def test_what_clients_meet_and_batches_of_other_archives_are_named(
     client: TestClient, old: str, arrive: Arrive
 ) -> None:
-    begin_without_images(client)
+    begin_rebase_without_images(client)
     arrive("birds-rebased", 2)
     change_task(client, "birds-rebased", 1, sha256="9" * 64)
     client.put("/v1/models/birds/aliases/stable", json={"version": 1})
-    said = " ".join(read(client)["warnings"])
+    said = " ".join(read_rebase(client)["warnings"])
     assert "birds-rebased has no alias stable, as birds has" in said
     assert "Task 1 of birds-rebased came from other archives than birds has learned" in said
     change_task(client, "birds-rebased", 1, sha256="2" * 64)
-    with database(client).write() as session:
+    with get_database(client).write() as session:
         session.query(Model).update({"scenario": "task"})
         session.query(VersionTaskResult).update({"answers": None, "answers_bytes": None})
-    said = " ".join(read(client)["warnings"])
+    said = " ".join(read_rebase(client)["warnings"])
     assert (
         "Tasks have other numbers in birds-rebased, by which clients ask for their heads: 2 is 1."
         in said
@@ -579,7 +586,7 @@ def test_what_clients_meet_and_batches_of_other_archives_are_named(
 def test_production_that_moves_while_both_are_compared_is_not_replaced(
     client: TestClient, old: str, arrive: Arrive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin_without_images(client)
+    begin_rebase_without_images(client)
     arrive("birds-rebased", 1, 2)
     real = rebase_finish.compare_rebased_models
 
@@ -592,43 +599,43 @@ def test_production_that_moves_while_both_are_compared_is_not_replaced(
         return found
 
     monkeypatch.setattr(rebase_finish, "compare_rebased_models", compare)
-    refused = finish(client, "birds-rebased", missing="allow")
+    refused = finish_rebase(client, "birds-rebased", missing="allow")
     assert refused.status_code == 409 and "look at the comparison again" in refused.json()["detail"]
     assert client.get("/v1/models/birds-rebased").status_code == 200
 
 
 def test_the_old_model_takes_its_place_back(client: TestClient, old: str, arrive: Arrive) -> None:
-    begin_without_images(client)
+    begin_rebase_without_images(client)
     arrive("birds-rebased", 1, 2)
     before = client.get("/v1/models/birds").json()["id"]
-    finish(client, "birds-rebased")
-    back = finish(client, "birds-before-rebase", reason="too slow")
+    finish_rebase(client, "birds-rebased")
+    back = finish_rebase(client, "birds-before-rebase", reason="too slow")
     assert back.status_code == 200, back.text
     assert (back.json()["state"], back.json()["new"]["name"]) == ("open", "birds-rebased")
     assert client.get("/v1/models/birds").json()["id"] == before
-    assert finish(client, before).status_code == 409, "the same again changes nothing"
-    assert finish(client, "birds-rebased").json()["state"] == "finished"
+    assert finish_rebase(client, before).status_code == 409, "the same again changes nothing"
+    assert finish_rebase(client, "birds-rebased").json()["state"] == "finished"
 
 
 def test_without_the_old_model_the_new_one_goes_on_and_may_take_the_name(
     client: TestClient, old: str
 ) -> None:
-    begin(client, old)
+    begin_rebase(client, old)
     assert client.delete(f"/v1/models/{old}").status_code == 204
-    with database(client).read() as session:
+    with get_database(client).read() as session:
         new = session.query(Model).filter_by(name="birds-rebased").one()
         tasks = session.query(Task).filter_by(model_id=new.id).all()
     blobs = client.app.state.blobs
     assert all(blobs.has(one.train_sha256) and blobs.has(one.held_out_sha256) for one in tasks)
-    found = read(client)
+    found = read_rebase(client)
     assert found["old"]["deleted"] and "was deleted" in found["next"] and found["tasks"] == []
-    assert finish(client, "birds-rebased").status_code == 409
+    assert finish_rebase(client, "birds-rebased").status_code == 409
 
 
 def test_without_the_new_model_the_old_one_keeps_its_images(client: TestClient, old: str) -> None:
-    begin(client, old)
+    begin_rebase(client, old)
     assert client.delete("/v1/models/birds-rebased").status_code == 204
-    with database(client).read() as session:
+    with get_database(client).read() as session:
         tasks = (
             session.query(Task)
             .join(Model, Model.id == Task.model_id)
@@ -645,8 +652,8 @@ def test_without_the_new_model_the_old_one_keeps_its_images(client: TestClient, 
 def test_images_that_are_deleted_in_one_model_stay_in_the_other(
     client: TestClient, old: str
 ) -> None:
-    begin(client, old)
-    with database(client).read() as session:
+    begin_rebase(client, old)
+    with get_database(client).read() as session:
         digest = session.query(Task).filter_by(number=1).first().train_sha256
     blobs = client.app.state.blobs
     assert client.delete(f"/v1/models/{old}/tasks/1/data").status_code == 204
@@ -656,8 +663,8 @@ def test_images_that_are_deleted_in_one_model_stay_in_the_other(
 
 
 def test_another_owner_sees_nothing_of_it(client: TestClient, old: str) -> None:
-    begin(client, old)
-    stranger = new_key(client, "stranger")
+    begin_rebase(client, old)
+    stranger = create_api_key(client, "stranger")
     for answered in (
         client.get("/v1/models/birds-rebased/rebase", headers=stranger),
         client.post("/v1/models/birds/rebase", json={"base": SMALL}, headers=stranger),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.openapi import check
+from tests.openapi import check_schema
 
 PER_CLASS = {1: {"cat": [4, 5], "dog": [3, 5]}, 2: {"cat": [8, 10]}}
 
@@ -20,7 +20,7 @@ def test_results_are_told_by_task_and_class(client, url):
         {"task": 1, "correct": 7, "total": 10, "per_class": PER_CLASS[1]},
         {"task": 2, "correct": 8, "total": 10, "per_class": PER_CLASS[2]},
     ]
-    check(client, "ResultPage", page)
+    check_schema(client, "ResultPage", page)
 
 
 def test_results_of_an_alias_come_in_pages(client, url):

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from core.settings import Settings
 from core.uploads.uploads import LEAST_BYTES
 from tests import openapi
-from tests.api.conftest import KeyOf, Make, unread
+from tests.api.conftest import KeyOf, Make, fail_when_read
 
 TASKS = "/v1/models/birds/tasks"
 PIECE = {"Content-Type": "application/offset+octet-stream", "Tus-Resumable": "1.0.0"}
@@ -26,31 +26,31 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.uploads.piece.LEAST_BYTES", 100)
 
 
-def begin(client: TestClient, length: int, **headers: str) -> str:
-    """The path of a new upload."""
+def begin_upload(client: TestClient, length: int, **headers: str) -> str:
+    """Begin an upload and return its path."""
     named = {"Upload-Length": str(length), "Tus-Resumable": "1.0.0", **headers}
     answer = client.post("/v1/uploads", headers=named)
     assert answer.status_code == 201, answer.text
     return str(answer.headers["location"])
 
 
-def send(client: TestClient, where: str, at: int, data: Any, **headers: str) -> Any:
+def send_piece(client: TestClient, where: str, at: int, data: Any, **headers: str) -> Any:
     return client.patch(where, content=data, headers={**PIECE, "Upload-Offset": str(at), **headers})
 
 
-def upload(client: TestClient, data: bytes, **headers: str) -> str:
-    """The id of a complete upload."""
-    where, half = begin(client, len(data), **headers), len(data) // 2
+def complete_upload(client: TestClient, data: bytes, **headers: str) -> str:
+    """Upload bytes in two pieces and return the id of the upload."""
+    where, half = begin_upload(client, len(data), **headers), len(data) // 2
     for at, part in ((0, data[:half]), (half, data[half:])):
-        assert send(client, where, at, part).status_code == 204
+        assert send_piece(client, where, at, part).status_code == 204
     return where.rpartition("/")[2]
 
 
-def sha256(data: bytes) -> str:
+def encode_sha256(data: bytes) -> str:
     return base64.b64encode(hashlib.sha256(data).digest()).decode()
 
 
-def files(settings: Settings, folder: str) -> list[Path]:
+def list_folder_files(settings: Settings, folder: str) -> list[Path]:
     return [path for path in (settings.data_dir / folder).rglob("*") if path.is_file()]
 
 
@@ -75,7 +75,7 @@ def test_a_file_comes_in_pieces_and_every_answer_says_where_it_is(
     named = {"Upload-Length": "256", "Upload-Metadata": "filename YS56aXA=,flag"}
     made = client.post("/v1/uploads", headers=named)
     assert made.status_code == 201
-    openapi.check(client, "UploadOut", made.json())
+    openapi.check_schema(client, "UploadOut", made.json())
     where = made.headers["location"]
     assert where == f"/v1/uploads/{made.json()['id']}" and made.headers["tus-resumable"] == "1.0.0"
     for at, end in ((0, 100), (100, 256)):
@@ -83,16 +83,18 @@ def test_a_file_comes_in_pieces_and_every_answer_says_where_it_is(
         assert asked.status_code == 200 and asked.headers["cache-control"] == "no-store"
         assert (asked.headers["upload-offset"], asked.headers["upload-length"]) == (str(at), "256")
         assert asked.headers["upload-metadata"] == "filename YS56aXA=,flag"
-        sent = send(client, where, at, data[at:end])
+        sent = send_piece(client, where, at, data[at:end])
         assert sent.status_code == 204, sent.text
         assert sent.headers["upload-offset"] == str(end)
         assert parsedate_to_datetime(sent.headers["upload-expires"]).year >= 2024
-    assert b"".join(path.read_bytes() for path in sorted(files(settings, "store"))) == data
-    assert files(settings, "spool") == []
+    assert (
+        b"".join(path.read_bytes() for path in sorted(list_folder_files(settings, "store"))) == data
+    )
+    assert list_folder_files(settings, "spool") == []
 
 
 def test_a_piece_of_the_drafts_media_type_says_whether_it_is_the_last(client: TestClient) -> None:
-    where = begin(client, 300)
+    where = begin_upload(client, 300)
     kind = {"Content-Type": "application/partial-upload"}
     asked = {**kind, "Upload-Offset": "0", "Upload-Complete": "?0"}
     first = client.patch(where, content=bytes(200), headers=asked)
@@ -104,11 +106,15 @@ def test_a_piece_of_the_drafts_media_type_says_whether_it_is_the_last(client: Te
 
 
 def test_a_removed_upload_is_gone_with_its_bytes(client: TestClient, settings: Settings) -> None:
-    where = begin(client, 300)
-    send(client, where, 0, bytes(200))
+    where = begin_upload(client, 300)
+    send_piece(client, where, 0, bytes(200))
     assert client.delete(where).status_code == 204
-    assert files(settings, "store") == []
-    for answer in (client.head(where), client.delete(where), send(client, where, 200, bytes(100))):
+    assert list_folder_files(settings, "store") == []
+    for answer in (
+        client.head(where),
+        client.delete(where),
+        send_piece(client, where, 200, bytes(100)),
+    ):
         assert answer.status_code == 404
         assert answer.headers["tus-resumable"] == "1.0.0"
 
@@ -135,16 +141,16 @@ def test_a_removed_upload_is_gone_with_its_bytes(client: TestClient, settings: S
 def test_a_wrong_piece_is_refused_before_its_body(
     client: TestClient, offset: str, length: int, headers: dict[str, str], status: int, code: str
 ) -> None:
-    where = begin(client, 300)
+    where = begin_upload(client, 300)
     named = {**PIECE, "Upload-Offset": offset, "Content-Length": str(length), **headers}
-    answer = client.patch(where, content=unread(), headers=named)
+    answer = client.patch(where, content=fail_when_read(), headers=named)
     assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{code}"), answer.text
     assert answer.headers["tus-version"] == "1.0.0"
-    assert send(client, where, 0, bytes(300)).status_code == 204  # nobody holds it any more
+    assert send_piece(client, where, 0, bytes(300)).status_code == 204  # nobody holds it any more
 
 
 def test_without_an_offset_nothing_is_taken(client: TestClient) -> None:
-    where = begin(client, 300)
+    where = begin_upload(client, 300)
     refused = client.patch(where, content=bytes(300), headers=PIECE).json()
     assert refused["errors"][0]["field"] == "Upload-Offset"
     twice = [*PIECE.items(), ("Upload-Offset", "0"), ("Upload-Offset", "1")]
@@ -155,22 +161,27 @@ def test_without_an_offset_nothing_is_taken(client: TestClient) -> None:
 def test_a_piece_with_another_checksum_is_460_and_not_kept(
     client: TestClient, settings: Settings, algorithm: str
 ) -> None:
-    data, where = b"x" * 300, begin(client, 300)
+    data, where = b"x" * 300, begin_upload(client, 300)
     right = base64.b64encode(hashlib.new(algorithm, data).digest()).decode()
     wrong = base64.b64encode(hashlib.new(algorithm, b"y").digest()).decode()
-    refused = send(client, where, 0, data, **{"Upload-Checksum": f"{algorithm} {wrong}"})
+    refused = send_piece(client, where, 0, data, **{"Upload-Checksum": f"{algorithm} {wrong}"})
     assert (refused.status_code, refused.json()["type"]) == (460, "/problems/checksum-mismatch")
-    assert client.head(where).headers["upload-offset"] == "0" and files(settings, "store") == []
     assert (
-        send(client, where, 0, data, **{"Upload-Checksum": f"{algorithm} {right}"}).status_code
+        client.head(where).headers["upload-offset"] == "0"
+        and list_folder_files(settings, "store") == []
+    )
+    assert (
+        send_piece(
+            client, where, 0, data, **{"Upload-Checksum": f"{algorithm} {right}"}
+        ).status_code
         == 204
     )
 
 
 def test_a_content_digest_of_a_piece_is_verified_too(client: TestClient) -> None:
-    where = begin(client, 300)
-    answer = send(
-        client, where, 0, bytes(300), **{"Content-Digest": f"sha-256=:{sha256(b'other')}:"}
+    where = begin_upload(client, 300)
+    answer = send_piece(
+        client, where, 0, bytes(300), **{"Content-Digest": f"sha-256=:{encode_sha256(b'other')}:"}
     )
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/digest-mismatch")
     assert client.head(where).headers["upload-offset"] == "0"
@@ -179,9 +190,9 @@ def test_a_content_digest_of_a_piece_is_verified_too(client: TestClient) -> None
 def test_a_piece_without_a_length_is_kept_however_short_and_refused_when_too_long(
     client: TestClient,
 ) -> None:
-    where = begin(client, 300)
-    assert send(client, where, 0, iter([b"x" * 10])).status_code == 204
-    assert send(client, where, 10, iter([b"x" * 200, b"x" * 200])).status_code == 413
+    where = begin_upload(client, 300)
+    assert send_piece(client, where, 0, iter([b"x" * 10])).status_code == 204
+    assert send_piece(client, where, 10, iter([b"x" * 200, b"x" * 200])).status_code == 413
     assert client.head(where).headers["upload-offset"] == "10"
 
 
@@ -231,7 +242,7 @@ def test_an_upload_that_is_begun_again_with_its_key_is_the_same(client: TestClie
 
 
 def test_a_method_that_hides_in_a_header_is_not_looked_for(client: TestClient) -> None:
-    where = begin(client, 300)
+    where = begin_upload(client, 300)
     for name in ("X-HTTP-Method-Override", "X-Method-Override", "X-HTTP-Method"):
         assert client.post(where, headers={name: "DELETE"}).status_code == 405
         assert client.head(where, headers={name: "DELETE"}).status_code == 200
@@ -240,18 +251,18 @@ def test_a_method_that_hides_in_a_header_is_not_looked_for(client: TestClient) -
 
 def test_an_owner_has_so_many_open_uploads(client: TestClient, settings: Settings) -> None:
     settings.max_open_uploads = 1
-    where = begin(client, 300)
+    where = begin_upload(client, 300)
     answer = client.post("/v1/uploads", headers={"Upload-Length": "300"})
     assert (answer.status_code, answer.json()["uploads"]) == (429, [where.rpartition("/")[2]])
     client.delete(where)
-    begin(client, 300)
+    begin_upload(client, 300)
 
 
 def test_another_owner_finds_no_upload(
     client: TestClient, key_of: KeyOf, birds: str, archive: Make
 ) -> None:
     foreign, body = key_of("stranger"), archive(a=2)
-    where = f"/v1/uploads/{upload(client, body)}"
+    where = f"/v1/uploads/{complete_upload(client, body)}"
     for method in ("HEAD", "PATCH", "DELETE"):
         assert client.request(method, where, headers=foreign).status_code == 404
     birds = {"name": "birds", "scenario": "class", "architecture": "small-cnn"}
@@ -280,23 +291,28 @@ def test_a_complete_upload_becomes_a_task_and_is_spent(
     client: TestClient, settings: Settings, archive: Make, birds: str
 ) -> None:
     body = archive(cat=3, dog=4)
-    name = upload(client, body)
+    name = complete_upload(client, body)
     answer = client.post(TASKS, json={"upload": name, "name": "week-1", "recipe": {"epochs": 3}})
     assert answer.status_code == 202, answer.text
     task, job = answer.json()["task"], answer.json()["job"]
     assert (task["sha256"], task["bytes"]) == (hashlib.sha256(body).hexdigest(), len(body))
     assert task["classes"] == {"cat": 3, "dog": 4} and task["name"] == "week-1"
     assert client.get(f"/v1/jobs/{job['id']}").json()["recipe"]["epochs"] == 3
-    assert [path.read_bytes() for path in files(settings, "store") if "archives" in path.parts] == [
-        body
-    ]
-    assert not (settings.data_dir / "store" / "uploads").exists() and files(settings, "spool") == []
+    assert [
+        path.read_bytes()
+        for path in list_folder_files(settings, "store")
+        if "archives" in path.parts
+    ] == [body]
+    assert (
+        not (settings.data_dir / "store" / "uploads").exists()
+        and list_folder_files(settings, "spool") == []
+    )
     assert client.post(TASKS, json={"upload": name}).status_code == 404
 
 
 @pytest.mark.parametrize("way", ["only", "full"])
 def test_a_check_keeps_the_upload(client: TestClient, archive: Make, birds: str, way: str) -> None:
-    name = upload(client, archive(cat=3, dog=4))
+    name = complete_upload(client, archive(cat=3, dog=4))
     checked = client.post(f"{TASKS}?validate={way}", json={"upload": name})
     assert checked.status_code == {"only": 200, "full": 202}[way], checked.text
     assert client.get(TASKS).json()["items"] == []
@@ -307,8 +323,8 @@ def test_an_incomplete_upload_is_409_with_its_offset(
     client: TestClient, archive: Make, birds: str
 ) -> None:
     body = archive(a=2, b=2)
-    where = begin(client, len(body))
-    send(client, where, 0, body[:200])
+    where = begin_upload(client, len(body))
+    send_piece(client, where, 0, body[:200])
     answer = client.post(TASKS, json={"upload": where.rpartition("/")[2]})
     assert (answer.status_code, answer.json()["type"]) == (409, "/problems/upload-incomplete")
     assert (answer.json()["offset"], answer.json()["length"]) == (200, len(body))
@@ -317,7 +333,10 @@ def test_an_incomplete_upload_is_409_with_its_offset(
 def test_a_repeated_submit_is_the_first_answer_though_its_upload_is_spent(
     client: TestClient, archive: Make, birds: str
 ) -> None:
-    named, headers = {"upload": upload(client, archive(a=2, b=2))}, {"Idempotency-Key": "k"}
+    named, headers = (
+        {"upload": complete_upload(client, archive(a=2, b=2))},
+        {"Idempotency-Key": "k"},
+    )
     first = client.post(TASKS, json=named, headers=headers)
     again = client.post(TASKS, json=named, headers=headers)
     assert (again.status_code, again.content) == (202, first.content)
@@ -329,13 +348,16 @@ def test_a_repeated_submit_is_the_first_answer_though_its_upload_is_spent(
 def test_a_batch_that_is_refused_keeps_its_upload(
     client: TestClient, settings: Settings, archive: Make, birds: str
 ) -> None:
-    name, none = upload(client, archive(a=2, b=2)), upload(client, b"no archive" * 50)
+    name, none = (
+        complete_upload(client, archive(a=2, b=2)),
+        complete_upload(client, b"no archive" * 50),
+    )
     assert client.post(TASKS, json={"upload": none}).status_code == 415
     assert client.post(TASKS, json={"upload": name, "recipe": {"epochs": 0}}).status_code == 422
     settings.max_open_jobs = 0
     assert client.post(TASKS, json={"upload": name}).status_code == 429
     settings.max_open_jobs = 10
-    assert files(settings, "spool") == []
+    assert list_folder_files(settings, "spool") == []
     assert client.post(TASKS, json={"upload": name}).status_code == 202
 
 
@@ -343,10 +365,10 @@ def test_an_announced_digest_of_the_whole_is_compared(
     client: TestClient, archive: Make, birds: str
 ) -> None:
     body = archive(a=2, b=2)
-    wrong = upload(client, body, **{"Repr-Digest": f"sha-256=:{sha256(b'other')}:"})
+    wrong = complete_upload(client, body, **{"Repr-Digest": f"sha-256=:{encode_sha256(b'other')}:"})
     answer = client.post(TASKS, json={"upload": wrong})
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/digest-mismatch")
-    right = upload(client, body, **{"Repr-Digest": f"sha-256=:{sha256(body)}:"})
+    right = complete_upload(client, body, **{"Repr-Digest": f"sha-256=:{encode_sha256(body)}:"})
     assert client.post(TASKS, json={"upload": right}).status_code == 202
 
 
@@ -388,7 +410,7 @@ def test_the_quota_counts_an_upload_once(
 ) -> None:
     body = archive(a=2, b=2)
     settings.max_owner_bytes = len(body) * 3 // 2
-    name = upload(client, body)
+    name = complete_upload(client, body)
     more = client.post("/v1/uploads", headers={"Upload-Length": str(len(body))})
     assert (more.status_code, more.json()["type"]) == (429, "/problems/storage-full")
     assert client.post(TASKS, json={"upload": name}).status_code == 202
@@ -398,11 +420,11 @@ def test_the_quota_counts_an_upload_once(
 # Pieces that are cut off.
 
 
-def broken_off(
+def send_incomplete_piece(
     client: TestClient, where: str, came: list[bytes], *, stalls: bool = False, **headers: str
 ) -> int:
-    """Send a piece of 300 bytes of which only some come, then leave or fall silent; the answer's
-    status.
+    """Send a part of a piece of 300 bytes, then disconnect, or send nothing more (`stalls`).
+    Return the status of the response.
     """
     key = {"Authorization": client.headers["Authorization"]}
     sent = {**PIECE, **key, "Upload-Offset": "0", "Content-Length": "300", **headers}
@@ -434,36 +456,41 @@ def broken_off(
 def test_what_came_of_a_piece_whose_client_left_is_kept(
     client: TestClient, settings: Settings
 ) -> None:
-    where = begin(client, 300)
-    assert broken_off(client, where, [b"a" * 20, b"b" * 3]) == 400
+    where = begin_upload(client, 300)
+    assert send_incomplete_piece(client, where, [b"a" * 20, b"b" * 3]) == 400
     assert client.head(where).headers["upload-offset"] == "23"
-    assert [path.read_bytes() for path in files(settings, "store")] == [b"a" * 20 + b"b" * 3]
-    assert files(settings, "spool") == []
-    assert send(client, where, 23, bytes(277)).status_code == 204
+    assert [path.read_bytes() for path in list_folder_files(settings, "store")] == [
+        b"a" * 20 + b"b" * 3
+    ]
+    assert list_folder_files(settings, "spool") == []
+    assert send_piece(client, where, 23, bytes(277)).status_code == 204
 
 
 def test_what_came_of_a_piece_that_stalls_is_kept(client: TestClient) -> None:
-    where = begin(client, 300)
-    assert broken_off(client, where, [b"a" * 20], stalls=True) == 408
+    where = begin_upload(client, 300)
+    assert send_incomplete_piece(client, where, [b"a" * 20], stalls=True) == 408
     assert client.head(where).headers["upload-offset"] == "20"
 
 
 def test_nothing_is_kept_of_a_cut_piece_whose_checksum_cannot_be_told(
     client: TestClient, settings: Settings
 ) -> None:
-    where = begin(client, 300)
+    where = begin_upload(client, 300)
     for said in (
-        {"Upload-Checksum": f"sha256 {sha256(b'x')}"},
-        {"Content-Digest": f"sha-256=:{sha256(b'x')}:"},
+        {"Upload-Checksum": f"sha256 {encode_sha256(b'x')}"},
+        {"Content-Digest": f"sha-256=:{encode_sha256(b'x')}:"},
     ):
-        assert broken_off(client, where, [b"a" * 20], **said) == 400
-    assert client.head(where).headers["upload-offset"] == "0" and files(settings, "store") == []
+        assert send_incomplete_piece(client, where, [b"a" * 20], **said) == 400
+    assert (
+        client.head(where).headers["upload-offset"] == "0"
+        and list_folder_files(settings, "store") == []
+    )
 
 
 def test_a_client_that_leaves_before_the_first_byte_holds_nothing(client: TestClient) -> None:
-    where = begin(client, 300)
-    assert broken_off(client, where, []) == 400
-    assert send(client, where, 0, bytes(300)).status_code == 204
+    where = begin_upload(client, 300)
+    assert send_incomplete_piece(client, where, []) == 400
+    assert send_piece(client, where, 0, bytes(300)).status_code == 204
 
 
 @pytest.mark.parametrize("header", ["Upload-Concat", "Upload-Defer-Length"])

@@ -28,13 +28,13 @@ def empty(client: TestClient, settings: Settings) -> Callable[[], None]:
     sender = WebhookDeliverer(client.app.state.database, settings)  # type: ignore[attr-defined]
 
     def emptied() -> None:
-        while sender.deliver_due_webhooks() or sender._serving:
+        while sender.start_due_webhook_deliveries() or sender._serving:
             pass
 
     return emptied
 
 
-def made(client: TestClient, url: str, **more: Any) -> dict[str, Any]:
+def create_webhook(client: TestClient, url: str, **more: Any) -> dict[str, Any]:
     answer = client.post(HOOKS, json={"url": url, **more})
     assert answer.status_code == 201, answer.text
     return answer.json()  # type: ignore[no-any-return]
@@ -63,7 +63,7 @@ def test_a_secret_is_shown_when_it_is_made_and_never_again(client: TestClient, m
 def test_a_test_is_delivered_and_its_outcome_can_be_read(
     client: TestClient, receiver: Receiver, empty: Callable[[], None]
 ) -> None:
-    hook = made(client, f"{receiver.url}/")
+    hook = create_webhook(client, f"{receiver.url}/")
     sent = client.post(f"{HOOKS}/{hook['id']}/test")
     assert sent.status_code == 202
     empty()
@@ -80,8 +80,8 @@ def test_a_test_is_delivered_and_its_outcome_can_be_read(
 
 def test_a_webhook_has_a_format_which_can_be_changed(client: TestClient) -> None:
     plain, chat = (
-        made(client, "http://127.0.0.1:9/"),
-        made(client, "http://127.0.0.1:9/", format="slack"),
+        create_webhook(client, "http://127.0.0.1:9/"),
+        create_webhook(client, "http://127.0.0.1:9/", format="slack"),
     )
     assert (plain["format"], chat["format"]) == ("standard", "slack")
     where = f"{HOOKS}/{chat['id']}"
@@ -93,7 +93,7 @@ def test_a_webhook_has_a_format_which_can_be_changed(client: TestClient) -> None
 def test_changes_of_a_model_are_told(
     client: TestClient, receiver: Receiver, empty: Callable[[], None], model: str
 ) -> None:
-    hook = made(client, f"{receiver.url}/", events=["alias.moved"], model=model)
+    hook = create_webhook(client, f"{receiver.url}/", events=["alias.moved"], model=model)
     assert client.put(f"/v1/models/{model}/aliases/mine", json={"version": 0}).status_code == 200
     assert client.delete(f"/v1/models/{model}/aliases/mine").status_code == 204
     empty()
@@ -105,7 +105,7 @@ def test_changes_of_a_model_are_told(
 
 
 def test_a_webhook_is_changed_disabled_enabled_and_deleted(client: TestClient, model: str) -> None:
-    place = f"{HOOKS}/{made(client, 'http://127.0.0.1:9/', model=model)['id']}"
+    place = f"{HOOKS}/{create_webhook(client, 'http://127.0.0.1:9/', model=model)['id']}"
     patch = {
         "url": "http://127.0.0.1:10/b",
         "events": ["version.held", "job.failed"],
@@ -138,7 +138,7 @@ def test_an_address_that_may_not_be_reached_is_refused_with_its_reason(
 
 
 def test_a_change_to_an_address_inside_is_refused(client: TestClient) -> None:
-    place = f"{HOOKS}/{made(client, 'http://127.0.0.1:9/')['id']}"
+    place = f"{HOOKS}/{create_webhook(client, 'http://127.0.0.1:9/')['id']}"
     answer = client.patch(place, json={"url": "https://169.254.169.254/latest"})
     assert answer.status_code == 422 and "link-local" in answer.json()["detail"]
     assert client.get(place).json()["url"] == "http://127.0.0.1:9/"
@@ -161,14 +161,14 @@ def test_what_is_no_webhook_is_refused(client: TestClient, body: dict[str, Any])
 
 def test_an_owner_has_a_bounded_number_of_them(client: TestClient) -> None:
     for _ in range(3):
-        made(client, "http://127.0.0.1:9/")
+        create_webhook(client, "http://127.0.0.1:9/")
     refused = client.post(HOOKS, json={"url": "http://127.0.0.1:9/"})
     assert refused.status_code == 429 and "3 webhooks" in refused.json()["detail"]
     assert len(client.get(HOOKS).json()["items"]) == 3
 
 
 def test_another_owner_sees_nothing_of_them(client: TestClient, key_of: KeyOf, model: str) -> None:
-    hook = made(client, "http://127.0.0.1:9/")["id"]
+    hook = create_webhook(client, "http://127.0.0.1:9/")["id"]
     delivery = client.post(f"{HOOKS}/{hook}/test").json()["id"]
     other = key_of("other", "write")
     assert client.get(HOOKS, headers=other).json()["items"] == []
@@ -190,7 +190,7 @@ def test_another_owner_sees_nothing_of_them(client: TestClient, key_of: KeyOf, m
 
 
 def test_a_key_that_reads_changes_nothing(client: TestClient, key_of: KeyOf) -> None:
-    hook = made(client, "http://127.0.0.1:9/")["id"]
+    hook = create_webhook(client, "http://127.0.0.1:9/")["id"]
     reader = key_of("admin", "read")
     assert client.get(f"{HOOKS}/{hook}", headers=reader).status_code == 200
     for verb in ("test", "rotate"):

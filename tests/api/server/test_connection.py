@@ -177,7 +177,7 @@ def held(site: Site) -> Iterator[None]:
     site.released.set()
 
 
-def connect(port: int, source: str = "127.0.0.1") -> AbstractContextManager[socket.socket]:
+def open_connection(port: int, source: str = "127.0.0.1") -> AbstractContextManager[socket.socket]:
     return closing(
         socket.create_connection(
             ("127.0.0.1", port), timeout=PATIENCE_S, source_address=(source, 0)
@@ -185,16 +185,16 @@ def connect(port: int, source: str = "127.0.0.1") -> AbstractContextManager[sock
     )
 
 
-def all_of(client: socket.socket) -> bytes:
-    """Everything that comes until the server closes."""
+def receive_all(client: socket.socket) -> bytes:
+    """Return everything that the server sends until it closes."""
     said = b""
     while block := client.recv(65536):
         said += block
     return said
 
 
-def all_in_time(site: Site, client: socket.socket) -> bytes:
-    """Everything that comes until the server closes, while time passes."""
+def receive_all_while_time_passes(site: Site, client: socket.socket) -> bytes:
+    """Return everything that the server sends until it closes, while time passes."""
     said = b""
     client.settimeout(0.02)
     while True:
@@ -208,7 +208,7 @@ def all_in_time(site: Site, client: socket.socket) -> bytes:
         said += block
 
 
-def until(client: socket.socket, end: bytes) -> bytes:
+def receive_until(client: socket.socket, end: bytes) -> bytes:
     said = b""
     while end not in said:
         block = client.recv(65536)
@@ -217,15 +217,15 @@ def until(client: socket.socket, end: bytes) -> bytes:
     return said
 
 
-def send_what_is_taken(client: socket.socket, data: bytes) -> None:
+def send_until_closed(client: socket.socket, data: bytes) -> None:
     with contextlib.suppress(
         ConnectionError
     ):  # closed before all was sent: what was said comes next
         client.sendall(data)
 
 
-def problem(said: bytes) -> dict[str, Any]:
-    """The problem at the end of what was said."""
+def read_problem(said: bytes) -> dict[str, Any]:
+    """Return the problem at the end of what the server sent."""
     head, _, body = said.rpartition(b"\r\n\r\n")
     assert b"content-type: application/problem+json" in head.rpartition(b"HTTP/1.1")[2]
     assert b"connection: close" in head
@@ -237,20 +237,23 @@ def problem(said: bytes) -> dict[str, Any]:
 
 
 def test_a_client_that_sends_nothing_is_ended(site: Site) -> None:
-    with connect(site.port) as client:
-        assert all_in_time(site, client) == b""
+    with open_connection(site.port) as client:
+        assert receive_all_while_time_passes(site, client) == b""
 
 
 @pytest.mark.parametrize("head", [b"G", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: "])
 def test_half_a_head_is_a_408(site: Site, head: bytes) -> None:
-    with connect(site.port) as client:
+    with open_connection(site.port) as client:
         client.sendall(head)
         site.wait_for(lambda each: each._in_head)
-        assert problem(all_in_time(site, client))["type"] == "/problems/head-timeout"
+        assert (
+            read_problem(receive_all_while_time_passes(site, client))["type"]
+            == "/problems/head-timeout"
+        )
 
 
 def test_a_head_in_drops_ends_the_connection(site: Site) -> None:
-    with connect(site.port) as client, pytest.raises(OSError):
+    with open_connection(site.port) as client, pytest.raises(OSError):
         for _ in range(1000):
             client.sendall(b"X")
             site.forward(HEAD_S // 4)
@@ -258,15 +261,15 @@ def test_a_head_in_drops_ends_the_connection(site: Site) -> None:
 
 @pytest.mark.parametrize("behind", [b"", GET[:9]], ids=["alone", "with half a head behind it"])
 def test_an_answer_may_take_longer_than_a_head(site: Site, held: None, behind: bytes) -> None:
-    with connect(site.port) as client:
+    with open_connection(site.port) as client:
         client.sendall(SLOW + b"\r\n" + behind)
-        until(client, b"begun")
+        receive_until(client, b"begun")
         site.wait_for(lambda each: each._in_head == bool(behind))
         site.forward(2 * HEAD_S)
         site.released.set()
-        until(client, b"/slow")
+        receive_until(client, b"/slow")
         client.sendall((GET + b"\r\n")[len(behind) :])
-        assert b"HTTP/1.1 200" in until(client, b'"/echo"')
+        assert b"HTTP/1.1 200" in receive_until(client, b'"/echo"')
 
 
 @pytest.mark.parametrize(
@@ -277,30 +280,30 @@ def test_an_answer_may_take_longer_than_a_head(site: Site, held: None, behind: b
 def test_a_kept_connection_is_ended_whatever_comes_but_a_request(
     site: Site, request_: bytes, more: bytes
 ) -> None:
-    with connect(site.port) as client:
+    with open_connection(site.port) as client:
         client.sendall(request_)
-        until(client, b'"headers"')
+        receive_until(client, b'"headers"')
         client.sendall(more)
-        all_in_time(site, client)
+        receive_all_while_time_passes(site, client)
 
 
 def test_line_ends_in_drops_do_not_keep_a_connection(site: Site) -> None:
-    with connect(site.port) as client, pytest.raises(OSError):
+    with open_connection(site.port) as client, pytest.raises(OSError):
         client.sendall(GET + b"\r\n")
-        until(client, b'"headers"')
+        receive_until(client, b'"headers"')
         for _ in range(1000):
             client.sendall(b"\r\n")
             site.forward(HEAD_S // 4)
 
 
 def test_stray_bytes_buy_a_new_connection_no_time(site: Site) -> None:
-    with connect(site.port) as client:
+    with open_connection(site.port) as client:
         for stray in (b"\r\n", b"\n", b"\r\n", b"G"):
             site.forward(HEAD_S // 5)
             client.sendall(stray)
         site.wait_for(lambda each: each._in_head)
         site.forward(HEAD_S // 5 + 1)
-        assert problem(all_of(client))["type"] == "/problems/head-timeout"
+        assert read_problem(receive_all(client))["type"] == "/problems/head-timeout"
 
 
 # Form
@@ -344,10 +347,12 @@ def test_stray_bytes_buy_a_new_connection_no_time(site: Site) -> None:
 def test_a_request_that_two_readers_could_take_in_two_ways_is_a_400(
     port: int, request_: bytes
 ) -> None:
-    with connect(port) as client:
+    with open_connection(port) as client:
         client.sendall(request_)
-        said = all_of(client)
-    assert said.startswith(b"HTTP/1.1 400 ") and problem(said)["type"] == "/problems/bad-request"
+        said = receive_all(client)
+    assert (
+        said.startswith(b"HTTP/1.1 400 ") and read_problem(said)["type"] == "/problems/bad-request"
+    )
 
 
 # Size
@@ -379,102 +384,105 @@ def test_a_request_that_two_readers_could_take_in_two_ways_is_a_400(
     ],
 )
 def test_what_is_no_body_has_a_limit(port: int, pieces: list[bytes]) -> None:
-    with connect(port) as client:
+    with open_connection(port) as client:
         for piece in pieces:
-            send_what_is_taken(client, piece)
-        said = all_of(client)
-    assert said.startswith(b"HTTP/1.1 431 ") and problem(said)["type"] == "/problems/head-too-large"
+            send_until_closed(client, piece)
+        said = receive_all(client)
+    assert (
+        said.startswith(b"HTTP/1.1 431 ")
+        and read_problem(said)["type"] == "/problems/head-too-large"
+    )
 
 
 def test_a_head_up_to_the_limit_is_answered(port: int) -> None:
     filling = (64 << 10) - len(GET + b"X-A: \r\n\r\n")
-    with connect(port) as client:
+    with open_connection(port) as client:
         client.sendall(GET + b"X-A: " + b"y" * filling + b"\r\n\r\n")
-        assert b"HTTP/1.1 200" in until(client, b'"headers"')
+        assert b"HTTP/1.1 200" in receive_until(client, b'"headers"')
 
 
 def test_a_hundred_headers_are_answered(port: int) -> None:
-    with connect(port) as client:
+    with open_connection(port) as client:
         client.sendall(GET + b"X-A: y\r\n" * 99 + b"\r\n")
-        assert b"HTTP/1.1 200" in until(client, b'"headers"')
+        assert b"HTTP/1.1 200" in receive_until(client, b'"headers"')
 
 
 @pytest.mark.parametrize("chunk", [1, 1000, 1_000_000])
 def test_a_body_of_any_pieces_comes_whole(port: int, chunk: int) -> None:
     size = 20_000 if chunk == 1 else 2_000_000
-    with connect(port) as client:
+    with open_connection(port) as client:
         chunks = (b"%x\r\n" % chunk + bytes(chunk) + b"\r\n") * (size // chunk)
         client.sendall(CHUNKED + chunks + b"0\r\n\r\n")
         head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n"
         client.sendall(head + bytes(3_000_000))
-        said = until(client, b'"body": 3000000')
+        said = receive_until(client, b'"body": 3000000')
         assert b'"body": %d' % size in said
 
 
 def test_a_trailer_is_not_taken_for_a_header(site: Site) -> None:
-    with connect(site.port) as client:
+    with open_connection(site.port) as client:
         client.sendall(CHUNKED + b"5\r\nhello\r\n")
         site.wait_for(lambda each: each._received == 5)
         client.sendall(b"0\r\nAuthorization: Bearer x\r\n\r\n")
-        assert b'"headers": ["host", "transfer-encoding"]' in until(client, b'"headers"')
+        assert b'"headers": ["host", "transfer-encoding"]' in receive_until(client, b'"headers"')
 
 
 # Order
 
 
 def test_requests_at_once_are_answered_in_their_order(port: int) -> None:
-    with connect(port) as client:
+    with open_connection(port) as client:
         client.sendall(
             b"".join(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(5))
         )
-        said = until(client, b'"/4"')
+        said = receive_until(client, b'"/4"')
     places = [said.index(b'"/%d"' % number) for number in range(5)]
     assert places == sorted(places)
 
 
 def test_too_many_requests_at_once_are_refused_after_the_answers(port: int) -> None:
-    with connect(port) as client:
+    with open_connection(port) as client:
         client.sendall((GET + b"\r\n") * 3000)
-        said = all_of(client)
+        said = receive_all(client)
     assert said.count(b"HTTP/1.1 200") == 5  # one that is answered, four that wait
-    assert problem(said)["type"] == "/problems/too-many-requests"
+    assert read_problem(said)["type"] == "/problems/too-many-requests"
 
 
 def test_heads_that_wait_have_one_limit_together(start: Start) -> None:
     site = start(MAX_HEAD_BYTES=2000)
     site.released.clear()
-    with connect(site.port) as client:
+    with open_connection(site.port) as client:
         # Few enough bytes to come in one piece: what comes later is not read while a head waits.
         client.sendall(SLOW + b"\r\n" + (GET + b"X-A: " + b"y" * 1200 + b"\r\n\r\n") * 3)
         site.wait_for(lambda each: each._is_deaf)
         site.released.set()
-        said = all_of(client)
+        said = receive_all(client)
     assert said.count(b"HTTP/1.1 200") == 2
     assert said.count(b"HTTP/1.1 429") == 1
 
 
 def test_noise_after_a_request_is_refused_after_its_answer(site: Site, held: None) -> None:
-    with connect(site.port) as client:
+    with open_connection(site.port) as client:
         client.sendall(SLOW + b"\r\n" + b"\x16\x03\x01noise\r\n\r\n")
         site.wait_for(lambda each: each._is_deaf)
         site.released.set()
-        said = all_of(client)
+        said = receive_all(client)
     assert said.index(b'"/slow"') < said.index(b"HTTP/1.1 400")
-    assert problem(said)["type"] == "/problems/bad-request"
+    assert read_problem(said)["type"] == "/problems/bad-request"
 
 
 def test_what_follows_an_upgrade_is_not_read_as_a_request(port: int) -> None:
-    with connect(port) as client:
+    with open_connection(port) as client:
         client.sendall(GET + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + GET + b"\r\n")
-        said = all_of(client)
+        said = receive_all(client)
     assert said.count(b"HTTP/1.1 200") == 1 and b"connection: close" in said
 
 
 # Slow readers
 
 
-def small_window(port: int) -> socket.socket:
-    """A client whose system takes little: what it does not read shows soon."""
+def connect_with_small_window(port: int) -> socket.socket:
+    """Connect with a small receive buffer, so that the server soon notices if nothing is read."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.settimeout(PATIENCE_S)
@@ -484,29 +492,31 @@ def small_window(port: int) -> socket.socket:
 
 
 def is_closed(client: socket.socket) -> bool:
-    """Whether the server has ended it; its reader learns that only after all that has come."""
+    """Return whether the server has closed the connection. A reader learns this only after it has
+    read everything.
+    """
     state: bytes = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
     return state[0] in (7, 8)  # TCP_CLOSE, TCP_CLOSE_WAIT
 
 
 @pytest.mark.parametrize("takes", [1, 0], ids=["a byte in five seconds", "nothing"])
 def test_a_reader_that_takes_almost_nothing_is_ended(site: Site, takes: int) -> None:
-    with closing(small_window(site.port)) as client:
-        until(client, b"\0")
+    with closing(connect_with_small_window(site.port)) as client:
+        receive_until(client, b"\0")
         while not is_closed(client):
             site.forward(5)
             assert not takes or client.recv(takes)
 
 
 def test_a_slow_reader_that_goes_on_is_not_ended(site: Site) -> None:
-    with closing(small_window(site.port)) as client:
-        until(client, b"\0")
+    with closing(connect_with_small_window(site.port)) as client:
+        receive_until(client, b"\0")
         read = 0
         for part in range(1, 7):
             while read < part * SLOW_READER_BYTES:
                 read += len(client.recv(4096))
             site.wait_for(
-                lambda each, taken=read: each._delivery._measure_waiting_bytes()[1] >= taken
+                lambda each, taken=read: each._delivery._measure_unread_and_read_bytes()[1] >= taken
             )  # type: ignore[misc]
             site.forward(SEND_IDLE_S // 2)
         assert not is_closed(client)
@@ -514,12 +524,12 @@ def test_a_slow_reader_that_goes_on_is_not_ended(site: Site) -> None:
 
 def test_a_reader_that_was_ended_has_left_its_place(start: Start) -> None:
     site = start(MAX_CONNECTIONS_PER_ADDRESS=1)
-    with closing(small_window(site.port)) as first:
+    with closing(connect_with_small_window(site.port)) as first:
         while not is_closed(first):
             site.forward(5)
-        with connect(site.port) as second:
+        with open_connection(site.port) as second:
             second.sendall(GET + b"\r\n")
-            assert b"HTTP/1.1 200" in until(second, b'"headers"')
+            assert b"HTTP/1.1 200" in receive_until(second, b'"headers"')
 
 
 # Places
@@ -527,43 +537,49 @@ def test_a_reader_that_was_ended_has_left_its_place(start: Start) -> None:
 
 def test_a_connection_too_many_is_told_so_and_another_address_is_answered(start: Start) -> None:
     port = start(MAX_CONNECTIONS_PER_ADDRESS=2).port
-    with connect(port), connect(port), connect(port) as third:
+    with open_connection(port), open_connection(port), open_connection(port) as third:
         third.sendall(GET + b"\r\n")
-        said = all_of(third)
+        said = receive_all(third)
         assert said.startswith(b"HTTP/1.1 503 ") and b"\r\nretry-after: " in said.lower()
-        assert problem(said)["type"] == "/problems/too-many-connections"
-        with connect(port, "127.0.0.2") as other:
+        assert read_problem(said)["type"] == "/problems/too-many-connections"
+        with open_connection(port, "127.0.0.2") as other:
             other.sendall(GET + b"\r\n")
-            assert b"HTTP/1.1 200" in until(other, b'"headers"')
+            assert b"HTTP/1.1 200" in receive_until(other, b'"headers"')
 
 
 def test_a_place_is_free_again_when_its_connection_has_gone(start: Start) -> None:
     port = start(MAX_CONNECTIONS_PER_ADDRESS=1).port
     for _ in range(5):
-        with connect(port) as client:
+        with open_connection(port) as client:
             client.sendall(GET + b"Connection: close\r\n\r\n")
-            assert b"HTTP/1.1 200" in all_of(client)
+            assert b"HTTP/1.1 200" in receive_all(client)
 
 
 def test_behind_a_trusted_proxy_requests_under_way_are_counted_by_client(start: Start) -> None:
     site = start(MAX_CONNECTIONS_PER_ADDRESS=1, TRUSTED_PROXIES="127.0.0.1")
     site.released.clear()
     forwarded = [b"X-Forwarded-For: 203.0.113.%d\r\n\r\n" % number for number in (1, 1, 2)]
-    with connect(site.port) as one, connect(site.port) as two, connect(site.port) as three:
+    with (
+        open_connection(site.port) as one,
+        open_connection(site.port) as two,
+        open_connection(site.port) as three,
+    ):
         one.sendall(SLOW + forwarded[0])
-        until(one, b"begun")
+        receive_until(one, b"begun")
         two.sendall(SLOW + forwarded[1])
-        assert problem(all_of(two))["type"] == "/problems/too-many-connections"
+        assert read_problem(receive_all(two))["type"] == "/problems/too-many-connections"
         three.sendall(SLOW + forwarded[2])
-        until(three, b"begun")
+        receive_until(three, b"begun")
         site.released.set()
-        assert b"/slow" in until(one, b"/slow") and b"/slow" in until(three, b"/slow")
+        assert b"/slow" in receive_until(one, b"/slow") and b"/slow" in receive_until(
+            three, b"/slow"
+        )
         one.sendall(SLOW + forwarded[0])  # its first answer has ended: it has its place again
-        assert b"HTTP/1.1 200" in until(one, b"/slow")
+        assert b"HTTP/1.1 200" in receive_until(one, b"/slow")
 
 
 def test_what_somebody_untrusted_says_of_himself_does_not_count(start: Start) -> None:
     port = start(MAX_CONNECTIONS_PER_ADDRESS=1, TRUSTED_PROXIES="127.0.0.9").port
-    with connect(port), connect(port) as second:
+    with open_connection(port), open_connection(port) as second:
         second.sendall(GET + b"X-Forwarded-For: 203.0.113.1\r\n\r\n")
-        assert all_of(second).startswith(b"HTTP/1.1 503 ")
+        assert receive_all(second).startswith(b"HTTP/1.1 503 ")

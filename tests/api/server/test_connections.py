@@ -38,7 +38,7 @@ def many_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "increase_file_descriptor_limit", lambda wanted: 10_000)
 
 
-def house(
+def build_connection_limiter(
     loop: asyncio.AbstractEventLoop, *, most: int = 20, of_one: int = 3, proxies: str = ""
 ) -> ConnectionLimiter:
     settings = Settings(
@@ -47,7 +47,7 @@ def house(
     return ConnectionLimiter(settings, loop)
 
 
-def enter(
+def register_guests(
     all_: ConnectionLimiter, address: str | None, times: int = 1, descriptor: int = 9
 ) -> list[Guest]:
     guests = [Guest() for _ in range(times)]
@@ -59,131 +59,135 @@ def enter(
 def test_one_address_may_have_so_many_and_another_still_comes_in(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    all_ = house(loop)
-    enter(all_, "192.0.2.1", 3)
+    all_ = build_connection_limiter(loop)
+    register_guests(all_, "192.0.2.1", 3)
     with pytest.raises(TooManyConnections, match="3 connections") as refused:
-        enter(all_, "192.0.2.1")
+        register_guests(all_, "192.0.2.1")
     assert refused.value.retry_after_s
-    enter(all_, "192.0.2.2", 3)
+    register_guests(all_, "192.0.2.2", 3)
 
 
 def test_a_place_that_is_given_back_can_be_taken(loop: asyncio.AbstractEventLoop) -> None:
-    all_ = house(loop)
-    guests = enter(all_, "192.0.2.1", 3)
+    all_ = build_connection_limiter(loop)
+    guests = register_guests(all_, "192.0.2.1", 3)
     all_.remove_connection(guests[0])
     all_.remove_connection(guests[0])  # twice gives one place back
-    enter(all_, "192.0.2.1")
+    register_guests(all_, "192.0.2.1")
     with pytest.raises(TooManyConnections):
-        enter(all_, "192.0.2.1")
+        register_guests(all_, "192.0.2.1")
 
 
 def test_addresses_of_one_ipv6_network_share_their_places(loop: asyncio.AbstractEventLoop) -> None:
-    all_ = house(loop)
+    all_ = build_connection_limiter(loop)
     for last in range(3):
-        enter(all_, f"2001:db8::{last}")
+        register_guests(all_, f"2001:db8::{last}")
     with pytest.raises(TooManyConnections):
-        enter(all_, "2001:db8::ffff")
+        register_guests(all_, "2001:db8::ffff")
 
 
 def test_there_are_so_many_in_all(loop: asyncio.AbstractEventLoop) -> None:
-    all_ = house(loop, most=5, of_one=5)
+    all_ = build_connection_limiter(loop, most=5, of_one=5)
     for number in range(5):
-        enter(all_, f"192.0.2.{number}")
+        register_guests(all_, f"192.0.2.{number}")
     with pytest.raises(TooManyConnections, match="takes no more"):
-        enter(all_, "192.0.2.9")
+        register_guests(all_, "192.0.2.9")
 
 
 def test_whoever_has_waited_longest_without_a_request_gives_way(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    all_ = house(loop, most=5, of_one=5)
-    guests = [*enter(all_, "192.0.2.1", 2), *enter(all_, "192.0.2.2", 2), *enter(all_, "192.0.2.3")]
+    all_ = build_connection_limiter(loop, most=5, of_one=5)
+    guests = [
+        *register_guests(all_, "192.0.2.1", 2),
+        *register_guests(all_, "192.0.2.2", 2),
+        *register_guests(all_, "192.0.2.3"),
+    ]
     guests[1].is_idle = guests[3].is_idle = True
-    enter(all_, "192.0.2.9", 2)
+    register_guests(all_, "192.0.2.9", 2)
     assert list(all_._places)[:3] == [guests[0], guests[2], guests[4]]
     with pytest.raises(TooManyConnections):
-        enter(all_, "192.0.2.8")
+        register_guests(all_, "192.0.2.8")
 
 
 def test_an_address_beyond_its_own_limit_takes_nobody_elses_place(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    all_ = house(loop, most=5, of_one=2)
+    all_ = build_connection_limiter(loop, most=5, of_one=2)
     for guest in [
-        *enter(all_, "192.0.2.2", 2),
-        *enter(all_, "192.0.2.3"),
-        *enter(all_, "192.0.2.1", 2),
+        *register_guests(all_, "192.0.2.2", 2),
+        *register_guests(all_, "192.0.2.3"),
+        *register_guests(all_, "192.0.2.1", 2),
     ]:
         guest.is_idle = True
     with pytest.raises(TooManyConnections):
-        enter(all_, "192.0.2.1")
+        register_guests(all_, "192.0.2.1")
     assert len(all_._places) == 5
 
 
 def test_a_refusal_leaves_no_count_behind(loop: asyncio.AbstractEventLoop) -> None:
-    all_ = house(loop, most=4, of_one=2)
+    all_ = build_connection_limiter(loop, most=4, of_one=2)
     for address in ("192.0.2.1", "192.0.2.2"):
-        enter(all_, address, 2)
+        register_guests(all_, address, 2)
     for _ in range(3):
         with pytest.raises(TooManyConnections):
-            enter(all_, "192.0.2.3")
+            register_guests(all_, "192.0.2.3")
     assert "192.0.2.3" not in all_._by_address
 
 
 def test_one_address_never_has_all_places(loop: asyncio.AbstractEventLoop) -> None:
-    all_ = house(loop, most=8, of_one=100)
-    enter(all_, "192.0.2.1", 4)
+    all_ = build_connection_limiter(loop, most=8, of_one=100)
+    register_guests(all_, "192.0.2.1", 4)
     with pytest.raises(TooManyConnections):
-        enter(all_, "192.0.2.1")
+        register_guests(all_, "192.0.2.1")
 
 
 def test_a_hundred_streams_of_one_office_have_room_by_default(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    enter(ConnectionLimiter(Settings(), loop), "192.0.2.1", 200)
+    register_guests(ConnectionLimiter(Settings(), loop), "192.0.2.1", 200)
 
 
 def test_a_trusted_proxy_is_not_counted_but_the_clients_that_it_names_are(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    all_ = house(loop, proxies="10.0.0.0/8")
-    guests = enter(all_, "10.0.0.1", 10)
+    all_ = build_connection_limiter(loop, proxies="10.0.0.0/8")
+    guests = register_guests(all_, "10.0.0.1", 10)
     assert all_.register_connection(Guest(), "10.0.0.2", 9)
     for _ in range(3):
-        all_.increment_address_count("203.0.113.7")
+        all_.acquire_address_slot("203.0.113.7")
     with pytest.raises(TooManyConnections):
-        all_.increment_address_count("203.0.113.7")
-    all_.increment_address_count("203.0.113.8")
-    all_.decrement_address_count("203.0.113.7")
-    all_.increment_address_count("203.0.113.7")
+        all_.acquire_address_slot("203.0.113.7")
+    all_.acquire_address_slot("203.0.113.8")
+    all_.release_address_slot("203.0.113.7")
+    all_.acquire_address_slot("203.0.113.7")
     assert len(guests) == 10
 
 
 def test_whoever_is_no_trusted_proxy_is_counted_whatever_he_says(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    all_ = house(loop, proxies="10.0.0.0/8")
+    all_ = build_connection_limiter(loop, proxies="10.0.0.0/8")
     assert not all_.register_connection(Guest(), "203.0.113.7", 9)
 
 
 def test_the_last_descriptors_are_kept(loop: asyncio.AbstractEventLoop) -> None:
-    all_ = house(loop)
-    enter(all_, "192.0.2.1", descriptor=10_000 - 64 - 1)
+    all_ = build_connection_limiter(loop)
+    register_guests(all_, "192.0.2.1", descriptor=10_000 - 64 - 1)
     with pytest.raises(TooManyConnections):
-        enter(all_, "192.0.2.1", descriptor=10_000 - 64)
+        register_guests(all_, "192.0.2.1", descriptor=10_000 - 64)
 
 
 def test_few_descriptors_allow_few_connections(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(descriptors, "increase_file_descriptor_limit", lambda wanted: 256)
-    all_ = house(loop, most=1000, of_one=250)
+    all_ = build_connection_limiter(loop, most=1000, of_one=250)
     assert all_.most == (256 - 64) // 2
     assert all_.most_of_one == all_.most // 2
 
 
 def test_the_refused_do_not_pile_up(loop: asyncio.AbstractEventLoop) -> None:
-    all_ = house(loop)
+    all_ = build_connection_limiter(loop)
     stayed = [
         all_.keep_refused_connection_open(Guest()) for _ in range(connections.MAX_LEAVING + 5)
     ]

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 from core.settings import Settings
-from tests.api.conftest import SETTINGS, create_model, serving
+from tests.api.conftest import SETTINGS, create_model, serve_api
 from worker import setup
 
 ORIGIN = "https://shop.example"
@@ -29,12 +29,12 @@ def open_to_pages(
     """A service that answers the pages of two origins; it has the model birds."""
     folder = prepare_folder(tmp_path_factory.mktemp("pages"))
     changed = {"data_dir": folder, "predict_origins": f"{ORIGIN},http://127.0.0.1:8099"}
-    with serving(SETTINGS.model_copy(update=changed)) as made:
+    with serve_api(SETTINGS.model_copy(update=changed)) as made:
         create_model(made, "birds")
         yield made
 
 
-def cors_of(answer: Any) -> dict[str, str]:
+def read_cors_headers(answer: Any) -> dict[str, str]:
     return {
         name: value for name, value in answer.headers.items() if name.startswith("access-control")
     }
@@ -54,7 +54,7 @@ def test_a_preflight_says_what_a_page_may_send_and_the_same_for_every_model(
     for answer in answers:
         assert answer.status_code == 204 and not answer.content
         assert dict(answer.headers) == dict(answers[0].headers)
-    assert cors_of(answers[0]) == {
+    assert read_cors_headers(answers[0]) == {
         "access-control-allow-origin": ORIGIN,
         "access-control-allow-methods": "POST",
         "access-control-allow-headers": "Authorization, Content-Type, X-Request-Id",
@@ -89,7 +89,7 @@ def test_no_other_origin_and_no_other_route_is_answered(
 ) -> None:
     for method in ("OPTIONS", "GET", "POST"):
         answer = open_to_pages.request(method, path, headers={"Origin": origin, **ASKED})
-        assert cors_of(answer) == {}, method
+        assert read_cors_headers(answer) == {}, method
         assert (answer.headers.get("vary") == "Origin") is (path == PREDICT)
 
 
@@ -104,7 +104,7 @@ def test_a_page_can_read_what_is_wrong(
     headers |= {} if authorization is None else {"Authorization": authorization}
     answer = open_to_pages.post(PREDICT, content=b"x", headers=headers)
     assert answer.status_code == status and answer.headers["x-request-id"] == "page-7"
-    assert cors_of(answer) == {
+    assert read_cors_headers(answer) == {
         "access-control-allow-origin": ORIGIN,
         "access-control-expose-headers": "X-Request-Id, Retry-After",
     }
@@ -135,7 +135,7 @@ def test_a_prefix_before_the_paths_is_left_away(open_to_pages: TestClient) -> No
 def test_without_the_setting_no_page_of_another_origin_is_answered(shared: TestClient) -> None:
     for method in ("OPTIONS", "POST"):
         answer = shared.request(method, PREDICT, headers={"Origin": ORIGIN, **ASKED})
-        assert cors_of(answer) == {} and "vary" not in answer.headers
+        assert read_cors_headers(answer) == {} and "vary" not in answer.headers
     assert answer.status_code == 404
 
 

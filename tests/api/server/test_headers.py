@@ -12,7 +12,7 @@ from tests.api.conftest import Make
 STRICT = "default-src 'none'; frame-ancestors 'none'"
 
 
-def check(answer: object, cache: str = "no-store", policy: str = STRICT) -> None:
+def assert_security_headers(answer: object, cache: str = "no-store", policy: str = STRICT) -> None:
     headers = answer.headers  # type: ignore[attr-defined]
     assert headers.get_list("x-content-type-options") == ["nosniff"]
     assert headers.get_list("x-frame-options") == ["DENY"]
@@ -50,7 +50,7 @@ def test_answers_and_problems_are_secured(
     key = {"name": "k", "owner": "o", "scope": "read"}  # whose secret the answer holds
     answer = shared.request(method, path, json=key if method == "POST" else None)
     assert answer.status_code == status, answer.text
-    check(answer)
+    assert_security_headers(answer)
 
 
 def test_an_unexpected_error_is_secured(
@@ -63,28 +63,28 @@ def test_an_unexpected_error_is_secured(
     answer = client.get("/v1/keys")
     assert answer.status_code == 500
     assert "not to be told" not in answer.text
-    check(answer)
+    assert_security_headers(answer)
 
 
 def test_answers_with_an_etag_are_kept_by_the_client_alone(client: TestClient, job: str) -> None:
     answer = client.get(f"/v1/jobs/{job}")
-    check(answer, "private, no-cache")
+    assert_security_headers(answer, "private, no-cache")
     unchanged = client.get(f"/v1/jobs/{job}", headers={"If-None-Match": answer.headers["etag"]})
     assert unchanged.status_code == 304
-    check(unchanged, "private, no-cache")
+    assert_security_headers(unchanged, "private, no-cache")
 
 
 def test_an_event_stream_is_secured(client: TestClient, job: str) -> None:
     client.post(f"/v1/jobs/{job}/cancel")  # its stream then ends
     answer = client.get(f"/v1/jobs/{job}/events", headers={"Accept": "text/event-stream"})
     assert answer.headers["content-type"].startswith("text/event-stream")
-    check(answer)
+    assert_security_headers(answer)
 
 
 def test_docs_load_nothing_from_another_host(shared: TestClient) -> None:
     answer = shared.get("/docs")
     policy = answer.headers["content-security-policy"]
-    check(answer, policy=policy)
+    assert_security_headers(answer, policy=policy)
     assert "unsafe" not in policy and "//" not in policy
     loaded = re.findall(r'(?:src|href|data-document)="([^"]+)"', answer.text)
     assert len(loaded) == 5 and all(place.startswith("/") for place in loaded)

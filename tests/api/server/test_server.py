@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from core.settings import Settings
-from tests.api.conftest import Make, serving
+from tests.api.conftest import Make, serve_api
 from tools.service import find_free_port
 from worker.launcher import build_service_processes
 
@@ -62,8 +62,8 @@ class Server:
         return list(folder.iterdir()) if folder.exists() else []
 
 
-def answer(connection: socket.socket) -> bytes:
-    """All that comes until the server closes, or the head and body of one answer."""
+def receive_response(connection: socket.socket) -> bytes:
+    """Return what comes until the server closes, or else the head and body of one response."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = connection.recv(65536)
@@ -73,7 +73,7 @@ def answer(connection: socket.socket) -> bytes:
     return data
 
 
-def wait_for(condition: Callable[[], bool]) -> bool:
+def wait_for_condition(condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if condition():
@@ -82,8 +82,8 @@ def wait_for(condition: Callable[[], bool]) -> bool:
     return condition()
 
 
-def ended(connection: socket.socket) -> bytes:
-    """All that comes until the server closes or cuts the connection."""
+def receive_until_ended(connection: socket.socket) -> bytes:
+    """Return everything that comes until the server closes or resets the connection."""
     data = b""
     try:
         while piece := connection.recv(65536):
@@ -94,7 +94,7 @@ def ended(connection: socket.socket) -> bytes:
 
 
 def send_until_ended(connection: socket.socket) -> bytes:
-    """Go on with a body, a little at a time, until the server ends it; what it answered."""
+    """Send a body a little at a time until the server closes, and return its response."""
     connection.settimeout(0.05)
     data = b""
     while True:
@@ -110,8 +110,8 @@ def send_until_ended(connection: socket.socket) -> bytes:
         data += piece
 
 
-def launched() -> list[str]:
-    """The options that the launcher gives the API beyond host and port."""
+def list_launcher_options() -> list[str]:
+    """Return the options that the launcher gives the API beyond host and port."""
     command = build_service_processes({"host": "127.0.0.1", "data_dir": "", "embedded": True}, 0)[
         0
     ].command
@@ -119,8 +119,8 @@ def launched() -> list[str]:
 
 
 @contextmanager
-def running(folder: Path, *options: str) -> Iterator[Server]:
-    """An API over that data folder, with a model.
+def run_server(folder: Path, *options: str) -> Iterator[Server]:
+    """Run an API with a model over a data folder.
 
     Args:
         options: of uvicorn.
@@ -148,7 +148,7 @@ def running(folder: Path, *options: str) -> Iterator[Server]:
             except httpx2.TransportError:
                 return False
 
-        assert wait_for(ready), "the API did not start"
+        assert wait_for_condition(ready), "the API did not start"
         key = (folder / "admin-key").read_text().strip()
         made = Server(port, key, process, folder)
         with made.client() as client:
@@ -165,7 +165,7 @@ def running(folder: Path, *options: str) -> Iterator[Server]:
 def server(
     tmp_path_factory: pytest.TempPathFactory, prepare_folder: Callable[[Path], Path]
 ) -> Iterator[Server]:
-    with running(prepare_folder(tmp_path_factory.mktemp("server"))) as made:
+    with run_server(prepare_folder(tmp_path_factory.mktemp("server"))) as made:
         yield made
 
 
@@ -194,7 +194,7 @@ def test_a_refused_upload_is_answered_without_reading_its_body(
     expect = [f"Expect: {more['expect']}"] if "expect" in more else []
     with server.connect() as connection:
         connection.sendall(server.head(path, length, *expect, key=more.get("key")))
-        got = answer(connection)
+        got = receive_response(connection)
     assert got.startswith(b"HTTP/1.1 %d " % status)
     assert b"connection: close" in got.lower() and b"problem+json" in got
 
@@ -203,9 +203,9 @@ def test_a_client_that_goes_away_leaves_no_file(server: Server) -> None:
     connection = server.connect()
     connection.sendall(server.head(TASKS, 64 << 20, "Idempotency-Key: k"))
     connection.sendall(b"PK\x03\x04" + b"\0" * (4 << 20))
-    assert wait_for(lambda: len(server.spool()) == 1)
+    assert wait_for_condition(lambda: len(server.spool()) == 1)
     connection.close()
-    assert wait_for(lambda: server.spool() == [])
+    assert wait_for_condition(lambda: server.spool() == [])
 
 
 def test_the_second_of_two_uploads_under_one_key_is_in_flight(
@@ -215,12 +215,12 @@ def test_the_second_of_two_uploads_under_one_key_is_in_flight(
     with server.connect() as connection, server.client() as client:
         connection.sendall(server.head(TASKS, len(body), "Idempotency-Key: k"))
         connection.sendall(body[:100])
-        assert wait_for(lambda: len(server.spool()) == 1)
+        assert wait_for_condition(lambda: len(server.spool()) == 1)
         second = client.post(TASKS, content=body, headers={"Idempotency-Key": "k"})
         assert second.status_code == 409
         assert second.json()["type"] == "/problems/idempotency-in-flight"
         connection.sendall(body[100:])
-        assert answer(connection).startswith(b"HTTP/1.1 202 ")
+        assert receive_response(connection).startswith(b"HTTP/1.1 202 ")
         third = client.post(TASKS, content=body, headers={"Idempotency-Key": "k"})
         assert third.status_code == 202
         assert third.headers["idempotency-replayed"] == "true"
@@ -232,7 +232,10 @@ def test_the_second_of_two_uploads_under_one_key_is_in_flight(
 def test_open_streams_and_uploads_end_with_the_server_and_leave_no_file(
     settings: Settings, archive: Make
 ) -> None:
-    with running(settings.data_dir, *launched()) as server, server.client() as client:
+    with (
+        run_server(settings.data_dir, *list_launcher_options()) as server,
+        server.client() as client,
+    ):
         job = client.post(TASKS, content=archive(a=2)).json()["job"]["id"]
         headers = {"Accept": "text/event-stream"}
         with (
@@ -246,7 +249,7 @@ def test_open_streams_and_uploads_end_with_the_server_and_leave_no_file(
                 key = f"Idempotency-Key: {connection.fileno()}"
                 connection.sendall(server.head(TASKS, 64 << 20, key))
                 connection.sendall(b"PK\x03\x04" + bytes(2 << 20))
-            assert wait_for(lambda: len(server.spool()) == 2)
+            assert wait_for_condition(lambda: len(server.spool()) == 2)
             server.process.send_signal(signal.SIGTERM)
             got: list[bytes] = []
             sender = threading.Thread(target=lambda: got.append(send_until_ended(sending)))
@@ -254,10 +257,10 @@ def test_open_streams_and_uploads_end_with_the_server_and_leave_no_file(
             assert list(lines)[-1:] in ([], [""])  # ended in order, not torn
             assert server.process.wait(PATIENCE_S) in (0, -signal.SIGTERM)
             sender.join()
-            got.append(ended(silent))
+            got.append(receive_until_ended(silent))
         # Cut, or told so: never an answer that it was accepted.
         assert all(one == b"" or one.startswith(b"HTTP/1.1 5") for one in got)
-    with serving(settings) as client:
+    with serve_api(settings) as client:
         assert server.spool() == []
         assert len(client.get(TASKS).json()["items"]) == 1
 
@@ -265,12 +268,12 @@ def test_open_streams_and_uploads_end_with_the_server_and_leave_no_file(
 def test_small_reads_are_served_while_an_upload_is_under_way(server: Server) -> None:
     with server.connect() as connection, server.client() as client:
         connection.sendall(server.head(TASKS, 256 << 20) + b"PK\x03\x04" + bytes(2 << 20))
-        assert wait_for(lambda: len(server.spool()) == 1)
+        assert wait_for_condition(lambda: len(server.spool()) == 1)
         for _ in range(20):
             connection.sendall(bytes(1 << 20))
             assert client.get("/healthz").status_code == 200
         assert len(server.spool()) == 1
-    assert wait_for(lambda: server.spool() == [])
+    assert wait_for_condition(lambda: server.spool() == [])
 
 
 @pytest.mark.campaign
@@ -295,7 +298,7 @@ def test_an_upload_of_2_gb_takes_at_most_64_mb_of_memory(server: Server, form: b
             left -= len(piece)
             most = max(most, api.memory_info().rss)
         connection.sendall(end)
-        got = answer(connection)
+        got = receive_response(connection)
         most = max(most, api.memory_info().rss)
     assert got.startswith(b"HTTP/1.1 422 ")  # zeros are no archive; that is found at the end only
     assert most - before <= 64 << 20

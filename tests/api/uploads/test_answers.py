@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 
 from core.bases import expected_base
 from core.settings import Settings
-from tests.api.conftest import Make, new_key, serving, serving_copy
+from tests.api.conftest import Make, create_api_key, serve_api, serve_copy
 from tests.api.routes.test_bases import TENSORS
-from tests.api.routes.test_bases import file as small_base
+from tests.api.routes.test_bases import build_weights_file as small_base
 
 TASKS = "/v1/models/birds/tasks"
 BASES = "/v1/bases?architecture=mlp"
@@ -47,8 +47,8 @@ class Sent:
     key: str = "write"
 
 
-def part(name: str, data: bytes, more: bytes = b"") -> bytes:
-    """One part of a form with the boundary xx."""
+def build_form_part(name: str, data: bytes, more: bytes = b"") -> bytes:
+    """Build one part of a form with the boundary xx."""
     return b'--xx\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n' % (
         name.encode(),
         more,
@@ -56,21 +56,21 @@ def part(name: str, data: bytes, more: bytes = b"") -> bytes:
     )
 
 
-def digest(data: bytes) -> dict[str, str]:
+def build_digest_header(data: bytes) -> dict[str, str]:
     return {
         "Content-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"
     }
 
 
-def once(key: str = "k", **more: str) -> dict[str, str]:
+def build_idempotency_header(key: str = "k", **more: str) -> dict[str, str]:
     return {"Idempotency-Key": key, **more}
 
 
-def keyed(path: str = TASKS, body: bytes | str = "good", **more: str) -> Sent:
-    return Sent(path, body, once(**more))
+def build_keyed_request(path: str = TASKS, body: bytes | str = "good", **more: str) -> Sent:
+    return Sent(path, body, build_idempotency_header(**more))
 
 
-def recipe(text: str) -> dict[str, str]:
+def build_recipe_header(text: str) -> dict[str, str]:
     return {"Perennial-Recipe": text}
 
 
@@ -88,7 +88,7 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("a zip in capitals", Sent(headers={"content-type": "APPLICATION/ZIP; a=b"}), TAKEN),
     ("a check of names", Sent(ONLY), "200"),
     ("a check of images", Sent(FULL), TAKEN),
-    ("a zip with a recipe", Sent(headers=recipe('{"epochs": 2}')), TAKEN),
+    ("a zip with a recipe", Sent(headers=build_recipe_header('{"epochs": 2}')), TAKEN),
     ("a form", Sent(body="form", headers=FORM), TAKEN),
     ("a form in chunks", Sent(body="form", headers=FORM, length=-1), TAKEN),
     ("a form with a recipe", Sent(body="form with recipe", headers=FORM), TAKEN),
@@ -107,7 +107,7 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("too large by its length", Sent(length=LARGE), "413 body-too-large unread"),
     ("too large, and no such "
         "model", Sent("/v1/models/none/tasks", length=LARGE), "413 body-too-large unread"),
-    ("too large, and a wrong recipe", Sent(length=LARGE, headers=recipe("{")), "413 body-too-large "
+    ("too large, and a wrong recipe", Sent(length=LARGE, headers=build_recipe_header("{")), "413 body-too-large "
         "unread"),
     ("a length that is no number", Sent(headers={"content-length": "many"}), "422 invalid unread"),
     ("compressed on its way", Sent(headers={"content-encoding": "gzip"}), "415 unsupported-type "
@@ -126,17 +126,17 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("a wrong policy, far too large", Sent(f"{TASKS}?duplicates_policy=merge", length=LARGE), "422 invalid unread"),
     ("a wrong check", Sent(f"{TASKS}?validate=some"), "422 invalid unread"),
     ("an empty name", Sent(f"{TASKS}?name="), "422 invalid unread"),
-    ("a recipe that is no JSON", Sent(headers=recipe("{")), "422 invalid unread"),
-    ("a recipe that is no strict JSON", Sent(headers=recipe('{"a": NaN}')), "422 invalid unread"),
-    ("a recipe that is a number", Sent(headers=recipe("1")), "422 invalid-recipe unread"),
-    ("a recipe that is a list", Sent(headers=recipe("[]")), "422 invalid-recipe unread"),
-    ("a recipe of 70,000 bytes", Sent(headers=recipe(f'"{"x" * 70_000}"')), "422 invalid-recipe "
+    ("a recipe that is no JSON", Sent(headers=build_recipe_header("{")), "422 invalid unread"),
+    ("a recipe that is no strict JSON", Sent(headers=build_recipe_header('{"a": NaN}')), "422 invalid unread"),
+    ("a recipe that is a number", Sent(headers=build_recipe_header("1")), "422 invalid-recipe unread"),
+    ("a recipe that is a list", Sent(headers=build_recipe_header("[]")), "422 invalid-recipe unread"),
+    ("a recipe of 70,000 bytes", Sent(headers=build_recipe_header(f'"{"x" * 70_000}"')), "422 invalid-recipe "
         "unread"),
     ("a recipe and a key that are "
-        "none", Sent(headers={**recipe("[]"), **once("a b")}), "422 invalid unread"),
-    ("an idempotency key with a blank", Sent(headers=once("a b")), "422 invalid unread"),
-    ("a check with such a key", Sent(ONLY, headers=once("a b")), "422 invalid unread"),
-    ("an idempotency key of 256", Sent(headers=once("k" * 256)), "422 invalid unread"),
+        "none", Sent(headers={**build_recipe_header("[]"), **build_idempotency_header("a b")}), "422 invalid unread"),
+    ("an idempotency key with a blank", Sent(headers=build_idempotency_header("a b")), "422 invalid unread"),
+    ("a check with such a key", Sent(ONLY, headers=build_idempotency_header("a b")), "422 invalid unread"),
+    ("an idempotency key of 256", Sent(headers=build_idempotency_header("k" * 256)), "422 invalid unread"),
     ("no place for one more upload", Sent(settings={"max_uploads": 0}), BUSY),
     ("no place, and no such "
         "model", Sent("/v1/models/none/tasks", settings={"max_uploads": 0}), BUSY),
@@ -162,62 +162,70 @@ ROWS: list[tuple[str, Sent, str]] = [
     ("shorter than declared", Sent(length=100_000), "400 body-truncated"),
     ("longer than the limit, in "
         "chunks", Sent(length=-1, settings={"max_body_bytes": 100}), "413 body-too-large"),
-    ("another digest", Sent(headers=digest(b"other")), "422 digest-mismatch"),
-    ("a recipe of no epochs", Sent(headers=recipe('{"epochs": 0}')), "422 invalid-recipe"),
+    ("another digest", Sent(headers=build_digest_header(b"other")), "422 digest-mismatch"),
+    ("a recipe of no epochs", Sent(headers=build_recipe_header('{"epochs": 0}')), "422 invalid-recipe"),
     ("a method that does not "
-        "exist", Sent(headers=recipe('{"method": "none"}')), "422 invalid-recipe"),
+        "exist", Sent(headers=build_recipe_header('{"method": "none"}')), "422 invalid-recipe"),
     ("classes that the model cannot learn", Sent("/v1/models/fixed/tasks"), "422 labels-invalid"),
     ("such classes, checked", Sent("/v1/models/fixed/tasks?validate=full"), "422 labels-invalid"),
     # What a form shows
     ("an empty form", Sent(body=b"", headers=FORM), "400 body-truncated"),
     ("a form that ends in its boundary", Sent(body=b"--xx", headers=FORM), "400 body-truncated"),
     ("a form of an empty "
-        "file", Sent(body=part("file", b"") + END, headers=FORM), "422 archive-invalid"),
+        "file", Sent(body=build_form_part("file", b"") + END, headers=FORM), "422 archive-invalid"),
     ("a form of no "
-        "archive", Sent(body=part("file", NO_ZIP) + END, headers=FORM), "415 unsupported-type"),
+        "archive", Sent(body=build_form_part("file", NO_ZIP) + END, headers=FORM), "415 unsupported-type"),
     ("a form of a long line", Sent(body=b"--xx\r\n" + b"A" * 10_000, headers=FORM), "422 invalid"),
     ("a form that does not "
-        "end", Sent(body=part("file", BROKEN_ZIP), headers=FORM), "400 body-truncated"),
+        "end", Sent(body=build_form_part("file", BROKEN_ZIP), headers=FORM), "400 body-truncated"),
     ("a form of another boundary", Sent(body=b"--yy\r\n", headers=FORM), "422 invalid"),
-    ("a form without a file", Sent(body=part("recipe", b"{}") + END, headers=FORM), "422 invalid"),
+    ("a form without a file", Sent(body=build_form_part("recipe", b"{}") + END, headers=FORM), "422 invalid"),
     ("a form of two "
-        "files", Sent(body=2 * part("file", BROKEN_ZIP) + END, headers=FORM), "422 invalid"),
-    ("an unknown field", Sent(body=part("recipes", b"{}") + END, headers=FORM), "422 invalid"),
+        "files", Sent(body=2 * build_form_part("file", BROKEN_ZIP) + END, headers=FORM), "422 invalid"),
+    ("an unknown field", Sent(body=build_form_part("recipes", b"{}") + END, headers=FORM), "422 invalid"),
     ("a field that is no "
-        "UTF-8", Sent(body=part("recipe", b"\xff") + END, headers=FORM), "422 invalid"),
+        "UTF-8", Sent(body=build_form_part("recipe", b"\xff") + END, headers=FORM), "422 invalid"),
     ("a field of 70,000 "
-        "bytes", Sent(body=part("recipe", b"x" * 70_000) + END, headers=FORM), "413 body-too-large"),
-    ("two recipes", Sent(body="form with recipe", headers={**FORM, **recipe("{}")}), "422 invalid-recipe"),
+        "bytes", Sent(body=build_form_part("recipe", b"x" * 70_000) + END, headers=FORM), "413 body-too-large"),
+    ("two recipes", Sent(body="form with recipe", headers={**FORM, **build_recipe_header("{}")}), "422 invalid-recipe"),
     ("a form with a wrong "
         "recipe", Sent(body="form with wrong recipe", headers=FORM), "422 invalid-recipe"),
     ("a part that is no field", Sent(body=b"--xx\r\n\r\nx\r\n" + END, headers=FORM), "422 invalid"),
     # The same again
-    ("again", Sent(headers=once(), before=keyed()), AGAIN),
-    ("again, a check", Sent(FULL, headers=once(), before=keyed(FULL)), AGAIN),
-    ("a look twice", Sent(ONLY, headers=once(), before=keyed(ONLY)), "200"),
+    ("again", Sent(headers=build_idempotency_header(), before=build_keyed_request()), AGAIN),
+    ("again, a check", Sent(FULL, headers=build_idempotency_header(), before=build_keyed_request(FULL)), AGAIN),
+    ("a look twice", Sent(ONLY, headers=build_idempotency_header(), before=build_keyed_request(ONLY)), "200"),
     ("again, one job too "
-        "many", Sent(headers=once(), before=keyed(), settings={"max_open_jobs": 1}), AGAIN),
-    ("again with its digest", Sent(headers=once(**{"Content-Digest": "good"}), before=keyed()),
+        "many", Sent(headers=build_idempotency_header(), before=build_keyed_request(),
+            settings={"max_open_jobs": 1}), AGAIN),
+    ("again with its digest", Sent(headers=build_idempotency_header(**{"Content-Digest": "good"}),
+        before=build_keyed_request()),
      "202 unread location retry-after idempotency-replayed"),
     ("again with another "
-        "digest", Sent(headers={**once(), **digest(b"other")}, before=keyed()), OTHERWISE),
+        "digest", Sent(headers={**build_idempotency_header(), **build_digest_header(b"other")},
+            before=build_keyed_request()), OTHERWISE),
     ("another body under a "
-        "key", Sent(body="other", headers=once(), before=keyed()), "422 idempotency-mismatch"),
+        "key", Sent(body="other", headers=build_idempotency_header(), before=build_keyed_request()),
+            "422 idempotency-mismatch"),
     ("another query under a "
-        "key", Sent(f"{TASKS}?name=x", headers=once(), before=keyed()), OTHERWISE),
+        "key", Sent(f"{TASKS}?name=x", headers=build_idempotency_header(), before=build_keyed_request()), OTHERWISE),
     ("another recipe under a "
-        "key", Sent(headers={**once(), **recipe("{}")}, before=keyed()), OTHERWISE),
-    ("a check under a submit's key", Sent(FULL, headers=once(), before=keyed()), OTHERWISE),
+        "key", Sent(headers={**build_idempotency_header(), **build_recipe_header("{}")},
+            before=build_keyed_request()), OTHERWISE),
+    ("a check under a submit's key", Sent(FULL, headers=build_idempotency_header(),
+        before=build_keyed_request()), OTHERWISE),
     ("no archive under a "
-        "key", Sent(body=NO_ZIP, headers=once(), before=keyed()), "415 unsupported-type"),
-    ("after a failed one", Sent(headers=once(), before=keyed(body=NO_ZIP)), TAKEN),
+        "key", Sent(body=NO_ZIP, headers=build_idempotency_header(), before=build_keyed_request()),
+            "415 unsupported-type"),
+    ("after a failed one", Sent(headers=build_idempotency_header(), before=build_keyed_request(body=NO_ZIP)), TAKEN),
     ("a form again",
-     Sent(body="form", headers={**once(), **FORM}, before=Sent(body="form", headers={**once(), **FORM})),
+     Sent(body="form", headers={**build_idempotency_header(), **FORM},
+         before=Sent(body="form", headers={**build_idempotency_header(), **FORM})),
      AGAIN),
     (
         "a form again with a digest of other bytes",
-        Sent(body="form", headers={**once(), **FORM, **digest(b"o")},
-             before=Sent(body="form", headers={**once(), **FORM})),
+        Sent(body="form", headers={**build_idempotency_header(), **FORM, **build_digest_header(b"o")},
+             before=Sent(body="form", headers={**build_idempotency_header(), **FORM})),
         "422 digest-mismatch",
     ),
     # Bases
@@ -233,20 +241,24 @@ ROWS: list[tuple[str, Sent, str]] = [
      "413 body-too-large unread"),
     ("a base without architecture", Sent("/v1/bases"), "422 invalid unread"),
     ("a base with a key that may only read", Sent(BASES, key="read"), "403 not-allowed unread"),
-    ("a base with another digest", Sent(BASES, headers=digest(b"other")), "422 digest-mismatch"),
+    ("a base with another digest", Sent(BASES, headers=build_digest_header(b"other")), "422 digest-mismatch"),
     ("a base, and no place", Sent(BASES, settings={"max_uploads": 0}), BUSY),
     ("a base beyond what an owner may store", Sent(BASES, settings={"max_owner_bytes": 10}),
      "413 body-too-large unread"),
-    ("a base again", Sent(BASES, headers=once(), before=keyed(BASES)), "201 location "
+    ("a base again", Sent(BASES, headers=build_idempotency_header(), before=build_keyed_request(BASES)), "201 location "
         "idempotency-replayed"),
     ("a base again with its "
-        "digest", Sent(BASES, headers=once(**{"Content-Digest": "good"}), before=keyed(BASES)),
+        "digest", Sent(BASES, headers=build_idempotency_header(**{"Content-Digest": "good"}),
+            before=build_keyed_request(BASES)),
      "201 unread location idempotency-replayed"),
-    ("another base under a key", Sent(BASES, body="other", headers=once(), before=keyed(BASES)),
+    ("another base under a key", Sent(BASES, body="other", headers=build_idempotency_header(),
+        before=build_keyed_request(BASES)),
      "422 idempotency-mismatch"),
     ("another query of a "
-        "base", Sent(f"{BASES}&channels=3", headers=once(), before=keyed(BASES)), OTHERWISE),
-    ("a key of a task for a base", Sent(BASES, headers=once(), before=keyed()), "201 location"),
+        "base", Sent(f"{BASES}&channels=3", headers=build_idempotency_header(),
+            before=build_keyed_request(BASES)), OTHERWISE),
+    ("a key of a task for a base", Sent(BASES, headers=build_idempotency_header(),
+        before=build_keyed_request()), "201 location"),
 ]  # fmt: skip
 
 
@@ -277,7 +289,7 @@ class Uploader:
         headers = {**self.keys[sent.key], **sent.headers}
         if headers.get("Content-Digest") in ("good", "several"):
             other = "sha-512=:AAAA:, " if headers["Content-Digest"] == "several" else ""
-            headers |= {"Content-Digest": other + digest(body)["Content-Digest"]}
+            headers |= {"Content-Digest": other + build_digest_header(body)["Content-Digest"]}
         if sent.length != -1:
             headers = {
                 "content-length": str(len(body) if sent.length is None else sent.length),
@@ -303,9 +315,12 @@ def prepared(
     tmp_path_factory: pytest.TempPathFactory, prepare_folder: Callable[[Path], Path], archive: Make
 ) -> Prepared:
     folder = prepare_folder(tmp_path_factory.mktemp("prepared"))
-    with serving(Settings(data_dir=folder, threads=1)) as client:
-        keys = {"write": new_key(client, "owner"), "read": new_key(client, "owner", "read")}
-        keys |= {"stranger": new_key(client, "stranger"), "none": {"Authorization": ""}}
+    with serve_api(Settings(data_dir=folder, threads=1)) as client:
+        keys = {
+            "write": create_api_key(client, "owner"),
+            "read": create_api_key(client, "owner", "read"),
+        }
+        keys |= {"stranger": create_api_key(client, "stranger"), "none": {"Authorization": ""}}
         keys |= {"wrong": {"Authorization": "Bearer prn_wrong"}}
         for made in (
             {"name": "birds", "scenario": "class", "architecture": "small-cnn"},
@@ -318,16 +333,20 @@ def prepared(
         ):
             assert client.post("/v1/models", json=made, headers=keys["write"]).status_code == 201
     good = archive(a=2, b=2)
-    zip_part = part("file", good, b'; filename="a.zip"')
+    zip_part = build_form_part("file", good, b'; filename="a.zip"')
     tasks = {
         "good": good,
         "other": archive(a=2, c=3),
         "form": zip_part + END,
-        "form with recipe": zip_part + part("recipe", b'{"epochs": 2}') + END,
-        "form with wrong recipe": zip_part + part("recipe", b"[]") + END,
+        "form with recipe": zip_part + build_form_part("recipe", b'{"epochs": 2}') + END,
+        "form with wrong recipe": zip_part + build_form_part("recipe", b"[]") + END,
     }
     base = small_base()
-    weights = {"good": base, "other": base[:-1] + b"\x01", "form": part("file", base) + END}
+    weights = {
+        "good": base,
+        "other": base[:-1] + b"\x01",
+        "form": build_form_part("file", base) + END,
+    }
     return folder, keys, {"tasks": tasks, "bases": weights}
 
 
@@ -344,7 +363,7 @@ def expected() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def refusing(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """An API for requests that leave nothing behind."""
-    with serving_copy(prepared[0], tmp_path_factory.mktemp("refusing")) as made:
+    with serve_copy(prepared[0], tmp_path_factory.mktemp("refusing")) as made:
         yield made
 
 
@@ -355,7 +374,7 @@ def uploader(
     if answer[0] == "4" and sent.before is None:
         yield Uploader(refusing, *prepared[1:])
         return
-    with serving_copy(prepared[0], tmp_path) as client:
+    with serve_copy(prepared[0], tmp_path) as client:
         yield Uploader(client, *prepared[1:])
 
 
@@ -368,14 +387,14 @@ def test_an_upload_is_answered_and_a_refused_one_leaves_nothing(
     settings: Settings = uploader.client.app.state.settings  # type: ignore[attr-defined]
     for name, value in sent.settings.items():
         monkeypatch.setattr(settings, name, value)
-    before = kept(uploader.client, settings)
+    before = list_files_and_jobs(uploader.client, settings)
     assert uploader.send(sent) == answer
     assert list(settings.make_folder("spool").iterdir()) == []
-    assert answer[0] != "4" or kept(uploader.client, settings) == before
+    assert answer[0] != "4" or list_files_and_jobs(uploader.client, settings) == before
 
 
-def kept(client: TestClient, settings: Settings) -> tuple[list[Path], list[Any]]:
-    """The files of the store, and all jobs."""
+def list_files_and_jobs(client: TestClient, settings: Settings) -> tuple[list[Path], list[Any]]:
+    """Return the files of the store, and all jobs."""
     folder = settings.data_dir / "store"
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return files, client.get("/v1/jobs").json()["items"]

@@ -22,9 +22,9 @@ def model(client: TestClient) -> None:
     create_model(client, recipe={"method": "finetune", "epochs": 1})
 
 
-def moved(content: bytes, *tops: str, **others: str) -> bytes:
-    """The images of an archive of the classes 0, 1 …, each class in the folder of that number among
-    `tops`.
+def move_classes(content: bytes, *tops: str, **others: str) -> bytes:
+    """Move each class of an archive, named c0, c1 …, into the folder of that number in `tops`, and
+    add other files.
     """
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:
@@ -36,15 +36,15 @@ def moved(content: bytes, *tops: str, **others: str) -> bytes:
     return out.getvalue()
 
 
-def levels(archive: Make) -> bytes:
-    return moved(archive(c0=8, c1=8, c2=8), "cat/indoor", "cat/outdoor", "dog/indoor")
+def build_nested_archive(archive: Make) -> bytes:
+    return move_classes(archive(c0=8, c1=8, c2=8), "cat/indoor", "cat/outdoor", "dog/indoor")
 
 
 @pytest.mark.parametrize("validate", ["", "?validate=only", "?validate=full"])
 def test_check_and_submit_stop_with_the_same_sentence_and_the_options_that_settle_it(
     client: TestClient, archive: Make, validate: str
 ) -> None:
-    body = moved(archive(c0=8), "images", labels_json="{}")
+    body = move_classes(archive(c0=8), "images", labels_json="{}")
     answer = client.post(TASKS + validate, content=body)
     assert answer.status_code == 422
     problem = answer.json()
@@ -67,9 +67,9 @@ def test_check_and_submit_stop_with_the_same_sentence_and_the_options_that_settl
 def test_the_job_reads_the_batch_as_the_submit_was_asked_to(
     client: TestClient, worker: Worker, archive: Make, query: str, classes: dict[str, int]
 ) -> None:
-    checked = client.post(f"{TASKS}?validate=only&{query}", content=levels(archive))
+    checked = client.post(f"{TASKS}?validate=only&{query}", content=build_nested_archive(archive))
     assert checked.json()["classes"] == classes
-    made = client.post(f"{TASKS}?validate=full&{query}", content=levels(archive))
+    made = client.post(f"{TASKS}?validate=full&{query}", content=build_nested_archive(archive))
     worker.run_jobs(lambda: False)
     job = client.get(f"/v1/jobs/{made.json()['id']}").json()
     assert job["report"]["valid"] is True and job["report"]["classes"] == classes
@@ -82,9 +82,9 @@ def test_the_job_reads_the_batch_as_the_submit_was_asked_to(
 def test_the_classes_that_the_model_knows_settle_it_for_its_job_too(
     client: TestClient, db: Database, worker: Worker, archive: Make
 ) -> None:
-    assert client.post(TASKS, content=levels(archive)).status_code == 422
+    assert client.post(TASKS, content=build_nested_archive(archive)).status_code == 422
     assert client.post(TASKS, content=archive(cat=8, bird=8)).status_code == 202
-    made = client.post(f"{TASKS}?validate=full", content=levels(archive))
+    made = client.post(f"{TASKS}?validate=full", content=build_nested_archive(archive))
     assert made.status_code == 202, made.text
     with db.write() as session:  # what decided is kept with the batch: the model's batches may go
         session.query(Task).one().classes = {"other": 8}

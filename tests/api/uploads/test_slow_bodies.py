@@ -12,8 +12,10 @@ from core.settings import Settings
 from tests.api import virtual_time
 
 
-def send(settings: Settings, pieces: list[bytes], pause_s: float, disk_s: float = 0.0) -> int:
-    """Send pieces, a pause before each, and then nothing more; return the number of bytes
+def send_pieces_slowly(
+    settings: Settings, pieces: list[bytes], pause_s: float, disk_s: float = 0.0
+) -> int:
+    """Send pieces, with a pause before each, and then nothing more. Return the number of bytes
     written.
     """
     sent = 0
@@ -35,7 +37,7 @@ def send(settings: Settings, pieces: list[bytes], pause_s: float, disk_s: float 
             await stream_body_to_writer(request, SlowWriter(file), None, 1 << 20, settings)
             return file.size
 
-    return virtual_time.run(work())
+    return virtual_time.run_in_virtual_time(work())
 
 
 @pytest.fixture
@@ -44,20 +46,20 @@ def limited(settings: Settings) -> Settings:
 
 
 def test_a_body_that_pauses_for_less_than_the_limit_comes_whole(limited: Settings) -> None:
-    assert send(limited, [b"x" * 20_000] * 5, pause_s=9) == 100_000
+    assert send_pieces_slowly(limited, [b"x" * 20_000] * 5, pause_s=9) == 100_000
 
 
 def test_a_client_that_stops_sending_is_disconnected(limited: Settings) -> None:
     with pytest.raises(BodyTimeout, match=r"Nothing of the body came for 10 s\."):
-        send(limited, [b"x" * 100_000, b"x"], pause_s=11)
+        send_pieces_slowly(limited, [b"x" * 100_000, b"x"], pause_s=11)
     assert not list(limited.make_folder("spool").iterdir())
 
 
 def test_a_client_that_sends_too_slowly_is_disconnected(limited: Settings) -> None:
     with pytest.raises(BodyTimeout, match="less than 1000 bytes/s"):
-        send(limited, [b"x"] * 100, pause_s=1)
+        send_pieces_slowly(limited, [b"x"] * 100, pause_s=1)
     assert not list(limited.make_folder("spool").iterdir())
 
 
 def test_a_slow_disk_disconnects_no_client(limited: Settings) -> None:
-    assert send(limited, [b"x" * 100_000] * 2, pause_s=1, disk_s=60) == 200_000
+    assert send_pieces_slowly(limited, [b"x" * 100_000] * 2, pause_s=1, disk_s=60) == 200_000

@@ -30,17 +30,17 @@ def birds(client: TestClient) -> None:
     create_model(client, recipe={"method": "er"})
 
 
-def stored(settings: Settings) -> list[Path]:
-    """All files of the store."""
+def list_stored_files(settings: Settings) -> list[Path]:
+    """Return all files of the store."""
     folder = settings.data_dir / "store"
     return [p for p in folder.rglob("*") if p.is_file()] if folder.exists() else []
 
 
-def spooled(settings: Settings) -> list[Path]:
+def list_spooled_files(settings: Settings) -> list[Path]:
     return list(settings.make_folder("spool").iterdir())
 
 
-def digest(data: bytes) -> str:
+def format_digest(data: bytes) -> str:
     return f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"
 
 
@@ -61,8 +61,8 @@ def test_a_batch_becomes_a_task_and_a_queued_job(
     assert task["classes"] == {"cat": 3, "dog": 4}
     assert task["job"] == job["id"]
     assert job["state"] == "queued"
-    assert [p.read_bytes() for p in stored(settings)] == [body]
-    assert spooled(settings) == []
+    assert [p.read_bytes() for p in list_stored_files(settings)] == [body]
+    assert list_spooled_files(settings) == []
     assert client.get(TASKS).json()["items"] == [task]
     assert client.get(f"{TASKS}/1").json() == task
     assert client.get(f"{TASKS}/2").status_code == 404
@@ -124,7 +124,7 @@ def test_validate_only_reports_and_submits_nothing(
     assert report["classes"] == {"a": 4, "b": 3} or report["classes"] == {"a": 3, "b": 2}
     assert (report["n_train"], report["n_test"]) == (5, 2)
     assert client.get(TASKS).json()["items"] == []
-    assert spooled(settings) == stored(settings) == []
+    assert list_spooled_files(settings) == list_stored_files(settings) == []
 
 
 def test_a_check_names_classes_ignored_files_and_what_it_could_not_see(
@@ -148,9 +148,9 @@ def test_a_check_names_classes_ignored_files_and_what_it_could_not_see(
         report["notes"] == answer["notes"] == ["the folder “train” was taken as the training part"]
     )
     assert any("looks like “t-shirt”" in text for text in answer["warnings"])
-    openapi.check(client, "Report", answer)
+    openapi.check_schema(client, "Report", answer)
     for task in client.get(TASKS).json()["items"]:
-        openapi.check(client, "TaskOut", task)
+        openapi.check_schema(client, "TaskOut", task)
 
 
 def test_the_policy_for_equal_images_is_kept_with_the_task(
@@ -263,7 +263,7 @@ def test_a_class_that_the_model_does_not_know_is_refused_with_the_list(
     assert answer.json()["type"] == "/problems/labels-invalid"
     assert answer.json()["unknown"] == ["bird"]
     assert answer.json()["classes"] == ["cat", "dog"]
-    assert stored(settings) == []
+    assert list_stored_files(settings) == []
 
 
 def test_a_replayed_upload_is_the_first_answer(
@@ -277,8 +277,8 @@ def test_a_replayed_upload_is_the_first_answer(
     assert again.headers["location"] == first.headers["location"]
     assert again.headers["idempotency-replayed"] == "true"
     assert len(client.get(TASKS).json()["items"]) == 1
-    assert len(stored(settings)) == 1
-    assert spooled(settings) == []
+    assert len(list_stored_files(settings)) == 1
+    assert list_spooled_files(settings) == []
 
 
 def test_a_transaction_that_fails_leaves_no_archive(
@@ -290,7 +290,7 @@ def test_a_transaction_that_fails_leaves_no_archive(
     monkeypatch.setattr("core.tasks.submission.record_audit_entry", broken)
     answer = client.post(TASKS, content=archive(a=2), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 503
-    assert spooled(settings) == stored(settings) == []
+    assert list_spooled_files(settings) == list_stored_files(settings) == []
     assert client.get(TASKS).json()["items"] == []
     monkeypatch.undo()
     assert (
@@ -322,7 +322,7 @@ def test_a_tasks_data_can_be_deleted_when_its_job_is_over(
     assert client.delete(f"{TASKS}/1/data").status_code == 204
     assert client.delete(f"{TASKS}/1/data").status_code == 204
     assert client.get(f"{TASKS}/1").json()["data_deleted_at"] is not None
-    assert stored(settings) == []
+    assert list_stored_files(settings) == []
 
 
 def test_an_outage_while_a_key_is_freed_does_not_replace_the_answer(

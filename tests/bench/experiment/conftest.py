@@ -14,7 +14,7 @@ from bench.experiment.plan import ExperimentPlan, read_plan_file
 
 sys.path.append(str(Path(__file__).parent / "kit"))
 
-from experiments import Runner, Server, plan_file, write_idx
+from experiments import Runner, Server, write_idx, write_plan
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def plan(tmp_path: Path) -> Callable[..., ExperimentPlan]:
     """A plan over the digits with these TOML lines besides."""
-    return lambda extra: read_plan_file(plan_file(tmp_path / "plan.toml", extra))
+    return lambda extra: read_plan_file(write_plan(tmp_path / "plan.toml", extra))
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ joint = true
 """
 
 
-def without_times(record: dict) -> dict:
+def remove_times(record: dict) -> dict:
     stages = [
         {k: v for k, v in stage.items() if not k.startswith("seconds")}
         for stage in record["stages"]
@@ -32,7 +32,7 @@ def without_times(record: dict) -> dict:
     return {**{k: v for k, v in record.items() if "seconds" not in k}, "stages": stages}
 
 
-def rows(runner: Runner) -> list[dict[str, str]]:
+def read_accuracy_rows(runner: Runner) -> list[dict[str, str]]:
     with (runner.out / "accuracies.csv").open() as file:
         return list(csv.DictReader(file))
 
@@ -59,7 +59,7 @@ def test_a_plan_is_drawn_when_asked(runner):
 
 def test_the_table_has_a_row_per_run_stage_protocol_and_test_set(runner):
     assert runner('[[methods]]\nname = "finetune"')[0] == 0
-    found = rows(runner)
+    found = read_accuracy_rows(runner)
     cells = [(r["stage"], r["readout"], r["task"]) for r in found]
     assert cells == [
         ("1", "class", "1"),
@@ -89,7 +89,7 @@ def test_a_killed_experiment_goes_on_where_it_was_and_ends_the_same(runner, tmp_
     undisturbed = runner.records()
     assert resumed.keys() == undisturbed.keys()
     for name, record in resumed.items():
-        assert without_times(record) == without_times(undisturbed[name])
+        assert remove_times(record) == remove_times(undisturbed[name])
 
 
 def test_a_failed_run_is_kept_with_its_reason_and_shown(runner):
@@ -130,7 +130,7 @@ def test_a_run_whose_process_was_killed_is_tried_again(runner):
     (runner.out / "runs" / name).write_text(json.dumps(lost))
     status, output = runner(plan)
     assert (status, "1 runs: 0 done, 1 to do" in output) == (0, True)
-    assert without_times(runner.records()[name]) == without_times(record)
+    assert remove_times(runner.records()[name]) == remove_times(record)
 
 
 @pytest.mark.campaign  # test_unfinished.py keeps and continues a base
@@ -155,7 +155,7 @@ def test_a_base_is_trained_once_and_its_classes_are_kept_by_a_frozen_backbone(ru
     (folder,) = (runner.out / "bases").iterdir()
     trained = folder.stat().st_mtime_ns
     base = json.loads((folder / "base.json").read_text())["results"][0]
-    source = [row for row in rows(runner) if row["test"] == "source"]
+    source = [row for row in read_accuracy_rows(runner) if row["test"] == "source"]
     assert len(source) == 4
     for row in source:
         same = int(row["correct"]) == base["correct"]

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 import torch
-from experiments import made_run
+from experiments import make_run
 
 from bench.experiment import conduct as module
 from bench.experiment import pool
@@ -19,8 +19,8 @@ from bench.experiment.runs import ExperimentResultStore, build_failed_run_record
 DONE = {"status": "done", "stages": [], "seconds": 1.0}
 
 
-def work_off(todo, at_once):
-    """Do all in this process."""
+def do_work_here(todo, at_once):
+    """Do all work in this process."""
     for work in todo:
         work.do(at_once)
         work.ended(None)
@@ -28,7 +28,7 @@ def work_off(todo, at_once):
 
 def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_path, monkeypatch):
     store, tries = ExperimentResultStore(tmp_path), []
-    runs = [made_run(name) for name in ("small", "large", "wrong")]
+    runs = [make_run(name) for name in ("small", "large", "wrong")]
 
     def learn(run, store, at_once):
         tries.append((run.method, at_once))
@@ -43,14 +43,14 @@ def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_p
                 DONE if fits else build_failed_run_record("memory", "too little"),
             )
 
-    monkeypatch.setattr(module, "run_work_in_children", work_off)
+    monkeypatch.setattr(module, "run_work_in_children", do_work_here)
     monkeypatch.setattr(module, "execute_and_record_run", learn)
     run_unfinished_runs([], runs, store, 5)
     assert tries == [("small", 5), ("large", 5), ("wrong", 5), ("large", 2), ("large", 1)]
 
 
 def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "run_work_in_children", work_off)
+    monkeypatch.setattr(module, "run_work_in_children", do_work_here)
     monkeypatch.setattr(
         module,
         "execute_and_record_run",
@@ -59,8 +59,8 @@ def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
         ),
     )
     store = ExperimentResultStore(tmp_path)
-    run_unfinished_runs([], [made_run("a")], store, 2)
-    assert store.read_run_record(made_run("a").result_inputs_digest)["failure"]["kind"] == "memory"
+    run_unfinished_runs([], [make_run("a")], store, 2)
+    assert store.read_run_record(make_run("a").result_inputs_digest)["failure"]["kind"] == "memory"
 
 
 def test_work_is_done_in_children_and_what_ends_one_early_is_told():

@@ -14,8 +14,8 @@ from bench.experiment.plan import PlanError, PlannedImages
 from core.ingest.dataset import memory_map_image_dataset
 
 
-def idx(folder, images, labels, kind=8):
-    """A folder with the same images as training and test part, twice the test part."""
+def write_idx_folder(folder, images, labels, kind=8):
+    """Write a folder with the same images as training part and, twice, as test part."""
     folder.mkdir(exist_ok=True)
     for part, times in (("train", 1), ("t10k", 2)):
         write_idx(folder / f"{part}-images-idx3-ubyte", np.tile(images, (times, 1, 1)))
@@ -23,12 +23,12 @@ def idx(folder, images, labels, kind=8):
         write_idx(folder / f"{part}-labels-idx1-ubyte", several, kind)
 
 
-def numbered(n):
-    """n images of 4 × 4 pixels whose pixels are their number."""
+def draw_numbered_images(n):
+    """Return n images of 4 × 4 pixels, in which each pixel is the image's number."""
     return np.repeat(np.arange(n, dtype=np.uint8), 16).reshape(n, 4, 4)
 
 
-def png(value):
+def encode_png(value):
     out = io.BytesIO()
     Image.fromarray(np.full((8, 8, 3), value, np.uint8)).save(out, "PNG")
     return out.getvalue()
@@ -40,7 +40,9 @@ def files(tmp_path):
 
 
 def test_labels_index_the_classes_asked_for(files, tmp_path):
-    idx(tmp_path / "a", numbered(6), np.array([0, 1, 2, 0, 1, 2], np.uint8))
+    write_idx_folder(
+        tmp_path / "a", draw_numbered_images(6), np.array([0, 1, 2, 0, 1, 2], np.uint8)
+    )
     assert files.decode_experiment_data_set(PlannedImages(path="a")).names == ("0", "1", "2")
     pixels, labels = memory_map_image_dataset(
         files.make_dataset_file(PlannedImages(path="a"), [2, 0], "train")
@@ -58,7 +60,7 @@ def test_labels_index_the_classes_asked_for(files, tmp_path):
 
 
 def test_padding_adds_zeros_on_every_side(files, tmp_path):
-    idx(tmp_path / "a", numbered(2) + 9, np.array([0, 1], np.uint8))
+    write_idx_folder(tmp_path / "a", draw_numbered_images(2) + 9, np.array([0, 1], np.uint8))
     images = PlannedImages(path="a", pad=2)
     assert files.get_image_shape(images) == {"size": 8, "channels": 1}
     pixels, _ = memory_map_image_dataset(files.make_dataset_file(images, [0, 1], "train"))
@@ -68,7 +70,7 @@ def test_padding_adds_zeros_on_every_side(files, tmp_path):
 
 
 def test_a_limit_draws_the_same_images_of_each_class_every_time(tmp_path):
-    idx(tmp_path / "a", numbered(40), np.arange(40, dtype=np.uint8) % 2)
+    write_idx_folder(tmp_path / "a", draw_numbered_images(40), np.arange(40, dtype=np.uint8) % 2)
     drawn = []
     for cache in ("one", "two"):
         files = ExperimentDatasetCache(tmp_path, tmp_path / cache)
@@ -85,7 +87,7 @@ def test_a_limit_draws_the_same_images_of_each_class_every_time(tmp_path):
 
 
 def test_a_file_is_made_once(files, tmp_path):
-    idx(tmp_path / "a", numbered(4), np.array([0, 1, 0, 1], np.uint8))
+    write_idx_folder(tmp_path / "a", draw_numbered_images(4), np.array([0, 1, 0, 1], np.uint8))
     first = files.make_dataset_file(PlannedImages(path="a"), [0], "train")
     made = first.stat().st_mtime_ns
     assert (
@@ -98,9 +100,9 @@ def test_a_file_is_made_once(files, tmp_path):
 
 
 def test_other_content_under_the_same_path_is_another_source(files, tmp_path):
-    idx(tmp_path / "a", numbered(4), np.array([0, 1, 0, 1], np.uint8))
+    write_idx_folder(tmp_path / "a", draw_numbered_images(4), np.array([0, 1, 0, 1], np.uint8))
     before = files.decode_experiment_data_set(PlannedImages(path="a")).content_digest
-    idx(tmp_path / "a", numbered(4), np.array([0, 0, 1, 1], np.uint8))
+    write_idx_folder(tmp_path / "a", draw_numbered_images(4), np.array([0, 0, 1, 1], np.uint8))
     assert (
         ExperimentDatasetCache(tmp_path, tmp_path / "cache")
         .decode_experiment_data_set(PlannedImages(path="a"))
@@ -113,7 +115,7 @@ def test_labels_of_eight_integers_give_the_class_first(files, tmp_path):
     labels = np.zeros((4, 8), ">i4")
     labels[:, 0] = [1, 0, 1, 0]
     labels[:, 1:] = 77
-    idx(tmp_path / "q", numbered(4), labels, kind=12)
+    write_idx_folder(tmp_path / "q", draw_numbered_images(4), labels, kind=12)
     assert memory_map_image_dataset(
         files.make_dataset_file(PlannedImages(path="q"), [0, 1], "train")
     )[0][:, 0, 0, 0].tolist() == [
@@ -126,7 +128,7 @@ def test_labels_of_eight_integers_give_the_class_first(files, tmp_path):
 
 def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_path):
     content = {
-        f"{part}/{c}/{i}.png": png(10 * i)
+        f"{part}/{c}/{i}.png": encode_png(10 * i)
         for part in ("train", "test")
         for c in "ab"
         for i in (1, 2)
@@ -161,7 +163,7 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
 
 def test_a_cut_idx_file_is_refused(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte"
-    write_idx(path, numbered(3))
+    write_idx(path, draw_numbered_images(3))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"is cut short: its header promises \(3, 4, 4\)"):
         read_idx_array(path)
@@ -171,7 +173,7 @@ def test_a_cut_idx_file_is_refused(tmp_path):
 
 
 def test_a_missing_part_is_named(files, tmp_path):
-    idx(tmp_path / "a", numbered(2), np.array([0, 1], np.uint8))
+    write_idx_folder(tmp_path / "a", draw_numbered_images(2), np.array([0, 1], np.uint8))
     (tmp_path / "a" / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(PlanError, match="needs one idx file of test labels, found 0"):
         files.decode_experiment_data_set(PlannedImages(path="a"))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from experiments import FINETUNE_AND_JOINT, learn_all
+from experiments import FINETUNE_AND_JOINT, learn_runs
 
 from bench.experiment.outcomes import collect_run_outcomes
 from bench.experiment.plan import PlanError
@@ -16,7 +16,7 @@ data = [{{ name = "digits", path = "digits", classes = "0-2", splits = 4, {COUNT
 """
 
 
-def images(stage):
+def read_stage_images(stage):
     pixels, labels = memory_map_image_dataset(stage.train)
     return {
         (image.tobytes(), int(label)) for image, label in zip(pixels, labels, strict=True)
@@ -25,14 +25,14 @@ def images(stage):
 
 def test_each_class_is_shared_out_over_the_tasks(runs):
     run, joint = runs(SPLITS + FINETUNE_AND_JOINT)
-    shares, counts = zip(*(images(stage) for stage in run.stages), strict=True)
+    shares, counts = zip(*(read_stage_images(stage) for stage in run.stages), strict=True)
     assert [np.bincount(labels).tolist() for labels in counts] == [
         [4] * 3,
         [3] * 3,
         [3] * 3,
         [3] * 3,
     ]
-    everything, _ = images(joint.stages[0])
+    everything, _ = read_stage_images(joint.stages[0])
     assert set().union(*shares) == everything
     assert sum(len(share) for share in shares) == len(everything)
     assert len({stage.test.file for stage in (*run.stages, *joint.stages)}) == 1
@@ -58,7 +58,7 @@ def test_a_data_set_may_be_for_some_seeds_only(runs, plan):
 def test_an_order_shares_them_out_again(runs):
     first, second = runs("orders = 2\n" + SPLITS + '[[methods]]\nname = "finetune"\n')
     assert first.result_inputs_digest != second.result_inputs_digest
-    assert images(first.stages[0])[0] != images(second.stages[0])[0]
+    assert read_stage_images(first.stages[0])[0] != read_stage_images(second.stages[0])[0]
 
 
 def test_more_tasks_than_images_of_a_class_are_refused(runs):
@@ -69,7 +69,7 @@ def test_more_tasks_than_images_of_a_class_are_refused(runs):
 def test_it_is_read_out_on_one_test_set_and_compared_with_learning_all_at_once(runs, tmp_path):
     found = runs(SPLITS + FINETUNE_AND_JOINT)
     store = ExperimentResultStore(tmp_path / "out")
-    learn_all(found, store)
+    learn_runs(found, store)
     (plain, joint), failed = collect_run_outcomes(found, store)
     assert not failed
     assert plain.readout == "data"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from experiments import FINETUNE_AND_JOINT, learn, learn_all
+from experiments import FINETUNE_AND_JOINT, learn_run, learn_runs
 from safetensors.torch import load_file
 from torch.nn import functional
 
@@ -44,7 +44,7 @@ def learned(runs, tmp_path, monkeypatch):
         for one in runs(extra):
             kept.clear()
             store = ExperimentResultStore(tmp_path / "out")
-            learn(one, store)
+            learn_run(one, store)
             shutil.rmtree(store.get_unfinished_folder(one.result_inputs_digest))
             found[one.method, one.order] = list(kept)
         return found
@@ -52,9 +52,9 @@ def learned(runs, tmp_path, monkeypatch):
     return run
 
 
-def values(tensors):
-    """By role: the heads of a network with one per task, and of one with one in all, in
-    one order.
+def collect_values_by_role(tensors):
+    """Return the values by role, in one order for a network with a head per task and for one with
+    a single head.
     """
     heads = [t for name, t in sorted(tensors.items()) if name.startswith("head")]
     return [t for name, t in sorted(tensors.items()) if name.startswith("backbone")] + heads
@@ -65,10 +65,16 @@ def values(tensors):
 )
 def test_the_first_stage_is_full_fine_tuning_bit_for_bit(learned, extra):
     found = learned(extra + FINETUNE_AND_JOINT)
-    ours, theirs = values(found["joint", 0][0]), values(found["finetune", 0][0])
+    ours, theirs = (
+        collect_values_by_role(found["joint", 0][0]),
+        collect_values_by_role(found["finetune", 0][0]),
+    )
     assert len(ours) == len(theirs) == 4
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-    assert not torch.equal(values(found["joint", 0][1])[0], values(found["finetune", 0][1])[0])
+    assert not torch.equal(
+        collect_values_by_role(found["joint", 0][1])[0],
+        collect_values_by_role(found["finetune", 0][1])[0],
+    )
 
 
 @pytest.mark.parametrize("scenario", ["task", "class"])
@@ -82,8 +88,13 @@ def test_the_last_stage_does_not_depend_on_the_order_of_the_tasks(learned, scena
     }
     turned = next(order for order in tasks if tasks[order] == tasks[0][::-1])
     ours, theirs = found["joint", 0], found["joint", turned]
-    assert not torch.equal(values(ours[0])[0], values(theirs[0])[0])
-    assert all(torch.equal(a, b) for a, b in zip(values(ours[1]), values(theirs[1]), strict=True))
+    assert not torch.equal(collect_values_by_role(ours[0])[0], collect_values_by_role(theirs[0])[0])
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(
+            collect_values_by_role(ours[1]), collect_values_by_role(theirs[1]), strict=True
+        )
+    )
 
 
 def test_every_image_competes_within_its_task_only():
@@ -110,7 +121,7 @@ def test_every_image_competes_within_its_task_only():
 
 def test_the_gap_of_joint_to_itself_is_zero(runs, tmp_path):
     found, store = runs(FINETUNE_AND_JOINT), ExperimentResultStore(tmp_path / "out")
-    learn_all(found, store)
+    learn_runs(found, store)
     outcomes, failed = collect_run_outcomes(found, store)
     assert not failed
     gaps = {(o.run.method, o.readout): o.figures["gap_to_joint"] for o in outcomes}
@@ -127,7 +138,7 @@ def test_at_the_last_stage_alone_it_is_what_it_is_at_the_last_of_all(plan, runs,
     methods = FINETUNE_AND_JOINT + '\n[[methods]]\nname = "at-once"\njoint = "last"\n'
     made, store = runs(methods), ExperimentResultStore(tmp_path / "out")
     for _ in range(2):  # the second time nothing is left to learn
-        learn_all(made, store)
+        learn_runs(made, store)
     outcomes, _ = collect_run_outcomes(made, store)
     found = {o.run.method: o for o in outcomes if o.readout == "class"}
     assert found["at-once"].figures["last"] == found["joint"].figures["last"]

@@ -1,6 +1,6 @@
 """One run after the other: what a task hands to the next, and what is recorded of it."""
 
-from experiments import learn
+from experiments import learn_run
 
 from bench.experiment.runs import ExperimentResultStore
 
@@ -21,7 +21,7 @@ def test_sums_of_earlier_tasks_are_handed_on_and_kept_images_are_counted(runs, t
     for run in runs(METHODS):
         if run.method in kept or run.order:
             continue
-        stages = learn(run, ExperimentResultStore(tmp_path / "out"))["stages"]
+        stages = learn_run(run, ExperimentResultStore(tmp_path / "out"))["stages"]
         kept[run.method] = stages[-1]["kept_images"]
         if run.method == "sums":
             own = {row["test"]: row for row in stages[-1]["results"] if row["readout"] == "class"}

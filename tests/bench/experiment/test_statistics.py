@@ -10,22 +10,22 @@ from scipy import stats
 from bench.experiment import statistics
 
 
-def random(n, seed=0, ties=False):
+def draw_values(n, seed=0, ties=False):
     values = np.random.default_rng(seed).normal(size=n)
     return values.round(0) if ties else values
 
 
-def slow_pearson(x, y):
+def compute_slow_pearson(x, y):
     mx, my = stdlib.fmean(x), stdlib.fmean(y)
     top = sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True))
     return top / math.sqrt(sum((a - mx) ** 2 for a in x) * sum((b - my) ** 2 for b in y))
 
 
-def slow_ranks(x):
+def compute_slow_ranks(x):
     return [sum(b < a for b in x) + (sum(b == a for b in x) + 1) / 2 for a in x]
 
 
-def slow_tau(x, y):
+def compute_slow_tau(x, y):
     pairs = [(i, j) for i in range(len(x)) for j in range(i)]
     agree = sum(np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]) for i, j in pairs)
     return agree / math.sqrt(
@@ -52,14 +52,14 @@ def test_one_value_has_neither_deviation_nor_interval():
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_correlations_equal_their_definitions(ties):
-    x, y = random(12, 1, ties), random(12, 2, ties) + 0.5 * random(12, 1, ties)
+    x, y = draw_values(12, 1, ties), draw_values(12, 2, ties) + 0.5 * draw_values(12, 1, ties)
     assert statistics.compute_pearson_correlation(x, y) == pytest.approx(
-        slow_pearson(x, y), abs=1e-12
+        compute_slow_pearson(x, y), abs=1e-12
     )
     assert statistics.compute_spearman_correlation(x, y) == pytest.approx(
-        slow_pearson(slow_ranks(x), slow_ranks(y)), abs=1e-12
+        compute_slow_pearson(compute_slow_ranks(x), compute_slow_ranks(y)), abs=1e-12
     )
-    assert statistics.compute_kendall_tau(x, y) == pytest.approx(slow_tau(x, y), abs=1e-12)
+    assert statistics.compute_kendall_tau(x, y) == pytest.approx(compute_slow_tau(x, y), abs=1e-12)
     assert statistics.compute_pearson_correlation(x, y) == pytest.approx(
         stats.pearsonr(x, y)[0], abs=1e-12
     )
@@ -80,7 +80,7 @@ def test_correlations_equal_their_definitions(ties):
     ],
 )
 def test_missing_points_count_for_nothing(coefficient):
-    x, y = random(9, 1), random(9, 2)
+    x, y = draw_values(9, 1), draw_values(9, 2)
     x_gap, y_gap = x.copy(), y.copy()
     x_gap[2] = y_gap[5] = np.nan
     there = [0, 1, 3, 4, 6, 7, 8]
@@ -96,7 +96,7 @@ def test_missing_points_count_for_nothing(coefficient):
     ],
 )
 def test_rows_are_independent_of_each_other(coefficient):
-    x, y = random(30, 1).reshape(3, 10), random(30, 2).reshape(3, 10)
+    x, y = draw_values(30, 1).reshape(3, 10), draw_values(30, 2).reshape(3, 10)
     x[1] = 4.0
     found = coefficient(x, y)
     assert np.isnan(found[1])
@@ -110,13 +110,13 @@ def test_two_points_or_no_variation_have_no_correlation():
         statistics.compute_spearman_correlation,
     ):
         assert np.isnan(coefficient(np.array([1.0, 2.0]), np.array([1.0, 2.0])))
-        assert np.isnan(coefficient(np.full(5, 0.1), random(5)))
-        assert np.isnan(coefficient(random(5), np.full(5, 0.1)))
-    assert np.isnan(statistics.compute_kendall_tau(np.ones(4), random(4)))
+        assert np.isnan(coefficient(np.full(5, 0.1), draw_values(5)))
+        assert np.isnan(coefficient(draw_values(5), np.full(5, 0.1)))
+    assert np.isnan(statistics.compute_kendall_tau(np.ones(4), draw_values(4)))
 
 
 def test_the_bootstrap_of_a_mean_agrees_with_its_standard_error():
-    values = random(200, 3)
+    values = draw_values(200, 3)
     value, (low, high) = statistics.bootstrap_statistic_interval(
         200, lambda draws: values[draws].mean(1)
     )

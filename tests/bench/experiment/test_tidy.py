@@ -4,7 +4,7 @@ import csv
 import io
 
 import pytest
-from experiments import FACTS, made_run
+from experiments import FACTS, make_run
 
 from bench.experiment.outcomes import collect_run_outcomes
 from bench.experiment.runs import ExperimentResultStore, build_failed_run_record
@@ -13,7 +13,7 @@ from bench.experiment.tidy import render_accuracies_csv, render_results_csv
 NORMS = {"update_norm": {"backbone": 3.0, "head": 4.0, "relative": None}}
 
 
-def stage(number, correct):
+def make_stage(number, correct):
     rows = [
         {"readout": readout, "test": j, "correct": c, "total": 100}
         for j, c in enumerate(correct, 1)
@@ -27,8 +27,8 @@ def stage(number, correct):
 def made(tmp_path):
     """Runs: one done, one that failed in its second task, one to do."""
     store = ExperimentResultStore(tmp_path)
-    runs = [made_run(name) for name in "abc"]
-    stages = [stage(1, [90]), stage(2, [70, 80])]
+    runs = [make_run(name) for name in "abc"]
+    stages = [make_stage(1, [90]), make_stage(2, [70, 80])]
     store.write_run_record(
         runs[0].result_inputs_digest, {"status": "done", "stages": stages, "seconds": 4.0}
     )
@@ -39,13 +39,13 @@ def made(tmp_path):
     return runs, store
 
 
-def read(text):
+def parse_csv(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
 def test_a_row_per_run_and_protocol_with_its_figures_or_its_failure(made):
     runs, store = made
-    found = read(render_results_csv(runs, *collect_run_outcomes(runs, store)))
+    found = parse_csv(render_results_csv(runs, *collect_run_outcomes(runs, store)))
     assert [(r["method"], r["readout"], r["status"]) for r in found] == [
         ("a", "class", "done"),
         ("a", "task", "done"),
@@ -73,7 +73,7 @@ def test_a_row_per_run_and_protocol_with_its_figures_or_its_failure(made):
 
 def test_a_row_per_measured_accuracy_with_counts_and_tasks_apart_from_the_source(made):
     runs, store = made
-    found = read(render_accuracies_csv(runs, store))
+    found = parse_csv(render_accuracies_csv(runs, store))
     tests = [(r["method"], r["stage"], r["readout"], r["test"], r["task"]) for r in found]
     assert tests[:3] == [
         ("a", "1", "class", "task", "1"),

@@ -1,7 +1,7 @@
 """Runs that were killed go on from their last snapshot."""
 
 import pytest
-from experiments import learn
+from experiments import learn_run
 
 from bench.experiment import unfinished
 from bench.experiment.data import ExperimentDatasetCache
@@ -11,7 +11,7 @@ from bench.experiment.runs import (
     execute_and_record_run,
     train_and_store_base,
 )
-from core.learning.training.control import NoControlRequests
+from core.learning.training.control import EmptyControlRequestSource
 
 METHOD = """
 scenarios = ["class"]
@@ -25,7 +25,7 @@ class Killed(BaseException):
     """Nothing catches it, as nothing catches a signal."""
 
 
-class Kill(NoControlRequests):
+class Kill(EmptyControlRequestSource):
     """Ends the run when it has been looked at `polls` times."""
 
     def __init__(self, polls):
@@ -46,45 +46,45 @@ def run(runs, monkeypatch):
     return runs(METHOD)[0]
 
 
-def without_times(stages):
+def remove_times(stages):
     return [{k: v for k, v in stage.items() if not k.startswith("seconds")} for stage in stages]
 
 
 def test_a_run_that_was_killed_anywhere_ends_as_an_undisturbed_one(run, tmp_path):
-    whole = learn(run, ExperimentResultStore(tmp_path / "a"))
+    whole = learn_run(run, ExperimentResultStore(tmp_path / "a"))
     steps = sum(stage["steps"] for stage in whole["stages"])
     store = ExperimentResultStore(tmp_path / "b")
     polls, kills = 2, 0
     while True:
         try:
-            record = learn(run, store, Kill(polls))
+            record = learn_run(run, store, Kill(polls))
             break
         except Killed:
             kills += 1
     assert steps / (polls + 1) <= kills <= steps
-    assert without_times(record["stages"]) == without_times(whole["stages"])
+    assert remove_times(record["stages"]) == remove_times(whole["stages"])
 
 
 def test_a_stage_that_is_done_is_not_learned_again(run, tmp_path, monkeypatch):
     store = ExperimentResultStore(tmp_path)
-    first = learn(run, store)
+    first = learn_run(run, store)
     monkeypatch.setattr(
         "bench.experiment.runs.run_job_and_evaluate",
         lambda *arguments: pytest.fail("learned again"),
     )
-    assert learn(run, store) == first
+    assert learn_run(run, store) == first
 
 
 def test_seconds_count_up_to_the_snapshot_of_the_attempt_before(tmp_path):
     stage = unfinished.ResumableStageJob(tmp_path)
     (tmp_path / "one").mkdir()
     stage._begun -= 100
-    stage.handle_job_event({"event": "snapshot", "path": str(tmp_path / "one")})
+    stage.store_snapshot_of_event({"event": "snapshot", "path": str(tmp_path / "one")})
     stage._begun -= 1000
     again = unfinished.ResumableStageJob(tmp_path)
     assert again.snapshot == str(tmp_path / "one") and 100 <= again.elapsed_seconds < 200
     (tmp_path / "two").mkdir()
-    again.handle_job_event({"event": "snapshot", "path": str(tmp_path / "two")})
+    again.store_snapshot_of_event({"event": "snapshot", "path": str(tmp_path / "two")})
     assert not (tmp_path / "one").exists() and (tmp_path / "two").exists()
 
 
@@ -104,7 +104,7 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs
         recipe.method = "dne"
         """
     (run,), store = runs(extra), ExperimentResultStore(tmp_path)
-    stages = learn(run, store)["stages"]
+    stages = learn_run(run, store)["stages"]
     parts = {
         p.stem: p.stat().st_size
         for p in (
@@ -117,7 +117,9 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs
 
 
 def test_an_ended_run_leaves_a_record_and_nothing_else(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("bench.experiment.runs.PipeControlRequests", lambda fd: NoControlRequests())
+    monkeypatch.setattr(
+        "bench.experiment.runs.PipeControlRequests", lambda fd: EmptyControlRequestSource()
+    )
     store = ExperimentResultStore(tmp_path)
     execute_and_record_run(run, store, 0)
     assert (
@@ -146,7 +148,9 @@ def test_a_base_that_was_killed_goes_on(plan, data, tmp_path, monkeypatch):
     with pytest.raises(Killed):
         train_and_store_base(base, store, 0)
     assert list(store.get_unfinished_folder(base.result_inputs_digest).glob("snapshot-*"))
-    monkeypatch.setattr("bench.experiment.runs.PipeControlRequests", lambda fd: NoControlRequests())
+    monkeypatch.setattr(
+        "bench.experiment.runs.PipeControlRequests", lambda fd: EmptyControlRequestSource()
+    )
     train_and_store_base(base, store, 0)
     assert (
         store.read_base_record(base.result_inputs_digest)["steps"] == 8

@@ -43,8 +43,8 @@ class Photos:
 
 
 @contextmanager
-def running(certificate: Path | None = None) -> Iterator[Photos]:
-    """A server on a free port of the loopback interface, with TLS where there is a certificate."""
+def run_photo_server(certificate: Path | None = None) -> Iterator[Photos]:
+    """Run a server on a free port of the loopback interface, with TLS if there is a certificate."""
     photos = Photos()
 
     class Handler(BaseHTTPRequestHandler):
@@ -96,8 +96,8 @@ def running(certificate: Path | None = None) -> Iterator[Photos]:
         thread.join()
 
 
-def self_signed(folder: Path) -> Path:
-    """A certificate of 127.0.0.1 and photos.test that signs itself, with its key."""
+def make_self_signed_certificate(folder: Path) -> Path:
+    """Make a self-signed certificate of 127.0.0.1 and photos.test, with its key in the same file."""
     path = folder / "both.pem"
     named = "-subj /CN=photos.test -addext subjectAltName=DNS:photos.test,IP:127.0.0.1"
     made = (
@@ -108,14 +108,14 @@ def self_signed(folder: Path) -> Path:
     return path
 
 
-def endless() -> Iterator[bytes]:
-    """Bytes without an end."""
+def yield_endless_bytes() -> Iterator[bytes]:
+    """Yield bytes without an end."""
     while True:
         yield bytes(1 << 16)
 
 
-def dripping() -> Iterator[bytes]:
-    """A byte from time to time, without an end."""
+def drip_bytes() -> Iterator[bytes]:
+    """Yield a byte from time to time, without an end."""
     while True:
         time.sleep(0.05)
         yield b"x"
@@ -146,9 +146,9 @@ class Bucket:
         if key in self.instead:
             return self.instead[key]
         if key not in self.objects:
-            return Page(_error("NoSuchKey"), 404, "application/xml")
+            return Page(_build_error("NoSuchKey"), 404, "application/xml")
         if headers.get("if-match", self.etag(key)) != self.etag(key):
-            return Page(_error("PreconditionFailed"), 412, "application/xml")
+            return Page(_build_error("PreconditionFailed"), 412, "application/xml")
         self.read.append(key)
         return Page(self.objects[key], ETag=self.etag(key))
 
@@ -177,7 +177,7 @@ class Bucket:
         return Page(body.encode(), kind="application/xml")
 
 
-def _error(code: str) -> bytes:
+def _build_error(code: str) -> bytes:
     return (
         f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>{code}</Message></Error>'.encode()
     )

@@ -12,15 +12,24 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sources import coco, imagefolder, member, parquet, png, shards, write, yolo
+from sources import (
+    add_member,
+    make_noise_png,
+    write_coco,
+    write_file,
+    write_imagefolder,
+    write_parquet,
+    write_shards,
+    write_yolo,
+)
 
 from perennial.pack import PackedBatch, PackError, open_batch
 
 Damage = Callable[[Path], None]
 
 
-def in_json(file: str, where: str, **change: object) -> Damage:
-    """Change the first row of a list in a JSON file; a value of None removes the key."""
+def change_json_row(file: str, where: str, **change: object) -> Damage:
+    """Change the first row of a list in a JSON file. A value of None removes the key."""
 
     def call(at: Path) -> None:
         document = json.loads((at / file).read_text())
@@ -31,19 +40,19 @@ def in_json(file: str, where: str, **change: object) -> Damage:
     return call
 
 
-def written(file: str, data: bytes) -> Damage:
-    return lambda at: write(at / file, data)
+def overwrite_file(file: str, data: bytes) -> Damage:
+    return lambda at: write_file(at / file, data)
 
 
-def appended(file: str, data: bytes) -> Damage:
-    return lambda at: write(at / file, (at / file).read_bytes() + data)
+def append_to_file(file: str, data: bytes) -> Damage:
+    return lambda at: write_file(at / file, (at / file).read_bytes() + data)
 
 
-def removed(file: str) -> Damage:
+def remove_file(file: str) -> Damage:
     return lambda at: (at / file).unlink()
 
 
-def new_columns(**columns: list[object]) -> Damage:
+def replace_columns(**columns: list[object]) -> Damage:
     def call(at: Path) -> None:
         file = at / "data/train-00000-of-00001.parquet"
         table = pq.read_table(file)
@@ -57,19 +66,19 @@ def new_columns(**columns: list[object]) -> Damage:
     return call
 
 
-def bad_member(name: str, data: bytes) -> Damage:
-    """Add a sample whose label is `data`, first in a shard."""
+def add_shard_with_member(name: str, data: bytes) -> Damage:
+    """Add a shard whose first sample has the label `data`."""
 
     def call(at: Path) -> None:
         with tarfile.open(at / "train-000002.tar", "w") as tar:
-            member(tar, name, data)
-            member(tar, "bad.png", png("bad"))
+            add_member(tar, name, data)
+            add_member(tar, "bad.png", make_noise_png("bad"))
 
     return call
 
 
-def damaged_header(at: Path) -> None:
-    """The header of the second sample's image: its label remains."""
+def damage_member_header(at: Path) -> None:
+    """Damage the header of the second sample's image, so that only its label remains."""
     file = at / "train-000000.tar"
     with tarfile.open(file) as tar:
         begin = tar.getmembers()[3].offset
@@ -82,53 +91,53 @@ ANNOTATIONS = "annotations/instances_train.json"
 LABELS = "train/labels/cat-0.txt"
 TWO = b"0 0.25 0.325 0.4 0.45\n"
 CASES: list[tuple[Callable[[Path], Path], Damage, int, str]] = [
-    (coco, in_json(ANNOTATIONS, "annotations", image_id=99), 27, "is of the image 99, which it "
+    (write_coco, change_json_row(ANNOTATIONS, "annotations", image_id=99), 27, "is of the image 99, which it "
         "lacks"),
-    (coco, in_json(ANNOTATIONS, "annotations", image_id=None), 27, "The annotation number 1 .* "
+    (write_coco, change_json_row(ANNOTATIONS, "annotations", image_id=None), 27, "The annotation number 1 .* "
         "misses image_id"),
-    (coco, in_json(ANNOTATIONS, "annotations", bbox=[1, 2]), 27, r"number 1 .* has the bbox “\[1, "
+    (write_coco, change_json_row(ANNOTATIONS, "annotations", bbox=[1, 2]), 27, r"number 1 .* has the bbox “\[1, "
         r"2\]” instead of"),
-    (coco, in_json(ANNOTATIONS, "annotations", bbox="none"), 27, "has the bbox “none”"),
-    (coco, in_json(ANNOTATIONS, "annotations", category_id=7), 27, "has the category 7, which "
+    (write_coco, change_json_row(ANNOTATIONS, "annotations", bbox="none"), 27, "has the bbox “none”"),
+    (write_coco, change_json_row(ANNOTATIONS, "annotations", category_id=7), 27, "has the category 7, which "
         "categories do not"),
-    (coco, in_json(ANNOTATIONS, "images", file_name="none.png"), 26, "none.png” names an image "
+    (write_coco, change_json_row(ANNOTATIONS, "images", file_name="none.png"), 26, "none.png” names an image "
         "that is not there"),
-    (coco, in_json(ANNOTATIONS, "images", width=99), 26, "has 20 × 20 pixels, and its boxes are "
+    (write_coco, change_json_row(ANNOTATIONS, "images", width=99), 26, "has 20 × 20 pixels, and its boxes are "
         "for 99 × 20"),
-    (coco, written("train/cat-0.png", png("x", 20)[:60]), 26, r"cat-0\.png” cannot be decoded"),
-    (yolo, written(LABELS, TWO + b"0 0.5 0.5\n"), 27, "Line 2 of .*cat-0.txt” has 3 numbers; it "
+    (write_coco, overwrite_file("train/cat-0.png", make_noise_png("x", 20)[:60]), 26, r"cat-0\.png” cannot be decoded"),
+    (write_yolo, overwrite_file(LABELS, TWO + b"0 0.5 0.5\n"), 27, "Line 2 of .*cat-0.txt” has 3 numbers; it "
         "must be class x y"),
-    (yolo, written(LABELS, TWO + b"cat 0.5 0.5 1 1\n"), 27, "Line 2 .* it must be numbers"),
-    (yolo, written(LABELS, TWO + b"-1 0.5 0.5 1 1\n"), 27, "Line 2 .* has the class -1, but "
+    (write_yolo, overwrite_file(LABELS, TWO + b"cat 0.5 0.5 1 1\n"), 27, "Line 2 .* it must be numbers"),
+    (write_yolo, overwrite_file(LABELS, TWO + b"-1 0.5 0.5 1 1\n"), 27, "Line 2 .* has the class -1, but "
         "“data.yaml” names 2"),
-    (yolo, written(LABELS, TWO + b"0.5 0.5 0.5 1 1\n"), 27, "Line 2 .* it must be numbers"),
-    (yolo, written(LABELS, TWO + b"0 5 5 12 12\n"), 27, "beyond 0 to 1; they are shares of width "
+    (write_yolo, overwrite_file(LABELS, TWO + b"0.5 0.5 0.5 1 1\n"), 27, "Line 2 .* it must be numbers"),
+    (write_yolo, overwrite_file(LABELS, TWO + b"0 5 5 12 12\n"), 27, "beyond 0 to 1; they are shares of width "
         "and height, not pix"),
-    (yolo, written(LABELS, b"\xff\xfe0"), 26, "A file of boxes: .*cat-0.txt” cannot be read"),
-    (yolo, written("train/images/cat-0.png", b"no image"), 26, "cat-0.png” cannot be decoded"),
-    (parquet, new_columns(label=[2]), 13, "Row 0 .* has the class 2, but the schema names 2 "
+    (write_yolo, overwrite_file(LABELS, b"\xff\xfe0"), 26, "A file of boxes: .*cat-0.txt” cannot be read"),
+    (write_yolo, overwrite_file("train/images/cat-0.png", b"no image"), 26, "cat-0.png” cannot be decoded"),
+    (write_parquet, replace_columns(label=[2]), 13, "Row 0 .* has the class 2, but the schema names 2 "
         "classes"),
-    (parquet, new_columns(image=[{"bytes": None, "path": "a.png"}]), 13, "Row 0 .* has no image in "
+    (write_parquet, replace_columns(image=[{"bytes": None, "path": "a.png"}]), 13, "Row 0 .* has no image in "
         "it"),
-    (parquet, new_columns(image=[None]), 13, "Row 0 .* has no image in it"),
-    (imagefolder, appended("train/metadata.jsonl", b"\n{broken"), 14, "Line 11 of "
+    (write_parquet, replace_columns(image=[None]), 13, "Row 0 .* has no image in it"),
+    (write_imagefolder, append_to_file("train/metadata.jsonl", b"\n{broken"), 14, "Line 11 of "
         "“train/metadata.jsonl” is no JSON"),
-    (imagefolder, appended("train/metadata.jsonl", b"\n[1]"), 14, "Line 11 .* is no JSON object"),
-    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": '
+    (write_imagefolder, append_to_file("train/metadata.jsonl", b"\n[1]"), 14, "Line 11 .* is no JSON object"),
+    (write_imagefolder, append_to_file("train/metadata.jsonl", b'\n{"file_name": '
         b'"a.png"}'), 14, "Line 11 .* has no “label”"),
-    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": "a.png", "label": [1, '
+    (write_imagefolder, append_to_file("train/metadata.jsonl", b'\n{"file_name": "a.png", "label": [1, '
         b'2]}'), 14, "multi-label"),
-    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": "a.png", "label": '
+    (write_imagefolder, append_to_file("train/metadata.jsonl", b'\n{"file_name": "a.png", "label": '
         b'1}'), 14, "that is not there"),
-    (imagefolder, appended("train/metadata.jsonl", b'\n{"file_name": "cat-0.png", "label": '
+    (write_imagefolder, append_to_file("train/metadata.jsonl", b'\n{"file_name": "cat-0.png", "label": '
         b'"cat"}'), 14, "already"),
-    (imagefolder, removed("train/cat-0.png"), 13, "names an image that is not there"),
-    (shards, bad_member("bad.cls", b"\xff"), 14, "The sample “bad” of .*train-000002.tar” has "
+    (write_imagefolder, remove_file("train/cat-0.png"), 13, "names an image that is not there"),
+    (write_shards, add_shard_with_member("bad.cls", b"\xff"), 14, "The sample “bad” of .*train-000002.tar” has "
         "“bad.cls”, which is no"),
-    (shards, bad_member("bad.cls", b"7"), 14, "The sample “bad” .* has the class 7, but"),
-    (shards, bad_member("bad.json", b'{"label": [0, 1]}'), 14, "multi-label"),
-    (shards, bad_member("bad.json", b"{"), 14, "“bad.json”, which is no label"),
-    (shards, damaged_header, 13, "at byte .* has a damaged header"),
+    (write_shards, add_shard_with_member("bad.cls", b"7"), 14, "The sample “bad” .* has the class 7, but"),
+    (write_shards, add_shard_with_member("bad.json", b'{"label": [0, 1]}'), 14, "multi-label"),
+    (write_shards, add_shard_with_member("bad.json", b"{"), 14, "“bad.json”, which is no label"),
+    (write_shards, damage_member_header, 13, "at byte .* has a damaged header"),
 ]  # fmt: skip
 
 
@@ -138,24 +147,24 @@ def test_one_bad_entry_costs_one_entry(
 ) -> None:
     damage(make(tmp_path))
     batch = open_batch(tmp_path, max_bad=0.1)
-    sent = members(batch)
+    sent = list_member_names(batch)
     assert len(sent) - 1 == images and f"{images} images" in batch.describe()
     assert re.search(said, " ".join(batch.warnings)), batch.warnings
     with pytest.raises(PackError, match=r"cannot be used, more than 0 %: .*-o max_bad="):
-        members(open_batch(tmp_path, max_bad=0))
+        list_member_names(open_batch(tmp_path, max_bad=0))
 
 
 @pytest.mark.parametrize("share", [2, -0.1, True, "5 %"])
 def test_a_share_that_is_none_is_refused(share: object, tmp_path: Path) -> None:
     with pytest.raises(PackError, match=r"is a share from 0 to 1, such as 0\.05"):
-        open_batch(yolo(tmp_path), max_bad=share)
+        open_batch(write_yolo(tmp_path), max_bad=share)
 
 
 def test_up_to_a_twentieth_may_be_bad_and_one_always(tmp_path: Path) -> None:
     lines = [json.dumps({"file_name": f"{number}.png", "label": "cat"}) for number in range(60)]
     for number in range(58):
-        write(tmp_path / f"{number}.png", png(str(number)))
-    write(tmp_path / "metadata.jsonl", "\n".join(lines).encode())
+        write_file(tmp_path / f"{number}.png", make_noise_png(str(number)))
+    write_file(tmp_path / "metadata.jsonl", "\n".join(lines).encode())
     (warning,) = open_batch(tmp_path).warnings
     assert (
         warning.startswith("2 entries of the imagefolder")
@@ -167,18 +176,18 @@ def test_up_to_a_twentieth_may_be_bad_and_one_always(tmp_path: Path) -> None:
         PackError, match=r"4 entries of 60 .* more than 5 %: .*; .* -o max_bad=0\.067"
     ):
         open_batch(tmp_path)
-    write(tmp_path / "metadata.jsonl", "\n".join([*lines[2:5], "{"]).encode())
+    write_file(tmp_path / "metadata.jsonl", "\n".join([*lines[2:5], "{"]).encode())
     assert "3 images" in open_batch(tmp_path).describe()
 
 
 def test_a_class_that_loses_its_last_image_to_learn_is_told(tmp_path: Path) -> None:
-    folder = yolo(tmp_path)
+    folder = write_yolo(tmp_path)
     for number in range(5):
-        write(folder / f"train/images/dog-{number}.png", b"no image")
+        write_file(folder / f"train/images/dog-{number}.png", b"no image")
     with pytest.raises(PackError, match="the class “dog” has test images but none to learn"):
-        members(open_batch(folder, max_bad=0.9))
+        list_member_names(open_batch(folder, max_bad=0.9))
 
 
-def members(batch: PackedBatch) -> list[str]:
+def list_member_names(batch: PackedBatch) -> list[str]:
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         return tar.getnames()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from photo_servers import Bucket, Page, endless, running
-from sources import folder, png, samples
+from photo_servers import Bucket, Page, run_photo_server, yield_endless_bytes
+from sources import make_noise_png, make_samples, write_class_folders
 
 from perennial.pack import (
     ExtraMissing,
@@ -24,20 +24,22 @@ from perennial.pack.remote.address import is_remote_address, parse_bucket_addres
 Open = Callable[..., PackedBatch]
 
 
-def pictures(prefix: str = "photos/") -> dict[str, bytes]:
+def make_pictures(prefix: str = "photos/") -> dict[str, bytes]:
     return {
-        f"{prefix}{kind}/{n}.png": png(f"{kind}{n}") for kind in ("cat", "dog") for n in range(10)
+        f"{prefix}{kind}/{n}.png": make_noise_png(f"{kind}{n}")
+        for kind in ("cat", "dog")
+        for n in range(10)
     }
 
 
 @pytest.fixture
 def bucket() -> Bucket:
-    return Bucket(pictures())
+    return Bucket(make_pictures())
 
 
 @pytest.fixture
 def open_it(bucket: Bucket) -> Iterator[Open]:
-    with running() as server:
+    with run_photo_server() as server:
         server.answer = bucket.answer
 
         def call(address: str = "s3://birds/photos", **options: Any) -> PackedBatch:
@@ -46,7 +48,7 @@ def open_it(bucket: Bucket) -> Iterator[Open]:
         yield call
 
 
-def members(batch: PackedBatch) -> dict[str, bytes]:
+def read_members(batch: PackedBatch) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         return {m.name: file.read() for m in tar if (file := tar.extractfile(m))}
 
@@ -57,7 +59,7 @@ def test_a_bucket_becomes_the_batch_of_the_folder_that_it_is(bucket: Bucket, ope
     assert (
         "20 images of 2 classes (“cat” 10, “dog” 10)" in batch.describe() and batch.warnings == []
     )
-    found = members(batch)
+    found = read_members(batch)
     assert found == {key.removeprefix("photos/"): data for key, data in bucket.objects.items()}
     assert b"".join(batch.read_chunks(5000)) == b"".join(batch.read_chunks())[5000:]
 
@@ -65,7 +67,9 @@ def test_a_bucket_becomes_the_batch_of_the_folder_that_it_is(bucket: Bucket, ope
 def test_parts_and_loose_files_are_those_of_a_folder(bucket: Bucket, open_it: Open) -> None:
     bucket.objects.clear()
     bucket.objects |= (
-        pictures("a/train/") | pictures("a/test/") | {"a/README.md": b"x", "a/train/": b""}
+        make_pictures("a/train/")
+        | make_pictures("a/test/")
+        | {"a/README.md": b"x", "a/train/": b""}
     )
     batch = open_it("s3://birds/a/")
     assert "20 to learn and 20 held out" in batch.describe()
@@ -82,7 +86,7 @@ def test_a_listing_of_several_pages_is_read_whole(bucket: Bucket, open_it: Open)
 def test_the_identity_is_known_without_reading(bucket: Bucket, open_it: Open) -> None:
     first = open_it().identity()
     assert first == open_it().identity() and bucket.read == []
-    bucket.objects["photos/cat/1.png"] = png("other")
+    bucket.objects["photos/cat/1.png"] = make_noise_png("other")
     assert open_it().identity() != first
 
 
@@ -106,7 +110,7 @@ def test_objects_of_hostile_keys_are_left_out_and_listed(
 ) -> None:
     monkeypatch.setattr(bad, "_LISTED", len(KEYS))
     bucket.objects |= {
-        key: b"" if case == "nothing" else png("x") for case, (key, _) in KEYS.items()
+        key: b"" if case == "nothing" else make_noise_png("x") for case, (key, _) in KEYS.items()
     }
     batch = open_it(max_bad=0.5)
     (warning,) = batch.warnings
@@ -114,14 +118,14 @@ def test_objects_of_hostile_keys_are_left_out_and_listed(
     assert [
         said for _, said in KEYS.values() if said not in warning
     ] == [] and warning.isprintable()
-    assert len(members(batch)) == 20
+    assert len(read_members(batch)) == 20
 
 
 def test_names_that_some_systems_do_not_take_are_numbers(bucket: Bucket, open_it: Open) -> None:
     names = ["-rf.png", "con.png", "12:30.png", "what?.png", " a.png"]
-    bucket.objects |= {f"photos/cat/{name}": png(name) for name in names}
-    found = members(open_it())
-    assert {png(name) for name in names} == {
+    bucket.objects |= {f"photos/cat/{name}": make_noise_png(name) for name in names}
+    found = read_members(open_it())
+    assert {make_noise_png(name) for name in names} == {
         data for name, data in found.items() if "/000000" in name
     }
 
@@ -152,10 +156,14 @@ def test_an_object_that_is_listed_longer_than_an_image_is_bad(
 
 
 CHANGES: dict[str, Callable[[Bucket], None]] = {
-    "another object": lambda bucket: bucket.objects.update({"photos/cat/3.png": png("other", 9)}),
+    "another object": lambda bucket: bucket.objects.update(
+        {"photos/cat/3.png": make_noise_png("other", 9)}
+    ),
     "gone": lambda bucket: bucket.objects.__delitem__("photos/cat/3.png"),
     "shorter": lambda bucket: bucket.instead.update({"photos/cat/3.png": Page(b"x")}),
-    "endless": lambda bucket: bucket.instead.update({"photos/cat/3.png": Page(endless)}),
+    "endless": lambda bucket: bucket.instead.update(
+        {"photos/cat/3.png": Page(yield_endless_bytes)}
+    ),
 }
 
 
@@ -166,10 +174,12 @@ def test_an_object_that_changes_under_way_costs_itself_and_no_more(
     batch = open_it()
     assert batch.size > 0
     CHANGES[change](bucket)
-    found = members(batch)
-    assert found["cat/3.png"] == bytes(len(png("cat3")))
+    found = read_members(batch)
+    assert found["cat/3.png"] == bytes(len(make_noise_png("cat3")))
     assert {name: data for name, data in found.items() if name != "cat/3.png"} == {
-        key.removeprefix("photos/"): data for key, data in pictures().items() if "cat/3" not in key
+        key.removeprefix("photos/"): data
+        for key, data in make_pictures().items()
+        if "cat/3" not in key
     }
     (warning,) = batch.warnings
     assert "The object “photos/cat/3.png”" in warning
@@ -180,14 +190,14 @@ def test_an_object_that_changes_after_the_digest_ends_the_upload(
 ) -> None:
     batch = open_it()
     batch.sha256()
-    bucket.objects["photos/cat/3.png"] = png("other")
+    bucket.objects["photos/cat/3.png"] = make_noise_png("other")
     with pytest.raises(SourceChanged, match=r"cat/3\.png” .* submit it again"):
-        members(batch)
+        read_members(batch)
 
 
 def test_a_server_that_refuses_is_told(bucket: Bucket, open_it: Open) -> None:
     bucket.answer = lambda path, headers: Page(status=403)  # type: ignore[method-assign]
-    with running() as server:
+    with run_photo_server() as server:
         server.answer = bucket.answer
         with pytest.raises(
             PackError, match=r"s3://birds/photos” cannot be listed: .* credentials right\?"
@@ -276,7 +286,7 @@ def test_a_real_bucket_is_the_folder_that_was_copied_to_it(
         region="us-east-1",
     )
     client.make_bucket("birds-of-a-user")
-    source = folder(tmp_path)
+    source = write_class_folders(tmp_path)
     for path in sorted(path for path in source.rglob("*") if path.is_file()):
         client.fput_object(
             "birds-of-a-user", f"week 1/{path.relative_to(source).as_posix()}", str(path)
@@ -286,10 +296,10 @@ def test_a_real_bucket_is_the_folder_that_was_copied_to_it(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     batch = open_batch("s3://birds-of-a-user/week 1", endpoint=f"http://{s3.endpoint}")
     assert b"".join(batch.read_chunks()) == b"".join(open_batch(source).read_chunks())
-    assert len(samples()) == 14 and batch.warnings == []
+    assert len(make_samples()) == 14 and batch.warnings == []
     for key, data, said in (
         ("cat-1", None, "is there no more"),
-        ("cat-2", png("other"), "is there no more, or has been replaced"),
+        ("cat-2", make_noise_png("other"), "is there no more, or has been replaced"),
     ):
         later = open_batch("s3://birds-of-a-user/week 1", endpoint=f"http://{s3.endpoint}")
         if data is None:
@@ -298,5 +308,5 @@ def test_a_real_bucket_is_the_folder_that_was_copied_to_it(
             client.put_object(
                 "birds-of-a-user", f"week 1/train/cat/{key}.png", io.BytesIO(data), len(data)
             )
-        assert members(later)[f"train/cat/{key}.png"].strip(b"\0") == b""
+        assert read_members(later)[f"train/cat/{key}.png"].strip(b"\0") == b""
         assert f"{key}.png” {said}" in later.warnings[0]

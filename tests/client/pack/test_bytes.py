@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sources import CROPS, KINDS, SCENE, crops, folder, samples, write
+from sources import CROPS, KINDS, SCENE, make_samples, write_class_folders, write_crops, write_file
 
 from perennial.pack import PackedBatch, SourceChanged, open_batch
 
@@ -27,17 +27,17 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return open_batch(make(tmp_path_factory.mktemp(request.param)), **options)  # type: ignore[arg-type]
 
 
-def whole(batch: PackedBatch) -> bytes:
+def read_batch(batch: PackedBatch) -> bytes:
     return b"".join(batch.read_chunks())
 
 
-def members(batch: PackedBatch) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(whole(batch))) as tar:
+def read_members(batch: PackedBatch) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(read_batch(batch))) as tar:
         return {m.name: file.read() for m in tar if (file := tar.extractfile(m))}
 
 
 def test_size_and_digest_are_those_of_the_bytes(opened: PackedBatch) -> None:
-    data = whole(opened)
+    data = read_batch(opened)
     assert (opened.size, opened.sha256()) == (len(data), hashlib.sha256(data).hexdigest())
 
 
@@ -47,14 +47,14 @@ def test_what_is_read_from_any_byte_is_the_tail_of_the_whole(
     opened: PackedBatch, share: float, off: int
 ) -> None:
     start = min(max(0, int(share * opened.size) // 512 * 512 + off), opened.size)
-    assert b"".join(opened.read_chunks(start)) == whole(opened)[start:]
+    assert b"".join(opened.read_chunks(start)) == read_batch(opened)[start:]
 
 
 def test_two_readings_at_once_do_not_disturb_each_other(opened: PackedBatch) -> None:
     one, other = opened.read_chunks(), opened.read_chunks(700)
     first = next(one)
-    assert b"".join(other) == whole(opened)[700:]
-    assert first + b"".join(one) == whole(opened)
+    assert b"".join(other) == read_batch(opened)[700:]
+    assert first + b"".join(one) == read_batch(opened)
 
 
 def test_a_start_beyond_the_end_is_refused(opened: PackedBatch) -> None:
@@ -78,13 +78,13 @@ def test_the_same_source_elsewhere_and_at_another_time_is_the_same_bytes(
     assert one.sha256() == two.sha256()
 
 
-def part_and_label(name: str) -> tuple[str, str]:
+def split_part_and_label(name: str) -> tuple[str, str]:
     part, label, _ = name.split("/")
     return part, label
 
 
 def read_table(table: bytes) -> dict[str, tuple[str, str]]:
-    """Part and label of each path in a `labels.csv`."""
+    """Return the part and the label of each path in a `labels.csv`."""
     rows = csv.DictReader(io.StringIO(table.decode()))
     return {row["path"]: (row["split"], row["label"]) for row in rows}
 
@@ -95,23 +95,27 @@ def test_every_image_of_a_source_is_in_the_batch_with_its_own_bytes_part_and_lab
 ) -> None:
     make, options = KINDS[kind]
     batch = open_batch(make(tmp_path / "source"), **options)  # type: ignore[arg-type]
-    found = members(batch)
+    found = read_members(batch)
     table = found.pop("labels.csv", None)
     if kind in CROPS:
-        assert len(found) == sum(path.is_file() for path in crops(tmp_path / "crops").rglob("*"))
+        assert len(found) == sum(
+            path.is_file() for path in write_crops(tmp_path / "crops").rglob("*")
+        )
     else:
         said = (
-            {name: part_and_label(name) for name in found} if table is None else read_table(table)
+            {name: split_part_and_label(name) for name in found}
+            if table is None
+            else read_table(table)
         )
         told = sorted((*said[name], data) for name, data in found.items())
-        assert told == sorted((sample.part, sample.label, sample.data) for sample in samples())
+        assert told == sorted((sample.part, sample.label, sample.data) for sample in make_samples())
     assert list(found) == sorted(found)
     assert batch.warnings == []
 
 
 def test_times_owners_and_modes_are_fixed(tmp_path: Path) -> None:
-    batch = open_batch(folder(tmp_path))
-    with tarfile.open(fileobj=io.BytesIO(whole(batch))) as tar:
+    batch = open_batch(write_class_folders(tmp_path))
+    with tarfile.open(fileobj=io.BytesIO(read_batch(batch))) as tar:
         assert {(m.mtime, m.mode, m.uid, m.gid, m.uname, m.gname) for m in tar} == {
             (0, 0o644, 0, 0, "", "")
         }
@@ -135,19 +139,19 @@ def test_any_names_and_sizes_make_a_tar_that_can_be_read_from_anywhere(
 ) -> None:
     at = tmp_path_factory.mktemp("any")
     for name, data in files.items():
-        write(at / "a class" / f"{name}.png", data)
+        write_file(at / "a class" / f"{name}.png", data)
     batch = open_batch(at, kind="folder")
-    assert batch.size == len(whole(batch))
-    assert members(batch) == {f"a class/{name}.png": data for name, data in files.items()}
+    assert batch.size == len(read_batch(batch))
+    assert read_members(batch) == {f"a class/{name}.png": data for name, data in files.items()}
     begin = int(start * batch.size)
-    assert b"".join(batch.read_chunks(begin)) == whole(batch)[begin:]
+    assert b"".join(batch.read_chunks(begin)) == read_batch(batch)[begin:]
 
 
 @pytest.mark.parametrize("change", ["grow", "shrink", "touch", "remove"])
 def test_a_file_that_changes_after_it_was_listed_is_an_error_in_words(
     change: str, tmp_path: Path
 ) -> None:
-    batch = open_batch(folder(tmp_path))
+    batch = open_batch(write_class_folders(tmp_path))
     assert batch.size > 0
     file = tmp_path / "train/cat/cat-1.png"
     if change == "remove":
@@ -157,7 +161,7 @@ def test_a_file_that_changes_after_it_was_listed_is_an_error_in_words(
     else:
         file.write_bytes(file.read_bytes() + b"more" if change == "grow" else b"less")
     with pytest.raises(SourceChanged, match=r"cat-1\.png.* the batch again|batch again"):
-        whole(batch)
+        read_batch(batch)
 
 
 @pytest.mark.parametrize("kind", ["webdataset", "parquet", "coco"])
@@ -169,14 +173,14 @@ def test_a_container_that_changes_is_an_error_in_words(kind: str, tmp_path: Path
         if path.suffix in (".tar", ".parquet", ".png"):
             os.utime(path, (1, 1))
     with pytest.raises(SourceChanged, match="has changed since it was listed"):
-        whole(batch)
+        read_batch(batch)
 
 
 def test_sizes_of_files_are_known_without_reading_them(tmp_path: Path) -> None:
-    batch = open_batch(folder(tmp_path))
+    batch = open_batch(write_class_folders(tmp_path))
     for path in tmp_path.rglob("*.png"):
         path.unlink()
-    data = sum(512 + len(s.data) + -len(s.data) % 512 for s in samples())
+    data = sum(512 + len(s.data) + -len(s.data) % 512 for s in make_samples())
     assert batch.size == data + 1024
 
 
@@ -184,9 +188,9 @@ def test_crops_are_the_pixels_of_their_boxes(tmp_path: Path) -> None:
     from PIL import Image
 
     make, _ = KINDS["coco"]
-    found = members(open_batch(make(tmp_path / "coco")))  # type: ignore[arg-type]
+    found = read_members(open_batch(make(tmp_path / "coco")))  # type: ignore[arg-type]
     by_hand = sorted(
-        Image.open(path).tobytes() for path in crops(tmp_path / "crops").rglob("*.png")
+        Image.open(path).tobytes() for path in write_crops(tmp_path / "crops").rglob("*.png")
     )
     cut = sorted(
         Image.open(io.BytesIO(data)).tobytes()
@@ -199,7 +203,7 @@ def test_crops_are_the_pixels_of_their_boxes(tmp_path: Path) -> None:
 
 def test_reading_keeps_pieces_and_not_files_in_memory(tmp_path: Path) -> None:
     for number in range(8):
-        write(tmp_path / f"cat/{number}.png", b"")
+        write_file(tmp_path / f"cat/{number}.png", b"")
         os.truncate(tmp_path / f"cat/{number}.png", 16 << 20)
     batch = open_batch(tmp_path)
     tracemalloc.start()

@@ -12,19 +12,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image, ImageOps
-from sources import BOXES, CLASSES, SCENE, member, png, samples, shards, write, yolo
+from sources import (
+    BOXES,
+    CLASSES,
+    SCENE,
+    add_member,
+    make_noise_png,
+    make_samples,
+    write_file,
+    write_shards,
+    write_yolo,
+)
 
 from perennial.pack import PackedBatch, PackError, open_batch
 from perennial.pack.kinds import detect_data_set_kind
 
 
-def members(batch: PackedBatch) -> dict[str, bytes]:
+def read_members(batch: PackedBatch) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         return {m.name: file.read() for m in tar if (file := tar.extractfile(m))}
 
 
-def turned_photo(at: Path, orientation: int) -> Image.Image:
-    """A photo of 30 × 20 stored pixels, all different, that EXIF turns; returned upright."""
+def write_rotated_photo(at: Path, orientation: int) -> Image.Image:
+    """Write a photo of 30 × 20 stored pixels, all different, that EXIF rotates. Return it upright."""
     stored = Image.new("RGB", (30, 20))
     stored.putdata([(8 * x, 12 * y, 100) for y in range(20) for x in range(30)])
     exif = Image.Exif()
@@ -35,25 +45,25 @@ def turned_photo(at: Path, orientation: int) -> Image.Image:
         return ImageOps.exif_transpose(again)
 
 
-def as_coco(at: Path, box: list[int], **size: int) -> Path:
+def write_single_coco(at: Path, box: list[int], **size: int) -> Path:
     document = {
         "images": [{"id": 1, "file_name": "a.png", **size}],
         "categories": [{"id": 1, "name": "cat"}],
         "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": box}],
     }
-    write(at / "coco.json", json.dumps(document).encode())
+    write_file(at / "coco.json", json.dumps(document).encode())
     return at
 
 
-def as_yolo(at: Path, box: list[float]) -> Path:
-    write(at / "data.yaml", b"train: .\nnames: [cat]\n")
-    write(at / "a.txt", f"0 {' '.join(map(str, box))}\n".encode())
+def write_single_yolo(at: Path, box: list[float]) -> Path:
+    write_file(at / "data.yaml", b"train: .\nnames: [cat]\n")
+    write_file(at / "a.txt", f"0 {' '.join(map(str, box))}\n".encode())
     return at
 
 
-def only_crop(batch: PackedBatch) -> Image.Image:
-    (name,) = [name for name in members(batch) if name.endswith(".png")]
-    return Image.open(io.BytesIO(members(batch)[name]))
+def read_single_crop(batch: PackedBatch) -> Image.Image:
+    (name,) = [name for name in read_members(batch) if name.endswith(".png")]
+    return Image.open(io.BytesIO(read_members(batch)[name]))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -61,7 +71,7 @@ def only_crop(batch: PackedBatch) -> Image.Image:
 def test_crops_of_a_turned_photo_are_its_boxes_upright(
     counted: str, orientation: int, tmp_path: Path
 ) -> None:
-    upright = turned_photo(tmp_path / "a.png", orientation)
+    upright = write_rotated_photo(tmp_path / "a.png", orientation)
     size = upright.size if counted == "turned size" else (30, 20)
     said = dict(zip(("width", "height"), size, strict=True)) if "size" in counted else {}
     options = {"boxes": counted} if counted in ("stored", "turned") else {}
@@ -81,8 +91,8 @@ def test_crops_of_a_turned_photo_are_its_boxes_upright(
             8: 2,
         }  # Image.Transpose, from the EXIF standard
         expected = expected.transpose(Image.Transpose(turns[orientation]))
-    batch = open_batch(as_coco(tmp_path, list(box), **said), **options)
-    assert only_crop(batch).tobytes() == expected.convert("RGB").tobytes()
+    batch = open_batch(write_single_coco(tmp_path, list(box), **said), **options)
+    assert read_single_crop(batch).tobytes() == expected.convert("RGB").tobytes()
     is_settled = orientation == 1 or ("size" in counted and upright.size != (30, 20))
     assert bool(batch.warnings) == (not is_settled)
 
@@ -91,10 +101,10 @@ def test_crops_of_a_turned_photo_are_its_boxes_upright(
 def test_yolo_counts_stored_pixels_unless_it_is_said(
     counted: str, option: dict[str, str], tmp_path: Path
 ) -> None:
-    upright = turned_photo(tmp_path / "a.png", 6)
-    batch = open_batch(as_yolo(tmp_path, [0.25, 0.25, 0.5, 0.5]), **option)
+    upright = write_rotated_photo(tmp_path / "a.png", 6)
+    batch = open_batch(write_single_yolo(tmp_path, [0.25, 0.25, 0.5, 0.5]), **option)
     quarter = (10, 0, 20, 15) if counted == "stored" else (0, 0, 10, 15)  # turned by 90° clockwise
-    assert only_crop(batch).tobytes() == upright.crop(quarter).tobytes()
+    assert read_single_crop(batch).tobytes() == upright.crop(quarter).tobytes()
     other = "turned" if counted == "stored" else "stored"
     assert batch.warnings == [
         "1 image is turned by EXIF, and nothing says of which pixels the boxes are: they were "
@@ -104,9 +114,9 @@ def test_yolo_counts_stored_pixels_unless_it_is_said(
 
 
 def test_an_unknown_count_of_boxes_is_refused(tmp_path: Path) -> None:
-    turned_photo(tmp_path / "a.png", 6)
+    write_rotated_photo(tmp_path / "a.png", 6)
     with pytest.raises(PackError, match="no boxes=upright; possible are stored and turned"):
-        open_batch(as_yolo(tmp_path, [0.5, 0.5, 1, 1]), boxes="upright")
+        open_batch(write_single_yolo(tmp_path, [0.5, 0.5, 1, 1]), boxes="upright")
 
 
 @pytest.mark.parametrize(
@@ -120,8 +130,8 @@ def test_an_unknown_count_of_boxes_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_lines_of_yolo_as_tools_write_them(form: str, tmp_path: Path) -> None:
-    plain = members(open_batch(yolo(tmp_path)))
-    for s in (s for s in samples(SCENE) if s.part == "train"):
+    plain = read_members(open_batch(write_yolo(tmp_path)))
+    for s in (s for s in make_samples(SCENE) if s.part == "train"):
         lines = [
             form.format(
                 n=CLASSES.index(s.label),
@@ -132,17 +142,19 @@ def test_lines_of_yolo_as_tools_write_them(form: str, tmp_path: Path) -> None:
             ).removeprefix("\ufeff" if number else "")
             for number, (x, y, w, h) in enumerate(BOXES[s.label])
         ]
-        write(tmp_path / "train/labels" / s.name.replace(".png", ".txt"), "\n".join(lines).encode())
+        write_file(
+            tmp_path / "train/labels" / s.name.replace(".png", ".txt"), "\n".join(lines).encode()
+        )
     batch = open_batch(tmp_path)
-    assert members(batch) == plain and batch.warnings == []
+    assert read_members(batch) == plain and batch.warnings == []
 
 
-IMAGES = [png("1"), png("2")]
+IMAGES = [make_noise_png("1"), make_noise_png("2")]
 STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 ROWS = [{"bytes": data, "path": None} for data in IMAGES]
 
 
-def table(at: Path, image: pa.Array, label: pa.Array, **more: pa.Array) -> Path:
+def write_image_table(at: Path, image: pa.Array, label: pa.Array, **more: pa.Array) -> Path:
     pq.write_table(pa.table({"image": image, "label": label, **more}), at / "some.parquet")
     return at / "some.parquet"
 
@@ -158,7 +170,10 @@ def table(at: Path, image: pa.Array, label: pa.Array, **more: pa.Array) -> Path:
     ],
 )
 def test_labels_of_parquet_by_their_type(label: pa.Array, classes: str, tmp_path: Path) -> None:
-    assert f"({classes})" in open_batch(table(tmp_path, pa.array(ROWS, STRUCT), label)).describe()
+    assert (
+        f"({classes})"
+        in open_batch(write_image_table(tmp_path, pa.array(ROWS, STRUCT), label)).describe()
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +186,7 @@ def test_labels_of_parquet_by_their_type(label: pa.Array, classes: str, tmp_path
     ],
 )
 def test_images_of_parquet_by_their_type(image: pa.Array, tmp_path: Path) -> None:
-    sent = members(open_batch(table(tmp_path, image, pa.array(["a", "b"]))))
+    sent = read_members(open_batch(write_image_table(tmp_path, image, pa.array(["a", "b"]))))
     assert [data for name, data in sent.items() if name != "labels.csv"] == IMAGES
 
 
@@ -190,7 +205,7 @@ def test_images_of_parquet_by_their_type(image: pa.Array, tmp_path: Path) -> Non
 )
 def test_labels_of_other_types_are_refused(label: pa.Array, said: str, tmp_path: Path) -> None:
     with pytest.raises(PackError, match=said):
-        open_batch(table(tmp_path, pa.array(ROWS, STRUCT), label))
+        open_batch(write_image_table(tmp_path, pa.array(ROWS, STRUCT), label))
 
 
 @pytest.mark.parametrize(
@@ -204,12 +219,12 @@ def test_labels_of_other_types_are_refused(label: pa.Array, said: str, tmp_path:
 )
 def test_images_of_other_types_are_refused(image: pa.Array, said: str, tmp_path: Path) -> None:
     with pytest.raises(PackError, match=said):
-        open_batch(table(tmp_path, image, pa.array(["a", "b"])))
+        open_batch(write_image_table(tmp_path, image, pa.array(["a", "b"])))
 
 
 def test_a_column_of_one_label_is_offered_beside_one_of_several(tmp_path: Path) -> None:
     image, labels = pa.array(ROWS, STRUCT), pa.array([[0, 1], [1]])
-    file = table(tmp_path, image, labels, main=pa.array([0, 1]))
+    file = write_image_table(tmp_path, image, labels, main=pa.array([0, 1]))
     with pytest.raises(PackError, match="or name one of “main” with -o label="):
         open_batch(file)
     assert "2 images" in open_batch(file, label="main").describe()
@@ -219,17 +234,17 @@ def test_a_column_of_one_label_is_offered_beside_one_of_several(tmp_path: Path) 
 def test_tars_written_one_after_another_are_read_one_after_another(
     packed: str, tmp_path: Path
 ) -> None:
-    plain = members(open_batch(shards(tmp_path / "two")))
-    shards(tmp_path / "one")
+    plain = read_members(open_batch(write_shards(tmp_path / "two")))
+    write_shards(tmp_path / "one")
     second = tmp_path / "one/train-000001.tar"
     whole = (tmp_path / "one/train-000000.tar").read_bytes() + second.read_bytes()
     if packed:
         first = len((tmp_path / "one/train-000000.tar").read_bytes())
         whole = gzip.compress(whole[:first]) + gzip.compress(whole[first:])
-    write(tmp_path / "one/train-000000.tar", whole)
+    write_file(tmp_path / "one/train-000000.tar", whole)
     second.unlink()
     batch = open_batch(tmp_path / "one", kind="webdataset")
-    assert members(batch) == plain and batch.warnings == []
+    assert read_members(batch) == plain and batch.warnings == []
     assert b"".join(batch.read_chunks(9000)) == b"".join(batch.read_chunks())[9000:]
 
 
@@ -237,16 +252,16 @@ def test_samples_of_one_key_in_two_tars_stay_two(tmp_path: Path) -> None:
     whole = b""
     for number in range(2):
         with tarfile.open(tmp_path / "part", "w") as tar:
-            member(tar, "0.cls", b"cat" if number else b"dog")
-            member(tar, "0.png", IMAGES[number])
+            add_member(tar, "0.cls", b"cat" if number else b"dog")
+            add_member(tar, "0.png", IMAGES[number])
         whole += (tmp_path / "part").read_bytes()
-    write(tmp_path / "both.tar", whole)
+    write_file(tmp_path / "both.tar", whole)
     assert detect_data_set_kind(tmp_path / "both.tar") == "webdataset"
     assert "(“cat” 1, “dog” 1)" in open_batch(tmp_path / "both.tar").describe()
 
 
 def test_what_follows_a_tar_and_is_none_is_said(tmp_path: Path) -> None:
-    shards(tmp_path)
+    write_shards(tmp_path)
     file = tmp_path / "val-000000.tar"
     file.write_bytes(file.read_bytes() + b"a signature")
     (warning,) = open_batch(tmp_path).warnings
@@ -254,9 +269,9 @@ def test_what_follows_a_tar_and_is_none_is_said(tmp_path: Path) -> None:
 
 
 def test_a_crop_is_upright_in_every_kind(tmp_path: Path) -> None:
-    upright = turned_photo(tmp_path / "a.png", 8)
+    upright = write_rotated_photo(tmp_path / "a.png", 8)
     for name, make in {
-        "coco": lambda: as_coco(tmp_path, [0, 0, 30, 20], width=30, height=20),
-        "yolo": lambda: as_yolo(tmp_path, [0.5, 0.5, 1, 1]),
+        "coco": lambda: write_single_coco(tmp_path, [0, 0, 30, 20], width=30, height=20),
+        "yolo": lambda: write_single_yolo(tmp_path, [0.5, 0.5, 1, 1]),
     }.items():
-        assert only_crop(open_batch(make(), kind=name)).tobytes() == upright.tobytes()
+        assert read_single_crop(open_batch(make(), kind=name)).tobytes() == upright.tobytes()

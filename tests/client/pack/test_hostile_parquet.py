@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sources import parquet
+from sources import write_parquet
 
 from perennial.pack.errors import PackError
 from perennial.pack.sources.parquet import ParquetImages
@@ -19,7 +19,9 @@ IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 ROW = {"bytes": b"\x89PNG", "path": "a.png"}
 
 
-def written(at: Path, columns: dict[str, Any], features: Any = None, **options: Any) -> Path:
+def write_parquet_table(
+    at: Path, columns: dict[str, Any], features: Any = None, **options: Any
+) -> Path:
     table = pa.table(columns)
     if features is not None:
         text = (
@@ -30,15 +32,15 @@ def written(at: Path, columns: dict[str, Any], features: Any = None, **options: 
     return at / "some.parquet"
 
 
-def read(path: Path) -> int:
-    """Read all of it; the images that it gave."""
+def count_readable_images(path: Path) -> int:
+    """Read a whole file and return the number of images in it."""
     images = ParquetImages(path)
     images.collect_image_sizes()
     return sum(1 for _ in images.iterate_image_contents(0))
 
 
-def image(bytes_: Any, data: Any, path: Any, name: Any) -> Any:
-    """A column of one image, of these types."""
+def build_image_column(bytes_: Any, data: Any, path: Any, name: Any) -> Any:
+    """Build a column of one image with these types."""
     return pa.array([{"bytes": data, "path": name}], pa.struct([("bytes", bytes_), ("path", path)]))
 
 
@@ -54,10 +56,10 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "labels are lists": ({**GOOD, "label": pa.array([[1]])}, None),
     "labels are "
     "maps": ({**GOOD, "label": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}, None),
-    "paths are bytes": ({**GOOD, "image": image(pa.binary(), b"x", pa.binary(), b"y")}, None),
+    "paths are bytes": ({**GOOD, "image": build_image_column(pa.binary(), b"x", pa.binary(), b"y")}, None),
     "paths are "
-    "lists": ({**GOOD, "image": image(pa.binary(), b"x", pa.list_(pa.string()), ["y"])}, None),
-    "bytes are text": ({**GOOD, "image": image(pa.string(), "x", pa.string(), "y")}, None),
+    "lists": ({**GOOD, "image": build_image_column(pa.binary(), b"x", pa.list_(pa.string()), ["y"])}, None),
+    "bytes are text": ({**GOOD, "image": build_image_column(pa.string(), "x", pa.string(), "y")}, None),
     "a label of 5,000 digits": ({**GOOD, "label": pa.array(["9" * 5000])}, NAMED),
     "no image in a row": ({**GOOD, "image": pa.array([None], IMAGE)}, None),
 }  # fmt: skip
@@ -67,7 +69,7 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
 def test_a_file_of_odd_types_is_read_or_refused_in_a_sentence(tmp_path: Path, case: str) -> None:
     columns, features = CASES[case]
     try:
-        assert read(written(tmp_path, columns, features)) == 1
+        assert count_readable_images(write_parquet_table(tmp_path, columns, features)) == 1
     except PackError as error:
         assert str(error).isprintable() and len(str(error)) < 500
 
@@ -78,7 +80,7 @@ def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     )
     pq.write_table(table, tmp_path / "some.parquet")
     with pytest.raises(PackError):
-        read(tmp_path / "some.parquet")
+        count_readable_images(tmp_path / "some.parquet")
 
 
 def test_a_column_that_grows_beyond_a_hundredfold_is_refused_before_it_is_unpacked(
@@ -88,17 +90,17 @@ def test_a_column_that_grows_beyond_a_hundredfold_is_refused_before_it_is_unpack
         "image": pa.array([{"bytes": bytes(100 << 20), "path": "a.png"}], IMAGE),
         "label": pa.array([0]),
     }
-    path = written(tmp_path, bomb, compression="zstd", use_dictionary=False)
+    path = write_parquet_table(tmp_path, bomb, compression="zstd", use_dictionary=False)
     assert path.stat().st_size < 1 << 20
     with pytest.raises(PackError, match=r"grows .* times when it is unpacked"):
-        read(path)
+        count_readable_images(path)
 
 
 FUZZ = """
 import random, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[1:4]
-from test_hostile_parquet import read
+from test_hostile_parquet import count_readable_images
 from perennial.pack.errors import PackError
 folder, begin, count = Path(sys.argv[4]), int(sys.argv[5]), int(sys.argv[6])
 good = (folder / "good.parquet").read_bytes()
@@ -117,17 +119,17 @@ for number in range(begin, begin + count):
             break
     (folder / "bad.parquet").write_bytes(data)
     try:
-        read(folder / "bad.parquet")
+        count_readable_images(folder / "bad.parquet")
         print("read", flush=True)
     except PackError:
         print("refused", flush=True)
 """
 
 
-def fuzzed(folder: Path, count: int) -> Counter[str]:
-    """Count what becomes of so many damaged files; read in a process that may take 2 GB."""
+def count_fuzz_outcomes(folder: Path, count: int) -> Counter[str]:
+    """Count the outcomes of reading `count` damaged files in a process that may take 2 GB."""
     here, root = Path(__file__).parent, Path(__file__).parents[3]
-    good = next((parquet(folder) / "data").glob("train*"))
+    good = next((write_parquet(folder) / "data").glob("train*"))
     good.rename(folder / "good.parquet")
     found: Counter[str] = Counter()
     begin = 0
@@ -156,11 +158,11 @@ def fuzzed(folder: Path, count: int) -> Counter[str]:
 
 @pytest.mark.slow
 def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
-    found = fuzzed(tmp_path, 300)
+    found = count_fuzz_outcomes(tmp_path, 300)
     assert set(found) <= {"read", "refused"} and found["refused"] > 100, found
 
 
 @pytest.mark.campaign
 def test_ten_thousand_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
-    found = fuzzed(tmp_path, 10_000)
+    found = count_fuzz_outcomes(tmp_path, 10_000)
     assert set(found) <= {"read", "refused"}, found

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 from sources import (
-    coco,
-    csv_list,
-    folder,
-    imagefolder,
-    json_shards,
-    mapping,
-    member,
-    own_format,
-    parquet,
-    png,
-    shards,
-    write,
-    yolo,
+    add_member,
+    build_image_mapping,
+    make_noise_png,
+    write_class_folders,
+    write_coco,
+    write_csv_list,
+    write_file,
+    write_imagefolder,
+    write_json_shards,
+    write_labelled_folder,
+    write_parquet,
+    write_shards,
+    write_yolo,
 )
 
 from perennial.pack import ExtraMissing, PackError, extras, open_batch
@@ -32,15 +32,15 @@ Make = Callable[[Path], Any]
 @pytest.mark.parametrize(
     ("make", "kind"),
     [
-        (folder, "folder"),
-        (csv_list, "csv"),
-        (own_format, "csv"),
-        (shards, "webdataset"),
-        (json_shards, "webdataset"),
-        (parquet, "parquet"),
-        (imagefolder, "imagefolder"),
-        (coco, "coco"),
-        (yolo, "yolo"),
+        (write_class_folders, "folder"),
+        (write_csv_list, "csv"),
+        (write_labelled_folder, "csv"),
+        (write_shards, "webdataset"),
+        (write_json_shards, "webdataset"),
+        (write_parquet, "parquet"),
+        (write_imagefolder, "imagefolder"),
+        (write_coco, "coco"),
+        (write_yolo, "yolo"),
     ],
 )
 def test_a_kind_is_recognised_by_its_look(make: Make, kind: str, tmp_path: Path) -> None:
@@ -50,10 +50,10 @@ def test_a_kind_is_recognised_by_its_look(make: Make, kind: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("make", "file", "kind"),
     [
-        (shards, "train-000000.tar", "webdataset"),
-        (parquet, "data/train-00000-of-00001.parquet", "parquet"),
-        (coco, "annotations/instances_train.json", "coco"),
-        (yolo, "data.yaml", "yolo"),
+        (write_shards, "train-000000.tar", "webdataset"),
+        (write_parquet, "data/train-00000-of-00001.parquet", "parquet"),
+        (write_coco, "annotations/instances_train.json", "coco"),
+        (write_yolo, "data.yaml", "yolo"),
     ],
 )
 def test_a_single_file_of_a_kind_is_recognised(
@@ -71,11 +71,11 @@ WHOLE = "14 images of 2 classes (“cat” 7, “dog” 7), 10 to learn and 4 he
 @pytest.mark.parametrize(
     ("make", "options", "said"),
     [
-        (folder, {}, f"{WHOLE} the folder “in”."),
-        (shards, {}, f"{WHOLE} 3 WebDataset shards in “in”."),
-        (coco, {}, f"{CUT} 2 COCO files in “in”."),
-        (coco, {"whole": True}, f"{WHOLE} 2 COCO files in “in”."),
-        (mapping, {}, f"{WHOLE} a mapping."),
+        (write_class_folders, {}, f"{WHOLE} the folder “in”."),
+        (write_shards, {}, f"{WHOLE} 3 WebDataset shards in “in”."),
+        (write_coco, {}, f"{CUT} 2 COCO files in “in”."),
+        (write_coco, {"whole": True}, f"{WHOLE} 2 COCO files in “in”."),
+        (build_image_mapping, {}, f"{WHOLE} a mapping."),
     ],
 )
 def test_one_sentence_says_what_is_sent(
@@ -87,9 +87,9 @@ def test_one_sentence_says_what_is_sent(
 @pytest.mark.parametrize(
     ("make", "file"),
     [
-        (shards, "val-000000.tar"),
-        (parquet, "data/validation-00000-of-00001.parquet"),
-        (coco, "annotations/instances_test.json"),
+        (write_shards, "val-000000.tar"),
+        (write_parquet, "data/validation-00000-of-00001.parquet"),
+        (write_coco, "annotations/instances_test.json"),
     ],
 )
 def test_a_single_file_is_learned_whatever_part_it_is_called_by(
@@ -101,15 +101,15 @@ def test_a_single_file_is_learned_whatever_part_it_is_called_by(
 
 def test_without_a_test_part_it_is_said_who_holds_out() -> None:
     said = "2 images of 1 class (“cat” 2), of which the service holds out a share, from a mapping."
-    assert open_batch({"cat": [png("1"), png("2")]}).describe() == said
+    assert open_batch({"cat": [make_noise_png("1"), make_noise_png("2")]}).describe() == said
 
 
 def test_archives_are_sent_as_they_are(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "own.tar", "w") as tar:
-        member(tar, "cat/1.png", png("1"))
-        member(tar, "dog/1.png", png("2"))
+        add_member(tar, "cat/1.png", make_noise_png("1"))
+        add_member(tar, "dog/1.png", make_noise_png("2"))
     with zipfile.ZipFile(tmp_path / "own.zip", "w") as archive:
-        archive.writestr("cat/1.png", png("1"))
+        archive.writestr("cat/1.png", make_noise_png("1"))
     for name in ("own.tar", "own.zip"):
         data = (tmp_path / name).read_bytes()
         for batch in (
@@ -123,11 +123,11 @@ def test_archives_are_sent_as_they_are(tmp_path: Path) -> None:
 
 
 def test_what_is_no_kind_is_told_what_was_found_and_what_is_possible(tmp_path: Path) -> None:
-    write(tmp_path / "a/report.docx", b"x")
-    write(tmp_path / "a/letter.docx", b"x")
-    write(tmp_path / "words.txt", b"just words")
-    write(tmp_path / "loose/1.png", b"x")
-    write(tmp_path / "saved/data-0.arrow", b"x")
+    write_file(tmp_path / "a/report.docx", b"x")
+    write_file(tmp_path / "a/letter.docx", b"x")
+    write_file(tmp_path / "words.txt", b"just words")
+    write_file(tmp_path / "loose/1.png", b"x")
+    write_file(tmp_path / "saved/data-0.arrow", b"x")
     (tmp_path / "empty").mkdir()
     for name, found in (
         ("a", "it holds 2 files, most of them “.docx”"),
@@ -156,8 +156,8 @@ def test_what_is_no_kind_is_told_what_was_found_and_what_is_possible(tmp_path: P
 
 
 def test_what_looks_like_two_kinds_must_be_said(tmp_path: Path) -> None:
-    parquet(tmp_path)
-    coco(tmp_path)
+    write_parquet(tmp_path)
+    write_coco(tmp_path)
     with pytest.raises(PackError, match="looks like parquet and like coco: say which with kind="):
         open_batch(tmp_path)
     assert "parquet file" in open_batch(tmp_path, kind="parquet").describe()
@@ -167,10 +167,12 @@ def test_an_option_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         TypeError, match=r"kind folder, which has no option whole; it has layout, .*allow_outside"
     ):
-        open_batch(folder(tmp_path), whole=True)
+        open_batch(write_class_folders(tmp_path), whole=True)
 
 
-@pytest.mark.parametrize(("make", "module"), [(parquet, "pyarrow"), (coco, "PIL"), (yolo, "PIL")])
+@pytest.mark.parametrize(
+    ("make", "module"), [(write_parquet, "pyarrow"), (write_coco, "PIL"), (write_yolo, "PIL")]
+)
 def test_a_missing_library_is_named_with_the_command(
     make: Make, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +187,6 @@ def test_a_missing_library_is_named_with_the_command(
 
 
 def test_whole_images_need_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    coco(tmp_path)
+    write_coco(tmp_path)
     monkeypatch.setattr(extras.importlib, "import_module", None)
     assert open_batch(tmp_path, whole=True).size > 0

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from sources import png, write
+from sources import make_noise_png, write_file
 
 from perennial.pack import PackError, open_batch
 from perennial.pack.name_patterns import extract_labels_by_pattern_within_time
@@ -22,10 +22,10 @@ from core.ingest.inspect import read_archive_directory_and_digest
 from core.ingest.limits import ArchiveLimits
 
 
-def written(folder: Path, files: dict[str, str | bytes]) -> Path:
+def write_files(folder: Path, files: dict[str, str | bytes]) -> Path:
     for name, content in files.items():
         data = content.encode() if isinstance(content, str) else content
-        write(folder / name, data or png(name))
+        write_file(folder / name, data or make_noise_png(name))
     return folder
 
 
@@ -33,7 +33,7 @@ def written(folder: Path, files: dict[str, str | bytes]) -> Path:
 def test_a_folder_is_sent_as_the_labels_that_its_table_says(source: str, tmp_path: Path) -> None:
     files, labels, options = SAMPLES[source]
     given = {name.removesuffix("_column"): value for name, value in options.items()}
-    batch = open_batch(written(tmp_path / "in", files), **given)
+    batch = open_batch(write_files(tmp_path / "in", files), **given)
     sent = b"".join(batch.read_chunks())
     (tmp_path / "sent.tar").write_bytes(sent)
     found = read_archive_directory_and_digest(tmp_path / "sent.tar", "tar", ArchiveLimits())
@@ -47,14 +47,14 @@ def test_a_folder_is_sent_as_the_labels_that_its_table_says(source: str, tmp_pat
 )
 def test_a_table_by_itself_finds_images_below_its_folder(source: str, tmp_path: Path) -> None:
     files, labels, _ = SAMPLES[source]
-    folder = written(tmp_path, files)
+    folder = write_files(tmp_path, files)
     (table,) = set(files) - set(FILES)
     assert f"{len(labels)} images of 2 classes" in open_batch(folder / table).describe()
 
 
 def test_entries_that_are_left_out_are_said_with_their_lines(tmp_path: Path) -> None:
     rows = "".join(f"{image},{label}\n" for image, label in LABELS.items())
-    written(tmp_path, {**FILES, "t.csv": f"file,label\n{rows}none.jpg,cat\nalso.jpg,cat\n"})
+    write_files(tmp_path, {**FILES, "t.csv": f"file,label\n{rows}none.jpg,cat\nalso.jpg,cat\n"})
     with pytest.raises(PackError, match=r"2 of 10 entries .* -o max_bad=0\.2"):
         open_batch(tmp_path / "t.csv")
     for source in (tmp_path / "t.csv", tmp_path):
@@ -63,17 +63,17 @@ def test_entries_that_are_left_out_are_said_with_their_lines(tmp_path: Path) -> 
 
 
 def test_a_table_finds_no_image_out_of_its_folder(tmp_path: Path) -> None:
-    write(tmp_path / "secret.png", png("secret"))
-    write(tmp_path / "in/1.png", png("1"))
-    write(tmp_path / "in/t.csv", f"file,label\n1.png,a\n{tmp_path}/secret.png,b\n".encode())
+    write_file(tmp_path / "secret.png", make_noise_png("secret"))
+    write_file(tmp_path / "in/1.png", make_noise_png("1"))
+    write_file(tmp_path / "in/t.csv", f"file,label\n1.png,a\n{tmp_path}/secret.png,b\n".encode())
     batch = open_batch(tmp_path / "in/t.csv")
-    assert png("secret") not in b"".join(batch.read_chunks())
+    assert make_noise_png("secret") not in b"".join(batch.read_chunks())
     assert "lies out of the folder" in batch.warnings[0]
 
 
 def test_a_regular_expression_takes_labels_from_names(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = dict.fromkeys(("a/1 cat.png", "a/2 cat.png", "a/3 dog.png"), "")
-    batch = open_batch(written(tmp_path, files), names_pattern=r"\d (?P<label>\w+)\.png$")
+    batch = open_batch(write_files(tmp_path, files), names_pattern=r"\d (?P<label>\w+)\.png$")
     assert "“cat” 2, “dog” 1" in batch.describe()
 
 

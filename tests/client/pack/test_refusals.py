@@ -6,7 +6,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sources import coco, folder, parquet, png, shards, write, yolo
+from sources import (
+    make_noise_png,
+    write_class_folders,
+    write_coco,
+    write_file,
+    write_parquet,
+    write_shards,
+    write_yolo,
+)
 
 from perennial.pack import PackError, open_batch
 from perennial.pack.sources.plain_yaml import parse_simple_yaml
@@ -35,9 +43,9 @@ from perennial.pack.sources.plain_yaml import parse_simple_yaml
 def test_a_list_is_refused_with_the_line_and_the_remedy(
     text: str, said: str, tmp_path: Path
 ) -> None:
-    write(tmp_path / "out.png", png("out"))
-    write(tmp_path / "in/1.png", png("1"))
-    write(tmp_path / "in/list.csv", text.encode())
+    write_file(tmp_path / "out.png", make_noise_png("out"))
+    write_file(tmp_path / "in/1.png", make_noise_png("1"))
+    write_file(tmp_path / "in/list.csv", text.encode())
     with pytest.raises(PackError, match=said):
         open_batch(tmp_path / "in/list.csv")
 
@@ -54,33 +62,35 @@ def test_a_list_is_refused_with_the_line_and_the_remedy(
 def test_a_list_is_read_whatever_separates_its_cells(
     text: str, encoding: str, tmp_path: Path
 ) -> None:
-    write(tmp_path / "below/1.png", png("1"))
-    write(tmp_path / "list.csv", text.encode(encoding))
+    write_file(tmp_path / "below/1.png", make_noise_png("1"))
+    write_file(tmp_path / "list.csv", text.encode(encoding))
     assert "Käfer" in open_batch(tmp_path / "list.csv").describe()
 
 
 def test_paths_outside_are_sent_where_it_is_asked_for(tmp_path: Path) -> None:
-    write(tmp_path / "out.png", png("out"))
-    write(tmp_path / "in/list.csv", b"path,label\n../out.png,cat\n")
+    write_file(tmp_path / "out.png", make_noise_png("out"))
+    write_file(tmp_path / "in/list.csv", b"path,label\n../out.png,cat\n")
     batch = open_batch(tmp_path / "in/list.csv", allow_outside=True)
-    assert png("out") in b"".join(batch.read_chunks())
+    assert make_noise_png("out") in b"".join(batch.read_chunks())
     (warning,) = batch.warnings
     assert warning.startswith("1 image got another name in the batch, renamed/<number>-<name>")
 
 
 @pytest.mark.parametrize("linked", ["file", "folder"])
 def test_a_link_that_leaves_the_folder_is_refused(linked: str, tmp_path: Path) -> None:
-    source = folder(tmp_path / "in")
-    write(tmp_path / "out/secret.png", png("secret"))
+    source = write_class_folders(tmp_path / "in")
+    write_file(tmp_path / "out/secret.png", make_noise_png("secret"))
     link = source / "train/cat" / ("secret.png" if linked == "file" else "more")
     link.symlink_to(tmp_path / "out" / ("secret.png" if linked == "file" else ""))
     with pytest.raises(PackError, match="a link that leads out of the folder"):
         open_batch(source)
-    assert png("secret") in b"".join(open_batch(source, allow_outside=True).read_chunks())
+    assert make_noise_png("secret") in b"".join(
+        open_batch(source, allow_outside=True).read_chunks()
+    )
 
 
 def test_links_inside_the_folder_are_followed_and_circles_refused(tmp_path: Path) -> None:
-    source = folder(tmp_path)
+    source = write_class_folders(tmp_path)
     (source / "train/cat/again.png").symlink_to(source / "train/cat/cat-0.png")
     assert "15 images" in open_batch(source).describe()
     (source / "train/cat/up").symlink_to(source / "train")
@@ -89,7 +99,7 @@ def test_links_inside_the_folder_are_followed_and_circles_refused(tmp_path: Path
 
 
 def test_what_is_left_out_of_a_folder_is_said(tmp_path: Path) -> None:
-    source = folder(tmp_path)
+    source = write_class_folders(tmp_path)
     for name in (
         "README.md",
         "train/cat/notes.txt",
@@ -98,7 +108,7 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path: Path) -> None:
         ".git/1.png",
         "train/cat/more.zip",
     ):
-        write(source / name, b"x")
+        write_file(source / name, b"x")
     batch = open_batch(source)
     assert "14 images" in batch.describe()
     assert sorted(batch.warnings) == [
@@ -111,18 +121,18 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path: Path) -> None:
 
 
 def test_a_test_folder_alone_is_left_to_the_service(tmp_path: Path) -> None:
-    write(tmp_path / "test/cat/1.png", b"x")
+    write_file(tmp_path / "test/cat/1.png", b"x")
     assert "1 image" in open_batch(tmp_path).describe()
 
 
 def test_names_that_the_service_would_refuse_are_told(tmp_path: Path) -> None:
-    write(tmp_path / "cat/a\nb.png", b"x")
+    write_file(tmp_path / "cat/a\nb.png", b"x")
     with pytest.raises(PackError, match=r"“cat/a.+b.png” has a control character"):
         open_batch(tmp_path)
 
 
 def test_samples_without_label_are_left_out_and_damage_is_told(tmp_path: Path) -> None:
-    source = shards(tmp_path)
+    source = write_shards(tmp_path)
     (source / "classnames.txt").write_text("cat")
     with pytest.raises(PackError, match=r"has the class 1, but .*classnames.txt” names 1 classes"):
         open_batch(source)
@@ -133,18 +143,21 @@ def test_samples_without_label_are_left_out_and_damage_is_told(tmp_path: Path) -
         open_batch(source, kind="webdataset")
 
 
-def table(at: Path, **columns: list[object]) -> Path:
+def write_columns(at: Path, **columns: list[object]) -> Path:
     pq.write_table(pa.table(columns), at / "some.parquet")
     return at / "some.parquet"
 
 
 def test_columns_of_parquet_are_found_or_asked_for(tmp_path: Path) -> None:
-    image = [{"bytes": png("1"), "path": None}, {"bytes": png("2"), "path": None}]
+    image = [
+        {"bytes": make_noise_png("1"), "path": None},
+        {"bytes": make_noise_png("2"), "path": None},
+    ]
     assert (
         "(“cat” 1, “dog” 1)"
-        in open_batch(table(tmp_path, image=image, label=["cat", "dog"])).describe()
+        in open_batch(write_columns(tmp_path, image=image, label=["cat", "dog"])).describe()
     )
-    file = table(tmp_path, picture=image, kind=["cat", "dog"])
+    file = write_columns(tmp_path, picture=image, kind=["cat", "dog"])
     with pytest.raises(
         PackError,
         match=r"no column “image”; its columns are “picture”, “kind”. Say which with image=",
@@ -152,30 +165,33 @@ def test_columns_of_parquet_are_found_or_asked_for(tmp_path: Path) -> None:
         open_batch(file)
     assert "2 images" in open_batch(file, image="picture", label="kind").describe()
     with pytest.raises(PackError, match="images are bytes of files"):
-        open_batch(table(tmp_path, image=["a.png"], label=["cat"]))
+        open_batch(write_columns(tmp_path, image=["a.png"], label=["cat"]))
 
 
 def test_rows_without_label_or_image_are_told(tmp_path: Path) -> None:
-    image: list[object] = [{"bytes": png("1"), "path": "a"}, {"bytes": None, "path": "b.png"}]
-    batch = open_batch(table(tmp_path, image=image, label=[1, -1]))
+    image: list[object] = [
+        {"bytes": make_noise_png("1"), "path": "a"},
+        {"bytes": None, "path": "b.png"},
+    ]
+    batch = open_batch(write_columns(tmp_path, image=image, label=[1, -1]))
     assert (batch.warnings, "1 image of" in batch.describe()) == (
         ["1 row without a label left out."],
         True,
     )
-    batch = open_batch(table(tmp_path, image=image, label=[1, 2]))
+    batch = open_batch(write_columns(tmp_path, image=image, label=[1, 2]))
     assert batch.size > 0 and "1 image of" in batch.describe()
     assert "has no image in it, perhaps only its path" in batch.warnings[0]
 
 
 def test_damaged_parquet_is_told(tmp_path: Path) -> None:
-    file = parquet(tmp_path) / "data/train-00000-of-00001.parquet"
+    file = write_parquet(tmp_path) / "data/train-00000-of-00001.parquet"
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(PackError, match="is damaged, or no parquet"):
         open_batch(tmp_path)
 
 
-def changed(at: Path, change: dict[str, object], where: str = "annotations") -> Path:
-    file = coco(at) / "annotations/instances_train.json"
+def write_changed_coco(at: Path, change: dict[str, object], where: str = "annotations") -> Path:
+    file = write_coco(at) / "annotations/instances_train.json"
     document = json.loads(file.read_text())
     document[where][0].update(change)
     file.write_text(json.dumps(document))
@@ -183,32 +199,34 @@ def changed(at: Path, change: dict[str, object], where: str = "annotations") -> 
 
 
 def test_images_that_are_nowhere_are_told_with_the_folders(tmp_path: Path) -> None:
-    file = coco(tmp_path) / "annotations/instances_train.json"
+    file = write_coco(tmp_path) / "annotations/instances_train.json"
     file.write_text(file.read_text().replace(".png", ".jpeg"))
     with pytest.raises(PackError, match=r"is in none of the folders .* Say with images="):
         open_batch(tmp_path)
     with pytest.raises(PackError, match="out of the folder"):
-        open_batch(changed(tmp_path / "out", {"file_name": "../../../etc/hostname"}, "images"))
+        open_batch(
+            write_changed_coco(tmp_path / "out", {"file_name": "../../../etc/hostname"}, "images")
+        )
 
 
 def test_crowds_and_empty_boxes_are_left_out_and_said(tmp_path: Path) -> None:
     assert (
         "1 annotation of crowds left out."
-        in open_batch(changed(tmp_path / "a", {"iscrowd": 1})).warnings
+        in open_batch(write_changed_coco(tmp_path / "a", {"iscrowd": 1})).warnings
     )
     for number, box in enumerate(([1, 1, 0, 5], [30, 1, 5, 5], [-5, -5, 5, 5])):
-        batch = open_batch(changed(tmp_path / f"b{number}", {"bbox": box}))
+        batch = open_batch(write_changed_coco(tmp_path / f"b{number}", {"bbox": box}))
         assert batch.warnings == ["1 box of no area, or outside the image, left out."]
         assert "27 images" in batch.describe()
 
 
 def test_boxes_are_kept_within_their_image(tmp_path: Path) -> None:
-    batch = open_batch(changed(tmp_path, {"bbox": [-4.5, 17.2, 90, 90]}))
+    batch = open_batch(write_changed_coco(tmp_path, {"bbox": [-4.5, 17.2, 90, 90]}))
     assert batch.sha256()
 
 
 def test_whole_images_of_several_classes_are_left_out(tmp_path: Path) -> None:
-    batch = open_batch(changed(tmp_path, {"category_id": 20}), whole=True)
+    batch = open_batch(write_changed_coco(tmp_path, {"category_id": 20}), whole=True)
     assert (
         batch.warnings == ["1 image of several classes left out."]
         and "13 images" in batch.describe()
@@ -228,14 +246,14 @@ def test_whole_images_of_several_classes_are_left_out(tmp_path: Path) -> None:
 def test_yolo_that_does_not_fit_together_is_told(
     file: str, text: str, said: str, tmp_path: Path
 ) -> None:
-    yolo(tmp_path)
+    write_yolo(tmp_path)
     (tmp_path / file).write_text(text)
     with pytest.raises(PackError, match=said):
         open_batch(tmp_path / "data.yaml", kind="yolo")
 
 
 def test_polygons_of_yolo_are_cut_by_their_bounds(tmp_path: Path) -> None:
-    yolo(tmp_path)
+    write_yolo(tmp_path)
     plain = open_batch(tmp_path).sha256()
     (tmp_path / "train/labels/cat-0.txt").write_text(
         "0 0.05 0.1 0.45 0.1 0.45 0.55 0.05 0.55\n0 0.5 0.5 0.9 0.5 0.9 0.8 0.5 0.8\n"

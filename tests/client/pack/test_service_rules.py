@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from sources import png, write
+from sources import make_noise_png, write_file
 
 from core.errors import PerennialError
 from core.ingest import names as service_names
@@ -19,7 +19,7 @@ from core.ingest.rules.options import (
     convert_reading_option_values_to_texts,
     parse_reading_option_texts,
 )
-from core.text.steps import convert_options_to_query_parameters
+from core.text.steps import replace_options_by_query_parameters
 from perennial.pack import PackError, labels, names, open_batch
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -32,7 +32,7 @@ texts = st.one_of(
 )
 
 
-def accepted(text: str) -> str | None:
+def normalise_label(text: str) -> str | None:
     try:
         return service_names.normalise_class_label(text, "a test")
     except PerennialError:
@@ -43,7 +43,7 @@ def accepted(text: str) -> str | None:
 @given(texts)
 def test_labels_are_normal_and_refused_as_at_the_service(text: str) -> None:
     label = labels.normalise_label_text(text)
-    assert accepted(text) == (None if labels.explain_invalid_label(label) else label)
+    assert normalise_label(text) == (None if labels.explain_invalid_label(label) else label)
 
 
 @QUICK
@@ -141,13 +141,13 @@ EXAMPLES: list[tuple[set[str], dict[str, object]]] = [
 ]
 
 
-def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
-    """Check that the client reads a folder as the service reads an archive of it, and the one that
-    is sent.
+def compare_readings(tree: set[str], chosen: dict[str, object], at: Path) -> None:
+    """Check that the client reads a folder as the service reads an archive of it, and as the
+    service reads the archive that is sent.
     """
     for path in tree:
         if not any(other.startswith(f"{path}/") for other in tree):
-            write(at / path, b"image")
+            write_file(at / path, b"image")
     every = sorted(
         {
             service_names.check_and_normalise_entry_path(str(path.relative_to(at))): None
@@ -161,14 +161,14 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
     whole: dict[str, tuple[str, bool]] | str
     try:
         layout = build_archive_layout(every, ArchiveLimits(), lambda _: b"", reading)
-        whole = classes_in(every, layout)
+        whole = map_labels_by_path(every, layout)
     except PerennialError as error:
         # The service alone sees hidden files: a folder is sent without them.
         whole = re.sub(r" [\d,]+ images? in the hidden folder “[^”]+” left out\.", "", error.detail)
     try:
         batch = open_batch(at, kind="folder", **chosen)
     except PackError as error:
-        alone = convert_options_to_query_parameters(str(error).partition(": ")[2])
+        alone = replace_options_by_query_parameters(str(error).partition(": ")[2])
         assert alone == whole or "there twice" in str(error) or "service would refuse" in str(error)
         return
     if isinstance(whole, str) and "but no training images" in whole:
@@ -185,12 +185,12 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
         }
         read = {number: file.read() for number, file in tables.items() if file is not None}
     layout = build_archive_layout(sent, ArchiveLimits(), read.__getitem__)
-    assert classes_in(sent, layout) == believed
+    assert map_labels_by_path(sent, layout) == believed
     assert layout.ignored == 0
 
 
-def classes_in(names: list[str], layout: ArchiveLayout) -> dict[str, tuple[str, bool]]:
-    """Path → (label, whether it is held out)."""
+def map_labels_by_path(names: list[str], layout: ArchiveLayout) -> dict[str, tuple[str, bool]]:
+    """Map each path to (label, whether it is held out)."""
     return {
         name: (layout.classes[number], bool(test))
         for name, number, test in zip(names, layout.of, layout.test, strict=True)
@@ -202,7 +202,7 @@ def classes_in(names: list[str], layout: ArchiveLayout) -> dict[str, tuple[str, 
 def test_a_folder_is_read_as_the_service_reads_an_archive_of_it(
     tree: set[str], chosen: dict[str, object], tmp_path: Path
 ) -> None:
-    compare(tree, chosen, tmp_path)
+    compare_readings(tree, chosen, tmp_path)
 
 
 @settings(QUICK, max_examples=60)
@@ -210,7 +210,7 @@ def test_a_folder_is_read_as_the_service_reads_an_archive_of_it(
 def test_any_folder_is_read_as_the_service_reads_an_archive_of_it(
     tree: set[str], chosen: dict[str, object], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    compare(tree, chosen, tmp_path_factory.mktemp("tree"))
+    compare_readings(tree, chosen, tmp_path_factory.mktemp("tree"))
 
 
 @pytest.mark.campaign
@@ -219,7 +219,7 @@ def test_any_folder_is_read_as_the_service_reads_an_archive_of_it(
 def test_two_thousand_folders_are_read_as_the_service_reads_archives_of_them(
     tree: set[str], chosen: dict[str, object], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    compare(tree, chosen, tmp_path_factory.mktemp("tree"))
+    compare_readings(tree, chosen, tmp_path_factory.mktemp("tree"))
 
 
 @pytest.mark.parametrize("label", ["", "a" * 101, "cat\u200d", "line\nbreak"])
@@ -227,12 +227,12 @@ def test_labels_that_would_be_refused_are_told_with_an_example(label: str, tmp_p
     with pytest.raises(
         PackError, match=r"The service would refuse 1 label of a mapping: .* \(of “0000000"
     ):
-        open_batch({label: [png("a")], "dog": [png("b")]})
+        open_batch({label: [make_noise_png("a")], "dog": [make_noise_png("b")]})
 
 
 def test_the_first_of_many_bad_labels_are_told() -> None:
     with pytest.raises(PackError, match=r"would refuse 7 labels .*; and 2 more\. Rename them"):
-        open_batch({f"cat {number}\u202e": [png("a")] for number in range(7)})
+        open_batch({f"cat {number}\u202e": [make_noise_png("a")] for number in range(7)})
 
 
 def test_a_class_of_which_nothing_would_be_learned_is_told() -> None:

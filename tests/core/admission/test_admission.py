@@ -28,7 +28,7 @@ ENTRY: dict[str, Any] = {"family": "plain", "footprint": {"copies": 7.0, "batche
 CATALOGUE = {"methods": {"er": ENTRY, "der-net": {"family": "der-net"}}}
 
 
-def estimate(
+def estimate_memory(
     entry: dict[str, Any] = ENTRY, image: Any = IMAGE, work: JobWorkload = FIRST, **recipe: Any
 ) -> JobMemoryEstimate:
     size = find_network_size(CNN, image)
@@ -37,7 +37,7 @@ def estimate(
 
 
 def test_an_estimate_is_weights_activations_and_the_rest() -> None:
-    found = estimate()
+    found = estimate_memory()
     assert found.copies == 8 and found.images == 128
     assert found.weight_bytes == 240_832 * 4 * 8
     assert found.total_bytes == found.weight_bytes + 128 * found.activations * 4 + FIXED_BYTES
@@ -54,26 +54,26 @@ def test_an_estimate_is_weights_activations_and_the_rest() -> None:
     ids=str,
 )
 def test_an_optimizer_keeps_copies(optimizer: dict[str, Any], copies: float) -> None:
-    assert estimate(optimizer=optimizer).copies == copies
+    assert estimate_memory(optimizer=optimizer).copies == copies
 
 
 def test_a_head_that_learns_alone_needs_no_activations_of_the_backbone() -> None:
-    alone = estimate(depth=1, batch_size=4096)
+    alone = estimate_memory(depth=1, batch_size=4096)
     assert (
         alone.copies == 6
-        and alone.activation_bytes < estimate(batch_size=4096).activation_bytes / 2
+        and alone.activation_bytes < estimate_memory(batch_size=4096).activation_bytes / 2
     )
 
 
 def test_images_that_are_kept_count_up_to_those_that_there_were() -> None:
     pixels = 3 * 32**2
-    assert estimate(work=JobWorkload(1, 100)).image_bytes == 2 * 100 * pixels
-    assert estimate(work=JobWorkload(1, 10_000)).image_bytes == 2 * 500 * pixels
+    assert estimate_memory(work=JobWorkload(1, 100)).image_bytes == 2 * 100 * pixels
+    assert estimate_memory(work=JobWorkload(1, 10_000)).image_bytes == 2 * 500 * pixels
 
 
 def test_what_a_method_keeps_for_each_earlier_task_counts_for_twenty_of_them() -> None:
     growing = {"footprint": {"copies": 7.0, "growing": 2.0}}
-    assert [estimate(growing, work=JobWorkload(n)).copies for n in (1, 3, 21, 500)] == [
+    assert [estimate_memory(growing, work=JobWorkload(n)).copies for n in (1, 3, 21, 500)] == [
         8,
         12,
         48,
@@ -83,8 +83,8 @@ def test_what_a_method_keeps_for_each_earlier_task_counts_for_twenty_of_them() -
 
 def test_a_hyper_parameter_may_stand_for_more_copies() -> None:
     entry = {"footprint": {"copies": 7.0, "copies_with": {"curvature": {"kfac": 20.0}}}}
-    assert estimate(entry, method={"name": "er", "curvature": "kfac"}).copies == 21
-    assert estimate(entry, method={"name": "er", "curvature": "diagonal"}).copies == 8
+    assert estimate_memory(entry, method={"name": "er", "curvature": "kfac"}).copies == 21
+    assert estimate_memory(entry, method={"name": "er", "curvature": "diagonal"}).copies == 8
 
 
 ANALYTIC: dict[str, Any] = {
@@ -98,7 +98,9 @@ def test_second_moments_of_all_tasks_that_a_job_loads_count(
     projection: int | None, columns: int
 ) -> None:
     method = {"name": "analytic", "projection": projection}
-    few, many = (estimate(ANALYTIC, work=JobWorkload(tasks), method=method) for tasks in (1, 1001))
+    few, many = (
+        estimate_memory(ANALYTIC, work=JobWorkload(tasks), method=method) for tasks in (1, 1001)
+    )
     assert many.total_bytes - few.total_bytes == 1000 * 8 * columns * (columns + 1) // 2
     assert few.closed_form_memory_bytes == 8 * (
         columns * (columns + 1) // 2 + (6 * columns + 5 * 4000) * columns
@@ -117,7 +119,7 @@ def test_a_model_with_too_many_tasks_for_its_sums_is_told_the_arithmetic() -> No
 
 
 def test_large_images_are_measured_in_smaller_batches() -> None:
-    small = estimate({}, {"size": 1024, "channels": 3}, batch_size=1)
+    small = estimate_memory({}, {"size": 1024, "channels": 3}, batch_size=1)
     assert small.images == 4
 
 
@@ -138,7 +140,7 @@ def test_the_refusal_has_the_sum_and_what_to_change() -> None:
         and "activations of 256 images" not in detail
     )
     assert "One job may take 0.4 GB here (PERENNIAL_JOB_MEMORY_BYTES)" in detail
-    assert caught.value.extra["needed"] == estimate().total_bytes
+    assert caught.value.extra["needed"] == estimate_memory().total_bytes
 
 
 def test_an_architecture_without_a_known_size_is_left_to_the_bound_of_its_jobs() -> None:

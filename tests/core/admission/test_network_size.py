@@ -45,8 +45,12 @@ CASES = [
 ]
 
 
-def built(architecture: dict[str, Any], size: int, channels: int) -> tuple[int, float, int]:
-    """Parameters, float32 values of an image that a backward pass keeps, and features."""
+def measure_built_network(
+    architecture: dict[str, Any], size: int, channels: int
+) -> tuple[int, float, int]:
+    """Return the parameters, the float32 values of an image that a backward pass keeps, and the
+    features.
+    """
     network = build_backbone_on_meta_device(architecture, ImageSpec(size, channels)).train()
     own = {p.untyped_storage()._cdata for p in network.parameters()}
     kept: dict[int, Any] = {}
@@ -74,7 +78,7 @@ def test_parameters_are_exact_and_activations_a_little_above(
     whole = {**info.hyper().model_dump(), **architecture}
     found = find_network_size(whole, {"size": size, "channels": channels})
     assert found is not None
-    parameters, activations, features = built(architecture, size, channels)
+    parameters, activations, features = measure_built_network(architecture, size, channels)
     assert found.parameters == parameters and found.features == features
     # torch's meta device has no fused attention: what it keeps of a ViT is above what any device
     # keeps.

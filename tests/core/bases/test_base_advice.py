@@ -27,16 +27,16 @@ from core.learning.networks import (
 )
 
 
-def shapes(architecture: dict, image: dict) -> Shapes:
+def describe_shapes(architecture: dict, image: dict) -> Shapes:
     found = describe_tensors_expected_of_base(architecture, ImageSpec.parse_image_field(image))
     return {name: entry["shape"] for name, entry in found["tensors"].items()}
 
 
-def family(architecture: dict) -> str:
+def find_family(architecture: dict) -> str:
     return get_architectures()[architecture["name"]].family
 
 
-def rgb(size: int) -> dict:
+def build_rgb_image(size: int) -> dict:
     return {"size": size, "channels": 3}
 
 
@@ -81,21 +81,30 @@ def rgb(size: int) -> dict:
     ],
 )  # fmt: skip
 def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
-    found, expected = shapes(file, rgb(file_size)), shapes(asked, rgb(size))
-    told = find_architecture_fitting_base_file(asked, rgb(size), family(asked), found, expected)
+    found, expected = (
+        describe_shapes(file, build_rgb_image(file_size)),
+        describe_shapes(asked, build_rgb_image(size)),
+    )
+    told = find_architecture_fitting_base_file(
+        asked, build_rgb_image(size), find_family(asked), found, expected
+    )
     assert told is not None and (told.field, told.architecture, told.image) == (
         field,
         fits[0],
-        rgb(fits[1]),
+        build_rgb_image(fits[1]),
     )
-    assert shapes(told.architecture, told.image) == found
+    assert describe_shapes(told.architecture, told.image) == found
 
 
 def test_a_first_layer_for_other_channels_is_told_as_well():
     asked = {"name": "resnet18", "stem": "auto"}
-    found = shapes(asked, {"size": 32, "channels": 1})
+    found = describe_shapes(asked, {"size": 32, "channels": 1})
     told = find_architecture_fitting_base_file(
-        asked, rgb(32), family(asked), found, shapes(asked, rgb(32))
+        asked,
+        build_rgb_image(32),
+        find_family(asked),
+        found,
+        describe_shapes(asked, build_rgb_image(32)),
     )
     assert (
         told is not None
@@ -107,10 +116,14 @@ def test_a_first_layer_for_other_channels_is_told_as_well():
 @pytest.mark.parametrize("stem", [[64, 3, 5, 5], [32, 3, 7, 7], [64, 4, 7, 7], [64], []])
 def test_a_stem_that_no_architecture_has_is_not_explained(stem):
     asked = {"name": "resnet18", "stem": "auto"}
-    expected = shapes(asked, rgb(32))
+    expected = describe_shapes(asked, build_rgb_image(32))
     assert (
         find_architecture_fitting_base_file(
-            asked, rgb(32), family(asked), {**expected, "conv1.weight": stem}, expected
+            asked,
+            build_rgb_image(32),
+            find_family(asked),
+            {**expected, "conv1.weight": stem},
+            expected,
         )
         is None
     )
@@ -121,12 +134,12 @@ def test_a_stem_that_no_architecture_has_is_not_explained(stem):
 )
 def test_positions_of_no_square_image_are_not_explained(positions):
     asked = {"name": "vit", "layers": 1, "heads": 3, "hidden": 192, "mlp": 768, "patch": None}
-    expected = shapes(asked, rgb(32))
+    expected = describe_shapes(asked, build_rgb_image(32))
     assert (
         find_architecture_fitting_base_file(
             asked,
-            rgb(32),
-            family(asked),
+            build_rgb_image(32),
+            find_family(asked),
             {**expected, "encoder.pos_embedding": positions},
             expected,
         )
@@ -136,22 +149,29 @@ def test_positions_of_no_square_image_are_not_explained(positions):
 
 def test_a_file_that_differs_elsewhere_too_is_not_explained():
     asked = {"name": "resnet18", "stem": "auto"}
-    found, expected = shapes(asked, rgb(224)), shapes(asked, rgb(32))
+    found, expected = (
+        describe_shapes(asked, build_rgb_image(224)),
+        describe_shapes(asked, build_rgb_image(32)),
+    )
     assert (
         find_architecture_fitting_base_file(
-            asked, rgb(32), family(asked), {**found, "bn1.bias": [3]}, expected
+            asked, build_rgb_image(32), find_family(asked), {**found, "bn1.bias": [3]}, expected
         )
         is None
     )
     assert (
         find_architecture_fitting_base_file(
-            asked, rgb(32), family(asked), {**found, "more": [3]}, expected
+            asked, build_rgb_image(32), find_family(asked), {**found, "more": [3]}, expected
         )
         is None
     )
     assert (
         find_architecture_fitting_base_file(
-            {"name": "mlp"}, rgb(8), "mlp", {"fc1.weight": [2, 3]}, {"fc1.weight": [2, 4]}
+            {"name": "mlp"},
+            build_rgb_image(8),
+            "mlp",
+            {"fc1.weight": [2, 3]},
+            {"fc1.weight": [2, 4]},
         )
         is None
     )
@@ -160,7 +180,11 @@ def test_a_file_that_differs_elsewhere_too_is_not_explained():
 def test_the_error_names_the_field_and_the_request_that_would_be_taken():
     asked = {"name": "resnet18", "stem": "auto"}
     told = find_architecture_fitting_base_file(
-        asked, rgb(32), family(asked), shapes(asked, rgb(224)), shapes(asked, rgb(32))
+        asked,
+        build_rgb_image(32),
+        find_family(asked),
+        describe_shapes(asked, build_rgb_image(224)),
+        describe_shapes(asked, build_rgb_image(32)),
     )
     assert told is not None
     error = told.make_error([{"field": "conv1.weight", "message": "…"}])
@@ -170,7 +194,7 @@ def test_the_error_names_the_field_and_the_request_that_would_be_taken():
     assert (sent["image_size"], sent["channels"]) == (["32"], ["3"])
     assert f"POST /v1/bases?{error.extra['fits']['query']}" in error.detail
     assert (
-        format_model_creation_request({"name": "resnet18", "stem": "standard"}, rgb(32))
+        format_model_creation_request({"name": "resnet18", "stem": "standard"}, build_rgb_image(32))
         in error.detail
     )
     assert "POST /v1/bases?architecture=resnet18&image_size=224&channels=3" in error.detail
@@ -178,13 +202,13 @@ def test_the_error_names_the_field_and_the_request_that_would_be_taken():
 
 def test_a_query_says_only_what_is_chosen():
     assert (
-        format_base_upload_query({"name": "resnet18", "stem": "auto"}, rgb(64))
+        format_base_upload_query({"name": "resnet18", "stem": "auto"}, build_rgb_image(64))
         == "architecture=resnet18&image_size=64&channels=3"
     )
 
 
 def test_a_model_of_another_architecture_is_told_in_plain_words():
-    base = {"name": "resnet18", "stem": "standard", "image": rgb(32)}
+    base = {"name": "resnet18", "stem": "standard", "image": build_rgb_image(32)}
     told = explain_architecture_mismatch_of_base(
         base, {"name": "mlp", "hidden": [4, 5]}, {"size": 8, "channels": 1}
     )
@@ -204,20 +228,24 @@ def test_a_pickled_file_is_told_how_to_become_a_base(tmp_path: Path, zipped: boo
     with pytest.raises(
         BaseInvalid, match=r"import_torchvision resnet34 FILE\.pth OUT\.safetensors`"
     ):
-        refuse_pytorch_or_archive_file(file, {"name": "resnet34"}, family({"name": "resnet34"}))
+        refuse_pytorch_or_archive_file(
+            file, {"name": "resnet34"}, find_family({"name": "resnet34"})
+        )
     with pytest.raises(BaseInvalid, match=r"(?s)pickled PyTorch file.*save_file"):
-        refuse_pytorch_or_archive_file(file, {"name": "small-cnn"}, family({"name": "small-cnn"}))
+        refuse_pytorch_or_archive_file(
+            file, {"name": "small-cnn"}, find_family({"name": "small-cnn"})
+        )
 
 
 def test_another_archive_is_named_and_a_file_of_no_known_kind_is_left_to_the_reader(tmp_path: Path):
     (tmp_path / "a.zip").write_bytes(b"PK\x03\x04" + bytes(100))
     with pytest.raises(BaseInvalid, match="zip archive"):
         refuse_pytorch_or_archive_file(
-            tmp_path / "a.zip", {"name": "resnet18"}, family({"name": "resnet18"})
+            tmp_path / "a.zip", {"name": "resnet18"}, find_family({"name": "resnet18"})
         )
     (tmp_path / "b").write_bytes(b"hello")
     refuse_pytorch_or_archive_file(
-        tmp_path / "b", {"name": "resnet18"}, family({"name": "resnet18"})
+        tmp_path / "b", {"name": "resnet18"}, find_family({"name": "resnet18"})
     )
 
 

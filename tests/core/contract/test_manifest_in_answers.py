@@ -15,30 +15,34 @@ or on the group.
 
 
 def test_the_manifest_in_answers_has_the_fields_of_the_stored_one() -> None:
-    found = list(_differences(Manifest, ManifestOut, "manifest"))
+    found = list(_find_differences(Manifest, ManifestOut, "manifest"))
     assert found == [
         "manifest: ['anytime']"
     ]  # of a state that is no version, so in none of its answers
 
 
-def _differences(stored: type[Document], shown: Any, name: str) -> Iterator[str]:
-    """Where the fields of the two types differ, there and below."""
+def _find_differences(stored: type[Document], shown: Any, name: str) -> Iterator[str]:
+    """Yield where the fields of two types differ, at this level and below."""
     if shown in OF_THE_FAMILY:
         return
     hints = get_type_hints(shown)
     if set(hints) != set(stored.model_fields):
         yield f"{name}: {sorted(set(hints) ^ set(stored.model_fields))}"
     for field in sorted(set(hints) & set(stored.model_fields)):
-        within = [t for t in _parts(stored.model_fields[field].annotation) if _is_document(t)]
-        beside = [t for t in _parts(hints[field]) if is_typeddict(t)]
+        within = [
+            t
+            for t in _iterate_annotation_parts(stored.model_fields[field].annotation)
+            if _is_document(t)
+        ]
+        beside = [t for t in _iterate_annotation_parts(hints[field]) if is_typeddict(t)]
         for one, other in zip(within, beside, strict=False):
-            yield from _differences(one, other, f"{name}.{field}")
+            yield from _find_differences(one, other, f"{name}.{field}")
 
 
-def _parts(annotation: Any) -> Iterator[Any]:
+def _iterate_annotation_parts(annotation: Any) -> Iterator[Any]:
     yield annotation
     for part in get_args(annotation):
-        yield from _parts(part)
+        yield from _iterate_annotation_parts(part)
 
 
 def _is_document(annotation: Any) -> bool:

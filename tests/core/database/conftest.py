@@ -6,14 +6,14 @@ import pytest
 from sqlalchemy.orm import Session
 
 from core.database.session import Database
-from core.database.tables import Event, Key, Owner
+from core.database.tables import AccessKey, Owner, StoredJobEvent
 from tests.core.rows import make_job_row, make_model_row, make_task_row
 
 
-def _rows(session: Session) -> None:
+def _add_rows(session: Session) -> None:
     job = make_job_row("job_1", "mdl_1", "own_1", "tsk_1", recipe={"epochs": 3}, created_at=1.5)
     job.progress = {"phase": "train", "step": 2}
-    key = Key(
+    key = AccessKey(
         id="key_1", owner_id="own_1", name="k", prefix="abc", hash="h", scope="read", created_at=1.0
     )
     for row in (
@@ -23,7 +23,9 @@ def _rows(session: Session) -> None:
         job,
         key,
         *(
-            Event(job_id="job_1", type="state" if n % 2 else "log", data={"n": n}, at=float(n))
+            StoredJobEvent(
+                job_id="job_1", type="state" if n % 2 else "log", data={"n": n}, at=float(n)
+            )
             for n in range(5)
         ),
     ):
@@ -34,5 +36,5 @@ def _rows(session: Session) -> None:
 @pytest.fixture
 def filled(database: Database) -> Any:
     with database.write() as session:
-        _rows(session)
+        _add_rows(session)
     return database

@@ -6,13 +6,17 @@ from sqlalchemy import select
 from core.database.jobs import change_job_state, lock_job
 from core.database.session import Database
 from core.database.states import JobAction, JobState
-from core.database.tables import Event, Job
+from core.database.tables import Job, StoredJobEvent
 from core.errors import WrongState
 
 
-def states(database: Database) -> list[dict[str, object]]:
+def list_state_events(database: Database) -> list[dict[str, object]]:
     with database.read() as session:
-        query = select(Event).where(Event.type == "state", Event.at >= 10).order_by(Event.id)
+        query = (
+            select(StoredJobEvent)
+            .where(StoredJobEvent.type == "state", StoredJobEvent.at >= 10)
+            .order_by(StoredJobEvent.id)
+        )
         return [event.data for event in session.execute(query).scalars()]
 
 
@@ -27,7 +31,7 @@ def test_a_move_changes_state_revision_and_events(filled: Database) -> None:
     with filled.read() as session:
         job = session.get_one(Job, "job_1")
         assert (job.state, job.revision) == ("paused", 2)
-    assert states(filled) == [{"state": "paused", "reason": "asked"}]
+    assert list_state_events(filled) == [{"state": "paused", "reason": "asked"}]
 
 
 def test_asking_for_what_is_writes_nothing(filled: Database) -> None:
@@ -38,7 +42,7 @@ def test_asking_for_what_is_writes_nothing(filled: Database) -> None:
             change_job_state(session, job, JobAction.CANCEL, 10.0)
     with filled.read() as session:
         assert session.get_one(Job, "job_1").revision == 2
-    assert len(states(filled)) == 1
+    assert len(list_state_events(filled)) == 1
 
 
 def test_a_refused_move_changes_nothing(filled: Database) -> None:
@@ -46,7 +50,7 @@ def test_a_refused_move_changes_nothing(filled: Database) -> None:
         job = lock_job(session, "job_1")
         assert job is not None
         change_job_state(session, job, JobAction.PUBLISH, 10.0)
-    assert states(filled) == []
+    assert list_state_events(filled) == []
 
 
 def test_a_job_that_ends_has_no_lease_and_an_end(filled: Database) -> None:
@@ -67,16 +71,20 @@ def test_an_unknown_job_is_none(filled: Database) -> None:
         assert lock_job(session, "job_9") is None
 
 
-def lines(database: Database) -> list[tuple[object, object]]:
+def list_log_lines(database: Database) -> list[tuple[object, object]]:
     with database.read() as session:
-        query = select(Event).where(Event.type == "log", Event.at >= 10).order_by(Event.id)
+        query = (
+            select(StoredJobEvent)
+            .where(StoredJobEvent.type == "log", StoredJobEvent.at >= 10)
+            .order_by(StoredJobEvent.id)
+        )
         return [
             (event.data["level"], event.data["message"])
             for event in session.execute(query).scalars()
         ]
 
 
-def moved(database: Database, *moves: tuple[JobAction, dict[str, object]]) -> None:
+def apply_job_actions(database: Database, *moves: tuple[JobAction, dict[str, object]]) -> None:
     for action, data in moves:
         with database.write() as session:
             job = lock_job(session, "job_1")
@@ -85,13 +93,13 @@ def moved(database: Database, *moves: tuple[JobAction, dict[str, object]]) -> No
 
 
 def test_a_persons_wishes_are_lines_of_the_log(filled: Database) -> None:
-    moved(
+    apply_job_actions(
         filled,
         (JobAction.PAUSE, {}),
         (JobAction.RESUME, {}),
         (JobAction.CANCEL, {"reason": "model deleted"}),
     )
-    assert lines(filled) == [
+    assert list_log_lines(filled) == [
         ("info", "Paused: the job keeps its place, and later jobs of the model wait."),
         ("info", "Resumed: the job waits for a worker."),
         ("info", "Cancelled: model deleted."),
@@ -103,7 +111,7 @@ def test_attempts_that_are_lost_say_why_and_how_often(filled: Database) -> None:
     ended = {
         "error": {"kind": "lost", "code": "job-lost", "detail": "3 attempts in a row were lost."}
     }
-    moved(
+    apply_job_actions(
         filled,
         (JobAction.VALIDATE, {"attempt": 0}),
         (JobAction.START, {}),
@@ -115,7 +123,7 @@ def test_attempts_that_are_lost_say_why_and_how_often(filled: Database) -> None:
         (JobAction.RETRY, {}),
     )
     attempt = "Attempt 0 began; the images are decoded already."
-    assert lines(filled) == [
+    assert list_log_lines(filled) == [
         ("info", "Attempt 0 began; the archive is decoded first."),
         (
             "warning",
@@ -131,7 +139,9 @@ def test_attempts_that_are_lost_say_why_and_how_often(filled: Database) -> None:
 
 
 def test_the_line_of_an_end_comes_before_the_event_that_ends_a_stream(filled: Database) -> None:
-    moved(filled, (JobAction.CANCEL, {}))
+    apply_job_actions(filled, (JobAction.CANCEL, {}))
     with filled.read() as session:
-        found = select(Event.type).where(Event.at >= 10).order_by(Event.id)
+        found = (
+            select(StoredJobEvent.type).where(StoredJobEvent.at >= 10).order_by(StoredJobEvent.id)
+        )
         assert list(session.scalars(found)) == ["log", "state"]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.both_databases
 MOVED: AliasMoved = {"alias": "mine", "version": 1, "previous": None, "cause": "set"}
 
 
-def a_model(db: Database) -> Model:
+def add_model(db: Database) -> Model:
     with db.write() as session:
         session.add(Owner(id="own_1", name="one", created_at=0.0))
         session.flush()
@@ -27,20 +27,20 @@ def a_model(db: Database) -> Model:
     return model
 
 
-def ids(db: Database) -> list[int]:
+def list_event_ids(db: Database) -> list[int]:
     with db.read() as session:
         return list(session.scalars(select(OwnerEvent.id).order_by(OwnerEvent.id)))
 
 
 def test_a_reader_that_goes_on_after_the_last_id_misses_no_event(database: Database) -> None:
-    model, seen = a_model(database), 0
+    model, seen = add_model(database), 0
     begun, told, over = threading.Barrier(4), 20, threading.Event()
 
     def write() -> None:
         begun.wait()
         for _ in range(told):
             with database.write() as session:
-                owner_events.record_alias_event(session, model, MOVED, 1.0)
+                owner_events.record_owner_event_of_alias(session, model, MOVED, 1.0)
 
     def read() -> None:
         nonlocal seen
@@ -63,7 +63,7 @@ def test_a_reader_that_goes_on_after_the_last_id_misses_no_event(database: Datab
         thread.join()
     over.set()
     reader.join()
-    assert seen == len(ids(database)) == 3 * told
+    assert seen == len(list_event_ids(database)) == 3 * told
 
 
 def test_of_two_open_transactions_the_one_that_commits_first_has_the_lower_id(
@@ -71,11 +71,13 @@ def test_of_two_open_transactions_the_one_that_commits_first_has_the_lower_id(
 ) -> None:
     if database.dialect == "sqlite":
         return  # its writers are alone from their first statement
-    model = a_model(database)
+    model = add_model(database)
     with database.write() as first:
-        owner_events.record_alias_event(first, model, {**MOVED, "alias": "told-first"}, 1.0)
+        owner_events.record_owner_event_of_alias(
+            first, model, {**MOVED, "alias": "told-first"}, 1.0
+        )
         with database.write() as second:
-            owner_events.record_alias_event(
+            owner_events.record_owner_event_of_alias(
                 second, model, {**MOVED, "alias": "committed-first"}, 1.0
             )
     with database.read() as session:
@@ -86,21 +88,21 @@ def test_of_two_open_transactions_the_one_that_commits_first_has_the_lower_id(
 def test_telling_waits_for_no_row_that_another_transaction_holds(database: Database) -> None:
     if database.dialect == "sqlite":
         return  # its writers are alone from their first statement
-    model = a_model(database)
+    model = add_model(database)
     with database.write() as other:
         other.get_one(Model, model.id, with_for_update=True)
         other.get_one(Owner, model.owner_id, with_for_update=True)
         with database.write() as session:
-            owner_events.record_alias_event(session, model, MOVED, 1.0)
-        assert len(ids(database)) == 1
+            owner_events.record_owner_event_of_alias(session, model, MOVED, 1.0)
+        assert len(list_event_ids(database)) == 1
 
 
 def test_a_transaction_that_fails_tells_nothing(database: Database) -> None:
-    model = a_model(database)
+    model = add_model(database)
     try:
         with database.write() as session:
-            owner_events.record_alias_event(session, model, MOVED, 1.0)
+            owner_events.record_owner_event_of_alias(session, model, MOVED, 1.0)
             raise RuntimeError("no")
     except RuntimeError:
         pass
-    assert ids(database) == []
+    assert list_event_ids(database) == []

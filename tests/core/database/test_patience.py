@@ -27,8 +27,8 @@ def relayed(postgres_url: str, relay: FaultProxy) -> str:
     return make_url(postgres_url).set(port=relay.port).render_as_string(hide_password=False)
 
 
-def hasten(connection: Connection) -> None:
-    """Take from one connection the time that it has for an answer; all others keep theirs."""
+def shorten_wait_limit(connection: Connection) -> None:
+    """Shorten the time that one connection waits for an answer, and no other's."""
     driver = connection.connection.driver_connection
     assert (
         isinstance(driver, TimeLimitedPostgresqlConnection)
@@ -43,7 +43,7 @@ def test_a_statement_that_gets_no_answer_ends_as_an_outage_and_the_next_one_work
     db = Database(relayed)
     with pytest.raises(OperationalError) as error, db.read() as session:
         session.execute(text("SELECT 1"))
-        hasten(session.connection())
+        shorten_wait_limit(session.connection())
         relay.fault("silent")
         session.execute(text("SELECT 2"))
     assert is_database_outage(error.value)
@@ -60,7 +60,7 @@ def test_a_migration_may_take_longer_than_a_statement_and_later_statements_may_n
 ) -> None:
     db = Database(postgres_url, statement_s=0.2)
     sleep = text("SELECT pg_sleep(0.6)")
-    with migrate.begin_exclusive_transaction(db) as connection:
+    with migrate.begin_migration_transaction(db) as connection:
         connection.execute(sleep)
     with pytest.raises(OperationalError), db.read() as session:
         session.execute(sleep)
@@ -70,7 +70,7 @@ def test_a_migration_may_take_longer_than_a_statement_and_later_statements_may_n
 def test_an_idle_connection_that_fell_silent_is_found_out(relay: FaultProxy, relayed: str) -> None:
     db = Database(relayed)
     with db.engine.connect() as connection:
-        hasten(connection)
+        shorten_wait_limit(connection)
     relay.fault("silent")
     with pytest.raises(OperationalError) as error:
         db.check_connection()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.both_databases
 T = TypeVar("T")
 
 
-def with_reads(database: Database, use: Callable[[PollingDatabaseReads], Awaitable[T]]) -> T:
+def use_polling_reads(database: Database, use: Callable[[PollingDatabaseReads], Awaitable[T]]) -> T:
     async def run() -> T:
         reads = PollingDatabaseReads(database.url)
         await reads.prepare_reads()
@@ -33,7 +33,7 @@ def with_reads(database: Database, use: Callable[[PollingDatabaseReads], Awaitab
 
 
 def test_a_job_has_everything_that_its_answer_shows(filled: Database) -> None:
-    job = with_reads(filled, lambda reads: reads.find_job("job_1"))
+    job = use_polling_reads(filled, lambda reads: reads.find_job("job_1"))
     assert job is not None
     assert (job.id, job.owner_id, job.model_id, job.task_id, job.task_number) == (
         "job_1", "own_1", "mdl_1", "tsk_1", 1,
@@ -50,8 +50,8 @@ def test_a_job_has_everything_that_its_answer_shows(filled: Database) -> None:
 
 
 def test_an_unknown_job_and_key_are_none(filled: Database) -> None:
-    assert with_reads(filled, lambda reads: reads.find_job("job_' OR 1=1 --")) is None
-    assert with_reads(filled, lambda reads: reads.find_key("nobody")) is None
+    assert use_polling_reads(filled, lambda reads: reads.find_job("job_' OR 1=1 --")) is None
+    assert use_polling_reads(filled, lambda reads: reads.find_key("nobody")) is None
 
 
 def test_a_read_sees_what_was_just_committed(filled: Database) -> None:
@@ -65,7 +65,7 @@ def test_a_read_sees_what_was_just_committed(filled: Database) -> None:
             revisions.append(row.revision)
         return revisions
 
-    assert with_reads(filled, use) == [1, 2, 3]
+    assert use_polling_reads(filled, use) == [1, 2, 3]
 
 
 def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Database) -> None:
@@ -79,20 +79,22 @@ def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Databa
             found.append(row.progress)
         return found
 
-    assert with_reads(filled, use) == [{"phase": "train", "step": step} for step in (2, 2, 3)]
+    assert use_polling_reads(filled, use) == [
+        {"phase": "train", "step": step} for step in (2, 2, 3)
+    ]
 
 
 def test_events_come_in_order_after_an_id_and_by_type(filled: Database) -> None:
     async def use(reads: PollingDatabaseReads) -> list[list[PolledJobEventRow]]:
-        every = await reads.list_events("job_1", 0, 100, None)
+        every = await reads.list_job_events("job_1", 0, 100, None)
         return [
             every,
-            await reads.list_events("job_1", every[1].id, 2, None),
-            await reads.list_events("job_1", 0, 100, ["state"]),
-            await reads.list_events("job_1", 0, 100, ["state", "log"]),
+            await reads.list_job_events("job_1", every[1].id, 2, None),
+            await reads.list_job_events("job_1", 0, 100, ["state"]),
+            await reads.list_job_events("job_1", 0, 100, ["state", "log"]),
         ]
 
-    every, page, some, both = with_reads(filled, use)
+    every, page, some, both = use_polling_reads(filled, use)
     assert [event.data["n"] for event in every] == [0, 1, 2, 3, 4]
     assert page == every[2:4]
     assert [event.data["n"] for event in some] == [1, 3]
@@ -135,11 +137,11 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
             assert await reads.read_newest_owner_event_id(about) == of[-1].id
         assert await reads.read_newest_owner_event_id(OwnerEventFilter(owner_id="nobody")) == 0
 
-    with_reads(database, use)
+    use_polling_reads(database, use)
 
 
 def test_a_key_is_found_by_its_prefix(filled: Database) -> None:
-    key = with_reads(filled, lambda reads: reads.find_key("abc"))
+    key = use_polling_reads(filled, lambda reads: reads.find_key("abc"))
     assert key is not None
     assert (key.id, key.owner_id, key.hash, key.scope, key.revoked_at) == (
         "key_1",
@@ -155,19 +157,19 @@ def test_many_reads_at_once_all_answer(filled: Database) -> None:
         rows = await asyncio.gather(*(reads.find_job("job_1") for _ in range(50)))
         return {row.id for row in rows if row is not None}
 
-    assert with_reads(filled, use) == {"job_1"}
+    assert use_polling_reads(filled, use) == {"job_1"}
 
 
 def test_a_reader_that_was_cancelled_does_not_mix_up_the_next_answer(filled: Database) -> None:
     async def use(reads: PollingDatabaseReads) -> None:
         for _ in range(20):
-            task = asyncio.create_task(reads.list_events("job_1", 0, 100, None))
+            task = asyncio.create_task(reads.list_job_events("job_1", 0, 100, None))
             await asyncio.sleep(0)
             task.cancel()
             row = await reads.find_job("job_1")
             assert row is not None and row.id == "job_1"
 
-    with_reads(filled, use)
+    use_polling_reads(filled, use)
 
 
 def test_nothing_can_be_written_through_the_read_connection(
@@ -180,7 +182,7 @@ def test_nothing_can_be_written_through_the_read_connection(
         with pytest.raises(Unavailable):
             await reads._reader.fetch_rows("DELETE FROM jobs", ())
 
-    with_reads(filled, use)
+    use_polling_reads(filled, use)
 
 
 def test_a_postgresql_that_is_away_is_unavailable() -> None:
@@ -226,4 +228,4 @@ def test_reads_work_again_after_the_server_ended_the_connections(filled: Databas
         row = await reads.find_job("job_1")
         assert row is not None
 
-    with_reads(filled, use)
+    use_polling_reads(filled, use)

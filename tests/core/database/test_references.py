@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from core.database.session import Database
-from core.database.tables import Base, Task
+from core.database.tables import Task, UploadedBase
 from core.retention import references
 
 pytestmark = pytest.mark.both_databases
@@ -16,7 +16,7 @@ def test_what_any_row_names_is_used(filled: Database) -> None:
         task = session.get_one(Task, "tsk_1")
         task.train_sha256, task.held_out_sha256 = "a" * 64, "b" * 64
         session.add(
-            Base(
+            UploadedBase(
                 id="bas_1",
                 owner_id="own_1",
                 architecture={},

@@ -6,41 +6,45 @@ import pytest
 from pydantic import ValidationError
 
 from api.schemas.edits import EditIn
-from core.edits.checks import EditChanges, TaughtTask, check_operations
+from core.edits.checks import EditChanges, TaskForEditCheck, check_operations
 from core.edits.operations import MAX_OPERATIONS, Operation
 from core.errors import Invalid, NotFound, PerennialError, WrongState
 
 KNOWN = ["cap", "hat", "tee", "tshirt"]
 
 
-def task(number: int, *classes: str, standing: str = "learned", **more: Any) -> TaughtTask:
+def make_task(
+    number: int, *classes: str, standing: str = "learned", **more: Any
+) -> TaskForEditCheck:
     sizes = {"train": 4, "held_out": 2}
-    return TaughtTask(number, frozenset(classes), sizes, standing, **more)  # type: ignore[arg-type]
+    return TaskForEditCheck(number, frozenset(classes), sizes, standing, **more)  # type: ignore[arg-type]
 
 
 TASKS = {
-    1: task(1, "cap", "hat"),
-    2: task(2, "tee", "tshirt", "hat"),
-    3: task(3, "shoe", standing="held"),
-    4: task(4, "shoe", standing="rolled_back"),
-    5: task(5, "cap", is_deleted=True),
+    1: make_task(1, "cap", "hat"),
+    2: make_task(2, "tee", "tshirt", "hat"),
+    3: make_task(3, "shoe", standing="held"),
+    4: make_task(4, "shoe", standing="rolled_back"),
+    5: make_task(5, "cap", is_deleted=True),
 }
 
 
-def check(*operations: dict[str, Any], scenario: str = "class") -> EditChanges:
+def check_edit(*operations: dict[str, Any], scenario: str = "class") -> EditChanges:
     read = [Operation.model_validate(one) for one in operations]
     return check_operations(read, scenario, TASKS, KNOWN)
 
 
-def relabel(number: int = 1, image: int = 0, label: str = "cap", **more: str) -> dict[str, Any]:
+def build_relabel(
+    number: int = 1, image: int = 0, label: str = "cap", **more: str
+) -> dict[str, Any]:
     return {"relabel": {"task": number, "image": image, "label": label, **more}}
 
 
 def test_operations_on_classes_and_images_are_read_together() -> None:
-    found = check(
+    found = check_edit(
         {"rename": {"from": "tshirt", "to": "T-shirt"}},
         {"merge": {"from": ["cap", "hat"], "into": "hat"}},
-        relabel(2, 1, "T-shirt"),
+        build_relabel(2, 1, "T-shirt"),
         {"remove": {"task": 1, "image": 1, "part": "held_out"}},
     )
     assert found == EditChanges(
@@ -86,16 +90,21 @@ def test_operations_on_classes_and_images_are_read_together() -> None:
             Invalid,
             "Two operations change the class",
         ),
-        ([relabel(), relabel(label="hat")], "class", Invalid, "Two operations change image 0"),
-        ([relabel(image=4)], "class", NotFound, "4 images, from 0 on"),
-        ([relabel(image=2, part="held_out")], "class", NotFound, "held-out part"),
-        ([relabel(9)], "class", NotFound, "no task 9"),
-        ([relabel(3)], "class", WrongState, "Task 3 is held"),
-        ([relabel(4)], "class", WrongState, "Task 4 is rolled back"),
-        ([relabel(5)], "class", NotFound, "was deleted"),
-        ([relabel(label="fez")], "data", Invalid, "its classes are fixed"),
+        (
+            [build_relabel(), build_relabel(label="hat")],
+            "class",
+            Invalid,
+            "Two operations change image 0",
+        ),
+        ([build_relabel(image=4)], "class", NotFound, "4 images, from 0 on"),
+        ([build_relabel(image=2, part="held_out")], "class", NotFound, "held-out part"),
+        ([build_relabel(9)], "class", NotFound, "no task 9"),
+        ([build_relabel(3)], "class", WrongState, "Task 3 is held"),
+        ([build_relabel(4)], "class", WrongState, "Task 4 is rolled back"),
+        ([build_relabel(5)], "class", NotFound, "was deleted"),
+        ([build_relabel(label="fez")], "data", Invalid, "its classes are fixed"),
         ([{"drop": {"class": "tee"}}], "data", Invalid, "fixed"),
-        ([relabel()], "task", Invalid, "Correct the batch and send it again"),
+        ([build_relabel()], "task", Invalid, "Correct the batch and send it again"),
         ([{"merge": {"from": ["tee", "cap"], "into": "a"}}], "task", Invalid, "one head"),
         ([{"merge": {"from": ["tee", "cap"], "into": "tee"}}], "data", Invalid, "fixed"),
         ([{"drop": {"class": "fez"}}], "class", NotFound, "no class 'fez'"),
@@ -105,19 +114,19 @@ def test_operations_that_do_not_fit_are_refused_with_the_reason(
     operations: list[dict[str, Any]], scenario: str, error: type[PerennialError], said: str
 ) -> None:
     with pytest.raises(error, match=said.replace("{", r"\{")):
-        check(*operations, scenario=scenario)
+        check_edit(*operations, scenario=scenario)
 
 
 def test_a_task_without_a_class_left_is_dropped_and_sources_are_in_their_order() -> None:
-    found = check(
+    found = check_edit(
         {"merge": {"from": ["tshirt"], "into": "cap"}},
         {"drop": {"class": "hat"}},
         {"drop": {"class": "tee"}},
     )
     assert found.changes_only_classes and found.list_class_sources(KNOWN) == {"cap": [0, 3]}
-    tasks = {1: task(1, "hat", "tee"), 2: task(2, "hat", "cap")}
-    assert found.exclude_tasks_left_without_classes(tasks).dropped == {1}
-    renamed = check(
+    tasks = {1: make_task(1, "hat", "tee"), 2: make_task(2, "hat", "cap")}
+    assert found.drop_tasks_left_without_classes(tasks).dropped == {1}
+    renamed = check_edit(
         {"rename": {"from": "tee", "to": "T"}}, {"merge": {"from": ["cap"], "into": "hat"}}
     )
     assert renamed.list_class_renames_without_merges(KNOWN) == {"tee": "T"}
@@ -130,16 +139,19 @@ def test_a_task_without_a_class_left_is_dropped_and_sources_are_in_their_order()
         ([{"drop": {"class": "cap"}}], False),
         ([{"remove": {"task": 1, "image": image}} for image in range(4)], True),
         ([{"remove": {"task": 1, "image": image}} for image in range(3)], False),
-        ([{"drop": {"class": "cap"}}, {"drop": {"class": "hat"}}, relabel(1, 0, "tee")], False),
+        (
+            [{"drop": {"class": "cap"}}, {"drop": {"class": "hat"}}, build_relabel(1, 0, "tee")],
+            False,
+        ),
         ([{"remove": {"task": 1}}], False),
     ],
 )
 def test_a_task_that_would_have_no_training_image_is_known_before_the_edit_is_made(
     operations: list[dict[str, Any]], expected: bool
 ) -> None:
-    changes = check(*operations)
+    changes = check_edit(*operations)
     assert changes.leaves_task_without_images(TASKS[1]) is expected
-    held_out_only = TaughtTask(1, TASKS[1].classes, {"held_out": 2}, "learned")
+    held_out_only = TaskForEditCheck(1, TASKS[1].classes, {"held_out": 2}, "learned")
     assert not changes.leaves_task_without_images(held_out_only)
 
 

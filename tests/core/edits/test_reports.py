@@ -8,7 +8,7 @@ from core.contract.reports.report import BatchReport
 from core.edits.reports import EditChangesForDataReports, update_report_after_edit
 
 
-def suspect(index: int, label: str, suggested: str) -> Suspect:
+def build_suspect(index: int, label: str, suggested: str) -> Suspect:
     path = f"{index}.png"
     return {"index": index, "path": path, "label": label, "suggested": suggested, "score": 2.0}
 
@@ -40,9 +40,9 @@ def build_report() -> BatchReport:
                 **{"not_compared": [], "complete": True},
             },
             "suspects": [
-                suspect(1, "cap", "tee"),
-                suspect(3, "tee", "tshirt"),
-                suspect(5, "cap", "tee"),
+                build_suspect(1, "cap", "tee"),
+                build_suspect(3, "tee", "tshirt"),
+                build_suspect(5, "cap", "tee"),
             ],
             "suspects_count": 7,
             "would_say": [{"label": "tee", "said": "hat", "images": 1}],
@@ -83,7 +83,7 @@ def test_merged_and_removed_images_leave_numbers_and_names() -> None:
     near = data["near_duplicates"]
     assert near["within"]["examples"] == [] and near["earlier"][0]["examples"] == []
     # One is gone, one is settled by the merge, and one has another number now.
-    assert data["suspects"] == [{**suspect(5, "cap", "T-shirt"), "index": 4}]
+    assert data["suspects"] == [{**build_suspect(5, "cap", "T-shirt"), "index": 4}]
     assert data["suspects_count"] == 5 and data["would_say"] == []
 
 

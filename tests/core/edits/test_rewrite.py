@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from core.edits import rewrite
 from core.edits.recount import count_correct_in_matrix_cell
 from core.edits.rewrite import EditedLabels
-from core.ingest.dataset import memory_map_image_dataset, write_image_dataset
+from core.ingest.dataset import memory_map_image_dataset, write_image_dataset_file
 from core.ingest.findings.traces import (
     ImageFingerprints,
     read_image_fingerprints,
@@ -44,7 +44,7 @@ def test_labels_are_those_of_the_image_else_of_its_class(data: st.DataObject) ->
 
 def test_a_dataset_and_its_traces_lose_removed_images_and_get_new_labels(tmp_path: Path) -> None:
     images = np.arange(5 * 4, dtype=np.uint8).reshape(5, 2, 2, 1)
-    write_image_dataset(tmp_path / "old", np.array([0, 1, 2, 0, 1]), (2, 2, 1), [images])
+    write_image_dataset_file(tmp_path / "old", np.array([0, 1, 2, 0, 1]), (2, 2, 1), [images])
     train = EditedLabels(["a", "b", "c", "a", "b"], ["a", None, "d", "b", "b"])
     rewrite.write_edited_dataset(tmp_path / "old", tmp_path / "new", train, ["a", "b", "d"])
     found, labels = memory_map_image_dataset(tmp_path / "new")
@@ -58,7 +58,7 @@ def test_a_dataset_and_its_traces_lose_removed_images_and_get_new_labels(tmp_pat
         ImageFingerprints(hashes[:5], hashes[5:], paths, pixels, numbers, NAMES),
     )
     held_out = EditedLabels(["a", "c"], ["a", None])
-    assert rewrite.write_edited_trace_file(
+    assert rewrite.write_edited_fingerprint_file(
         tmp_path / "traces", tmp_path / "edited", train, held_out
     )
     traces = read_image_fingerprints(tmp_path / "edited")

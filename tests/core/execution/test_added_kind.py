@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from core.database.states import JobAction, JobState
-from core.database.tables import Event, Model, Version
+from core.database.tables import Model, StoredJobEvent, Version
 from core.execution.kinds import KINDS
 from core.jobs.jobs import build_queued_taskless_job
 from core.scheduling import claim as claims
@@ -59,8 +59,8 @@ def added(rehash: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return rehash
 
 
-def job_of(desk: Any) -> str:
-    """A job of the new kind, of a model with two parts."""
+def create_rehash_job(desk: Any) -> str:
+    """Create a job of the new kind for a model with two parts."""
     model = desk.model()
     with desk.db.write() as session:
         version = desk.all(Version, model_id=model)[0]
@@ -74,7 +74,7 @@ def job_of(desk: Any) -> str:
         return str(job.id)
 
 
-def until(true: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_until(true: Callable[[], object], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "too long"
@@ -82,13 +82,13 @@ def until(true: Callable[[], object], seconds: float = 60.0) -> None:
 
 
 def test_it_is_claimed_runs_and_reports(desk: Any, added: ModuleType, worker: Make) -> None:
-    job = job_of(desk)
+    job = create_rehash_job(desk)
     assert worker().run_jobs(lambda: False) == 1
     row = desk.job(job)
     assert (row.state, row.error, row.report) == ("succeeded", None, {"parts": 2, "damaged": []})
     lines = desk.messages(job)
     assert lines == ["Attempt 1 began.", "2 parts were read, 0 are damaged."]
-    states = [event.data["state"] for event in desk.all(Event, job_id=job, type="state")]
+    states = [event.data["state"] for event in desk.all(StoredJobEvent, job_id=job, type="state")]
     assert states == ["running", "succeeded"]
 
 
@@ -103,13 +103,13 @@ def test_it_is_stopped_as_asked(
     asked: JobAction,
     ended: JobState,
 ) -> None:
-    job, one = job_of(desk), worker()
+    job, one = create_rehash_job(desk), worker()
     read = one.store.read
 
     def ask(*given: Any) -> Any:
         if desk.state(job) is JobState.RUNNING:
             desk.act(job, asked)
-            until(lambda: one._attempt is not None and one._attempt._beat.requested_state)
+            wait_until(lambda: one._attempt is not None and one._attempt._beat.requested_state)
         return read(*given)
 
     monkeypatch.setattr(one.store, "read", ask)
@@ -121,7 +121,7 @@ def test_it_is_stopped_as_asked(
 def test_what_its_code_does_wrong_fails_the_job_and_not_the_worker(
     desk: Any, added: ModuleType, worker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, one = job_of(desk), worker()
+    job, one = create_rehash_job(desk), worker()
     monkeypatch.setattr(one.store, "read", lambda *_: 1 / 0)
     assert one.run_jobs(lambda: False) == 1
     assert (desk.state(job), desk.job(job).error["kind"]) == (JobState.FAILED, "code")
@@ -130,7 +130,7 @@ def test_what_its_code_does_wrong_fails_the_job_and_not_the_worker(
 def test_it_fails_when_it_runs_longer_than_its_kind_may(
     desk: Any, added: ModuleType, worker: Make
 ) -> None:
-    job = job_of(desk)
+    job = create_rehash_job(desk)
     worker(max_job_s=1e-6).run_jobs(lambda: False)
     assert (desk.state(job), desk.job(job).error["kind"]) == (JobState.FAILED, "time")
 
@@ -138,7 +138,7 @@ def test_it_fails_when_it_runs_longer_than_its_kind_may(
 def test_an_ending_worker_gives_it_back_without_a_strike(
     desk: Any, added: ModuleType, worker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, one = job_of(desk), worker()
+    job, one = create_rehash_job(desk), worker()
     stop: list[bool] = []
     read = one.store.read
     monkeypatch.setattr(one.store, "read", lambda *given: (stop.append(True), read(*given))[1])
@@ -150,7 +150,7 @@ def test_an_ending_worker_gives_it_back_without_a_strike(
 def test_it_is_run_again_after_its_worker_was_killed(
     desk: Any, added: ModuleType, worker: Make
 ) -> None:
-    job = job_of(desk)
+    job = create_rehash_job(desk)
     environment = {
         **os.environ,
         "PERENNIAL_DATA_DIR": str(desk.settings.data_dir),
@@ -159,7 +159,7 @@ def test_it_is_run_again_after_its_worker_was_killed(
     }
     command = [sys.executable, "-c", WORKER, str(added.__file__)]
     with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
-        until(lambda: desk.state(job) is JobState.RUNNING)
+        wait_until(lambda: desk.state(job) is JobState.RUNNING)
         process.send_signal(signal.SIGKILL)
     desk.set(job, lease_until=1.0)
     assert claims.take_back_jobs_with_expired_lease(desk.db) == [job]

@@ -11,16 +11,16 @@ from core.packaged import imagenet_base, packaged_base
 from core.recipe.passes import PASSES
 
 
-def decoded(small: int | None) -> IngestedBatch:
-    """A batch of 1,000 images, of which so many are small; None: a report from before they were
-    counted.
+def make_ingested_batch(small: int | None) -> IngestedBatch:
+    """Make a batch of 1,000 images, of which `small` are small. None: its report is from before
+    they were counted.
     """
     report: Any = {} if small is None else {"small": small}
     return IngestedBatch(Path(), Path(), Path(), {"a": 1000}, ["a"], 900, 100, report, [])
 
 
 def test_most_images_being_small_offers_the_small_base_with_the_seconds() -> None:
-    (note,) = suggest_base_for_small_images(imagenet_base.NAME, 224, decoded(600))
+    (note,) = suggest_base_for_small_images(imagenet_base.NAME, 224, make_ingested_batch(600))
     photos, small = PASSES[imagenet_base.NAME][-1], PASSES[packaged_base.PACKAGED][0]
     saved = 1000 * (photos.forward_s - small.forward_s)
     assert f'"base": "{packaged_base.PACKAGED}"' in note
@@ -39,4 +39,4 @@ def test_most_images_being_small_offers_the_small_base_with_the_seconds() -> Non
     ],
 )
 def test_other_batches_and_models_are_left_alone(base: Any, small: int | None) -> None:
-    assert suggest_base_for_small_images(base, 224, decoded(small)) == []
+    assert suggest_base_for_small_images(base, 224, make_ingested_batch(small)) == []

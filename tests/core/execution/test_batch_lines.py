@@ -4,7 +4,7 @@ from pathlib import Path
 
 from core.execution.batch_lines import (
     build_batch_decoding_log_lines,
-    list_log_lines_of_rejected_images,
+    build_batch_report_log_lines,
 )
 from core.ingest.ingest import IngestedBatch
 
@@ -35,7 +35,7 @@ def test_what_was_left_out_is_told_with_the_first_three_reasons() -> None:
         "duplicates": 1,
         "notes": ["the common top folder was stripped"],
     }
-    assert list_log_lines_of_rejected_images(report) == [
+    assert build_batch_report_log_lines(report) == [
         (
             "warning",
             "12 images rejected: cat/0.png (cannot be read); cat/1.png (cannot be read);"
@@ -66,6 +66,6 @@ def test_warnings_of_a_batch_are_warnings_of_the_log() -> None:
 
 
 def test_a_report_without_names_says_where_to_look() -> None:
-    assert list_log_lines_of_rejected_images({"rejected_count": 3}) == [
+    assert build_batch_report_log_lines({"rejected_count": 3}) == [
         ("warning", "3 images rejected: see the task's report.")
     ]

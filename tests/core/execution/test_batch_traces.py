@@ -11,7 +11,7 @@ import pytest
 from core.database.tables import Model, Task
 from core.errors import Rejected
 from core.execution.batch_traces import report_duplicates_of_earlier_tasks
-from core.ingest.dataset import write_image_dataset
+from core.ingest.dataset import write_image_dataset_file
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates_in_batch
 from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
@@ -21,8 +21,8 @@ from core.statistics import near
 SHAPE = (8, 8, 3)
 
 
-def draw(*numbers: int) -> np.ndarray:
-    """An image of noise for each number."""
+def draw_noise_images(*numbers: int) -> np.ndarray:
+    """Draw an image of noise for each number."""
     return np.stack(
         [np.random.default_rng(one).integers(0, 256, SHAPE, dtype=np.uint8) for one in numbers]
     )
@@ -41,13 +41,13 @@ def make_traces(images: np.ndarray, labels: list[str], folder: str) -> ImageFing
 
 
 def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> IngestedBatch:
-    """A batch as decoding leaves it, that asks to be rejected where it contradicts itself or
+    """Make a batch as decoding leaves it, which asks to be rejected where it contradicts itself or
     others.
     """
     traces = make_traces(images, labels, "new")
     assert traces.labels is not None
-    write_image_dataset(folder / TRAIN, traces.labels, SHAPE, [images])
-    write_image_dataset(folder / HELD_OUT, traces.labels[:0], SHAPE, [])
+    write_image_dataset_file(folder / TRAIN, traces.labels, SHAPE, [images])
+    write_image_dataset_file(folder / HELD_OUT, traces.labels[:0], SHAPE, [])
     write_image_fingerprints(folder / TRACES, traces)
     found: Any = {
         "data": {
@@ -64,7 +64,7 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> IngestedB
     return IngestedBatch(*paths, {}, traces.classes, len(images), 0, found, [])
 
 
-def keep_traces(desk: Any, job_id: str, traces: ImageFingerprints, **values: Any) -> None:
+def store_traces(desk: Any, job_id: str, traces: ImageFingerprints, **values: Any) -> None:
     path = desk.folder / "kept"
     write_image_fingerprints(path, traces)
     sha256, _ = desk.blobs.put_file(path)
@@ -76,10 +76,10 @@ def batch(tmp_path: Path) -> IngestedBatch:
     """Two images: number 1 as a dog, and one that no task has."""
     folder = tmp_path / "batch"
     folder.mkdir()
-    return make_batch(folder, draw(1, 9), ["dog", "dog"])
+    return make_batch(folder, draw_noise_images(1, 9), ["dog", "dog"])
 
 
-def compare(desk: Any, model_id: str, batch: IngestedBatch) -> Any:
+def report_duplicates(desk: Any, model_id: str, batch: IngestedBatch) -> Any:
     (model,) = desk.all(Model, id=model_id)
     return report_duplicates_of_earlier_tasks(desk.db, desk.blobs, model, None, batch)
 
@@ -92,8 +92,10 @@ def test_an_image_that_was_learned_under_another_label_rejects_the_batch(
 ) -> None:
     model = desk.model()
     job = desk.submit(model)
-    keep_traces(desk, job, make_traces(draw(4, 1), ["cat", "cat"], "old"), standing="learned")
-    made = compare(desk, model, batch)
+    store_traces(
+        desk, job, make_traces(draw_noise_images(4, 1), ["cat", "cat"], "old"), standing="learned"
+    )
+    made = report_duplicates(desk, model, batch)
     (conflict,) = made.report["conflicts"]
     assert conflict["paths"] == ["old/1.png", "new/0.png"] and conflict["labels"] == ["cat", "dog"]
     assert conflict["task"] == 1 and conflict["picture"].startswith("data:image/jpeg")
@@ -102,7 +104,7 @@ def test_an_image_that_was_learned_under_another_label_rejects_the_batch(
         "The same image has two classes: “old/1.png” is “cat” in task 1"
     )
     with pytest.raises(Rejected, match="task 1 had the wrong label"):
-        contradictions.require_no_label_contradictions(made.report)
+        contradictions.refuse_unaccepted_label_contradictions(made.report)
 
 
 @pytest.mark.parametrize("standing", STANDINGS)
@@ -111,8 +113,8 @@ def test_a_task_that_the_line_was_not_taught_contradicts_nothing(
 ) -> None:
     model = desk.model()
     job = desk.submit(model)
-    keep_traces(desk, job, make_traces(draw(1), ["cat"], "old"), standing=standing)
-    assert compare(desk, model, batch).report["conflicts_count"] == 0
+    store_traces(desk, job, make_traces(draw_noise_images(1), ["cat"], "old"), standing=standing)
+    assert report_duplicates(desk, model, batch).report["conflicts_count"] == 0
 
 
 def test_tasks_of_the_task_scenario_do_not_contradict_each_other(
@@ -120,17 +122,17 @@ def test_tasks_of_the_task_scenario_do_not_contradict_each_other(
 ) -> None:
     model = desk.model("task")
     job = desk.submit(model)
-    keep_traces(desk, job, make_traces(draw(1), ["cat"], "old"), standing="learned")
-    assert compare(desk, model, batch).report["conflicts_count"] == 0
+    store_traces(desk, job, make_traces(draw_noise_images(1), ["cat"], "old"), standing="learned")
+    assert report_duplicates(desk, model, batch).report["conflicts_count"] == 0
 
 
 def test_a_task_without_digests_is_named_as_not_compared(desk: Any, batch: IngestedBatch) -> None:
     model = desk.model()
     job = desk.submit(model)
-    older = make_traces(draw(1), ["cat"], "old")
+    older = make_traces(draw_noise_images(1), ["cat"], "old")
     older = ImageFingerprints(older.train, older.held_out, older.names)
-    keep_traces(desk, job, older, standing="learned")
-    report = compare(desk, model, batch).report
+    store_traces(desk, job, older, standing="learned")
+    report = report_duplicates(desk, model, batch).report
     assert (report["conflicts_count"], report["conflicts_not_compared"]) == (0, [1])
 
 
@@ -139,9 +141,9 @@ def test_a_task_whose_images_were_deleted_contradicts_nothing(
 ) -> None:
     model = desk.model()
     job = desk.submit(model)
-    traces = make_traces(draw(1), ["cat"], "old")
-    keep_traces(desk, job, traces, standing="learned", held_out_deleted_at=1.0)
-    assert compare(desk, model, batch).report["conflicts_count"] == 0
+    traces = make_traces(draw_noise_images(1), ["cat"], "old")
+    store_traces(desk, job, traces, standing="learned", held_out_deleted_at=1.0)
+    assert report_duplicates(desk, model, batch).report["conflicts_count"] == 0
 
 
 def test_contradictions_of_the_batch_in_itself_stay_in_its_report(
@@ -149,8 +151,8 @@ def test_contradictions_of_the_batch_in_itself_stay_in_its_report(
 ) -> None:
     model = desk.model()
     job = desk.submit(model)
-    keep_traces(desk, job, make_traces(draw(3), ["cat"], "old"), standing="learned")
-    made = make_batch(tmp_path, draw(3, 5, 5), ["dog", "cow", "pig"])
-    report = compare(desk, model, made).report
+    store_traces(desk, job, make_traces(draw_noise_images(3), ["cat"], "old"), standing="learned")
+    made = make_batch(tmp_path, draw_noise_images(3, 5, 5), ["dog", "cow", "pig"])
+    report = report_duplicates(desk, model, made).report
     assert [one.get("task") for one in report["conflicts"]] == [None, 1]
     assert report["conflicts_count"] == 2

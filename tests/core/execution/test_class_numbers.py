@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from core.database.tables import Edit, Part, Version
+from core.database.tables import Edit, Version, VersionPart
 from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.execution.totals import digest_parts_included_in_feature_totals
 from core.ids import new_id
@@ -18,8 +18,10 @@ from tests.core.desk import Desk
 METHOD: dict[str, Any] = {"name": "analytic", "hyper": {}, "state": {}}
 
 
-def learn(desk: Desk, model: str, parts: tuple[str, ...] = ("statistics", "features")) -> int:
-    """Publish the next version; its number."""
+def publish_version(
+    desk: Desk, model: str, parts: tuple[str, ...] = ("statistics", "features")
+) -> int:
+    """Publish the next version and return its number."""
     _, claim = desk.begin(model, recipe={"method": {"name": "analytic"}, "seed": 0})
     number = claim.task_number or 0
     named = {f"{kind}.{number}": f"{kind} {number}" for kind in parts}
@@ -36,8 +38,8 @@ def change_version(desk: Desk, model: str, number: int, **values: Any) -> None:
             setattr(version, name, value)
 
 
-def read_parent(desk: Desk, model: str) -> dict[str, Any]:
-    """The parent in the specification of a model's next job."""
+def read_parent_from_spec(desk: Desk, model: str) -> dict[str, Any]:
+    """Return the parent in the specification of a model's next job."""
     desk.submit(model, recipe={"method": {"name": "analytic"}, "seed": 0})
     claim = desk.claim()
     path = fetch_job_inputs_and_write_spec(
@@ -50,10 +52,10 @@ def read_parent(desk: Desk, model: str) -> dict[str, Any]:
 def test_parts_of_versions_before_two_edits_are_read_through_both_maps(desk: Desk) -> None:
     model = desk.model()
     for _ in range(4):
-        learn(desk, model)
+        publish_version(desk, model)
     change_version(desk, model, 2, class_numbers=[1, 0, -1])
     change_version(desk, model, 4, class_numbers=[0, 2, 1])
-    parent = read_parent(desk, model)
+    parent = read_parent_from_spec(desk, model)
     assert parent["class_numbers"] == [[0, 2, 1], [2, 0, -1]]
     assert {part["name"]: part.get("numbers") for part in parent["parts"]} == {
         "head": None,
@@ -66,8 +68,8 @@ def test_parts_of_versions_before_two_edits_are_read_through_both_maps(desk: Des
 def test_parts_of_a_line_without_such_edits_have_the_present_numbers(desk: Desk) -> None:
     model = desk.model()
     for _ in range(2):
-        learn(desk, model)
-    parent = read_parent(desk, model)
+        publish_version(desk, model)
+    parent = read_parent_from_spec(desk, model)
     assert parent["class_numbers"] == []
     assert all("numbers" not in part for part in parent["parts"])
 
@@ -75,14 +77,16 @@ def test_parts_of_a_line_without_such_edits_have_the_present_numbers(desk: Desk)
 def test_a_version_before_an_edit_is_continued_without_its_map(desk: Desk) -> None:
     model = desk.model()
     for _ in range(2):
-        learn(desk, model)
+        publish_version(desk, model)
     change_version(desk, model, 2, class_numbers=[1, 0])
     desk.roll_back(model)
-    assert read_parent(desk, model)["class_numbers"] == []
+    assert read_parent_from_spec(desk, model)["class_numbers"] == []
 
 
 def test_totals_of_equal_parts_under_other_numbers_have_another_key() -> None:
-    parts = [Part(version_id="ver_1", name="statistics.1", type="statistics", sha256="a" * 64)]
+    parts = [
+        VersionPart(version_id="ver_1", name="statistics.1", type="statistics", sha256="a" * 64)
+    ]
     keys = {
         digest_parts_included_in_feature_totals(parts, numbers)
         for numbers in (
@@ -100,12 +104,12 @@ def test_totals_of_equal_parts_under_other_numbers_have_another_key() -> None:
 def test_sums_of_a_task_that_an_edit_removed_are_not_read(desk: Desk) -> None:
     model = desk.model()
     for _ in range(3):
-        learn(desk, model)
+        publish_version(desk, model)
     with desk.db.read() as session:
         query = select(Version.manifest).where(Version.model_id == model, Version.number == 3)
         manifest = session.scalars(query).one()
     change_version(desk, model, 3, manifest=manifest.model_copy(update={"tasks": [1, 3]}))
-    names = [part["name"] for part in read_parent(desk, model)["parts"]]
+    names = [part["name"] for part in read_parent_from_spec(desk, model)["parts"]]
     assert names == ["head", "statistics.3", "features.3", "statistics.1", "features.1"]
 
 
@@ -114,8 +118,8 @@ def test_only_a_version_that_an_edit_made_without_learning_goes_on_with_the_sums
     desk: Desk, way: str | None
 ) -> None:
     model = desk.model()
-    learn(desk, model)
-    number = learn(desk, model, parts=())
+    publish_version(desk, model)
+    number = publish_version(desk, model, parts=())
     with desk.db.write() as session:
         query = select(Version.job_id).where(Version.model_id == model, Version.number == number)
         if way is not None:
@@ -133,5 +137,5 @@ def test_only_a_version_that_an_edit_made_without_learning_goes_on_with_the_sums
                     created_at=0.0,
                 )
             )
-    names = [part["name"] for part in read_parent(desk, model)["parts"]]
+    names = [part["name"] for part in read_parent_from_spec(desk, model)["parts"]]
     assert names == ["head", *(["statistics.1", "features.1"] if way else [])]

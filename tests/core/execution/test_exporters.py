@@ -8,7 +8,7 @@ import pytest
 
 from core.database.tables import ExportingWorker, ExportJob, Job, Model, Version
 from core.execution import exporters
-from core.execution.exporting import read_requested_export
+from core.execution.exporting import read_export_request_of_claimed_job
 from core.execution.kinds import KINDS
 from core.execution.kinds.export import EXPORT
 from core.jobs.jobs import build_queued_taskless_job
@@ -18,8 +18,8 @@ from core.versions.exporters import has_exporting_worker
 from worker.attempts import causes
 
 
-def asked(desk: Any, model: str, format: str = "onnx") -> str:
-    """A queued job that exports version 0 of a model."""
+def create_export_job(desk: Any, model: str, format: str = "onnx") -> str:
+    """Create a queued job that exports version 0 of a model."""
     time.sleep(0.002)  # ids of jobs carry milliseconds
     with desk.db.write() as session:
         version = session.query(Version).filter_by(model_id=model).first()
@@ -35,7 +35,7 @@ def asked(desk: Any, model: str, format: str = "onnx") -> str:
 def test_a_worker_without_the_packages_leaves_exports_to_others(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = asked(desk, desk.model())
+    job = create_export_job(desk, desk.model())
     with monkeypatch.context() as lacking:
         lacking.setitem(KINDS, "export", replace(EXPORT, able=lambda: False))
         assert claims.claim_job(desk.db, "w1", 60.0) is None
@@ -46,14 +46,14 @@ def test_a_batch_of_the_same_owner_is_learned_first_and_every_second_turn_is_the
     desk: Any,
 ) -> None:
     model, other = desk.model(), desk.model()
-    exports = [asked(desk, model), asked(desk, other)]
+    exports = [create_export_job(desk, model), create_export_job(desk, other)]
     batches = [desk.submit(model), desk.submit(other)]
     turns = [desk.claim().job_id for _ in range(4)]
     assert turns == [batches[0], exports[0], batches[1], exports[1]]
 
 
 def test_one_job_exports_at_a_time_and_the_next_goes_on_when_it_leaves(desk: Any) -> None:
-    first, second = asked(desk, desk.model()), asked(desk, desk.model())
+    first, second = create_export_job(desk, desk.model()), create_export_job(desk, desk.model())
     one, two = desk.claim("w1"), desk.claim("w2")
     assert {one.job_id, two.job_id} == {first, second}
     exporters.begin_export_or_put_off(desk.db, one, 1)
@@ -69,8 +69,8 @@ def test_one_job_exports_at_a_time_and_the_next_goes_on_when_it_leaves(desk: Any
 
 
 def test_a_job_whose_worker_died_keeps_nobody_waiting(desk: Any) -> None:
-    asked(desk, desk.model())
-    asked(desk, desk.model())
+    create_export_job(desk, desk.model())
+    create_export_job(desk, desk.model())
     one, two = desk.claim("w1"), desk.claim("w2")
     exporters.begin_export_or_put_off(desk.db, one, 1)
     desk.set(one.job_id, lease_until=1.0)
@@ -80,8 +80,8 @@ def test_a_job_whose_worker_died_keeps_nobody_waiting(desk: Any) -> None:
 
 def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
     desk.model()
-    exporters.record_worker_that_can_export(desk.db, "w1")
-    exporters.record_worker_that_can_export(desk.db, "w1")
+    exporters.record_worker_if_able_to_export(desk.db, "w1")
+    exporters.record_worker_if_able_to_export(desk.db, "w1")
     with desk.db.read() as session:
         assert has_exporting_worker(session, desk.db.now(session))
         assert [row.worker for row in session.query(ExportingWorker)] == ["w1"]
@@ -90,15 +90,15 @@ def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
 def test_a_worker_without_them_says_nothing(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.model()
     monkeypatch.setattr(exporters, "has_onnx_export_packages", lambda: False)
-    exporters.record_worker_that_can_export(desk.db, "w1")
+    exporters.record_worker_if_able_to_export(desk.db, "w1")
     with desk.db.read() as session:
         assert not has_exporting_worker(session, desk.db.now(session))
 
 
 def test_a_job_knows_its_version_and_what_it_answers_with(desk: Any) -> None:
     model = desk.model()
-    asked(desk, model)
-    found = read_requested_export(desk.db, desk.claim())
+    create_export_job(desk, model)
+    found = read_export_request_of_claimed_job(desk.db, desk.claim())
     assert (found.number, found.format, found.model_id, found.held_out) == (0, "onnx", model, [])
 
 

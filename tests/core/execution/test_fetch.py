@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weights_files import MODEL, NAME, REPOSITORY, weights
+from weights_files import MODEL, NAME, REPOSITORY, build_random_weights
 
-from core.bases.pretrained import PretrainedWeightsPolicy
+from core.bases.pretrained import PretrainedWeightsLimits
 from core.database.states import JobAction, JobState
 from core.database.tables import FetchedWeights, Model, Owner, Version
-from core.errors import StorageFull
+from core.errors import StorageQuotaReached
 from core.execution.kinds import fetch
 from core.execution.weights import end_fetching_and_release_waiting, find_weights_or_claim_fetching
 from core.jobs.put_off import JobPutOffSignal
@@ -26,17 +26,17 @@ from tests.core.at_once import run_at_once
 from worker.loop import Worker
 
 
-def digest() -> str:
-    """Of the weights, which are made when a test first needs them."""
-    return hashlib.sha256(weights()).hexdigest()
+def compute_weights_digest() -> str:
+    """Return the digest of the weights, which are made when a test first needs them."""
+    return hashlib.sha256(build_random_weights()).hexdigest()
 
 
 class Died(BaseException):
     """The worker's process was killed."""
 
 
-def by_hand(desk: Any, data: bytes) -> Path:
-    """The file that a person puts into the data directory."""
+def write_manual_weights(desk: Any, data: bytes) -> Path:
+    """Write the file that a person puts into the data directory."""
     folder = desk.folder / "data" / "pretrained"
     folder.mkdir(exist_ok=True)
     path = folder / f"{NAME}.safetensors"
@@ -44,8 +44,8 @@ def by_hand(desk: Any, data: bytes) -> Path:
     return Path(path)
 
 
-def begun(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
-    """A model that waits for its weights, and the job that brings them."""
+def create_waiting_model(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
+    """Create a model that waits for its weights. Return it and the job that downloads them."""
     if not desk.owner:
         desk.new_owner("team")
     given, catalogue = (
@@ -54,13 +54,13 @@ def begun(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
     )
     service, limits = (
         UseCaseResources(desk.db, desk.blobs, catalogue),
-        NewModelLimits(terms=PretrainedWeightsPolicy(**terms)),
+        NewModelLimits(terms=PretrainedWeightsLimits(**terms)),
     )
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return made["id"], str(made["job"])
 
 
-def refusal(desk: Any, job: str) -> str:
+def read_failure_detail(desk: Any, job: str) -> str:
     row = desk.job(job)
     assert row.state == "failed", row.state
     return str(row.error["detail"])
@@ -70,8 +70,8 @@ def refusal(desk: Any, job: str) -> str:
 def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
     desk: Any, worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    by_hand(desk, weights())
-    model, job = begun(desk)
+    write_manual_weights(desk, build_random_weights())
+    model, job = create_waiting_model(desk)
 
     def die(at: str) -> None:
         if at == point:
@@ -86,14 +86,14 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
     assert worker().run_jobs(lambda: False) == 1
     assert desk.state(job) is JobState.SUCCEEDED
     (version,) = desk.all(Version, model_id=model)
-    assert (version.number, version.manifest.base.sha256) == (0, digest())
+    assert (version.number, version.manifest.base.sha256) == (0, compute_weights_digest())
     assert version.manifest.normalise is not None
     assert desk.aliases(model) == {"latest": 0, "production": 0}
     (row,) = desk.all(FetchedWeights)
     assert (row.repository, row.sha256, row.bytes, row.job_id) == (
         REPOSITORY,
-        digest(),
-        len(weights()),
+        compute_weights_digest(),
+        len(build_random_weights()),
         None,
     )
 
@@ -101,8 +101,8 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
 def test_a_batch_is_claimed_only_when_version_0_is_there(
     desk: Any, worker: Callable[..., Worker]
 ) -> None:
-    by_hand(desk, weights())
-    model, job = begun(desk)
+    write_manual_weights(desk, build_random_weights())
+    model, job = create_waiting_model(desk)
     task = desk.submit(model)
     assert desk.claim().job_id == job
     assert claims.claim_job(desk.db, "w2", 60.0) is None
@@ -114,8 +114,8 @@ def test_a_batch_is_claimed_only_when_version_0_is_there(
 def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the_others(
     desk: Any,
 ) -> None:
-    begun(desk, "one")
-    begun(desk, "two")
+    create_waiting_model(desk, "one")
+    create_waiting_model(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
     assert find_weights_or_claim_fetching(desk.db, desk.blobs, first, REPOSITORY, 2) is None
     with pytest.raises(JobPutOffSignal, match="another job brings the same weights") as later:
@@ -130,8 +130,8 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
 
 @pytest.mark.both_databases
 def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: Any) -> None:
-    begun(desk, "one")
-    begun(desk, "two")
+    create_waiting_model(desk, "one")
+    create_waiting_model(desk, "two")
 
     def ask(claim: Any) -> bool:
         try:
@@ -145,8 +145,8 @@ def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: An
 def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_none(
     desk: Any,
 ) -> None:
-    begun(desk, "one")
-    begun(desk, "two")
+    create_waiting_model(desk, "one")
+    create_waiting_model(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
     assert find_weights_or_claim_fetching(desk.db, desk.blobs, first, REPOSITORY, 1) is None
     with pytest.raises(JobPutOffSignal, match="1 jobs bring weights"):
@@ -158,10 +158,10 @@ def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_
 def test_weights_of_another_architecture_are_refused_with_what_can_be_done(
     desk: Any, worker: Callable[..., Worker]
 ) -> None:
-    path = by_hand(desk, weights("test_vit.r160_in1k"))
-    _, job = begun(desk)
+    path = write_manual_weights(desk, build_random_weights("test_vit.r160_in1k"))
+    _, job = create_waiting_model(desk)
     worker().run_jobs(lambda: False)
-    said = refusal(desk, job)
+    said = read_failure_detail(desk, job)
     assert said.startswith(f"What was brought does not fit {NAME}: ")
     assert f"/v1/jobs/{job}/retry" in said and path.exists()
     assert desk.keys("blobs/") == []
@@ -170,10 +170,10 @@ def test_weights_of_another_architecture_are_refused_with_what_can_be_done(
 def test_where_the_hub_is_off_a_job_says_what_to_copy_where(
     desk: Any, worker: Callable[..., Worker]
 ) -> None:
-    _, job = begun(desk)
+    _, job = create_waiting_model(desk)
     worker().run_jobs(lambda: False)
     assert desk.job(job).error["kind"] == "weights"
-    said = refusal(desk, job)
+    said = read_failure_detail(desk, job)
     assert said.startswith("PERENNIAL_HUB is off where the worker runs. Put model.safetensors of")
     assert f"as pretrained/{NAME}.safetensors into the data directory" in said
 
@@ -181,24 +181,24 @@ def test_where_the_hub_is_off_a_job_says_what_to_copy_where(
 def test_an_owner_without_room_gets_no_weights_and_once_they_are_there_they_count(
     desk: Any, worker: Callable[..., Worker]
 ) -> None:
-    by_hand(desk, weights())
-    _, job = begun(desk)
-    worker(max_owner_bytes=len(weights()) - 1).run_jobs(lambda: False)
-    assert "bytes that one owner may store" in refusal(desk, job)
+    write_manual_weights(desk, build_random_weights())
+    _, job = create_waiting_model(desk)
+    worker(max_owner_bytes=len(build_random_weights()) - 1).run_jobs(lambda: False)
+    assert "bytes that one owner may store" in read_failure_detail(desk, job)
     desk.act(job, JobAction.RETRY)
-    worker(max_owner_bytes=len(weights())).run_jobs(lambda: False)
+    worker(max_owner_bytes=len(build_random_weights())).run_jobs(lambda: False)
     assert desk.state(job) is JobState.SUCCEEDED
     (owner,) = desk.all(Owner, id=desk.owner)
-    assert owner.bytes == len(weights())
-    with pytest.raises(StorageFull):
-        begun(desk, "more", max_owner_bytes=len(weights()))
+    assert owner.bytes == len(build_random_weights())
+    with pytest.raises(StorageQuotaReached):
+        create_waiting_model(desk, "more", max_owner_bytes=len(build_random_weights()))
 
 
 def test_a_cancelled_job_makes_no_version_though_its_weights_are_stored(
     desk: Any, worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_hand(desk, weights())
-    model, job = begun(desk)
+    write_manual_weights(desk, build_random_weights())
+    model, job = create_waiting_model(desk)
 
     def cancel(at: str) -> None:
         if at == "fetch-stored":
@@ -214,13 +214,15 @@ def test_a_cancelled_job_makes_no_version_though_its_weights_are_stored(
 def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
     desk: Any, worker: Callable[..., Worker]
 ) -> None:
-    by_hand(desk, weights())
-    model, _ = begun(desk)
+    write_manual_weights(desk, build_random_weights())
+    model, _ = create_waiting_model(desk)
     worker().run_jobs(lambda: False)
     with desk.db.read() as session:
-        assert references.find_digests_still_in_use(session, [digest()]) == {digest()}
+        assert references.find_digests_still_in_use(session, [compute_weights_digest()]) == {
+            compute_weights_digest()
+        }
     model_deletion.delete_model(desk.db, desk.store, desk.blobs, desk.actor, model)
     assert desk.keys("blobs/") == []
-    _, job = begun(desk, "again")
+    _, job = create_waiting_model(desk, "again")
     worker().run_jobs(lambda: False)
     assert desk.state(job) is JobState.SUCCEEDED

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from sqlalchemy.orm import Session
 
-from core.database.tables import Model, Part, Task
+from core.database.tables import Model, Task, VersionPart
 from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.publishing.publish import publish_job_result
 from core.retention import references
@@ -23,8 +23,10 @@ from tests.core.desk import Desk
 SAME = {"backbone.1": "never moves", "head": "h"}
 
 
-def learn(desk: Desk, model: str, parts: dict[str, str] = SAME, fill: float = 0.0) -> str:
-    """Publish the next version with features of its task's held-out images; their digest."""
+def publish_version(desk: Desk, model: str, parts: dict[str, str] = SAME, fill: float = 0.0) -> str:
+    """Publish the next version with features of its task's held-out images, and return their
+    digest.
+    """
     _, claim = desk.begin(model)
     number = claim.task_number or 0
     described = [{"task": number, "file": "features/1.safetensors"}]
@@ -40,8 +42,8 @@ def learn(desk: Desk, model: str, parts: dict[str, str] = SAME, fill: float = 0.
     )
 
 
-def spec_of(desk: Desk, model: str) -> list[dict[str, Any]]:
-    """History in the specification of the model's next job, which is then taken back."""
+def read_history_from_spec(desk: Desk, model: str) -> list[dict[str, Any]]:
+    """Return the history in the specification of the model's next job."""
     desk.submit(model)
     claim = desk.claim()
     path = fetch_job_inputs_and_write_spec(
@@ -53,13 +55,13 @@ def spec_of(desk: Desk, model: str) -> list[dict[str, Any]]:
 
 def test_a_job_gets_the_features_of_its_own_model_by_the_backbone_of_its_parent(desk: Desk) -> None:
     model, other = desk.model(), desk.model()
-    digests = [learn(desk, model), learn(desk, model)]
-    learn(desk, other)
+    digests = [publish_version(desk, model), publish_version(desk, model)]
+    publish_version(desk, other)
     stored = desk.blobs.fetch_verified_file
-    assert [Path(task["features"]).name for task in spec_of(desk, model)] == [
+    assert [Path(task["features"]).name for task in read_history_from_spec(desk, model)] == [
         stored(digest).name for digest in digests
     ]
-    (elsewhere,) = spec_of(desk, other)
+    (elsewhere,) = read_history_from_spec(desk, other)
     assert elsewhere["features"] == str(
         desk.blobs.fetch_verified_file(digests[0])
     )  # equal bytes, named by its own task
@@ -70,23 +72,23 @@ def test_of_another_backbone_other_images_or_damaged_bytes_there_are_no_features
     desk: Desk, change: str
 ) -> None:
     model = desk.model()
-    digest = learn(desk, model)
+    digest = publish_version(desk, model)
     if change == "backbone":
-        learn(desk, model, {"backbone.1": "moved", "head": "h"})
+        publish_version(desk, model, {"backbone.1": "moved", "head": "h"})
     elif change == "images":
         desk.change(Task, desk.task_of(model, 1).id, held_out_sha256=desk.blob("decoded otherwise"))
     elif change == "mark":
         DatabaseDamageMarks(desk.db).mark_damaged(desk.blobs.make_blob_key(digest))
     else:
         desk.store.put_bytes(desk.blobs.make_blob_key(digest), b"rot")
-    first = spec_of(desk, model)[0]
+    first = read_history_from_spec(desk, model)[0]
     assert first["features"] is None and first["held_out"] is not None
 
 
 @pytest.mark.both_databases
 def test_features_count_as_the_models_bytes_and_go_with_the_tasks_images(desk: Desk) -> None:
     model = desk.model()
-    digest = learn(desk, model)
+    digest = publish_version(desk, model)
 
     def datasets(session: Session) -> int:
         return usage_sums.sum_usage_by_model(session, Model.id == model)[model]["bytes"]["datasets"]
@@ -104,12 +106,12 @@ def test_features_count_as_the_models_bytes_and_go_with_the_tasks_images(desk: D
     with desk.db.read() as session:
         assert not references.find_digests_still_in_use(session, [digest])
     assert not desk.blobs.has(digest)
-    assert spec_of(desk, model)[0]["features"] is None
+    assert read_history_from_spec(desk, model)[0]["features"] is None
 
 
 def test_of_images_that_go_with_the_publish_no_features_are_left(desk: Desk) -> None:
-    learn(desk, desk.model(held_out="counts"))
-    named = {part.sha256 for part in desk.all(Part)}
+    publish_version(desk, desk.model(held_out="counts"))
+    named = {part.sha256 for part in desk.all(VersionPart)}
     named |= {
         digest for task in desk.all(Task) for digest in (task.train_sha256, task.traces_sha256)
     }

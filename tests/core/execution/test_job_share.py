@@ -8,7 +8,7 @@ import pytest
 
 from core.contract.jobs.job_event import AliveEvent, JobEvent, PhaseEvent, ProgressEvent
 from core.database.states import JobState
-from core.database.tables import Event
+from core.database.tables import StoredJobEvent
 from core.execution import job_share
 from core.execution.progress import store_job_process_events
 from core.jobs.job_response import job_to_json
@@ -26,12 +26,14 @@ PHASES = (
 )
 
 
-def at_step(number: int, phase: str = "train") -> ProgressEvent:
+def build_step_event(number: int, phase: str = "train") -> ProgressEvent:
     return ProgressEvent(phase=phase, step=number, total_steps=100, images=number)
 
 
-def told(desk: Any, claim: JobClaim, event: JobEvent, *, after_s: float = 0.0) -> dict[str, Any]:
-    """The job's progress after an event that comes some seconds after the last."""
+def store_event_after(
+    desk: Any, claim: JobClaim, event: JobEvent, *, after_s: float = 0.0
+) -> dict[str, Any]:
+    """Store an event that comes some seconds after the last one, and return the job's progress."""
     progress = desk.job(claim.job_id).progress
     if progress:
         moved = {name: progress[name] - after_s for name in ("at", "heard_at") if name in progress}
@@ -41,8 +43,8 @@ def told(desk: Any, claim: JobClaim, event: JobEvent, *, after_s: float = 0.0) -
     return found
 
 
-def learned(desk: Any, model: str, costs: dict[str, float]) -> str:
-    """A job that has succeeded; the id of its job."""
+def create_succeeded_job(desk: Any, model: str, costs: dict[str, float]) -> str:
+    """Create a job that has succeeded, and return its id."""
     job: str = desk.begin(model)[0]
     desk.set(
         job,
@@ -55,87 +57,89 @@ def learned(desk: Any, model: str, costs: dict[str, float]) -> str:
 
 def test_the_seconds_of_each_phase_are_kept(desk: Any) -> None:
     _, claim = desk.begin()
-    told(desk, claim, PhaseEvent(phase="measure"))
-    told(desk, claim, at_step(1), after_s=7)
-    told(desk, claim, at_step(50), after_s=20)
-    costs = told(desk, claim, PhaseEvent(phase="evaluate"), after_s=30)["costs"]
+    store_event_after(desk, claim, PhaseEvent(phase="measure"))
+    store_event_after(desk, claim, build_step_event(1), after_s=7)
+    store_event_after(desk, claim, build_step_event(50), after_s=20)
+    costs = store_event_after(desk, claim, PhaseEvent(phase="evaluate"), after_s=30)["costs"]
     assert {name: round(seconds) for name, seconds in costs.items()} == {"measure": 7, "train": 50}
 
 
 def test_the_seconds_between_two_attempts_belong_to_no_phase(desk: Any) -> None:
     _, claim = desk.begin()
-    told(desk, claim, at_step(1))
+    store_event_after(desk, claim, build_step_event(1))
     desk.lose(claim)
     again = desk.claim("other")
-    progress = told(desk, again, at_step(2), after_s=500)
+    progress = store_event_after(desk, again, build_step_event(2), after_s=500)
     assert progress["costs"].get("train", 0.0) < 100
 
 
 def test_phases_weigh_what_they_cost_the_last_time(desk: Any) -> None:
     model = desk.model()
-    learned(desk, model, {"validate": 10, "train": 30, "evaluate": 60})
+    create_succeeded_job(desk, model, {"validate": 10, "train": 30, "evaluate": 60})
     _, claim = desk.begin(model)
-    told(desk, claim, at_step(100, "validate"))
-    progress = told(desk, claim, at_step(50))
+    store_event_after(desk, claim, build_step_event(100, "validate"))
+    progress = store_event_after(desk, claim, build_step_event(50))
     assert progress["done"] == pytest.approx(0.25, abs=0.03)
     assert progress["left_s"] == pytest.approx(75, rel=0.1)
 
 
 def test_a_slow_first_phase_does_not_stretch_the_time_left(desk: Any) -> None:
     model = desk.model()
-    learned(desk, model, {"prepare": 2, "train": 30, "evaluate": 10})
+    create_succeeded_job(desk, model, {"prepare": 2, "train": 30, "evaluate": 10})
     _, claim = desk.begin(model)
-    told(desk, claim, PhaseEvent(phase="prepare"))
-    progress = told(desk, claim, at_step(0), after_s=12)  # its weights were fetched
+    store_event_after(desk, claim, PhaseEvent(phase="prepare"))
+    progress = store_event_after(
+        desk, claim, build_step_event(0), after_s=12
+    )  # its weights were fetched
     assert progress["left_s"] == pytest.approx(40, rel=0.1)
 
 
 def test_a_last_job_that_cost_nearly_nothing_gives_a_share(desk: Any) -> None:
     model = desk.model()
-    learned(desk, model, {"validate": 0.0, "train": 0.05})
+    create_succeeded_job(desk, model, {"validate": 0.0, "train": 0.05})
     _, claim = desk.begin(model)
-    told(desk, claim, PhaseEvent(phase="validate"))
-    progress = told(desk, claim, PhaseEvent(phase="evaluate"), after_s=3)
+    store_event_after(desk, claim, PhaseEvent(phase="validate"))
+    progress = store_event_after(desk, claim, PhaseEvent(phase="evaluate"), after_s=3)
     assert 0 < progress["done"] < 1
 
 
 def test_a_larger_batch_is_expected_to_take_longer_but_for_the_evaluation(desk: Any) -> None:
     model = desk.model()
-    first = learned(desk, model, {"train": 30, "evaluate": 60})
+    first = create_succeeded_job(desk, model, {"train": 30, "evaluate": 60})
     job, claim = desk.begin(model)
     images = sum(desk.task(first).classes.values())
     with desk.db.write() as session:
         session.get_one(type(desk.task(job)), desk.task(job).id).classes = {"a": 3 * images}
-    expected = told(desk, claim, PhaseEvent(phase="train"))["expected"]
+    expected = store_event_after(desk, claim, PhaseEvent(phase="train"))["expected"]
     assert (expected["train"], expected["evaluate"]) == (90, 60)
 
 
 def test_a_job_of_another_method_says_nothing_and_more_epochs_take_longer(desk: Any) -> None:
     model = desk.model()
-    first = learned(desk, model, {"train": 30})
+    first = create_succeeded_job(desk, model, {"train": 30})
     desk.set(first, recipe={"method": {"name": "er"}, "epochs": 2})
     job, claim = desk.begin(model)
     desk.set(job, recipe={"method": {"name": "er"}, "epochs": 6})
-    assert told(desk, claim, PhaseEvent(phase="train"))["expected"]["train"] == 90
+    assert store_event_after(desk, claim, PhaseEvent(phase="train"))["expected"]["train"] == 90
     desk.set(job, recipe={"method": {"name": "ewc"}, "epochs": 6}, progress={})
-    assert not told(desk, claim, PhaseEvent(phase="train"))["is_measured"]
+    assert not store_event_after(desk, claim, PhaseEvent(phase="train"))["is_measured"]
 
 
 def test_a_first_job_in_closed_form_spends_its_time_before_it_trains(desk: Any) -> None:
     job, claim = desk.begin()
     desk.set(job, recipe={"method": {"name": "analytic", "adapt": None}, "epochs": 10})
-    told(desk, claim, PhaseEvent(phase="validate"))
-    before = told(desk, claim, PhaseEvent(phase="train"))["done"]
-    assert told(desk, claim, PhaseEvent(phase="consolidate"))["done"] - before < 0.02
+    store_event_after(desk, claim, PhaseEvent(phase="validate"))
+    before = store_event_after(desk, claim, PhaseEvent(phase="train"))["done"]
+    assert store_event_after(desk, claim, PhaseEvent(phase="consolidate"))["done"] - before < 0.02
 
 
 def test_the_first_job_of_a_model_has_usual_weights_and_its_time_is_known_when_it_has_run(
     desk: Any,
 ) -> None:
     _, claim = desk.begin()
-    progress = told(desk, claim, at_step(0))
+    progress = store_event_after(desk, claim, build_step_event(0))
     assert not progress["is_measured"] and progress["left_s"] is None
-    progress = told(desk, claim, at_step(50), after_s=60)
+    progress = store_event_after(desk, claim, build_step_event(50), after_s=60)
     usual = job_share.USUAL_S["learn"]
     rest = sum(usual[name] for name in ("consolidate", "evaluate", "publish"))
     assert progress["done"] == pytest.approx(30 / (60 + rest), abs=0.01)
@@ -148,32 +152,32 @@ def test_the_share_never_falls_and_is_never_whole_before_the_end(desk: Any) -> N
     for phase in PHASES:
         for event in (
             PhaseEvent(phase=phase),
-            at_step(40, phase),
-            at_step(20, phase),
-            at_step(100, phase),
+            build_step_event(40, phase),
+            build_step_event(20, phase),
+            build_step_event(100, phase),
         ):
-            seen.append(told(desk, claim, event, after_s=1)["done"])
+            seen.append(store_event_after(desk, claim, event, after_s=1)["done"])
     assert seen == sorted(seen) and len(set(seen)) > len(PHASES)
     assert seen[-1] == job_share.MOST_DONE
 
 
 def test_a_job_that_goes_on_elsewhere_does_not_fall_back(desk: Any) -> None:
     _, claim = desk.begin()
-    before = told(desk, claim, at_step(90))["done"]
+    before = store_event_after(desk, claim, build_step_event(90))["done"]
     desk.lose(claim)
     again = desk.claim("other")
-    assert told(desk, again, PhaseEvent(phase="prepare"))["done"] == before
-    assert told(desk, again, at_step(10))["done"] == before
+    assert store_event_after(desk, again, PhaseEvent(phase="prepare"))["done"] == before
+    assert store_event_after(desk, again, build_step_event(10))["done"] == before
 
 
 def test_a_sign_of_life_moves_a_phase_whose_steps_are_not_counted(desk: Any) -> None:
     job, claim = desk.begin()
-    first = told(desk, claim, PhaseEvent(phase="evaluate"))
-    events = len(desk.all(Event, job_id=job, type="progress"))
-    assert told(desk, claim, AliveEvent()) == first  # too soon
-    later = told(desk, claim, AliveEvent(), after_s=5)
+    first = store_event_after(desk, claim, PhaseEvent(phase="evaluate"))
+    events = len(desk.all(StoredJobEvent, job_id=job, type="progress"))
+    assert store_event_after(desk, claim, AliveEvent()) == first  # too soon
+    later = store_event_after(desk, claim, AliveEvent(), after_s=5)
     assert later["done"] > first["done"] and later["costs"]["evaluate"] >= 5
-    (event,) = desk.all(Event, job_id=job, type="progress")[events:]
+    (event,) = desk.all(StoredJobEvent, job_id=job, type="progress")[events:]
     assert event.data == {"phase": "evaluate", "done": later["done"], "left_s": later["left_s"]}
 
 
@@ -185,8 +189,8 @@ def test_a_sign_of_life_before_the_first_phase_says_nothing(desk: Any) -> None:
 
 def test_the_last_report_of_a_batch_has_the_share_of_the_job(desk: Any) -> None:
     job, claim = desk.begin()
-    store_job_process_events(desk.db, claim, [at_step(1), at_step(2)])
-    first, second = (event.data for event in desk.all(Event, job_id=job, type="progress"))
+    store_job_process_events(desk.db, claim, [build_step_event(1), build_step_event(2)])
+    first, second = (event.data for event in desk.all(StoredJobEvent, job_id=job, type="progress"))
     assert "done" not in first and second["done"] == desk.job(job).progress["done"]
 
 
@@ -194,12 +198,12 @@ def test_the_last_report_of_a_batch_has_the_share_of_the_job(desk: Any) -> None:
 def test_a_phase_of_another_kind_of_job_has_a_share_too(desk: Any, phase: str) -> None:
     job, claim = desk.begin()
     desk.set(job, kind="export")
-    assert 0 < told(desk, claim, at_step(50, phase))["done"] < 1
+    assert 0 < store_event_after(desk, claim, build_step_event(50, phase))["done"] < 1
 
 
 def test_a_phase_that_nobody_knows_is_the_whole_job(desk: Any) -> None:
     _, claim = desk.begin()
-    assert told(desk, claim, at_step(50, "tidying"))["done"] == 0.5
+    assert store_event_after(desk, claim, build_step_event(50, "tidying"))["done"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -234,5 +238,5 @@ def test_a_job_that_older_code_began_goes_on(desk: Any) -> None:
         "images_per_s": None,
     }
     desk.set(claim.job_id, progress=old)
-    progress = told(desk, claim, at_step(50))
+    progress = store_event_after(desk, claim, build_step_event(50))
     assert 0 < progress["done"] < 1 and progress["costs"] == {}

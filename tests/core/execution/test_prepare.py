@@ -9,21 +9,21 @@ import pytest
 from safetensors.numpy import save_file
 from sqlalchemy import update
 
-from core.database.tables import Part, Task, VersionTaskResult
-from core.errors import Invalid, InvalidRecipe, LeaseLost, StoreCorrupt
+from core.database.tables import Task, VersionPart, VersionTaskResult
+from core.errors import Invalid, InvalidRecipe, LeaseLost, StoredObjectDamaged
 from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.retention import damage
 from core.storage import Blobs
 
 
-def spec_of(desk: Any, claim: Any) -> dict[str, Any]:
+def read_job_spec(desk: Any, claim: Any) -> dict[str, Any]:
     path = fetch_job_inputs_and_write_spec(
         desk.db, desk.store, claim, desk.settings, desk.folder / f"job-{claim.fence}"
     )
     return json.loads(path.read_text())
 
 
-def learn(desk: Any, model: str, cells: list[tuple[str, int, int, int]]) -> None:
+def publish_version(desk: Any, model: str, cells: list[tuple[str, int, int, int]]) -> None:
     desk.submit(model)
     desk.publish({"backbone.1": "b", "head": "h"}, cells)
 
@@ -32,7 +32,7 @@ def test_the_first_task_starts_from_the_base(desk: Any) -> None:
     model = desk.model()
     desk.submit(model)
     claim = desk.claim()
-    spec = spec_of(desk, claim)
+    spec = read_job_spec(desk, claim)
     assert spec["architecture"] == {"name": "small-cnn"}
     assert spec["task"]["number"] == 1
     assert spec["task"]["classes"] == ["1a", "1b"]
@@ -49,9 +49,9 @@ def test_the_first_task_starts_from_the_base(desk: Any) -> None:
 
 def test_a_later_task_knows_its_parent_and_the_tasks_before(desk: Any) -> None:
     model = desk.model()
-    learn(desk, model, [("new", 1, 9, 10)])
+    publish_version(desk, model, [("new", 1, 9, 10)])
     desk.submit(model)
-    spec = spec_of(desk, desk.claim())
+    spec = read_job_spec(desk, desk.claim())
     assert spec["parent"]["version"] == 1
     assert [(part["name"], Path(part["path"]).read_text()) for part in spec["parent"]["parts"]] == [
         ("backbone.1", "b"),
@@ -64,33 +64,33 @@ def test_a_later_task_knows_its_parent_and_the_tasks_before(desk: Any) -> None:
 @pytest.mark.parametrize("gone", [False, True])
 def test_tasks_bring_the_hashes_of_their_images_where_these_are_kept(desk: Any, gone: bool) -> None:
     model = desk.model()
-    learn(desk, model, [("new", 1, 9, 10)])
+    publish_version(desk, model, [("new", 1, 9, 10)])
     digest = desk.blob("hashes")
     past = desk.task_of(model, 1)
     desk.change(Task, past.id, traces_sha256=digest, held_out_deleted_at=1.0 if gone else None)
     desk.submit(model)
-    (found,) = spec_of(desk, desk.claim())["history"]
+    (found,) = read_job_spec(desk, desk.claim())["history"]
     assert found["traces"] == (None if gone else str(desk.blobs.fetch_verified_file(digest)))
 
 
 def test_only_what_the_parent_was_taught_is_history(desk: Any) -> None:
     model = desk.model()
-    learn(desk, model, [("new", 1, 9, 10)])
-    learn(desk, model, [("new", 1, 9, 10), ("new", 2, 9, 10)])
+    publish_version(desk, model, [("new", 1, 9, 10)])
+    publish_version(desk, model, [("new", 1, 9, 10), ("new", 2, 9, 10)])
     desk.roll_back(model)
     desk.submit(model)
-    spec = spec_of(desk, desk.claim())
+    spec = read_job_spec(desk, desk.claim())
     assert (spec["parent"]["version"], [past["number"] for past in spec["history"]]) == (1, [1])
 
 
 @pytest.mark.parametrize("gone", ["held_out_deleted_at", "data_deleted_at"])
 def test_deleted_held_out_images_are_null(desk: Any, gone: str) -> None:
     model = desk.model()
-    learn(desk, model, [("new", 1, 9, 10)])
+    publish_version(desk, model, [("new", 1, 9, 10)])
     with desk.db.write() as session:
         setattr(session.get_one(Task, desk.all(Task, model_id=model)[0].id), gone, 1.0)
     desk.submit(model)
-    assert spec_of(desk, desk.claim())["history"][0]["held_out"] is None
+    assert read_job_spec(desk, desk.claim())["history"][0]["held_out"] is None
 
 
 def test_a_deleted_memory_is_left_out_and_told(desk: Any) -> None:
@@ -98,26 +98,28 @@ def test_a_deleted_memory_is_left_out_and_told(desk: Any) -> None:
     desk.submit(model)
     parts = {"head": "h", "buffer": "images"}
     desk.publish(parts, [("new", 1, 9, 10)])
-    assert desk.all(Part)[1].type == "buffer"
+    assert desk.all(VersionPart)[1].type == "buffer"
     with desk.db.write() as session:
-        session.get_one(Part, (desk.all(Part)[1].version_id, "buffer")).deleted_at = 1.0
-    desk.blobs.delete(desk.all(Part)[1].sha256)
+        session.get_one(
+            VersionPart, (desk.all(VersionPart)[1].version_id, "buffer")
+        ).deleted_at = 1.0
+    desk.blobs.delete(desk.all(VersionPart)[1].sha256)
     desk.submit(model)
-    parent = spec_of(desk, desk.claim())["parent"]
+    parent = read_job_spec(desk, desk.claim())["parent"]
     assert ([part["name"] for part in parent["parts"]], parent["deleted"]) == (["head"], ["buffer"])
 
 
 def test_the_classes_of_a_data_model_are_the_models_own(desk: Any) -> None:
     desk.submit(desk.model("data", classes=["1a", "1b", "never seen"]))
-    assert spec_of(desk, desk.claim())["classes"] == ["1a", "1b", "never seen"]
+    assert read_job_spec(desk, desk.claim())["classes"] == ["1a", "1b", "never seen"]
 
 
 def test_a_second_attempt_gets_the_same_specification_and_the_snapshot(desk: Any) -> None:
     _, claim = desk.begin()
-    first = spec_of(desk, claim)
+    first = read_job_spec(desk, claim)
     desk.register(claim)
     desk.lose(claim)
-    second = spec_of(desk, desk.claim())
+    second = read_job_spec(desk, desk.claim())
     assert Path(second["snapshot"], "snapshot.json").is_file()
     for name in ("snapshot", "out"):
         first.pop(name), second.pop(name)
@@ -126,7 +128,7 @@ def test_a_second_attempt_gets_the_same_specification_and_the_snapshot(desk: Any
 
 def test_the_recipe_is_complete_also_where_older_code_stored_less(desk: Any) -> None:
     desk.set(desk.submit(desk.model()), recipe={"method": {"name": "er"}, "epochs": 3})
-    recipe = spec_of(desk, desk.claim())["recipe"]
+    recipe = read_job_spec(desk, desk.claim())["recipe"]
     assert recipe["method"] == {"name": "er", "buffer": 500, "replay_batch": None}
     assert (recipe["epochs"], recipe["batch_size"], recipe["optimizer"]["name"]) == (3, 32, "sgd")
 
@@ -134,7 +136,7 @@ def test_the_recipe_is_complete_also_where_older_code_stored_less(desk: Any) -> 
 def test_a_recipe_that_this_code_cannot_use_is_a_plain_answer(desk: Any) -> None:
     desk.set(desk.submit(desk.model()), recipe={"method": {"name": "gone"}})
     with pytest.raises(InvalidRecipe, match=r"method\.name: unknown method"):
-        spec_of(desk, desk.claim())
+        read_job_spec(desk, desk.claim())
 
 
 def test_deleted_training_data_is_a_plain_answer(desk: Any) -> None:
@@ -142,27 +144,29 @@ def test_deleted_training_data_is_a_plain_answer(desk: Any) -> None:
     with desk.db.write() as session:
         session.get_one(Task, desk.task(job_id).id).train_deleted_at = 1.0
     with pytest.raises(Invalid, match="was deleted"):
-        spec_of(desk, desk.claim())
+        read_job_spec(desk, desk.claim())
 
 
 def test_a_missing_blob_is_named(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     desk.blobs.delete(desk.task(job_id).train_sha256)
-    with pytest.raises(StoreCorrupt, match=r"A file of task 1 is damaged.*send the batch again"):
-        spec_of(desk, desk.claim())
+    with pytest.raises(
+        StoredObjectDamaged, match=r"A file of task 1 is damaged.*send the batch again"
+    ):
+        read_job_spec(desk, desk.claim())
 
 
 def test_a_job_does_not_learn_from_what_the_scrub_found_damaged_though_this_process_trusts_it(
     desk: Any,
 ) -> None:
     job_id, claim = desk.begin()
-    spec_of(desk, claim)  # hashes it
+    read_job_spec(desk, claim)  # hashes it
     with desk.db.write() as session:
-        damage.mark_object_damaged(
+        damage.mark_object_damaged_and_delete_downloads(
             session, Blobs.make_blob_key(desk.task(job_id).train_sha256), "digest", "", 1.0
         )
-    with pytest.raises(StoreCorrupt, match="A file of task 1 is damaged"):
-        spec_of(desk, claim)
+    with pytest.raises(StoredObjectDamaged, match="A file of task 1 is damaged"):
+        read_job_spec(desk, claim)
 
 
 def test_a_zombie_prepares_nothing(desk: Any) -> None:
@@ -170,7 +174,7 @@ def test_a_zombie_prepares_nothing(desk: Any) -> None:
     zombie = desk.claim()
     desk.lose(zombie)
     with pytest.raises(LeaseLost):
-        spec_of(desk, zombie)
+        read_job_spec(desk, zombie)
 
 
 def test_the_parent_brings_its_probe_of_earlier_tasks(desk: Any) -> None:
@@ -179,7 +183,7 @@ def test_the_parent_brings_its_probe_of_earlier_tasks(desk: Any) -> None:
     desk.submit(model)
     desk.publish({"head": "h"}, [("new", 1, 9, 10)], knn_probe=probe)
     desk.submit(model)
-    assert spec_of(desk, desk.claim())["parent"]["manifest"]["knn_probe"] == probe
+    assert read_job_spec(desk, desk.claim())["parent"]["manifest"]["knn_probe"] == probe
 
 
 def test_answers_of_many_tasks_cost_no_more_reads_of_their_blob(
@@ -196,7 +200,7 @@ def test_answers_of_many_tasks_cost_no_more_reads_of_their_blob(
     def count_reads(tasks: int) -> int:
         model = desk.model()
         for age in range(1, tasks + 1):
-            learn(desk, model, [("new", task, 9, 10) for task in range(1, age + 1)])
+            publish_version(desk, model, [("new", task, 9, 10) for task in range(1, age + 1)])
         file = tmp_path / model
         save_file({"rows": np.full(tasks, tasks, np.int32)}, file)
         digest, _ = desk.blobs.put_file(file)
@@ -208,7 +212,7 @@ def test_answers_of_many_tasks_cost_no_more_reads_of_their_blob(
             )
         desk.submit(model)
         fetched.clear()
-        spec_of(desk, desk.claim())
+        read_job_spec(desk, desk.claim())
         return fetched.count(digest)
 
     assert count_reads(2) == count_reads(5) == 1

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from core.contract.jobs.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent, ProgressEvent
-from core.database.tables import Event
+from core.database.tables import StoredJobEvent
 from core.errors import LeaseLost
 from core.execution.progress import replace_non_finite_in_json, store_job_process_events
 
 
-def step(number: int, images: int, **more: Any) -> ProgressEvent:
+def build_step_event(number: int, images: int, **more: Any) -> ProgressEvent:
     usual = {"phase": "train", "epoch": 1, "total_steps": 100, "loss": 0.5}
     return ProgressEvent(step=number, images=images, **{**usual, **more})
 
@@ -24,13 +24,13 @@ def test_events_are_rows_in_order_and_the_newest_progress_is_in_the_job(desk: An
         claim,
         [
             PhaseEvent(phase="train"),
-            step(1, 32),
+            build_step_event(1, 32),
             MetricEvent(name="loss", step=1, value=0.5),
             LogEvent(level="info", message="hello"),
-            step(2, 64),
+            build_step_event(2, 64),
         ],
     )
-    events = [e for e in desk.all(Event, job_id=job_id) if e.type != "state"][
+    events = [e for e in desk.all(StoredJobEvent, job_id=job_id) if e.type != "state"][
         1:
     ]  # after the claim's line
     assert [event.type for event in events] == ["progress", "progress", "metric", "log", "progress"]
@@ -42,11 +42,11 @@ def test_events_are_rows_in_order_and_the_newest_progress_is_in_the_job(desk: An
 @pytest.mark.both_databases
 def test_speed_and_time_left_follow_from_the_database_clock(desk: Any) -> None:
     job_id, claim = desk.begin()
-    store_job_process_events(desk.db, claim, [step(10, 1000)])
+    store_job_process_events(desk.db, claim, [build_step_event(10, 1000)])
     assert desk.job(job_id).progress["images_per_s"] is None
     progress = desk.job(job_id).progress
     desk.set(job_id, progress={**progress, "at": progress["at"] - 2})
-    store_job_process_events(desk.db, claim, [step(20, 2000)])
+    store_job_process_events(desk.db, claim, [build_step_event(20, 2000)])
     progress = desk.job(job_id).progress
     assert progress["images_per_s"] == pytest.approx(500, rel=0.2)
     assert progress["eta_s"] == pytest.approx(16, rel=0.2)  # 80 steps of 100 images
@@ -54,7 +54,7 @@ def test_speed_and_time_left_follow_from_the_database_clock(desk: Any) -> None:
 
 def test_a_new_phase_starts_its_counts_again(desk: Any) -> None:
     job_id, claim = desk.begin()
-    store_job_process_events(desk.db, claim, [step(10, 1000)])
+    store_job_process_events(desk.db, claim, [build_step_event(10, 1000)])
     store_job_process_events(desk.db, claim, [PhaseEvent(phase="evaluate")])
     progress = desk.job(job_id).progress
     assert progress["phase"] == "evaluate"
@@ -73,14 +73,14 @@ def test_decoding_has_the_same_shape_as_training(desk: Any) -> None:
 def test_each_batch_is_one_revision(desk: Any) -> None:
     job_id, claim = desk.begin()
     before = desk.job(job_id).revision
-    store_job_process_events(desk.db, claim, [step(1, 1), step(2, 2)])
+    store_job_process_events(desk.db, claim, [build_step_event(1, 1), build_step_event(2, 2)])
     assert desk.job(job_id).revision == before + 1
 
 
 def test_other_events_are_left_out(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     store_job_process_events(desk.db, desk.claim(), [DoneEvent(path="/x")])
-    assert [event.type for event in desk.all(Event, job_id=job_id)] == [
+    assert [event.type for event in desk.all(StoredJobEvent, job_id=job_id)] == [
         "log",
         "state",
     ]  # of the claim
@@ -91,16 +91,16 @@ def test_a_zombie_cannot_write_progress(desk: Any) -> None:
     zombie = desk.claim("zombie")
     desk.lose(zombie)
     desk.claim("owner")
-    count = len(desk.all(Event, job_id=job_id))
+    count = len(desk.all(StoredJobEvent, job_id=job_id))
     with pytest.raises(LeaseLost):
-        store_job_process_events(desk.db, zombie, [step(1, 1)])
-    assert len(desk.all(Event, job_id=job_id)) == count
+        store_job_process_events(desk.db, zombie, [build_step_event(1, 1)])
+    assert len(desk.all(StoredJobEvent, job_id=job_id)) == count
     assert desk.job(job_id).progress == {}
 
 
 def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    store_job_process_events(desk.db, desk.claim(), [step(1, 1, loss=float("nan"))])
+    store_job_process_events(desk.db, desk.claim(), [build_step_event(1, 1, loss=float("nan"))])
     assert desk.job(job_id).progress["loss"] is None
     assert replace_non_finite_in_json({"a": [1.0, float("inf")], "b": "x"}) == {
         "a": [1.0, None],
@@ -108,22 +108,24 @@ def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
     }
 
 
-def said(desk: Any, job_id: str) -> list[str]:
+def read_later_messages(desk: Any, job_id: str) -> list[str]:
     return desk.messages(job_id)[1:]
 
 
 def test_a_finished_epoch_is_a_line_with_loss_and_speed(desk: Any) -> None:
     job_id, claim = desk.begin()
-    store_job_process_events(desk.db, claim, [step(10, 1000, epochs=2)])
+    store_job_process_events(desk.db, claim, [build_step_event(10, 1000, epochs=2)])
     desk.set(
         job_id, progress={**desk.job(job_id).progress, "at": desk.job(job_id).progress["at"] - 2}
     )
     store_job_process_events(
-        desk.db, claim, [step(50, 5000, epochs=2), step(51, 5100, epochs=2, epoch=2)]
+        desk.db,
+        claim,
+        [build_step_event(50, 5000, epochs=2), build_step_event(51, 5100, epochs=2, epoch=2)],
     )
-    (line,) = said(desk, job_id)
+    (line,) = read_later_messages(desk, job_id)
     assert line.startswith("Epoch 1 of 2, loss 0.5, ") and line.endswith(" images/s.")
-    stored = [e.data for e in desk.all(Event, job_id=job_id, type="progress")]
+    stored = [e.data for e in desk.all(StoredJobEvent, job_id=job_id, type="progress")]
     assert not [data for data in stored if "epochs" in data]
 
 
@@ -134,12 +136,14 @@ def test_a_finished_epoch_is_a_line_with_loss_and_speed(desk: Any) -> None:
 def test_a_long_job_has_no_longer_a_log(desk: Any, epochs: int, lines: int) -> None:
     job_id = desk.submit(desk.model())
     reports = [
-        step(number, number, epoch=(number + 1) // 2, epochs=epochs, total_steps=2 * epochs)
+        build_step_event(
+            number, number, epoch=(number + 1) // 2, epochs=epochs, total_steps=2 * epochs
+        )
         for number in range(1, 2 * epochs + 1)
     ]
     claim = desk.claim()
     for at in range(0, len(reports), 5000):
         store_job_process_events(desk.db, claim, reports[at : at + 5000])
-    told = said(desk, job_id)
+    told = read_later_messages(desk, job_id)
     assert len(told) == lines
     assert told[-1].startswith(f"Epoch {epochs:,} of {epochs:,}")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.contract.jobs.job_event import SnapshotEvent
-from core.database.tables import Event
+from core.database.tables import StoredJobEvent
 from core.errors import LeaseLost
 from core.execution import snapshots
 from core.publishing import publish
@@ -103,7 +103,7 @@ def test_a_damaged_snapshot_is_left_out_and_said_so(desk: Any) -> None:
     desk.register(claim, "weights")
     desk.store.put_bytes(desk.job(job_id).snapshot.key + "tensors.safetensors", b"weighty")
     assert snapshots.fetch_snapshot(desk.db, desk.store, claim, desk.folder / "back") is None
-    assert [e.data["level"] for e in desk.all(Event, job_id=job_id, type="log")] == [
+    assert [e.data["level"] for e in desk.all(StoredJobEvent, job_id=job_id, type="log")] == [
         "info",
         "warning",
     ]
@@ -133,10 +133,8 @@ def test_a_snapshot_of_another_format_is_not_resumed_and_the_log_says_so(
     assert desk.job(job_id).strikes == 0
 
 
-def snapshot_of_before(desk: Any, job_id: str, code: str) -> None:
-    """Let the job's snapshot be one whose origin names a code version, as all did before formats
-    had numbers.
-    """
+def make_snapshot_old(desk: Any, job_id: str, code: str) -> None:
+    """Give the job's snapshot an origin that names a code version, as before formats had numbers."""
     job = desk.job(job_id)
     parts = {"recipe": job.recipe, "parent": job.parent_version, "code": code}
     origin = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -153,7 +151,7 @@ def test_a_snapshot_of_before_is_resumed_where_its_code_made_the_parent(
     publish.publish_job_result(desk.db, desk.store, desk.claim(), result)
     job_id, claim = desk.begin(model)
     desk.register(claim)
-    snapshot_of_before(
+    make_snapshot_old(
         desk, job_id, compute_learning_code_digest() if code == "the parent's" else code
     )
     found = snapshots.fetch_snapshot(desk.db, desk.store, claim, desk.folder / "back")

@@ -21,8 +21,10 @@ from tests.core.desk import Desk
 METHOD: dict[str, Any] = {"name": "analytic", "hyper": {}, "state": {}}
 
 
-def learn(desk: Desk, model: str, **values: Any) -> str:
-    """Publish the next version with sums, features and totals; the digest of these."""
+def publish_version(desk: Desk, model: str, **values: Any) -> str:
+    """Publish the next version with sums, features and totals, and return the digest of the
+    totals.
+    """
     _, claim = desk.begin(model, recipe={"method": {"name": "analytic"}, "seed": 0}, **values)
     number = claim.task_number or 0
     parts = {f"statistics.{number}": f"sums {number}", f"features.{number}": f"features {number}"}
@@ -38,8 +40,8 @@ def learn(desk: Desk, model: str, **values: Any) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def inherited(desk: Desk, model: str, method: str = "analytic") -> list[str]:
-    """Names of the parts, but for the head, that the model's next job reads."""
+def list_inherited_parts(desk: Desk, model: str, method: str = "analytic") -> list[str]:
+    """Return the names of the parts, except the head, that the model's next job reads."""
     desk.submit(model, recipe={"method": {"name": method}, "seed": 0})
     claim = desk.claim()
     path = fetch_job_inputs_and_write_spec(
@@ -55,8 +57,8 @@ def test_a_job_that_continues_the_newest_version_reads_totals_in_place_of_all_pa
     desk: Desk,
 ) -> None:
     model = desk.model()
-    first, second = learn(desk, model), learn(desk, model)
-    assert inherited(desk, model) == ["totals"]
+    first, second = publish_version(desk, model), publish_version(desk, model)
+    assert list_inherited_parts(desk, model) == ["totals"]
     assert desk.blobs.has(second) and not desk.blobs.has(first)
 
 
@@ -65,20 +67,22 @@ def test_of_any_other_version_or_for_another_method_it_reads_the_parts(
     desk: Desk, change: str
 ) -> None:
     model = desk.model(on_held="continue")
-    learn(desk, model)
+    publish_version(desk, model)
     if change == "held":
-        learn(desk, model, gate={"min_new_task": 0.9})
-        assert inherited(desk, model) == ["totals"]  # of version 1, which the next job continues
+        publish_version(desk, model, gate={"min_new_task": 0.9})
+        assert list_inherited_parts(desk, model) == [
+            "totals"
+        ]  # of version 1, which the next job continues
         return
-    digest = learn(desk, model)
+    digest = publish_version(desk, model)
     if change == "rolled back":
         desk.roll_back(model)
-        assert inherited(desk, model) == ["statistics.1", "features.1"]
+        assert list_inherited_parts(desk, model) == ["statistics.1", "features.1"]
     elif change == "another method":
-        assert inherited(desk, model, "finetune") == ALL
+        assert list_inherited_parts(desk, model, "finetune") == ALL
     else:
         desk.store.put_bytes(desk.blobs.make_blob_key(digest), b"rot")
-        assert inherited(desk, model) == ALL
+        assert list_inherited_parts(desk, model) == ALL
 
 
 @pytest.mark.both_databases
@@ -87,8 +91,8 @@ def test_totals_count_as_bytes_of_versions_and_replace_each_other(desk: Desk) ->
         return usage_sums.sum_usage_by_model(session, Model.id == model)[model]["bytes"]["versions"]
 
     model = desk.model()
-    first = learn(desk, model)
-    second = learn(desk, model)
+    first = publish_version(desk, model)
+    second = publish_version(desk, model)
     with desk.db.read() as session:
         row = session.get_one(Model, model)
         assert row.totals_sha256 == second and row.totals_bytes
@@ -102,11 +106,11 @@ def test_totals_count_as_bytes_of_versions_and_replace_each_other(desk: Desk) ->
 @pytest.mark.parametrize("deleted", ["task", "memory"])
 def test_totals_go_with_what_they_were_derived_from(desk: Desk, deleted: str) -> None:
     model = desk.model()
-    digest = [learn(desk, model) for _ in range(2)][-1]
+    digest = [publish_version(desk, model) for _ in range(2)][-1]
     if deleted == "task":
         delete_task_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
-        assert inherited(desk, model) == ["statistics.2", "features.2", "statistics.1"]
+        assert list_inherited_parts(desk, model) == ["statistics.2", "features.2", "statistics.1"]
     else:
         memory.delete_replay_memory(desk.db, desk.store, desk.blobs, desk.actor, model)
-        assert inherited(desk, model) == ["statistics.2", "statistics.1"]
+        assert list_inherited_parts(desk, model) == ["statistics.2", "statistics.1"]
     assert not desk.blobs.has(digest)

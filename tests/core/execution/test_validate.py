@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from core.database.states import JobAction, JobState
-from core.database.tables import Event, Model, Task
-from core.errors import LabelsInvalid, LeaseLost, Rejected, StoreCorrupt, WrongState
+from core.database.tables import Model, StoredJobEvent, Task
+from core.errors import LabelsInvalid, LeaseLost, Rejected, StoredObjectDamaged, WrongState
 from core.execution import validate as validating
 from core.ingest.findings.batch_data import find_near_duplicates_in_batch
 from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
@@ -19,8 +19,8 @@ from core.retention import damage
 from core.scheduling import claim as claims
 
 
-def decode(**values: Any) -> Any:
-    """A stand-in for `decode_archive_to_datasets`: the archive as two small files."""
+def build_decode_stub(**values: Any) -> Any:
+    """Build a stand-in for `decode_archive_to_datasets` that writes an archive as two small files."""
 
     def ingest(archive: Path, media_type: str, folder: Path, options: Any, _: Any) -> IngestedBatch:
         assert archive.read_bytes() == b"zip"
@@ -47,7 +47,7 @@ def decode(**values: Any) -> Any:
 
 @pytest.fixture
 def run(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(validating, "decode_archive_to_datasets", decode())
+    monkeypatch.setattr(validating, "decode_archive_to_datasets", build_decode_stub())
 
     def validate(claim: Any) -> None:
         folder = desk.folder / f"ingest-{claim.fence}-{claim.job_id}"
@@ -68,7 +68,9 @@ def test_a_damaged_archive_is_not_the_batchs_fault_and_is_marked(desk: Any, run:
     job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
     key = desk.task(job_id).archive_key
     desk.store.put_bytes(key, b"ziq")
-    with pytest.raises(StoreCorrupt, match=r"A file of task 1 is damaged.*send the batch again"):
+    with pytest.raises(
+        StoredObjectDamaged, match=r"A file of task 1 is damaged.*send the batch again"
+    ):
         run(desk.claim())
     with desk.db.read() as session:
         assert [row.key for row in damage.list_damage_marks(session, 9)] == [key]
@@ -115,7 +117,7 @@ def test_what_the_submit_said_and_was_told_outlives_the_decoding(
         archive: Path, media_type: str, folder: Path, options: Any, monitor: Any
     ) -> IngestedBatch:
         policies.append(options.duplicates)
-        made: IngestedBatch = decode()(archive, media_type, folder, options, monitor)
+        made: IngestedBatch = build_decode_stub()(archive, media_type, folder, options, monitor)
         return made
 
     monkeypatch.setattr(validating, "decode_archive_to_datasets", spy)
@@ -153,7 +155,7 @@ def test_task_one_of_a_data_model_fixes_the_classes(
     assert desk.all(Model, id=model)[0].classes == ["cat", "dog"]
     claims.fail_job(desk.db, claim, "code", "x")
     monkeypatch.setattr(
-        validating, "decode_archive_to_datasets", decode(classes={"cat": 1, "cow": 1})
+        validating, "decode_archive_to_datasets", build_decode_stub(classes={"cat": 1, "cow": 1})
     )
     claim = desk.claim()
     assert claim.job_id == second
@@ -179,7 +181,9 @@ def test_a_crash_before_the_transaction_can_be_repeated(
             run(claim)
     assert desk.state(job_id) is JobState.VALIDATING
     assert not [
-        e for e in desk.all(Event, job_id=job_id, type="log") if "Decoded" in e.data["message"]
+        e
+        for e in desk.all(StoredJobEvent, job_id=job_id, type="log")
+        if "Decoded" in e.data["message"]
     ]
     assert desk.task(job_id).train_sha256 is None
     assert desk.keys("archives/")

@@ -54,29 +54,29 @@ _BASE = [
 ]
 
 
-def digests(folder: Path, write: Write) -> dict[str, str]:
-    """`architecture, method` → sha256 over its downloads, one after the other."""
+def digest_downloads(folder: Path, write: Write) -> dict[str, str]:
+    """Map `architecture, method` to the sha256 over its downloads, one after the other."""
     found = {}
     for name, rest in ARCHITECTURES.items():
         for method in METHODS:
             digest = hashlib.sha256()
-            for manifest, parts in _versions({"name": name, **rest}, method, folder):
+            for manifest, parts in _build_versions({"name": name, **rest}, method, folder):
                 write(folder / "download.zip", manifest, parts)
                 digest.update((folder / "download.zip").read_bytes())
             found[f"{name}, {method}"] = digest.hexdigest()
     return found
 
 
-def _versions(architecture: Json, method: str, folder: Path) -> Iterator[tuple[Json, Parts]]:
+def _build_versions(architecture: Json, method: str, folder: Path) -> Iterator[tuple[Json, Parts]]:
     family, network = METHODS[method]
     for scenario in ("data", "task", "class"):
-        first = _manifest(architecture, scenario, 0, 3)
-        yield first, _parts(folder, {"base": _BASE})
+        first = _build_manifest(architecture, scenario, 0, 3)
+        yield first, _write_parts(folder, {"base": _BASE})
         tensors = {"backbone.1": ["backbone.conv1.weight"], "head": ["head.weight"]}
         kinds = {"own": "own"} if method == "icarl" else {}
         if kinds:
             tensors["own"] = ["class_means"]
-        later = _manifest(architecture, scenario, 3, 1 if family == "plain" else 3)
+        later = _build_manifest(architecture, scenario, 3, 1 if family == "plain" else 3)
         later["method"] = {
             "name": method,
             "hyper": {"strength": 0.5},
@@ -87,16 +87,19 @@ def _versions(architecture: Json, method: str, folder: Path) -> Iterator[tuple[J
             {"name": name, "type": name.partition(".")[0], "sha256": "0" * 64, "bytes": 1}
             for name in tensors
         ]
-        yield later | ({} if network is None else {"network": network}), _parts(folder, tensors)
+        yield (
+            later | ({} if network is None else {"network": network}),
+            _write_parts(folder, tensors),
+        )
     if method == "icarl":  # some class has no exemplars: the head answers
-        yield later | {"parts": later["parts"][:2]}, _parts(folder, {"head": ["head.weight"]})
+        yield later | {"parts": later["parts"][:2]}, _write_parts(folder, {"head": ["head.weight"]})
     yield (
         later | {"anytime": {"job": "job_1", "step": 20, "validation": {"correct": 3, "total": 4}}},
-        _parts(folder, tensors),
+        _write_parts(folder, tensors),
     )
 
 
-def _manifest(architecture: Json, scenario: str, version: int, channels: int) -> Json:
+def _build_manifest(architecture: Json, scenario: str, version: int, channels: int) -> Json:
     classes = (
         [f"class {i}" for i in range(60)]
         if scenario == "data"
@@ -128,18 +131,18 @@ def _manifest(architecture: Json, scenario: str, version: int, channels: int) ->
     return manifest
 
 
-def _parts(folder: Path, tensors: dict[str, list[str]]) -> Parts:
+def _write_parts(folder: Path, tensors: dict[str, list[str]]) -> Parts:
     parts = []
     for name, names in tensors.items():
-        data = _safetensors(names)
+        data = _build_safetensors(names)
         path = folder / name
         path.write_bytes(data)
         parts.append((name, path, hashlib.sha256(data).hexdigest()))
     return parts
 
 
-def _safetensors(names: list[str]) -> bytes:
-    """Two numbers under each name."""
+def _build_safetensors(names: list[str]) -> bytes:
+    """Build a safetensors file with two numbers under each name."""
     header = {
         n: {"dtype": "F32", "shape": [2], "data_offsets": [8 * i, 8 * i + 8]}
         for i, n in enumerate(names)

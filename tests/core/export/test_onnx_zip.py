@@ -16,17 +16,17 @@ from PIL import Image
 from bench.service.exported_networks import CHANNELS, NORMALISE, QUICK
 from core.contract.architecture import ImageSettings as ModelImage
 from core.contract.manifest import Manifest
-from core.errors import StoreCorrupt
+from core.errors import StoredObjectDamaged
 from core.export import onnx_card
 from core.export.format import VersionToExport
 from core.export.formats.onnx_zip import OnnxZipFormat
-from core.ingest.decoding.resizing import SquareResizing
+from core.ingest.decoding.resizing import SquareResizingSettings
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.export import graph
-from tests.learning_catalogue import catalogue
+from tests.learning_catalogue import copy_catalogue
 
-CATALOGUE = catalogue()
+CATALOGUE = copy_catalogue()
 WITHOUT_TORCH = (
     "import sys; sys.modules['torch'] = None; sys.argv = ['run.py', *sys.argv[1:]]; "
     "exec(open('run.py').read())"
@@ -34,7 +34,7 @@ WITHOUT_TORCH = (
 BASE = {"name": "resnet18.a1_in1k", "repository": "timm/resnet18.a1_in1k", "licence": "apache-2.0"}
 
 
-def manifest(**fields: Any) -> Manifest:
+def build_manifest(**fields: Any) -> Manifest:
     given: dict[str, Any] = {
         "model": "mdl_x",
         "name": "birds",
@@ -49,13 +49,13 @@ def manifest(**fields: Any) -> Manifest:
     return Manifest.from_json({**given, **fields})
 
 
-def code(text: str) -> str:
-    """The block of Python of a README."""
+def extract_python_code(text: str) -> str:
+    """Return the block of Python of a README."""
     return text.partition("```python\n")[2].partition("```")[0]
 
 
-def pixels_of(image: ModelImage, folder: Path, path: Path) -> np.ndarray:
-    """An image file as the README's code reads it, uint8 [size, size, channels]."""
+def read_pixels_with_card_code(image: ModelImage, folder: Path, path: Path) -> np.ndarray:
+    """Read an image file as the README's code does, as uint8 [size, size, channels]."""
     reads, _, _ = onnx_card.build_onnx_prediction_code(image).partition("with open(")
     scope: dict[str, Any] = {}
     before, sys.argv = sys.argv, ["run.py", str(path)]
@@ -66,8 +66,8 @@ def pixels_of(image: ModelImage, folder: Path, path: Path) -> np.ndarray:
     return np.asarray(scope["pixels"][0].transpose(1, 2, 0))
 
 
-def pictures(folder: Path) -> list[Path]:
-    """Image files of many kinds and shapes, one of them turned by its EXIF."""
+def write_pictures(folder: Path) -> list[Path]:
+    """Write image files of many kinds and shapes, one of them rotated by its EXIF."""
     rng, made = np.random.default_rng(0), []
 
     def save(name: str, image: Image.Image, **options: Any) -> None:
@@ -111,10 +111,10 @@ def pictures(folder: Path) -> list[Path]:
 def test_the_readmes_code_reads_images_to_the_pixel_as_the_service_does(
     tmp_path: Path, image: ModelImage
 ) -> None:
-    resizing, wrong = SquareResizing(image.crop, image.interpolation), []
-    for path in pictures(tmp_path):
+    resizing, wrong = SquareResizingSettings(image.crop, image.interpolation), []
+    for path in write_pictures(tmp_path):
         ours = decode_image(path.read_bytes(), image.size, image.channels, 1 << 24, resizing)
-        if not np.array_equal(pixels_of(image, tmp_path, path), ours):
+        if not np.array_equal(read_pixels_with_card_code(image, tmp_path, path), ours):
             wrong.append(path.name)
     assert not wrong
 
@@ -134,12 +134,12 @@ def test_the_readmes_code_runs_without_torch_and_prints_what_the_version_says(
     tmp_path: Path, made: Path
 ) -> None:
     OnnxZipFormat().write_download(
-        tmp_path / "out.zip", VersionToExport(manifest(), [], CATALOGUE, made)
+        tmp_path / "out.zip", VersionToExport(build_manifest(), [], CATALOGUE, made)
     )
     with zipfile.ZipFile(tmp_path / "out.zip") as packed:
         for name in packed.namelist():
             (tmp_path / name).write_bytes(packed.read(name))
-    (tmp_path / "run.py").write_text(code((tmp_path / "README.md").read_text()))
+    (tmp_path / "run.py").write_text(extract_python_code((tmp_path / "README.md").read_text()))
     pixels = np.random.default_rng(0).integers(0, 256, (40, 64, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "cat.png")
     done = subprocess.run(
@@ -167,7 +167,7 @@ def test_the_same_graph_gives_the_same_bytes_and_names_what_it_takes_and_gives(
 ) -> None:
     for name in ("1.zip", "2.zip"):
         OnnxZipFormat().write_download(
-            tmp_path / name, VersionToExport(manifest(base=BASE), [], CATALOGUE, made)
+            tmp_path / name, VersionToExport(build_manifest(base=BASE), [], CATALOGUE, made)
         )
     assert (tmp_path / "1.zip").read_bytes() == (tmp_path / "2.zip").read_bytes()
     with zipfile.ZipFile(tmp_path / "1.zip") as packed:
@@ -186,7 +186,7 @@ def test_the_same_graph_gives_the_same_bytes_and_names_what_it_takes_and_gives(
 def test_weights_of_a_second_file_are_in_the_zip(tmp_path: Path, made: Path) -> None:
     (made / "model.onnx.data").write_bytes(b"weights")
     OnnxZipFormat().write_download(
-        tmp_path / "out.zip", VersionToExport(manifest(), [], CATALOGUE, made)
+        tmp_path / "out.zip", VersionToExport(build_manifest(), [], CATALOGUE, made)
     )
     with zipfile.ZipFile(tmp_path / "out.zip") as packed:
         assert packed.namelist()[:2] == ["model.onnx", "model.onnx.data"]
@@ -194,7 +194,7 @@ def test_weights_of_a_second_file_are_in_the_zip(tmp_path: Path, made: Path) -> 
 
 def test_every_head_has_labels_of_its_own() -> None:
     heads = [{"task": 2, "classes": ["emu", "fox"]}, {"task": 5, "classes": ["gnu"]}]
-    found = manifest(scenario="task", classes=[], heads=heads)
+    found = build_manifest(scenario="task", classes=[], heads=heads)
     assert onnx_card.collect_labels_of_graph_outputs(found) == {
         "task_2": ["emu", "fox"],
         "task_5": ["gnu"],
@@ -209,12 +209,14 @@ def test_every_head_has_labels_of_its_own() -> None:
     "fields", [{"version": 0}, {"classes": []}, {"scenario": "task", "heads": []}]
 )
 def test_a_version_without_classes_is_refused_with_what_to_do(fields: dict[str, Any]) -> None:
-    assert "Submit a task first" in str(OnnxZipFormat().explain_unavailability(manifest(**fields)))
-    assert OnnxZipFormat().explain_unavailability(manifest()) is None
+    assert "Submit a task first" in str(
+        OnnxZipFormat().explain_unavailability(build_manifest(**fields))
+    )
+    assert OnnxZipFormat().explain_unavailability(build_manifest()) is None
 
 
 def test_without_a_graph_there_is_no_download(tmp_path: Path) -> None:
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(StoredObjectDamaged):
         OnnxZipFormat().write_download(
-            tmp_path / "out.zip", VersionToExport(manifest(), [], CATALOGUE)
+            tmp_path / "out.zip", VersionToExport(build_manifest(), [], CATALOGUE)
         )

@@ -33,9 +33,9 @@ from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.prompts import PromptedNetwork
 from core.learning.precision import InputNormaliser
 from core.learning.torchvision_import import import_torchvision_models
-from tests.learning_catalogue import catalogue
+from tests.learning_catalogue import copy_catalogue
 
-CATALOGUE = catalogue()
+CATALOGUE = copy_catalogue()
 CONFIG = {
     "scenario": "class",
     "architecture": {"name": "small-cnn"},
@@ -45,11 +45,11 @@ NORMALISE = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3]}
 PIXELS = Normalisation.from_json(NORMALISE)
 
 
-def digest(path: Path) -> str:
+def digest_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def exported(
+def export_network(
     folder: Path,
     network: Network,
     architecture: dict[str, Any],
@@ -64,7 +64,7 @@ def exported(
     state = state or {}
     for part, tensors in {**network.copy_parts(), **state}.items():
         save_file(tensors, folder / part)
-        parts.append(PartFileToExport(part, folder / part, digest(folder / part)))
+        parts.append(PartFileToExport(part, folder / part, digest_file(folder / part)))
     manifest = {
         "model": "mdl_x",
         "version": 3,
@@ -89,7 +89,9 @@ def exported(
     return folder / name
 
 
-def built(architecture: dict[str, Any], size: int, scenario: str = "class") -> Network:
+def build_random_network(
+    architecture: dict[str, Any], size: int, scenario: str = "class"
+) -> Network:
     heads = HeadSpec(classes=("cat", "dog", "emu"))
     if scenario == "task":
         heads = HeadSpec(tasks=((1, ("cat", "dog")), (2, ("emu", "fox", "gnu"))))
@@ -104,8 +106,10 @@ def built(architecture: dict[str, Any], size: int, scenario: str = "class") -> N
     return network.eval()
 
 
-def loaded(archive: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Run the first code block of the model card where the archive was unpacked."""
+def run_card_code(archive: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Run the first code block of the model card where the archive was unpacked, and return its
+    names.
+    """
     with zipfile.ZipFile(archive) as file:
         file.extract("model.safetensors", folder)
         file.extract("config.json", folder)
@@ -130,8 +134,8 @@ CASES = [
 ]
 
 
-def case(architecture: dict[str, Any], size: int, *more: str, campaign: bool = False) -> Any:
-    """A case of a test; one of a large network is slow."""
+def make_case(architecture: dict[str, Any], size: int, *more: str, campaign: bool = False) -> Any:
+    """Make a case of a test, which is slow if its network is large."""
     marks = [pytest.mark.campaign] * campaign or [pytest.mark.slow] * (
         architecture["name"] == "resnet18"
     )
@@ -142,7 +146,7 @@ def case(architecture: dict[str, Any], size: int, *more: str, campaign: bool = F
 @pytest.mark.parametrize(
     ("architecture", "size", "scenario"),
     [
-        case(*each, scenario, campaign=each[0]["name"] == "resnet18" and scenario == "task")
+        make_case(*each, scenario, campaign=each[0]["name"] == "resnet18" and scenario == "task")
         for each in CASES
         for scenario in ("class", "task")
     ],
@@ -151,8 +155,10 @@ def test_the_cards_loading_code_gives_the_same_logits(
     tmp_path, monkeypatch, architecture, size, scenario
 ):
     import_torchvision_models()  # importable beside a CPU build of torch
-    network = built(architecture, size, scenario)
-    scope = loaded(exported(tmp_path, network, architecture, size), tmp_path, monkeypatch)
+    network = build_random_network(architecture, size, scenario)
+    scope = run_card_code(
+        export_network(tmp_path, network, architecture, size), tmp_path, monkeypatch
+    )
     pixels = torch.randint(
         0, 256, (4, size, size, 3), dtype=torch.uint8, generator=torch.manual_seed(0)
     )
@@ -170,14 +176,14 @@ def test_the_cards_loading_code_gives_the_same_logits(
 @pytest.mark.parametrize("scenario", ["class", "task"])
 def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatch, scenario):
     architecture, task = {"name": "small-cnn"}, 2 if scenario == "task" else None
-    network = built(architecture, 32, scenario)
+    network = build_random_network(architecture, 32, scenario)
     means = torch.nn.functional.normalize(
         torch.randn(5 if task else 3, 128, generator=torch.manual_seed(1))
     )
     method = {"name": "icarl", "hyper": {}, "state": {}}
     state = {"own": {"class_means": means}}
-    archive = exported(tmp_path, network, architecture, 32, state=state, method=method)
-    scope = loaded(archive, tmp_path, monkeypatch)
+    archive = export_network(tmp_path, network, architecture, 32, state=state, method=method)
+    scope = run_card_code(archive, tmp_path, monkeypatch)
     pixels = torch.randint(
         0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0)
     )
@@ -207,7 +213,7 @@ def test_the_cards_code_answers_with_a_classifier_in_closed_form(
     tmp_path, monkeypatch, scenario, projection, head
 ):
     architecture, task = {"name": "small-cnn"}, 2 if scenario == "task" else None
-    network = built(architecture, 32, scenario)
+    network = build_random_network(architecture, 32, scenario)
     draw = torch.manual_seed(1)
     width = projection or 128
     state = {"own": {"weight": torch.randn(5 if task else 3, width, generator=draw)}}
@@ -215,8 +221,8 @@ def test_the_cards_code_answers_with_a_classifier_in_closed_form(
     if projection:
         state["projection"] = {"matrix": torch.randn(projection, 128, generator=draw)}
     method = {"name": "analytic", "hyper": {"head": head, "projection": projection}, "state": {}}
-    archive = exported(tmp_path, network, architecture, 32, state=state, method=method)
-    scope = loaded(archive, tmp_path, monkeypatch)
+    archive = export_network(tmp_path, network, architecture, 32, state=state, method=method)
+    scope = run_card_code(archive, tmp_path, monkeypatch)
     pixels = torch.randint(
         0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0)
     )
@@ -244,11 +250,16 @@ def test_the_cards_code_puts_prompts_in(tmp_path, monkeypatch, scenario, deep):
     import_torchvision_models()
     architecture = {"name": "vit", "layers": 2, "hidden": 48, "heads": 4, "mlp": 64}
     network = PromptedNetwork(
-        built(architecture, 16, scenario), 3, deep, () if scenario == "task" else None
+        build_random_network(architecture, 16, scenario),
+        3,
+        deep,
+        () if scenario == "task" else None,
     )
     for task, name in ((1, "cat"), (2, "emu")):
         network.add_task_classes(task, [name], "default", torch.manual_seed(task))
-    scope = loaded(exported(tmp_path, network.eval(), architecture, 16), tmp_path, monkeypatch)
+    scope = run_card_code(
+        export_network(tmp_path, network.eval(), architecture, 16), tmp_path, monkeypatch
+    )
     x = torch.randn(2, 3, 16, 16)
     task = 2 if scenario == "task" else None
     with torch.inference_mode():
@@ -258,11 +269,11 @@ def test_the_cards_code_puts_prompts_in(tmp_path, monkeypatch, scenario, deep):
         )
 
 
-def linearised(
+def build_linearised_network(
     architecture: dict[str, Any], size: int, scenario: str, head_mode: str, *, frozen: bool = True
 ) -> LinearisedNetwork:
-    """Displaced at random, far enough to be seen in every logit."""
-    plain, generator = built(architecture, size, scenario), torch.manual_seed(5)
+    """Build a linearised network displaced at random, far enough to change every logit."""
+    plain, generator = build_random_network(architecture, size, scenario), torch.manual_seed(5)
     with torch.no_grad():
         for name, parameter in plain.backbone.named_parameters():
             if ".bn" in name or "downsample.1" in name or name.startswith("bn"):
@@ -290,7 +301,7 @@ HEADS = [
     ("data", "linear"),
 ]
 LINEARISED = [
-    case(
+    make_case(
         architecture,
         min(size, 16),
         *heads,
@@ -307,8 +318,10 @@ def test_the_cards_code_expands_a_linearised_network(
     tmp_path, monkeypatch, architecture, size, scenario, head_mode
 ):
     import_torchvision_models()
-    network = linearised(architecture, size, scenario, head_mode)
-    scope = loaded(exported(tmp_path, network, architecture, size), tmp_path, monkeypatch)
+    network = build_linearised_network(architecture, size, scenario, head_mode)
+    scope = run_card_code(
+        export_network(tmp_path, network, architecture, size), tmp_path, monkeypatch
+    )
     x = torch.randn(3, 3, size, size, generator=torch.manual_seed(1))
     for task in (1, 2) if scenario == "task" else (None,):
         with torch.inference_mode():
@@ -323,8 +336,10 @@ def test_the_cards_code_reads_a_network_that_is_linearised_when_its_task_ends(
     tmp_path, monkeypatch, name
 ):
     """The best state so far of a first task that starts from random weights."""
-    network = linearised({"name": name}, 16, "class", "bilinear", frozen=False)
-    scope = loaded(exported(tmp_path, network, {"name": name}, 16), tmp_path, monkeypatch)
+    network = build_linearised_network({"name": name}, 16, "class", "bilinear", frozen=False)
+    scope = run_card_code(
+        export_network(tmp_path, network, {"name": name}, 16), tmp_path, monkeypatch
+    )
     x = torch.randn(3, 3, 16, 16)
     with torch.inference_mode():
         assert torch.allclose(scope["network"](x), network(x), atol=1e-5)
@@ -336,8 +351,10 @@ def test_the_cards_code_reads_a_network_that_is_linearised_when_its_task_ends(
 )
 def test_large_families_are_expanded_as_well(tmp_path, monkeypatch, name, size):
     import_torchvision_models()
-    network = linearised({"name": name}, size, "class", "bilinear")
-    scope = loaded(exported(tmp_path, network, {"name": name}, size), tmp_path, monkeypatch)
+    network = build_linearised_network({"name": name}, size, "class", "bilinear")
+    scope = run_card_code(
+        export_network(tmp_path, network, {"name": name}, size), tmp_path, monkeypatch
+    )
     x = torch.randn(2, 3, size, size)
     with torch.inference_mode():
         ours, theirs = network(x), scope["network"](x)
@@ -350,8 +367,10 @@ def test_large_families_are_expanded_as_well(tmp_path, monkeypatch, name, size):
 )
 def test_large_families_load_as_well(tmp_path, monkeypatch, name, size):
     import_torchvision_models()
-    network = built({"name": name}, size)
-    scope = loaded(exported(tmp_path, network, {"name": name}, size), tmp_path, monkeypatch)
+    network = build_random_network({"name": name}, size)
+    scope = run_card_code(
+        export_network(tmp_path, network, {"name": name}, size), tmp_path, monkeypatch
+    )
     x = torch.randn(2, 3, size, size)
     with torch.inference_mode():
         assert torch.allclose(scope["network"](x), network(x), atol=1e-4)
@@ -367,8 +386,8 @@ SURE = {"precision": 0.9, "threshold": 0.2, "images": 90, "covered": 40, "right"
 def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
     tmp_path, monkeypatch, capsys, temperature, threshold, said
 ):
-    network = built({"name": "small-cnn"}, 32)
-    archive = exported(
+    network = build_random_network({"name": "small-cnn"}, 32)
+    archive = export_network(
         tmp_path,
         network,
         {"name": "small-cnn"},
@@ -378,7 +397,7 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
     )
     pixels = np.random.default_rng(0).integers(0, 256, (40, 64, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "cat.png")
-    scope = loaded(archive, tmp_path, monkeypatch)
+    scope = run_card_code(archive, tmp_path, monkeypatch)
     with zipfile.ZipFile(archive) as file:
         code = re.findall(r"```python\n(.*?)```", file.read("README.md").decode(), re.DOTALL)[1]
     exec(compile(code, "README.md", "exec"), scope)
@@ -407,7 +426,7 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
 )
 def test_the_cards_code_puts_experts_in_a_chain(tmp_path, monkeypatch, family, architecture):
     import_torchvision_models()
-    network = family(built(architecture, 16))
+    network = family(build_random_network(architecture, 16))
     for task, size in ((2, 2), (3, 1)):
         network.set_size_of_next_expert(size)
         network.add_task_classes(
@@ -419,7 +438,9 @@ def test_the_cards_code_puts_experts_in_a_chain(tmp_path, monkeypatch, family, a
         for parameter in network.parameters():
             parameter.add_(0.02 * torch.randn(parameter.shape, generator=g))
     network.eval()
-    scope = loaded(exported(tmp_path, network, architecture, 16), tmp_path, monkeypatch)
+    scope = run_card_code(
+        export_network(tmp_path, network, architecture, 16), tmp_path, monkeypatch
+    )
     x = torch.randn(4, 3, 16, 16, generator=g)
     with torch.inference_mode():
         wanted = network(x)
@@ -429,8 +450,8 @@ def test_the_cards_code_puts_experts_in_a_chain(tmp_path, monkeypatch, family, a
 @pytest.mark.slow
 def test_the_cards_code_runs_on_its_own_where_torchvisions_operators_are_missing(tmp_path):
     architecture = {"name": "vit", "layers": 1, "hidden": 24, "heads": 4, "mlp": 16}
-    network = built(architecture, 16)
-    with zipfile.ZipFile(exported(tmp_path, network, architecture, 16)) as file:
+    network = build_random_network(architecture, 16)
+    with zipfile.ZipFile(export_network(tmp_path, network, architecture, 16)) as file:
         for name in ("model.safetensors", "config.json"):
             (tmp_path / name).write_bytes(file.read(name))
         blocks = re.findall(r"```python\n(.*?)```", file.read("README.md").decode(), re.DOTALL)
@@ -484,16 +505,17 @@ def test_the_card_of_a_version_that_learned_nothing_predicts_nothing(tmp_path):
 
 
 def test_the_same_manifest_gives_the_same_bytes(tmp_path):
-    network = built({"name": "small-cnn"}, 32)
+    network = build_random_network({"name": "small-cnn"}, 32)
     one, two = (
-        exported(tmp_path, network, {"name": "small-cnn"}, 32, name) for name in ("1.zip", "2.zip")
+        export_network(tmp_path, network, {"name": "small-cnn"}, 32, name)
+        for name in ("1.zip", "2.zip")
     )
     assert one.read_bytes() == two.read_bytes()
 
 
 def test_the_weights_carry_no_metadata_and_the_configuration_names_the_classes(tmp_path):
-    network = built({"name": "small-cnn"}, 32)
-    with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
+    network = build_random_network({"name": "small-cnn"}, 32)
+    with zipfile.ZipFile(export_network(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
         data, config = file.read("model.safetensors"), json.loads(file.read("config.json"))
     assert b"__metadata__" not in data[:100_000]
     assert config["classes"] == ["cat", "dog", "emu"] and "state" not in config["method"]
@@ -503,7 +525,7 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
     tmp_path, monkeypatch
 ):
     import_torchvision_models()
-    network = built({"name": "resnet18"}, 32)
+    network = build_random_network({"name": "resnet18"}, 32)
     base = {
         k.removeprefix("backbone."): v.clone() for k, v in network.backbone.state_dict().items()
     }
@@ -517,11 +539,11 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
         "classes": [],
         "heads": [],
     }
-    part = PartFileToExport("base", tmp_path / "base", digest(tmp_path / "base"))
+    part = PartFileToExport("base", tmp_path / "base", digest_file(tmp_path / "base"))
     SafetensorsZipFormat().write_download(
         tmp_path / "out.zip", VersionToExport(Manifest.from_json(manifest), [part], CATALOGUE)
     )
-    scope = loaded(tmp_path / "out.zip", tmp_path, monkeypatch)
+    scope = run_card_code(tmp_path / "out.zip", tmp_path, monkeypatch)
     x = torch.randn(2, 3, 32, 32)
     with torch.inference_mode():
         assert torch.allclose(scope["network"](x), network.features(x), atol=1e-5)
@@ -531,17 +553,19 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
 def test_the_card_of_a_network_of_timm_gives_the_same_logits(tmp_path, monkeypatch, size):
     import_torchvision_models()
     architecture = {"name": "timm", "model": "test_vit.r160_in1k"}
-    network = built(architecture, size)
-    scope = loaded(exported(tmp_path, network, architecture, size), tmp_path, monkeypatch)
+    network = build_random_network(architecture, size)
+    scope = run_card_code(
+        export_network(tmp_path, network, architecture, size), tmp_path, monkeypatch
+    )
     x = torch.randn(2, 3, size, size, generator=torch.manual_seed(0))
     with torch.inference_mode():
         assert torch.allclose(scope["network"](x), network(x), atol=1e-6)
 
 
 def test_a_label_cannot_break_out_of_the_card(tmp_path):
-    network = built({"name": "small-cnn"}, 32)
+    network = build_random_network({"name": "small-cnn"}, 32)
     network.classes[0] = "``` | <b>\n# title"
-    with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
+    with zipfile.ZipFile(export_network(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
         card = file.read("README.md").decode()
     assert (
         "\n# title" not in card
@@ -551,8 +575,8 @@ def test_a_label_cannot_break_out_of_the_card(tmp_path):
 
 
 def test_the_card_reads_images_with_nothing_left_open(tmp_path):
-    network = built({"name": "small-cnn"}, 32)
-    with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
+    network = build_random_network({"name": "small-cnn"}, 32)
+    with zipfile.ZipFile(export_network(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
         text = file.read("README.md").decode()
     assert build_image_reading_code(ModelImage(size=32, channels=3)) in text and not re.search(
         r"\{(task|classes|small)\}", text
@@ -561,8 +585,10 @@ def test_the_card_reads_images_with_nothing_left_open(tmp_path):
 
 def test_the_files_that_cards_are_made_of_are_modules_that_run(tmp_path, monkeypatch):
     import_torchvision_models()
-    network = built({"name": "mlp", "hidden": [4]}, 8)
-    with zipfile.ZipFile(exported(tmp_path, network, {"name": "mlp", "hidden": [4]}, 8)) as file:
+    network = build_random_network({"name": "mlp", "hidden": [4]}, 8)
+    with zipfile.ZipFile(
+        export_network(tmp_path, network, {"name": "mlp", "hidden": [4]}, 8)
+    ) as file:
         for name in ("model.safetensors", "config.json"):
             (tmp_path / name).write_bytes(file.read(name))
     monkeypatch.chdir(tmp_path)

@@ -28,7 +28,7 @@ def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -
         )
 
     recorded = json.loads(past_versions.RECORDED.read_text())
-    found = past_versions.digests(tmp_path, write)
+    found = past_versions.digest_downloads(tmp_path, write)
     assert {name: digest for name, digest in found.items() if recorded.get(name) != digest} == {}
     assert found.keys() == recorded.keys()
 

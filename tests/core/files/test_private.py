@@ -20,7 +20,7 @@ def usual_umask() -> Iterator[None]:
     os.umask(before)
 
 
-def mode(path: Path) -> int:
+def read_mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
@@ -28,8 +28,8 @@ def test_a_new_data_directory_and_all_in_it_is_closed(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "data"
     assert make_data_and_new_files_private(folder) is None
     (folder / "file").touch()
-    assert (mode(folder), mode(folder / "file")) == (0o700, 0o600)
-    assert mode(Settings(data_dir=folder).make_folder("spool")) == 0o700
+    assert (read_mode(folder), read_mode(folder / "file")) == (0o700, 0o600)
+    assert read_mode(Settings(data_dir=folder).make_folder("spool")) == 0o700
 
 
 def test_a_data_directory_from_before_is_narrowed(tmp_path: Path) -> None:
@@ -37,9 +37,9 @@ def test_a_data_directory_from_before_is_narrowed(tmp_path: Path) -> None:
     for name in ("store", "spool", "lost+found"):
         (folder / name).mkdir(parents=True)
     (folder / "perennial.db").touch()
-    assert mode(folder) == 0o755
+    assert read_mode(folder) == 0o755
     assert make_data_and_new_files_private(folder) is None
-    assert mode(folder) == 0o700
+    assert read_mode(folder) == 0o700
     assert (folder / "perennial.db").exists()
 
 
@@ -53,7 +53,7 @@ def test_a_directory_that_others_use_too_stays_open_and_that_is_said(tmp_path: P
         and "PERENNIAL_DATA_DIR" in said
         and str(folder) in said
     )
-    assert mode(folder) == 0o755
+    assert read_mode(folder) == 0o755
 
 
 def test_a_directory_like_tmp_is_never_closed(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_directory_like_tmp_is_never_closed(tmp_path: Path) -> None:
     folder.mkdir()
     folder.chmod(0o1777)
     assert make_data_and_new_files_private(folder) is not None
-    assert mode(folder) == 0o1777
+    assert read_mode(folder) == 0o1777
 
 
 def test_a_directory_of_another_user_is_told_of(

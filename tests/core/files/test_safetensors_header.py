@@ -10,7 +10,7 @@ from core.errors import BaseInvalid
 from core.files.safetensors_header import check_finite_tensors, read_safetensors_header
 
 
-def write(path: Path, **tensors: np.ndarray) -> Path:
+def write_tensors(path: Path, **tensors: np.ndarray) -> Path:
     save_file(tensors, path)
     return path
 
@@ -19,19 +19,22 @@ def write(path: Path, **tensors: np.ndarray) -> Path:
 def test_a_base_with_a_value_that_is_no_number_is_refused(tmp_path, value: float):
     weights = np.zeros(1_000_000, np.float32)
     weights[-1] = value
-    path = write(
+    path = write_tensors(
         tmp_path / "1", good=np.ones(3, np.float32), bad=weights, count=np.array([5], np.int64)
     )
     with pytest.raises(BaseInvalid, match="'bad' holds NaN or infinity"):
         check_finite_tensors(path, read_safetensors_header(path))
     check_finite_tensors(
-        write(tmp_path / "2", good=np.ones(3, np.float32)), read_safetensors_header(tmp_path / "2")
+        write_tensors(tmp_path / "2", good=np.ones(3, np.float32)),
+        read_safetensors_header(tmp_path / "2"),
     )
 
 
 def test_a_name_of_a_megabyte_is_not_repeated_in_the_error(tmp_path):
     with pytest.raises(BaseInvalid, match="more than 300 characters") as caught:
-        read_safetensors_header(write(tmp_path / "1", **{"n" * 900_000: np.ones(1, np.float32)}))
+        read_safetensors_header(
+            write_tensors(tmp_path / "1", **{"n" * 900_000: np.ones(1, np.float32)})
+        )
     assert len(caught.value.detail) < 500
 
 

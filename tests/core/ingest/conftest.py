@@ -27,7 +27,7 @@ from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 @pytest.fixture
 def hostile_archives() -> list[hostile_corpus.Attack]:
     """[(name, builder of the bytes, content type, expected code, text that the message names)]"""
-    return hostile_corpus.hostile()
+    return hostile_corpus.list_attacks()
 
 
 @pytest.fixture

@@ -13,22 +13,22 @@ Sample = tuple[dict[str, str | bytes], dict[str, str], dict[str, Any]]
 """Files, expected labels by path, options."""
 
 
-def _rows(first: str, separator: str = ",", name: str = "{}", label: str = "{}") -> str:
+def _build_rows(first: str, separator: str = ",", name: str = "{}", label: str = "{}") -> str:
     lines = [separator.join((name.format(i), label.format(LABELS[i]))) for i in IMAGES]
     return "\n".join([first, *lines] if first else lines) + "\n"
 
 
-def _base(image: str) -> str:
+def _get_base_name(image: str) -> str:
     return image.rpartition("/")[2]
 
 
-def _with(table: str, content: Any, **options: Any) -> Sample:
+def _build_sample(table: str, content: Any, **options: Any) -> Sample:
     text = content if isinstance(content, str | bytes) else json.dumps(content)
     return {**FILES, table: text}, LABELS, options
 
 
-def _task(number: int, image: str) -> dict[str, Any]:
-    upload = f"3ac2082b-{_base(image)}"
+def _build_task(number: int, image: str) -> dict[str, Any]:
+    upload = f"3ac2082b-{_get_base_name(image)}"
     result = [
         {
             "value": {"choices": [LABELS[image]]},
@@ -46,9 +46,9 @@ def _task(number: int, image: str) -> dict[str, Any]:
     }
 
 
-def _by_tool(image: str) -> dict[str, Any]:
+def _build_task_by_tool(image: str) -> dict[str, Any]:
     return {
-        "image": f"/data/upload/4/{_base(image)}",
+        "image": f"/data/upload/4/{_get_base_name(image)}",
         "id": 1,
         "choice": LABELS[image],
         "annotator": 1,
@@ -59,17 +59,17 @@ def _by_tool(image: str) -> dict[str, Any]:
     }
 
 
-def _csv(rows: list[dict[str, Any]]) -> str:
+def _build_csv(rows: list[dict[str, Any]]) -> str:
     return (
         "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]) + "\n"
     )
 
 
-def _lines(values: list[Any]) -> str:
+def _build_json_lines(values: list[Any]) -> str:
     return "".join(json.dumps(value) + "\n" for value in values)
 
 
-def _roboflow() -> Sample:
+def _build_roboflow() -> Sample:
     files: dict[str, str | bytes] = {}
     labels = {}
     for part, names in (("train", NAMES[:6]), ("valid", NAMES[6:])):
@@ -82,7 +82,7 @@ def _roboflow() -> Sample:
     return files, labels, {}
 
 
-def _vertex(image: str) -> dict[str, Any]:
+def _build_vertex(image: str) -> dict[str, Any]:
     return {
         "imageGcsUri": f"gs://bucket/{image}",
         "classificationAnnotation": {"displayName": LABELS[image], "annotationResourceLabels": {}},
@@ -90,7 +90,7 @@ def _vertex(image: str) -> dict[str, Any]:
     }
 
 
-def _manifest(image: str, key: str) -> dict[str, Any]:
+def _build_manifest(image: str, key: str) -> dict[str, Any]:
     about = {
         "confidence": 0.9,
         "class-name": LABELS[image],
@@ -99,7 +99,7 @@ def _manifest(image: str, key: str) -> dict[str, Any]:
     return {"source-ref": f"s3://bucket/{image}", key: 0, f"{key}-metadata": about}
 
 
-def _edge_impulse() -> Sample:
+def _build_edge_impulse() -> Sample:
     files: dict[str, str | bytes] = {}
     labels, entries = {}, []
     for number, name in enumerate(NAMES):
@@ -118,13 +118,13 @@ def _edge_impulse() -> Sample:
     return files, labels, {}
 
 
-def _synsets(mapping: str, text: str) -> Sample:
+def _build_synsets(mapping: str, text: str) -> Sample:
     wnids = {"cat": "n02121620", "owl": "n01621127"}
     labels = {f"train/{wnids[name[:3]]}/{name}.JPEG": name[:3] for name in NAMES}
     return {**dict.fromkeys(labels, ""), mapping: text}, labels, {}
 
 
-def _teachable() -> Sample:
+def _build_teachable() -> Sample:
     labels = {
         f"Class {1 + number % 2}-!-{number}.jpg": f"Class {1 + number % 2}" for number in range(8)
     }
@@ -135,79 +135,95 @@ def _teachable() -> Sample:
     )
 
 
-def _named() -> Sample:
+def _build_pattern_sample() -> Sample:
     labels = {f"photos/great_owl_{number}.jpg" if number % 2 else f"photos/cat_{number}.jpg":
               "great_owl" if number % 2 else "cat" for number in range(8)}  # fmt: skip
     return dict.fromkeys(labels, ""), labels, {"names_pattern": "{label}_{number}"}
 
 
 SAMPLES: dict[str, Sample] = {
-    "labels.csv of Perennial": _with("labels.csv", _rows("path,label")),
-    "CSV": _with("annotations.csv", _rows("file_name,category")),
-    "CSV, semicolons, byte order mark": _with(
-        "t.csv", _rows("Bild;label", ";").encode("utf-8-sig")
+    "labels.csv of Perennial": _build_sample("labels.csv", _build_rows("path,label")),
+    "CSV": _build_sample("annotations.csv", _build_rows("file_name,category")),
+    "CSV, semicolons, byte order mark": _build_sample(
+        "t.csv", _build_rows("Bild;label", ";").encode("utf-8-sig")
     ),
-    "TSV in UTF-16": _with("t.tsv", _rows("image\tlabel", "\t").encode("utf-16")),
-    "CSV, bars": _with("t.csv", _rows("image|label", "|")),
-    "CSV without a header": _with("list.csv", _rows("")),
-    "CSV of a path, a name and a class": _with(
+    "TSV in UTF-16": _build_sample("t.tsv", _build_rows("image\tlabel", "\t").encode("utf-16")),
+    "CSV, bars": _build_sample("t.csv", _build_rows("image|label", "|")),
+    "CSV without a header": _build_sample("list.csv", _build_rows("")),
+    "CSV of a path, a name and a class": _build_sample(
         "t.csv",
         "id,filepath,class_id,class name\n"
         + "".join(f"{n},{i},{int(LABELS[i] == 'owl')},{LABELS[i]}\n" for n, i in enumerate(IMAGES)),
     ),
-    "CSV of four columns, two named": _with(
+    "CSV of four columns, two named": _build_sample(
         "t.csv",
-        "shot,photo,site,kind\n" + "".join(f"a,{_base(i)},north,{LABELS[i]}\n" for i in IMAGES),
+        "shot,photo,site,kind\n"
+        + "".join(f"a,{_get_base_name(i)},north,{LABELS[i]}\n" for i in IMAGES),
         image_column="photo",
         label_column="kind",
     ),
-    "CSV in a folder beside the images": _with("meta/t.csv", _rows("path,label", name="../{}")),
-    "JSON list": _with("t.json", [{"file": _base(i), "label": LABELS[i]} for i in IMAGES]),
-    "JSON object": _with("t.json", {_base(i): LABELS[i] for i in IMAGES}),
-    "JSONL": _with(
-        "t.jsonl", _lines([{"file_name": i, "label": LABELS[i], "width": 8} for i in IMAGES])
+    "CSV in a folder beside the images": _build_sample(
+        "meta/t.csv", _build_rows("path,label", name="../{}")
     ),
-    "Kaggle": _with(
-        "train.csv", "id,label\n" + "".join(f"{_base(i)[:-4]},{LABELS[i]}\n" for i in IMAGES)
+    "JSON list": _build_sample(
+        "t.json", [{"file": _get_base_name(i), "label": LABELS[i]} for i in IMAGES]
     ),
-    "Label Studio JSON": _with("project-1.json", [_task(n, i) for n, i in enumerate(IMAGES)]),
-    "Label Studio JSON-MIN": _with("project-1.json", [_by_tool(i) for i in IMAGES]),
-    "Label Studio CSV": _with("project-1.csv", _csv([_by_tool(i) for i in IMAGES])),
-    "Roboflow": _roboflow(),
-    "Vertex CSV": _with(
+    "JSON object": _build_sample("t.json", {_get_base_name(i): LABELS[i] for i in IMAGES}),
+    "JSONL": _build_sample(
+        "t.jsonl",
+        _build_json_lines([{"file_name": i, "label": LABELS[i], "width": 8} for i in IMAGES]),
+    ),
+    "Kaggle": _build_sample(
+        "train.csv",
+        "id,label\n" + "".join(f"{_get_base_name(i)[:-4]},{LABELS[i]}\n" for i in IMAGES),
+    ),
+    "Label Studio JSON": _build_sample(
+        "project-1.json", [_build_task(n, i) for n, i in enumerate(IMAGES)]
+    ),
+    "Label Studio JSON-MIN": _build_sample(
+        "project-1.json", [_build_task_by_tool(i) for i in IMAGES]
+    ),
+    "Label Studio CSV": _build_sample(
+        "project-1.csv", _build_csv([_build_task_by_tool(i) for i in IMAGES])
+    ),
+    "Roboflow": _build_roboflow(),
+    "Vertex CSV": _build_sample(
         "v.csv", "".join(f"TRAINING,gs://bucket/{i},{LABELS[i]}\n" for i in IMAGES)
     ),
-    "Vertex JSONL": _with("v.jsonl", _lines([_vertex(i) for i in IMAGES])),
-    "SageMaker manifest": _with(
-        "output.manifest", _lines([_manifest(i, "animals") for i in IMAGES])
+    "Vertex JSONL": _build_sample("v.jsonl", _build_json_lines([_build_vertex(i) for i in IMAGES])),
+    "SageMaker manifest": _build_sample(
+        "output.manifest", _build_json_lines([_build_manifest(i, "animals") for i in IMAGES])
     ),
-    "Rekognition manifest": _with(
-        "train.manifest", _lines([_manifest(i, f"set_{LABELS[i]}") for i in IMAGES])
+    "Rekognition manifest": _build_sample(
+        "train.manifest",
+        _build_json_lines([_build_manifest(i, f"set_{LABELS[i]}") for i in IMAGES]),
     ),
-    "FiftyOne": _with(
+    "FiftyOne": _build_sample(
         "labels.json",
         {
             "classes": ["cat", "owl"],
-            "labels": {_base(i)[:-4]: int(LABELS[i] == "owl") for i in IMAGES},
+            "labels": {_get_base_name(i)[:-4]: int(LABELS[i] == "owl") for i in IMAGES},
         },
     ),
-    "FiftyOne with names": _with(
-        "labels.json", {"classes": None, "labels": {_base(i)[:-4]: LABELS[i] for i in IMAGES}}
+    "FiftyOne with names": _build_sample(
+        "labels.json",
+        {"classes": None, "labels": {_get_base_name(i)[:-4]: LABELS[i] for i in IMAGES}},
     ),
-    "make-sense CSV": _with(
-        "labels_my-project.csv", "\n".join(f'{_base(i)},"[{LABELS[i]}]"' for i in IMAGES)
+    "make-sense CSV": _build_sample(
+        "labels_my-project.csv", "\n".join(f'{_get_base_name(i)},"[{LABELS[i]}]"' for i in IMAGES)
     ),
-    "make-sense JSON": _with(
-        "labels_my-project.json", [{"image": _base(i), "annotations": [LABELS[i]]} for i in IMAGES]
+    "make-sense JSON": _build_sample(
+        "labels_my-project.json",
+        [{"image": _get_base_name(i), "annotations": [LABELS[i]]} for i in IMAGES],
     ),
-    "Edge Impulse": _edge_impulse(),
-    "Teachable Machine": _teachable(),
-    "ImageNet, LOC_synset_mapping.txt": _synsets(
+    "Edge Impulse": _build_edge_impulse(),
+    "Teachable Machine": _build_teachable(),
+    "ImageNet, LOC_synset_mapping.txt": _build_synsets(
         "LOC_synset_mapping.txt", "n01621127 owl, bird of Minerva\nn02121620 cat, true cat\n"
     ),
-    "ImageNet, words.txt": _synsets(
+    "ImageNet, words.txt": _build_synsets(
         "words.txt", "n01621127\towl, hooter\nn02121620\tcat, true cat\n"
     ),
-    "names of files": _named(),
+    "names of files": _build_pattern_sample(),
 }
 """By the name of the source."""

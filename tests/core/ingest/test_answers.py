@@ -21,8 +21,10 @@ from core.learning.problems.class_answers import (
 from core.learning.problems.classification import CLASSIFICATION
 
 
-def write_answers(folder: Path, scores: torch.Tensor) -> bytes:
-    """Write the answers of a version that gives these scores [N, C], and return them."""
+def write_predictions(folder: Path, scores: torch.Tensor) -> bytes:
+    """Write the predictions of a version that gives these scores [N, C], and return the bytes as
+    the service reads them.
+    """
     integers = choose_row_number_dtype(scores.shape[1])
     leaders, counts = find_running_maximum_columns(scores)
     rows = scores.argmax(1).int().clone()
@@ -42,7 +44,7 @@ def test_the_best_of_the_first_classes_is_their_argmax(tmp_path: Path, classes: 
     scores = torch.randn(20, classes, generator=torch.Generator().manual_seed(classes)).round(
         decimals=1
     )
-    answers = parse_ranked_predictions(write_answers(tmp_path, scores))
+    answers = parse_ranked_predictions(write_predictions(tmp_path, scores))
     assert answers is not None
     for known in {1, (classes + 1) // 2, classes}:  # rounded scores: ties go to the lowest row
         assert (
@@ -52,7 +54,7 @@ def test_the_best_of_the_first_classes_is_their_argmax(tmp_path: Path, classes: 
 
 
 def test_a_file_without_images_has_no_best(tmp_path: Path) -> None:
-    answers = parse_ranked_predictions(write_answers(tmp_path, torch.zeros(0, 3)))
+    answers = parse_ranked_predictions(write_predictions(tmp_path, torch.zeros(0, 3)))
     assert answers is not None and answers.choose_best_known_classes(2).tolist() == []
 
 

@@ -21,14 +21,14 @@ from core.ingest.image_file import Unreadable, headers
 from core.ingest.inspect import ArchiveDirectory, read_archive_directory_and_digest
 from core.ingest.limits import ArchiveLimits
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
-from tests.core.ingest.hostile_corpus import png
-from tests.core.ingest.test_images import encoded, huge_png, noise
-from tests.core.ingest.test_picture_kinds import MAX, REFUSED, kinds, named
+from tests.core.ingest.hostile_corpus import draw_png
+from tests.core.ingest.test_images import build_huge_png, draw_noise, encode_image
+from tests.core.ingest.test_picture_kinds import MAX, REFUSED, find_kind, load_kinds
 
 RAW = b"\0\0\0\x18ftypcrx \0\0\0\1crx isom" + bytes(90)
 
 
-def zipped(files: dict[str, bytes]) -> bytes:
+def build_zip(files: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
@@ -36,7 +36,7 @@ def zipped(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def tarred(files: dict[str, bytes]) -> bytes:
+def build_tar(files: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for name, data in files.items():
@@ -46,31 +46,36 @@ def tarred(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def look(path: Path, data: bytes) -> ArchiveDirectory:
+def read_directory(path: Path, data: bytes) -> ArchiveDirectory:
     path.write_bytes(data)
     return read_archive_directory_and_digest(
         path, detect_upload_format(data[:SNIFF_BYTES], None), ArchiveLimits()
     )
 
 
-def batch(bad: dict[str, bytes], good: int = 40) -> dict[str, bytes]:
+def build_batch(bad: dict[str, bytes], good: int = 40) -> dict[str, bytes]:
     files = {
-        f"{label}/{i:03}.png": png(2 * i + at)
+        f"{label}/{i:03}.png": draw_png(2 * i + at)
         for at, label in enumerate(("cat", "dog"))
         for i in range(good)
     }
     return {**files, **bad}
 
 
-FORMS = {"zip": zipped, "tar": tarred, "tar.gz": lambda files: gzip.compress(tarred(files))}
+FORMS = {
+    "zip": build_zip,
+    "tar": build_tar,
+    "tar.gz": lambda files: gzip.compress(build_tar(files)),
+}
 
 
 @pytest.mark.parametrize("pack", FORMS.values(), ids=FORMS)
 def test_images_that_cannot_be_read_are_named_at_the_check(
     tmp_path: Path, pack: Callable[[dict[str, bytes]], bytes]
 ) -> None:
-    found = look(
-        tmp_path / "batch", pack(batch({"cat/a.png": RAW, "dog/big.png": huge_png(30_000, 30_000)}))
+    found = read_directory(
+        tmp_path / "batch",
+        pack(build_batch({"cat/a.png": RAW, "dog/big.png": build_huge_png(30_000, 30_000)})),
     )
     assert [row["path"] for row in found.first_look.first] == ["cat/a.png", "dog/big.png"]
     assert found.first_look.first[1]["reason"] == "30000×30000 pixels, more than 50000000"
@@ -88,15 +93,16 @@ def test_more_than_a_batch_may_have_refuse_it_before_it_is_learned(
     with pytest.raises(
         ArchiveInvalid, match=r"5 of 85 images cannot be read, more than 5%; .* a camera RAW file"
     ):
-        look(tmp_path / "batch", pack(batch(bad)))
+        read_directory(tmp_path / "batch", pack(build_batch(bad)))
 
 
 def test_of_a_large_batch_images_are_looked_at_from_first_to_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first_look, "MOST_IMAGES", 80)
-    found = look(
-        tmp_path / "batch", zipped(batch({f"dog/z{i}.png": RAW for i in range(30)}, good=400))
+    found = read_directory(
+        tmp_path / "batch",
+        build_zip(build_batch({f"dog/z{i}.png": RAW for i in range(30)}, good=400)),
     )
     assert (found.first_look.images, found.first_look.looked, found.first_look.unreadable) == (
         830,
@@ -105,20 +111,21 @@ def test_of_a_large_batch_images_are_looked_at_from_first_to_last(
     )
     assert "2 of 80 images looked at cannot be read" in found.warnings[-1]
     with pytest.raises(ArchiveInvalid, match="of 80 images looked at cannot be read"):
-        look(
-            tmp_path / "batch", zipped(batch({f"dog/z{i}.png": RAW for i in range(250)}, good=300))
+        read_directory(
+            tmp_path / "batch",
+            build_zip(build_batch({f"dog/z{i}.png": RAW for i in range(250)}, good=300)),
         )
 
 
 def test_there_is_an_end_to_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_look, "MOST_S", -1.0)
-    found = look(tmp_path / "batch", zipped(batch({"cat/a.png": RAW})))
+    found = read_directory(tmp_path / "batch", build_zip(build_batch({"cat/a.png": RAW})))
     assert (found.first_look.images, found.first_look.looked, found.warnings) == (81, 0, ())
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_headers_say_what_decoding_would(name: str) -> None:
-    kind = named(name)
+    kind = find_kind(name)
     if "cut off" in kind.refused or "floats from" in kind.refused:  # only its decoder finds that
         headers.check(kind.data, MAX)
         return
@@ -128,7 +135,7 @@ def test_headers_say_what_decoding_would(name: str) -> None:
 
 
 def test_headers_refuse_nothing_that_is_read() -> None:
-    for kind in kinds():
+    for kind in load_kinds():
         if kind.pixels is not None:
             headers.check(kind.data, MAX)
             headers.check(kind.data[:100], MAX, is_whole=False)
@@ -140,7 +147,7 @@ def test_headers_refuse_nothing_that_is_read() -> None:
      ("AVIF", {}), ("TIFF", {}), ("JPEG", {})],
 )  # fmt: skip
 def test_the_size_of_an_image_shows_in_its_header(kind: str, options: dict[str, object]) -> None:
-    data = encoded(Image.fromarray(noise(70, 50)), kind, **options)
+    data = encode_image(Image.fromarray(draw_noise(70, 50)), kind, **options)
     times = headers.JPEG_TIMES if kind == "JPEG" else 1
     headers.check(data, 3500)
     with pytest.raises(Unreadable, match="70×50 pixels, more than"):

@@ -79,13 +79,13 @@ def test_the_service_says_what_a_body_is(body: bytes, said: str) -> None:
 
 def test_a_packed_idx_file_is_told_from_a_tar(tmp_path: Path) -> None:
     file = tmp_path / "x.gz"
-    file.write_bytes(gzip.compress(idx(3)))
+    file.write_bytes(gzip.compress(build_idx(3)))
     with pytest.raises(ArchiveInvalid, match="no tar but an IDX file"):
         read_archive_directory_and_digest(file, "gzip", ArchiveLimits())
 
 
-def idx(images: int, side: int = 28) -> bytes:
-    """An IDX file of images."""
+def build_idx(images: int, side: int = 28) -> bytes:
+    """Build an IDX file of images."""
     pixels = np.arange(images * side * side, dtype=np.uint8)
     return struct.pack(">HBBIII", 0, 8, 3, images, side, side) + pixels.tobytes()
 
@@ -94,7 +94,7 @@ def test_the_lines_for_idx_files_make_a_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("train-images-idx3-ubyte").write_bytes(idx(20))
+    Path("train-images-idx3-ubyte").write_bytes(build_idx(20))
     Path("train-labels-idx1-ubyte").write_bytes(
         struct.pack(">HBBI", 0, 8, 1, 20) + bytes([3, 7] * 10)
     )

@@ -44,7 +44,7 @@ def test_a_name_loses_the_longest_ending_that_fits(name: str, stripped: str) -> 
     ],
 )
 def test_a_mark_counts_at_its_offset_alone(first: bytes, has_mark: bool) -> None:
-    assert SOME.has_any_format_mark(first) is has_mark
+    assert SOME.has_any_format_signature(first) is has_mark
 
 
 def test_people_read_the_first_ending_of_each_format() -> None:

@@ -14,7 +14,7 @@ from core.errors import PerennialError
 from core.ingest.inspect import ArchiveDirectory
 from core.ingest.limits import ArchiveLimits
 
-ATTACKS = hostile_corpus.hostile()
+ATTACKS = hostile_corpus.list_attacks()
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -35,10 +35,10 @@ def test_an_attack_is_refused_with_an_error_that_names_the_entry(
 @pytest.mark.slow
 def test_labels_that_unpack_a_thousandfold_are_refused_in_little_memory(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (500_000, 1, 1), dtype=np.uint8)
-    labels = hostile_corpus.npy(np.zeros(500_000, "<U100"))
+    labels = hostile_corpus.build_npy(np.zeros(500_000, "<U100"))
     path = tmp_path / "labels.npz"
-    path.write_bytes(hostile_corpus.npz({"images": images, "labels": labels}, 8))
-    assert in_bounds(path, "npz", 48) == "archive-too-large"
+    path.write_bytes(hostile_corpus.build_npz({"images": images, "labels": labels}, 8))
+    assert run_in_bounds(path, "npz", 48) == "archive-too-large"
 
 
 def test_the_corpus_has_a_name_for_every_attack(hostile_archives: list[Attack]) -> None:
@@ -46,7 +46,7 @@ def test_the_corpus_has_a_name_for_every_attack(hostile_archives: list[Attack]) 
 
 
 def test_limits_name_what_is_too_large(look: Callable[..., ArchiveDirectory]) -> None:
-    data = hostile_corpus.honest_zip(hostile_corpus.pictures(5))
+    data = hostile_corpus.build_zip(hostile_corpus.draw_pictures(5))
     cases = ({"entries": 9}, {"unpacked_bytes": 900}, {"classes": 1}, {"body_bytes": 100})
     for limits in cases:
         with pytest.raises(PerennialError) as caught:
@@ -55,7 +55,7 @@ def test_limits_name_what_is_too_large(look: Callable[..., ArchiveDirectory]) ->
 
 
 def test_an_honest_zip64_is_accepted(look: Callable[..., ArchiveDirectory]) -> None:
-    assert look(hostile_corpus.zip64()).n_train == 8
+    assert look(hostile_corpus.build_zip64()).n_train == 8
 
 
 BOUNDED = """
@@ -74,7 +74,7 @@ except PerennialError as error:
 """
 
 
-def in_bounds(path: Path, kind: str, megabytes: int) -> str:
+def run_in_bounds(path: Path, kind: str, megabytes: int) -> str:
     command = [sys.executable, "-c", BOUNDED, str(path), kind, str(megabytes)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
@@ -83,8 +83,8 @@ def in_bounds(path: Path, kind: str, megabytes: int) -> str:
 
 def test_a_million_empty_entries_are_refused_in_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "million.zip"
-    path.write_bytes(hostile_corpus.million_empty())
-    assert in_bounds(path, "zip", 24) == "archive-too-large"
+    path.write_bytes(hostile_corpus.build_million_empty_entries())
+    assert run_in_bounds(path, "zip", 24) == "archive-too-large"
 
 
 @pytest.mark.slow
@@ -93,10 +93,10 @@ def test_a_gzip_bomb_is_refused_in_little_memory(tmp_path: Path) -> None:
 
     path = tmp_path / "bomb.tar.gz"
     with gzip.open(path, "wb", 9) as file:
-        file.write(hostile_corpus.header(b"cat/a.png", 8 << 30))
+        file.write(hostile_corpus.build_tar_header(b"cat/a.png", 8 << 30))
         for _ in range(256):
             file.write(bytes(1 << 20))
-    assert in_bounds(path, "gzip", 24) == "archive-hostile"
+    assert run_in_bounds(path, "gzip", 24) == "archive-hostile"
 
 
 @pytest.mark.campaign
@@ -106,13 +106,13 @@ def test_half_a_million_entries_fit_in_256_mb(tmp_path: Path) -> None:
         hostile_corpus.Entry(f"train/n{i % 1000:08}/n{i % 1000:08}_{i}.JPEG".encode(), b"x")
         for i in range(count)
     ]
-    plain = hostile_corpus.raw_zip(entries)
+    plain = hostile_corpus.build_raw_zip(entries)
     size, offset = int.from_bytes(plain[-10:-6], "little"), int.from_bytes(plain[-6:-2], "little")
-    records = hostile_corpus.zip64_records(
+    records = hostile_corpus.build_zip64_records(
         total=count, size=size, offset=offset, where=offset + size
     )
     end = plain[-22:-14] + b"\xff" * 12 + b"\0\0"
     path = tmp_path / "many.zip"
     path.write_bytes(plain[:-22] + records + end)
     del entries, plain
-    assert in_bounds(path, "zip", 256) == str(count)
+    assert run_in_bounds(path, "zip", 256) == str(count)

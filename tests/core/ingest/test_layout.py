@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hostile_corpus import good_arrays, honest_zip, npz, pax, pictures, png, tar, tar_entry
+from hostile_corpus import (
+    build_good_arrays,
+    build_npz,
+    build_pax_entry,
+    build_tar,
+    build_tar_entry,
+    build_zip,
+    draw_pictures,
+    draw_png,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,24 +29,24 @@ from core.ingest.names import check_and_normalise_entry_path, normalise_class_la
 Look = Callable[..., ArchiveDirectory]
 
 
-def csv_zip(text: str | bytes) -> bytes:
+def build_csv_zip(text: str | bytes) -> bytes:
     names = ("a.png", "b.png", "c/d.png")
-    return honest_zip({n: png(i) for i, n in enumerate(names)} | {"labels.csv": text})  # type: ignore[dict-item]
+    return build_zip({n: draw_png(i) for i, n in enumerate(names)} | {"labels.csv": text})  # type: ignore[dict-item]
 
 
 def test_train_and_test_folders_are_two_parts(look: Look) -> None:
-    found = look(honest_zip(pictures(3, top="train/") | pictures(2, top="test/")))
+    found = look(build_zip(draw_pictures(3, top="train/") | draw_pictures(2, top="test/")))
     assert (found.layout, found.n_train, found.n_test, found.has_test) == ("split", 6, 4, True)
     assert found.classes == {"cat": 5, "dog": 5}
 
 
 def test_class_folders_are_one_part(look: Look) -> None:
-    found = look(honest_zip(pictures(3)))
+    found = look(build_zip(draw_pictures(3)))
     assert (found.layout, found.n_train, found.n_test) == ("folders", 6, 0)
 
 
 def test_a_zip_made_by_a_file_manager_is_accepted(look: Look) -> None:
-    files = {f"My pets/{k}": v for k, v in pictures(3, top="train/").items()}
+    files = {f"My pets/{k}": v for k, v in draw_pictures(3, top="train/").items()}
     junk = (
         "__MACOSX/My pets/._x.png",
         "My pets/.DS_Store",
@@ -45,7 +54,7 @@ def test_a_zip_made_by_a_file_manager_is_accepted(look: Look) -> None:
         "My pets/train/.hidden/a",
     )
     found = look(
-        honest_zip(files | {"My pets/": b"", "My pets/train/": b""} | dict.fromkeys(junk, b"junk"))
+        build_zip(files | {"My pets/": b"", "My pets/train/": b""} | dict.fromkeys(junk, b"junk"))
     )
     assert found.classes == {"cat": 3, "dog": 3}
     assert found.ignored == 4
@@ -69,7 +78,7 @@ def test_one_common_top_folder_is_stripped(names: list[str], classes: set[str]) 
 
 def test_files_outside_class_folders_are_ignored_and_noted(look: Look) -> None:
     found = look(
-        honest_zip(pictures(2, top="train/") | {"README.md": b"hello", "docs/cat/0.txt": b"x"})
+        build_zip(draw_pictures(2, top="train/") | {"README.md": b"hello", "docs/cat/0.txt": b"x"})
     )
     assert found.ignored == 2
     assert found.notes == (
@@ -91,7 +100,9 @@ def test_files_outside_class_folders_are_ignored_and_noted(look: Look) -> None:
 def test_train_and_test_folders_in_any_case_are_parts_and_no_classes(
     look: Look, train: str, test: str, top: str
 ) -> None:
-    found = look(honest_zip(pictures(3, top=f"{top}{train}/") | pictures(2, top=f"{top}{test}/")))
+    found = look(
+        build_zip(draw_pictures(3, top=f"{top}{train}/") | draw_pictures(2, top=f"{top}{test}/"))
+    )
     assert (found.layout, found.n_train, found.n_test) == ("split", 6, 4)
     assert found.classes == {"cat": 5, "dog": 5}
     assert set(found.notes) == {
@@ -104,7 +115,7 @@ def test_train_and_test_folders_in_any_case_are_parts_and_no_classes(
 def test_a_validation_folder_is_held_out_where_there_is_no_test_folder(
     look: Look, name: str
 ) -> None:
-    found = look(honest_zip(pictures(3, top="train/") | pictures(2, top=f"{name}/")))
+    found = look(build_zip(draw_pictures(3, top="train/") | draw_pictures(2, top=f"{name}/")))
     assert (found.n_train, found.n_test, found.has_test) == (6, 4, True)
     assert (
         f"the folder “{name}” was taken as the test part, since there is no test folder"
@@ -113,8 +124,12 @@ def test_a_validation_folder_is_held_out_where_there_is_no_test_folder(
 
 
 def test_a_validation_folder_is_trained_on_where_there_is_a_test_folder(look: Look) -> None:
-    parts = pictures(3, top="train/") | pictures(2, top="valid/") | pictures(1, top="Test/")
-    found = look(honest_zip(parts))
+    parts = (
+        draw_pictures(3, top="train/")
+        | draw_pictures(2, top="valid/")
+        | draw_pictures(1, top="Test/")
+    )
+    found = look(build_zip(parts))
     assert (found.n_train, found.n_test) == (10, 2)
     assert (
         "the folder “valid” was added to the training part, since there is a test folder"
@@ -124,7 +139,11 @@ def test_a_validation_folder_is_trained_on_where_there_is_a_test_folder(look: Lo
 
 def test_folders_of_one_part_in_several_spellings_join(look: Look) -> None:
     found = look(
-        honest_zip(pictures(3, top="train/") | pictures(2, top="Train/") | pictures(1, top="TEST/"))
+        build_zip(
+            draw_pictures(3, top="train/")
+            | draw_pictures(2, top="Train/")
+            | draw_pictures(1, top="TEST/")
+        )
     )
     assert (found.n_train, found.n_test, found.classes) == (10, 2, {"cat": 6, "dog": 6})
 
@@ -170,17 +189,17 @@ def test_images_beside_the_parts_are_left_out_with_a_warning() -> None:
 
 
 def test_files_that_labels_csv_does_not_list_are_named(look: Look) -> None:
-    found = look(csv_zip("path,label\na.png,x\nb.png,y\n"))
+    found = look(build_csv_zip("path,label\na.png,x\nb.png,y\n"))
     assert found.ignored_files == ({"path": "c/d.png", "reason": "not listed in labels.csv"},)
 
 
 def test_a_list_of_labels_of_another_name_is_said_to_be_ignored(look: Look) -> None:
-    found = look(honest_zip(pictures(2) | {"annotations.csv": b"path,label\n"}))
+    found = look(build_zip(draw_pictures(2) | {"annotations.csv": b"path,label\n"}))
     assert "names no images of the batch beside labels" in found.ignored_files[0]["reason"]
 
 
 def test_arrays_that_are_not_read_are_named(look: Look) -> None:
-    found = look(npz(good_arrays() | {"weights": np.zeros(3)}))
+    found = look(build_npz(build_good_arrays() | {"weights": np.zeros(3)}))
     assert found.ignored == 1 and found.ignored_files[0]["path"] == "weights.npy"
     assert "test_labels and classes" in found.ignored_files[0]["reason"]
 
@@ -221,19 +240,19 @@ def test_a_class_without_training_images_is_refused() -> None:
 
 def test_labels_csv_names_labels_and_parts(look: Look) -> None:
     text = "\ufeffpath,label,split\r\na.png,=1+1,train\r\n./b.png,=1+1,test\r\nc/d.png,Ärger,\r\n"
-    found = look(csv_zip(text))
+    found = look(build_csv_zip(text))
     assert found.classes == {"=1+1": 2, "Ärger": 1}
     assert (found.layout, found.n_train, found.n_test, found.ignored) == ("csv", 2, 1, 0)
 
 
 def test_labels_csv_in_a_wrapper_folder_is_found(look: Look) -> None:
     files = {
-        "w/a.png": png(1),
-        "w/b.png": png(2),
+        "w/a.png": draw_png(1),
+        "w/b.png": draw_png(2),
         "w/labels.csv": b"path,label\na.png,x\nb.png,y\n",
     }
-    assert look(honest_zip(files)).classes == {"x": 1, "y": 1}
-    assert look(tar(files)).classes == {"x": 1, "y": 1}
+    assert look(build_zip(files)).classes == {"x": 1, "y": 1}
+    assert look(build_tar(files)).classes == {"x": 1, "y": 1}
 
 
 @pytest.mark.parametrize(
@@ -273,22 +292,26 @@ def test_labels_csv_in_a_wrapper_folder_is_found(look: Look) -> None:
 )
 def test_a_wrong_labels_csv_is_refused_with_its_line(look: Look, text: str, error: str) -> None:
     with pytest.raises(LabelsInvalid, match=error):
-        look(csv_zip(text))
+        look(build_csv_zip(text))
 
 
 def test_npz_integers_become_texts_unless_classes_names_them(look: Look) -> None:
-    assert look(npz(good_arrays())).classes == {"0": 10, "1": 10}
-    assert look(npz(good_arrays() | {"classes": np.array(["cat", "Dog"])})).classes == {
+    assert look(build_npz(build_good_arrays())).classes == {"0": 10, "1": 10}
+    assert look(build_npz(build_good_arrays() | {"classes": np.array(["cat", "Dog"])})).classes == {
         "Dog": 10,
         "cat": 10,
     }
-    assert look(npz(good_arrays() | {"labels": np.array(["é"] * 20)}, 8)).classes == {"é": 20}
+    assert look(build_npz(build_good_arrays() | {"labels": np.array(["é"] * 20)}, 8)).classes == {
+        "é": 20
+    }
 
 
 def test_npz_test_arrays_are_the_test_part(look: Look) -> None:
-    arrays = good_arrays()
+    arrays = build_good_arrays()
     found = look(
-        npz(arrays | {"test_images": arrays["images"][:5], "test_labels": arrays["labels"][:5]})
+        build_npz(
+            arrays | {"test_images": arrays["images"][:5], "test_labels": arrays["labels"][:5]}
+        )
     )  # type: ignore[index]
     assert (found.n_train, found.n_test, found.classes) == (20, 5, {"0": 13, "1": 12})
 
@@ -314,15 +337,19 @@ def test_npz_arrays_of_another_form_are_refused(
     look: Look, change: dict[str, np.ndarray], error: str
 ) -> None:
     with pytest.raises((ArchiveInvalid, LabelsInvalid), match=error):
-        look(npz(good_arrays() | change))
+        look(build_npz(build_good_arrays() | change))
 
 
 def test_long_and_foreign_names_in_tar_are_read(look: Look) -> None:
     deep = "a" * 60 + "/" + "b" * 80 + ".png"
     name = ("train/cat/" + deep).encode()
-    gnu = tar_entry(b"././@LongLink", name + b"\0", b"L") + tar_entry(name[:100], png(1))
-    other = pax({"path": "train/Käse/1.png", "mtime": "1.5"}) + tar_entry(b"x", png(2))
-    assert look(tar({}, gnu, other)).classes == {"Käse": 1, "cat": 1}
+    gnu = build_tar_entry(b"././@LongLink", name + b"\0", b"L") + build_tar_entry(
+        name[:100], draw_png(1)
+    )
+    other = build_pax_entry({"path": "train/Käse/1.png", "mtime": "1.5"}) + build_tar_entry(
+        b"x", draw_png(2)
+    )
+    assert look(build_tar({}, gnu, other)).classes == {"Käse": 1, "cat": 1}
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
@@ -331,8 +358,8 @@ def test_tars_written_one_after_another_are_read_whole(
     look: Look, take: Callable[..., IngestedBatch], pack: Callable[[bytes], bytes], zeros: int
 ) -> None:
     one, two = (
-        tar(pictures(3, ["cat"])) + bytes(zeros),
-        tar(pictures(2, ["dog", "owl"])) + bytes(zeros),
+        build_tar(draw_pictures(3, ["cat"])) + bytes(zeros),
+        build_tar(draw_pictures(2, ["dog", "owl"])) + bytes(zeros),
     )
     whole = one + two if pack is bytes else pack(one) + pack(two)  # as `cat one two` makes them
     assert look(whole).classes == {"cat": 3, "dog": 2, "owl": 2}

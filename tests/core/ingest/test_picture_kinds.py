@@ -19,7 +19,7 @@ import pytest
 
 from core.errors import ImageInvalid
 from core.ingest.decoding.decoder import REASON_BYTES
-from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
+from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizingSettings
 from core.ingest.images import decode_image, decode_square_image
 from core.ingest.limits import ArchiveLimits
 from core.recipe.images import DECODING
@@ -44,7 +44,7 @@ class Kind:
 
 
 @cache
-def kinds() -> tuple[Kind, ...]:
+def load_kinds() -> tuple[Kind, ...]:
     with zipfile.ZipFile(KINDS) as archive:
         told = json.loads(archive.read("kinds.json"))
         pixels = iter(np.load(io.BytesIO(archive.read("expected.npy")), allow_pickle=False))
@@ -60,35 +60,35 @@ def kinds() -> tuple[Kind, ...]:
         )
 
 
-def named(name: str) -> Kind:
-    return next(kind for kind in kinds() if kind.name == name)
+def find_kind(name: str) -> Kind:
+    return next(kind for kind in load_kinds() if kind.name == name)
 
 
-def pixels_of(kind: Kind, decoding: int = LATEST) -> Pixels:
-    return decode_image(kind.data, SIDE, 3, MAX, SquareResizing(decoding=decoding))
+def decode_kind(kind: Kind, decoding: int = LATEST) -> Pixels:
+    return decode_image(kind.data, SIDE, 3, MAX, SquareResizingSettings(decoding=decoding))
 
 
-def off(found: Pixels, right: Pixels) -> int:
-    """Levels of 256 by which the worst pixel differs."""
+def find_worst_error(found: Pixels, right: Pixels) -> int:
+    """Return by how many of 256 levels the worst pixel differs."""
     return int(np.abs(found.astype(int) - right).max())
 
 
-READ = [kind.name for kind in kinds() if kind.pixels is not None]
-REFUSED = [kind.name for kind in kinds() if kind.pixels is None]
+READ = [kind.name for kind in load_kinds() if kind.pixels is not None]
+REFUSED = [kind.name for kind in load_kinds() if kind.pixels is None]
 
 
 @pytest.mark.parametrize("name", READ)
 def test_a_picture_has_the_pixels_that_other_programs_read(name: str) -> None:
-    kind = named(name)
+    kind = find_kind(name)
     assert kind.pixels is not None
-    assert off(pixels_of(kind), kind.pixels) <= kind.tolerance
+    assert find_worst_error(decode_kind(kind), kind.pixels) <= kind.tolerance
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_picture_that_is_not_read_is_refused_with_its_kind(name: str) -> None:
-    kind = named(name)
+    kind = find_kind(name)
     with pytest.raises(ImageInvalid) as refused:
-        pixels_of(kind)
+        decode_kind(kind)
     assert kind.refused in str(refused.value)
     assert len(str(refused.value).encode()) <= REASON_BYTES
 
@@ -103,7 +103,7 @@ def test_new_models_read_by_the_latest_decoding() -> None:
 
 def test_a_decoding_of_a_later_service_is_no_decoding() -> None:
     with pytest.raises(ValueError, match="need a later version"):
-        SquareResizing.from_json({"size": 8, "channels": 3, "decoding": LATEST + 1})
+        SquareResizingSettings.from_json({"size": 8, "channels": 3, "decoding": LATEST + 1})
 
 
 PROFILES = [name for name in READ if "P3" in name or "Adobe" in name or "ProPhoto" in name]
@@ -111,9 +111,9 @@ PROFILES = [name for name in READ if "P3" in name or "Adobe" in name or "ProPhot
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_the_first_decoding_leaves_colour_profiles_aside(name: str) -> None:
-    kind = named(name)
-    before, today = pixels_of(kind, FIRST), pixels_of(kind)
-    assert off(before, today) > 20
+    kind = find_kind(name)
+    before, today = decode_kind(kind, FIRST), decode_kind(kind)
+    assert find_worst_error(before, today) > 20
     assert np.array_equal(
         before, decode_image(kind.data, SIDE, 3, MAX)
     )  # what a manifest without a number means
@@ -125,28 +125,29 @@ def test_the_first_decoding_reads_to_the_pixel_as_it_did() -> None:
     """
     recorded = json.loads((KINDS.parent / "picture-kinds-first.json").read_text())
     found = {}
-    for kind in kinds():
+    for kind in load_kinds():
         if kind.name in recorded:
-            found[kind.name] = hashlib.sha256(pixels_of(kind, FIRST).tobytes()).hexdigest()[:32]
+            found[kind.name] = hashlib.sha256(decode_kind(kind, FIRST).tobytes()).hexdigest()[:32]
     assert found == recorded
     read_now = [
-        kind.name for kind in kinds() if kind.pixels is not None and kind.name not in recorded
+        kind.name for kind in load_kinds() if kind.pixels is not None and kind.name not in recorded
     ]
-    assert all(pixels_of(named(name), FIRST).size for name in read_now)
+    assert all(decode_kind(find_kind(name), FIRST).size for name in read_now)
 
 
 @pytest.mark.parametrize(
     "name", ["jpeg 4:4:4", "jpeg progressive", "jpeg with restarts", "jpeg 4:2:0", "jpeg grey"]
 )
 def test_a_jpeg_that_lacks_more_than_its_end_mark_is_cut_off(name: str) -> None:
-    data, whole = named(name).data, pixels_of(named(name))
+    data, whole = find_kind(name).data, decode_kind(find_kind(name))
     for missing in (1, 2):
         assert np.array_equal(
-            decode_image(data[:-missing], SIDE, 3, MAX, SquareResizing(decoding=LATEST)), whole
+            decode_image(data[:-missing], SIDE, 3, MAX, SquareResizingSettings(decoding=LATEST)),
+            whole,
         )
     for missing in range(3, 60):
         with pytest.raises(ImageInvalid, match="damaged or cut off"):
-            decode_image(data[:-missing], SIDE, 3, MAX, SquareResizing(decoding=LATEST))
+            decode_image(data[:-missing], SIDE, 3, MAX, SquareResizingSettings(decoding=LATEST))
 
 
 @pytest.mark.parametrize(
@@ -155,12 +156,14 @@ def test_a_jpeg_that_lacks_more_than_its_end_mark_is_cut_off(name: str) -> None:
 )
 def test_a_profile_that_cannot_be_used_is_said(name: str) -> None:
     assert decode_square_image(
-        named(name).data, SIDE, 3, MAX, SquareResizing(decoding=LATEST)
+        find_kind(name).data, SIDE, 3, MAX, SquareResizingSettings(decoding=LATEST)
     ).ignored_profile
     assert not decode_square_image(
-        named("png Display P3").data, SIDE, 3, MAX, SquareResizing(decoding=LATEST)
+        find_kind("png Display P3").data, SIDE, 3, MAX, SquareResizingSettings(decoding=LATEST)
     ).ignored_profile
 
 
 def test_a_profile_of_srgb_changes_no_pixel() -> None:
-    assert np.array_equal(pixels_of(named("png sRGB")), pixels_of(named("png sRGB"), FIRST))
+    assert np.array_equal(
+        decode_kind(find_kind("png sRGB")), decode_kind(find_kind("png sRGB"), FIRST)
+    )

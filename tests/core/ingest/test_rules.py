@@ -11,50 +11,60 @@ import pytest
 from core.ingest.layout import (
     ArchiveLayout,
     build_archive_layout,
-    build_stored_reading,
-    parse_stored_reading,
+    build_stored_reading_options,
+    parse_stored_reading_options,
 )
 from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.options import parse_reading_option_texts
-from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
+from core.ingest.rules.plan import IGNORED, FileClassesAndParts, assign_file_classes_and_parts
 from core.ingest.rules.words import (
     are_batch_folder_names,
     get_dataset_part_of_folder,
-    is_container_folder_name,
     is_date_folder_name,
+    is_generic_folder_name,
 )
 
 JPG = "jpg"
 
 
-def files(*folders: str, each: int = 2) -> list[str]:
-    """Images in folders."""
+def list_image_paths(*folders: str, each: int = 2) -> list[str]:
+    """List images in folders."""
     return [f"{folder}/{number}.{JPG}" for folder in folders for number in range(each)]
 
 
-def planned(names: list[str], known: tuple[str, ...] = (), **options: Any) -> BatchReadingPlan:
-    return plan_batch_reading(names, BatchReadingOptions(**options), lambda _: b"", lambda: known)
+def plan_reading(
+    names: list[str], known: tuple[str, ...] = (), **options: Any
+) -> FileClassesAndParts:
+    return assign_file_classes_and_parts(
+        names, BatchReadingOptions(**options), lambda _: b"", lambda: known
+    )
 
 
-def read_as(plan: BatchReadingPlan) -> dict[str, int]:
-    """Label → images."""
+def count_images_by_label(plan: FileClassesAndParts) -> dict[str, int]:
+    """Return the number of images of each label."""
     return dict(Counter(plan.classes[number] for number in plan.of if number != IGNORED))
 
 
 CAT_DOG = {"cat": 2, "dog": 2}
 READ = {
     # wrapping folders, whatever lies beside
-    "plain": (files("cat", "dog"), CAT_DOG),
-    "a license in the wrapping": ([*files("ds/cat", "ds/dog"), "ds/LICENSE"], CAT_DOG),
-    "a license beside it": ([*files("ds/cat", "ds/dog"), "LICENSE"], CAT_DOG),
+    "plain": (list_image_paths("cat", "dog"), CAT_DOG),
+    "a license in the wrapping": ([*list_image_paths("ds/cat", "ds/dog"), "ds/LICENSE"], CAT_DOG),
+    "a license beside it": ([*list_image_paths("ds/cat", "ds/dog"), "LICENSE"], CAT_DOG),
     "a read-me, a table and a description": (
-        [*files("ds/cat", "ds/dog"), "ds/README.md", "ds/labels.txt", "data.yaml", "ds/train.csv"],
+        [
+            *list_image_paths("ds/cat", "ds/dog"),
+            "ds/README.md",
+            "ds/labels.txt",
+            "data.yaml",
+            "ds/train.csv",
+        ],
         CAT_DOG,
     ),
     "what file managers leave": (
         [
-            *files("ds/cat", "ds/dog"),
+            *list_image_paths("ds/cat", "ds/dog"),
             *(
                 "ds/.DS_Store",
                 "Thumbs.db",
@@ -72,64 +82,76 @@ READ = {
         CAT_DOG,
     ),
     "a chain of single folders": (
-        files("wrap/dataset/images/hat", "wrap/dataset/images/shoes"),
+        list_image_paths("wrap/dataset/images/hat", "wrap/dataset/images/shoes"),
         {"hat": 2, "shoes": 2},
     ),
     "a chain of other folders": (
-        files("nest/a/b/photos/hat", "nest/a/b/photos/shoes"),
+        list_image_paths("nest/a/b/photos/hat", "nest/a/b/photos/shoes"),
         {"hat": 2, "shoes": 2},
     ),
-    "a loose image beside the wrapping": ([*files("ds/cat", "ds/dog"), "cover.jpg"], CAT_DOG),
+    "a loose image beside the wrapping": (
+        [*list_image_paths("ds/cat", "ds/dog"), "cover.jpg"],
+        CAT_DOG,
+    ),
     "a loose image in a container": (
-        [*files("photos/cat", "photos/dog"), "photos/cover.jpg"],
+        [*list_image_paths("photos/cat", "photos/dog"), "photos/cover.jpg"],
         CAT_DOG,
     ),
     "annotations beside class folders": (
-        [*files("cat", "dog"), "Annotations/0.xml", "Annotations/1.xml"],
+        [*list_image_paths("cat", "dog"), "Annotations/0.xml", "Annotations/1.xml"],
         CAT_DOG,
     ),
     # words that are classes beside others
-    "raw and cooked": (files("raw", "cooked"), {"raw": 2, "cooked": 2}),
-    "valid and invalid": (files("valid", "invalid"), {"valid": 2, "invalid": 2}),
-    "test and control": (files("test", "control"), {"test": 2, "control": 2}),
-    "all and none": (files("all", "none"), {"all": 2, "none": 2}),
-    "valid and invalid, deeper": (files("valid/a", "invalid/b"), {"valid": 2, "invalid": 2}),
+    "raw and cooked": (list_image_paths("raw", "cooked"), {"raw": 2, "cooked": 2}),
+    "valid and invalid": (list_image_paths("valid", "invalid"), {"valid": 2, "invalid": 2}),
+    "test and control": (list_image_paths("test", "control"), {"test": 2, "control": 2}),
+    "all and none": (list_image_paths("all", "none"), {"all": 2, "none": 2}),
+    "valid and invalid, deeper": (
+        list_image_paths("valid/a", "invalid/b"),
+        {"valid": 2, "invalid": 2},
+    ),
     # depth
-    "one folder below each class": (files("cat/a", "dog/a/b"), CAT_DOG),
-    "one class with a folder in it": ([*files("cat"), "cat/sub/3.jpg"], {"cat": 3}),
+    "one folder below each class": (list_image_paths("cat/a", "dog/a/b"), CAT_DOG),
+    "one class with a folder in it": ([*list_image_paths("cat"), "cat/sub/3.jpg"], {"cat": 3}),
     "images beside the deeper folders": (
-        [*files("cat", "dog"), *files("dog/a", "dog/b")],
+        [*list_image_paths("cat", "dog"), *list_image_paths("dog/a", "dog/b")],
         {"cat": 2, "dog": 6},
     ),
     "WordNet ids with a folder of images": (
-        files("n01443537/images", "n01629819/images"),
+        list_image_paths("n01443537/images", "n01629819/images"),
         {"n01443537": 2, "n01629819": 2},
     ),
     "weeks": (
-        files("week-01/cat", "week-01/dog", "week-02/cat", "week-02/dog"),
+        list_image_paths("week-01/cat", "week-01/dog", "week-02/cat", "week-02/dog"),
         {"cat": 4, "dog": 4},
     ),
-    "weeks of other classes": (files("week-01/cat", "week-02/dog"), CAT_DOG),
-    "dates": (files("2024-05-01/cat", "2024-05-01/dog", "2024-05-02/cat"), {"cat": 4, "dog": 2}),
-    "years and months": (files("2023/11/cat", "2023/12/dog", "2024/01/cat"), {"cat": 4, "dog": 2}),
+    "weeks of other classes": (list_image_paths("week-01/cat", "week-02/dog"), CAT_DOG),
+    "dates": (
+        list_image_paths("2024-05-01/cat", "2024-05-01/dog", "2024-05-02/cat"),
+        {"cat": 4, "dog": 2},
+    ),
+    "years and months": (
+        list_image_paths("2023/11/cat", "2023/12/dog", "2024/01/cat"),
+        {"cat": 4, "dog": 2},
+    ),
     "days within classes": (
-        files("cat/2023", "cat/2024", "dog/2023", "dog/2024"),
+        list_image_paths("cat/2023", "cat/2024", "dog/2023", "dog/2024"),
         {"cat": 4, "dog": 4},
     ),
     "containers within classes": (
-        files("cat/raw", "cat/images", "dog/raw", "dog/images"),
+        list_image_paths("cat/raw", "cat/images", "dog/raw", "dog/images"),
         {"cat": 4, "dog": 4},
     ),
     # hidden
-    "a hidden folder": ([*files("cat", "dog"), *files(".cache")], CAT_DOG),
+    "a hidden folder": ([*list_image_paths("cat", "dog"), *list_image_paths(".cache")], CAT_DOG),
 }
 
 
 @pytest.mark.parametrize("case", READ)
 def test_folders_are_read_as_classes(case: str) -> None:
     names, classes = READ[case]
-    plan = planned(names)
-    assert read_as(plan) == classes and not plan.has_parts
+    plan = plan_reading(names)
+    assert count_images_by_label(plan) == classes and not plan.has_parts
     assert plan.ignored == len(names) - sum(classes.values()) == sum(plan.reasons.values())
 
 
@@ -151,10 +173,13 @@ PARTS = {
 @pytest.mark.parametrize("case", PARTS)
 def test_parts_are_known_by_their_words(case: str) -> None:
     train, test = PARTS[case]
-    plan = planned(
-        [*files(f"{train}/cat", f"{train}/dog"), *files(f"{test}/cat", f"{test}/dog", each=1)]
+    plan = plan_reading(
+        [
+            *list_image_paths(f"{train}/cat", f"{train}/dog"),
+            *list_image_paths(f"{test}/cat", f"{test}/dog", each=1),
+        ]
     )
-    assert (plan.kind, read_as(plan)) == ("split", {"cat": 3, "dog": 3})
+    assert (plan.kind, count_images_by_label(plan)) == ("split", {"cat": 3, "dog": 3})
     assert sum(plan.test) == 2
 
 
@@ -175,7 +200,7 @@ ONE_CLASS = {
 @pytest.mark.parametrize("case", ONE_CLASS)
 def test_a_class_below_parts_is_the_folder_that_follows_them(case: str) -> None:
     names, classes = ONE_CLASS[case]
-    assert read_as(planned(names)) == classes
+    assert count_images_by_label(plan_reading(names)) == classes
 
 
 @pytest.mark.parametrize(
@@ -183,55 +208,58 @@ def test_a_class_below_parts_is_the_folder_that_follows_them(case: str) -> None:
 )
 def test_held_out_images_are_not_learned_for_a_loose_image_beside_them(names: list[str]) -> None:
     with pytest.raises(UnreadableBatchError, match="but no training images"):
-        planned(names)
+        plan_reading(names)
 
 
 STOPPED = {
-    "one container": (files("images"), "4? ?images lie in one folder “images”"),
-    "in the plural and another case": (files("JPEGImages"), "one folder “JPEGImages”"),
-    "wrapped": (files("wrap/My Uploads"), "one folder “wrap/My Uploads”"),
+    "one container": (list_image_paths("images"), "4? ?images lie in one folder “images”"),
+    "in the plural and another case": (list_image_paths("JPEGImages"), "one folder “JPEGImages”"),
+    "wrapped": (list_image_paths("wrap/My Uploads"), "one folder “wrap/My Uploads”"),
     "containers alone": (
-        files("images", "raw"),
+        list_image_paths("images", "raw"),
         r"whose names say where files lie.*“images” 2, “raw” 2",
     ),
-    "parts without classes": (files("train", "test"), "“test” 2, “train” 2"),
+    "parts without classes": (list_image_paths("train", "test"), "“test” 2, “train” 2"),
     "a FiftyOne export": (
-        [*files("data"), "labels.json"],
+        [*list_image_paths("data"), "labels.json"],
         "“data”; “labels.json” looks like a FiftyOne export",
     ),
     "a Roboflow export": (
-        [*files("train"), "train/_classes.csv"],
+        [*list_image_paths("train"), "train/_classes.csv"],
         "looks like a Roboflow table of classes",
     ),
     "a table beside one folder": (
-        [*files("shoes-2024"), "things.tsv"],
+        [*list_image_paths("shoes-2024"), "things.tsv"],
         "“things.tsv” looks like a table of labels",
     ),
     "YOLO": (
         [
-            *files("train/images", "valid/images"),
+            *list_image_paths("train/images", "valid/images"),
             "data.yaml",
             *(f"train/labels/{i}.txt" for i in range(2)),
         ],
         r"looks like the description of a YOLO data set.*“perennial submit MODEL FOLDER” reads it",
     ),
     "VOC": (
-        [*files("JPEGImages"), "Annotations/0.xml", "Annotations/1.xml"],
+        [*list_image_paths("JPEGImages"), "Annotations/0.xml", "Annotations/1.xml"],
         "one of 2 Pascal VOC annotations",
     ),
     "two levels": (
-        files("cat/indoor", "cat/outdoor", "dog/indoor", "dog/outdoor"),
+        list_image_paths("cat/indoor", "cat/outdoor", "dog/indoor", "dog/outdoor"),
         r"two ways: 2 classes by the first level of folders \(“cat” 4, “dog” 4\), or 2 classes by "
         r"the second \(“indoor” 4, “outdoor” 4\).*-o classes=level:1 or -o classes=level:2",
     ),
     "a class or a wrapping": (
-        [*files("ds/cat", "ds/dog"), "ds/cover.jpg"],
+        [*list_image_paths("ds/cat", "ds/dog"), "ds/cover.jpg"],
         r"\(“ds” 5\), or 2 classes by the second \(“cat” 2, “dog” 2, with 1 image outside of them "
         r"left out\)",
     ),
-    "numbered classes": (files("class1/a", "class1/b", "class2/a", "class2/b"), "two ways"),
-    "WordNet ids": (files("n01443537/a", "n01443537/b", "n01629819/a"), "two ways"),
-    "digits": (files("0/a", "0/b", "1/a"), "two ways"),
+    "numbered classes": (
+        list_image_paths("class1/a", "class1/b", "class2/a", "class2/b"),
+        "two ways",
+    ),
+    "WordNet ids": (list_image_paths("n01443537/a", "n01443537/b", "n01629819/a"), "two ways"),
+    "digits": (list_image_paths("0/a", "0/b", "1/a"), "two ways"),
 }
 
 
@@ -239,11 +267,11 @@ STOPPED = {
 def test_what_can_be_read_in_several_ways_is_asked_for(case: str) -> None:
     names, said = STOPPED[case]
     with pytest.raises(UnreadableBatchError, match=said) as stopped:
-        planned(names)
+        plan_reading(names)
     assert stopped.value.remedies
     for option, value, _ in stopped.value.remedies:
         assert f"-o {option}={value}" in str(stopped.value)
-        assert plan_batch_reading(
+        assert assign_file_classes_and_parts(
             names, parse_reading_option_texts({option: value}), lambda _: b""
         ).classes  # it settles it
 
@@ -251,42 +279,52 @@ def test_what_can_be_read_in_several_ways_is_asked_for(case: str) -> None:
 @pytest.mark.parametrize(
     ("names", "options", "classes"),
     [
-        (files("images"), {"one_class": True}, {"images": 2}),
-        (files("cat/images"), {"one_class": True}, {"cat": 2}),
-        (files("cat/images"), {"layout": "folders"}, {"images": 2}),
-        (files("train", "test"), {"layout": "folders"}, {"train": 2, "test": 2}),
-        ([*files("data"), "labels.json"], {"layout": "folders"}, {"data": 2}),
-        (files("cat/in", "cat/out", "dog/in"), {"class_level": 1}, {"cat": 4, "dog": 2}),
-        (files("cat/in", "cat/out", "dog/in"), {"class_level": 2}, {"in": 4, "out": 2}),
+        (list_image_paths("images"), {"one_class": True}, {"images": 2}),
+        (list_image_paths("cat/images"), {"one_class": True}, {"cat": 2}),
+        (list_image_paths("cat/images"), {"layout": "folders"}, {"images": 2}),
+        (list_image_paths("train", "test"), {"layout": "folders"}, {"train": 2, "test": 2}),
+        ([*list_image_paths("data"), "labels.json"], {"layout": "folders"}, {"data": 2}),
+        (list_image_paths("cat/in", "cat/out", "dog/in"), {"class_level": 1}, {"cat": 4, "dog": 2}),
+        (list_image_paths("cat/in", "cat/out", "dog/in"), {"class_level": 2}, {"in": 4, "out": 2}),
         (
-            files("train/cat/in", "train/cat/out", "train/dog/in"),
+            list_image_paths("train/cat/in", "train/cat/out", "train/dog/in"),
             {"class_level": 2},
             {"in": 4, "out": 2},
         ),
-        (files("week-1/cat", "week-2/cat"), {"class_level": 1}, {"week-1": 2, "week-2": 2}),
+        (
+            list_image_paths("week-1/cat", "week-2/cat"),
+            {"class_level": 1},
+            {"week-1": 2, "week-2": 2},
+        ),
     ],
 )
 def test_an_option_settles_it(
     names: list[str], options: dict[str, Any], classes: dict[str, int]
 ) -> None:
-    assert read_as(planned(names, **options)) == classes
+    assert count_images_by_label(plan_reading(names, **options)) == classes
 
 
 @pytest.mark.parametrize(
     ("names", "known", "classes"),
     [
-        (files("cat/in", "cat/out", "dog/in"), ("cat", "bird"), {"cat": 4, "dog": 2}),
-        (files("site-a/cat", "site-a/dog", "site-b/cat"), ("cat",), {"cat": 4, "dog": 2}),
-        (files("cat/indoor", "cat/outdoor"), ("cat",), {"cat": 4}),
-        (files("raw"), ("raw", "cooked"), {"raw": 2}),
+        (list_image_paths("cat/in", "cat/out", "dog/in"), ("cat", "bird"), {"cat": 4, "dog": 2}),
+        (
+            list_image_paths("site-a/cat", "site-a/dog", "site-b/cat"),
+            ("cat",),
+            {"cat": 4, "dog": 2},
+        ),
+        (list_image_paths("cat/indoor", "cat/outdoor"), ("cat",), {"cat": 4}),
+        (list_image_paths("raw"), ("raw", "cooked"), {"raw": 2}),
     ],
 )
 def test_the_classes_that_the_model_knows_decide(
     names: list[str], known: tuple[str, ...], classes: dict[str, int]
 ) -> None:
-    plan = planned(names, known)
-    assert read_as(plan) == classes
-    assert read_as(planned(names, tuple(plan.decided_by))) == classes  # what is stored for the job
+    plan = plan_reading(names, known)
+    assert count_images_by_label(plan) == classes
+    assert (
+        count_images_by_label(plan_reading(names, tuple(plan.decided_by))) == classes
+    )  # what is stored for the job
 
 
 @pytest.mark.parametrize(
@@ -304,11 +342,11 @@ def test_the_classes_that_the_model_knows_decide(
 )
 def test_an_option_that_does_not_fit_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UnreadableBatchError, match=said):
-        planned(files("cat", "dog"), **options)
+        plan_reading(list_image_paths("cat", "dog"), **options)
 
 
 def test_a_container_among_classes_is_said() -> None:
-    said = planned(files("raw", "cooked", "test")).warnings
+    said = plan_reading(list_image_paths("raw", "cooked", "test")).warnings
     assert said == [
         "The folder “test” was taken as a class. For a training part and a test part, send "
         "train/<class>/… and test/<class>/….",
@@ -317,7 +355,9 @@ def test_a_container_among_classes_is_said() -> None:
 
 
 def test_a_hidden_folder_and_lost_images_are_said() -> None:
-    plan = planned([*files("cat", "dog"), *files("a/.thumbs", each=1), "cover.jpg"])
+    plan = plan_reading(
+        [*list_image_paths("cat", "dog"), *list_image_paths("a/.thumbs", each=1), "cover.jpg"]
+    )
     assert plan.left_out_warnings == [
         "1 image in the hidden folder “a/.thumbs” left out.",
         "1 image outside any class folder left out.",
@@ -335,7 +375,7 @@ def test_a_hidden_folder_and_lost_images_are_said() -> None:
 def test_a_file_that_can_be_converted_is_left_out_with_the_lines_that_do_it(
     name: str, said: str
 ) -> None:
-    (warning,) = planned([*files("cat", "dog"), name]).left_out_warnings
+    (warning,) = plan_reading([*list_image_paths("cat", "dog"), name]).left_out_warnings
     assert re.search(said, warning)
 
 
@@ -359,17 +399,19 @@ def test_a_file_that_can_be_converted_is_left_out_with_the_lines_that_do_it(
 def test_beside_class_folders_a_table_decides_where_it_labels_most_images(
     table: str, labels: dict[str, int], said: str
 ) -> None:
-    plan = plan_batch_reading(
-        [*files("cat", "dog"), "list.csv"], BatchReadingOptions(), lambda _: table.encode()
+    plan = assign_file_classes_and_parts(
+        [*list_image_paths("cat", "dog"), "list.csv"],
+        BatchReadingOptions(),
+        lambda _: table.encode(),
     )
-    assert read_as(plan) == labels
+    assert count_images_by_label(plan) == labels
     assert re.search(said, " ".join(plan.warnings))
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_labels_are_composed_and_keep_their_case(form: str) -> None:
-    names = [unicodedata.normalize(form, name) for name in files("Käse", "Brot")]  # type: ignore[arg-type]
-    assert read_as(planned(names)) == {"Käse": 2, "Brot": 2}
+    names = [unicodedata.normalize(form, name) for name in list_image_paths("Käse", "Brot")]  # type: ignore[arg-type]
+    assert count_images_by_label(plan_reading(names)) == {"Käse": 2, "Brot": 2}
 
 
 CONTAINERS = """
@@ -379,13 +421,13 @@ trainset test test_set testing val valid validation JPEGImages Annotations raw a
 
 
 def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
-    assert [word for word in CONTAINERS.split() if not is_container_folder_name(word)] == []
+    assert [word for word in CONTAINERS.split() if not is_generic_folder_name(word)] == []
     assert all(
-        map(is_container_folder_name, ["New photos (2)", "my uploads", "images of the test set"])
+        map(is_generic_folder_name, ["New photos (2)", "my uploads", "images of the test set"])
     )
     assert not any(
         map(
-            is_container_folder_name,
+            is_generic_folder_name,
             ["cooked", "invalid", "trains", "cat images", "7", "été", "imagery"],
         )
     )
@@ -413,40 +455,45 @@ def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
 @pytest.mark.parametrize(
     ("names", "classes"),
     [
-        ([*files("images"), "labels.json"], {"images": 2}),
-        (files("cat/in", "cat/out", "dog/in"), {"cat": 4, "dog": 2}),
-        (files("train", "test"), {"train": 2, "test": 2}),
+        ([*list_image_paths("images"), "labels.json"], {"images": 2}),
+        (list_image_paths("cat/in", "cat/out", "dog/in"), {"cat": 4, "dog": 2}),
+        (list_image_paths("train", "test"), {"train": 2, "test": 2}),
     ],
 )
 def test_a_batch_that_was_accepted_before_is_read_by_its_job_as_its_submit_said(
     names: list[str], classes: dict[str, int]
 ) -> None:
     layout = build_archive_layout(
-        names, ArchiveLimits(), lambda _: b"{}", parse_stored_reading(None, list(classes), {})
+        names,
+        ArchiveLimits(),
+        lambda _: b"{}",
+        parse_stored_reading_options(None, list(classes), {}),
     )
-    assert layout.count_class_images()[0] == classes
+    assert layout.count_images_by_class_and_part()[0] == classes
 
 
 def test_a_stored_reading_is_the_one_that_was_asked_for() -> None:
     options = BatchReadingOptions(
         "folders", True, 2, 0.5, "file", "kind", "list.csv", "{label}_{number}", "gbk"
     )
-    reading = parse_stored_reading(
-        build_stored_reading(options, ArchiveLayout("folders", decided_by=["cat"])), ["dog"], {}
+    reading = parse_stored_reading_options(
+        build_stored_reading_options(options, ArchiveLayout("folders", decided_by=["cat"])),
+        ["dog"],
+        {},
     )
     assert (reading.options, list(reading.known_classes()), reading.is_old) == (
         options,
         ["cat"],
         False,
     )
-    assert build_stored_reading(BatchReadingOptions(), ArchiveLayout("folders")) == {
+    assert build_stored_reading_options(BatchReadingOptions(), ArchiveLayout("folders")) == {
         "options": {},
         "known": [],
     }
 
 
 def test_a_folder_alone_is_not_said_to_have_others_beside() -> None:
-    assert planned(files("images"), layout="folders").warnings == []
+    assert plan_reading(list_image_paths("images"), layout="folders").warnings == []
 
 
 @pytest.mark.parametrize(
@@ -454,14 +501,14 @@ def test_a_folder_alone_is_not_said_to_have_others_beside() -> None:
 )
 def test_json_that_may_be_labels_is_asked_about_where_there_is_one_class(name: str) -> None:
     with pytest.raises(UnreadableBatchError, match=f"“{name}” looks like labels"):
-        planned([*files("birds"), name])
+        plan_reading([*list_image_paths("birds"), name])
 
 
 def test_images_in_hidden_folders_alone_are_named() -> None:
     with pytest.raises(
         UnreadableBatchError, match=r"4 images in the hidden folder “\.cache” left out"
     ):
-        planned(files(".cache/cat", ".cache/dog"))
+        plan_reading(list_image_paths(".cache/cat", ".cache/dog"))
 
 
 @pytest.mark.parametrize(
@@ -469,20 +516,22 @@ def test_images_in_hidden_folders_alone_are_named() -> None:
 )
 def test_folders_that_cameras_number_are_no_classes(names: tuple[str, ...]) -> None:
     with pytest.raises(UnreadableBatchError, match="no labels that are sure"):
-        planned(files(*(f"DCIM/{name}" for name in names)))
+        plan_reading(list_image_paths(*(f"DCIM/{name}" for name in names)))
 
 
 def test_parts_in_the_names_of_class_folders_are_said() -> None:
-    (said,) = planned(files("cat_train", "cat_test", "dog_train", "dog_test")).warnings
+    (said,) = plan_reading(
+        list_image_paths("cat_train", "cat_test", "dog_train", "dog_test")
+    ).warnings
     assert said.startswith(
         "The folders “cat_test”, “cat_train”, “dog_test”, “dog_train” were taken as classes"
     )
-    assert planned(files("crash_test", "train_station", "owl")).warnings == []
+    assert plan_reading(list_image_paths("crash_test", "train_station", "owl")).warnings == []
 
 
 def test_as_many_parts_as_files_cost_no_more_than_their_files() -> None:
     names = [f"train{number}/cat/{number}.jpg" for number in range(20_000)]
     began = time.process_time()
-    plan = planned(names)
-    assert read_as(plan) == {"cat": 20_000} and len(plan.notes) <= 20
+    plan = plan_reading(names)
+    assert count_images_by_label(plan) == {"cat": 20_000} and len(plan.notes) <= 20
     assert time.process_time() - began < 10

@@ -33,7 +33,7 @@ from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.export.image_reader import build_image_reader_files
 from core.ingest import image_file
 from core.ingest.dataset import memory_map_image_dataset
-from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
+from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizingSettings
 from core.ingest.first_report import build_batch_report_before_decoding
 from core.ingest.ingest import DecodingMonitor, IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
@@ -41,29 +41,29 @@ from core.learning.catalogue import build_recipe_catalogue
 from core.settings import Settings
 from core.storage import FolderStore
 from perennial.cli.models.unpack import open_downloaded_version_zip
-from tests.core.ingest.hostile_corpus import honest_zip
-from tests.core.ingest.test_picture_kinds import SIDE, Kind, kinds, pixels_of
+from tests.core.ingest.hostile_corpus import build_zip
+from tests.core.ingest.test_picture_kinds import SIDE, Kind, decode_kind, load_kinds
 
 IMAGE = {"size": SIDE, "channels": 3, "decoding": LATEST}
-GOOD = [kind for kind in kinds() if kind.pixels is not None]
+GOOD = [kind for kind in load_kinds() if kind.pixels is not None]
 
 
 @pytest.fixture(scope="module")
 def right() -> np.ndarray:
     """uint8 [N, 16, 16, 3], compared with other programs in `test_picture_kinds`."""
-    return np.stack([pixels_of(kind) for kind in GOOD])
+    return np.stack([decode_kind(kind) for kind in GOOD])
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("batch") / "batch.zip"
     files = {f"{'cat' if i % 2 else 'dog'}/{i:03}.png": kind.data for i, kind in enumerate(GOOD)}
-    path.write_bytes(honest_zip(files))
+    path.write_bytes(build_zip(files))
     return path
 
 
 def test_training_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Path) -> None:
-    resizing = SquareResizing.from_json(IMAGE)
+    resizing = SquareResizingSettings.from_json(IMAGE)
     options = IngestOptions(
         SIDE, 3, ArchiveLimits(), resizing=resizing, held_out_share=0.0, processes=1
     )
@@ -120,7 +120,7 @@ def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def saved(kind: Kind, folder: Path) -> Path:
+def write_photo(kind: Kind, folder: Path) -> Path:
     path = folder / "photo"
     path.write_bytes(kind.data)
     return path
@@ -129,7 +129,7 @@ def saved(kind: Kind, folder: Path) -> Path:
 def test_a_card_has_these_pixels(right: np.ndarray, unpacked: Path) -> None:
     scope: dict[str, Any] = {"torch": torch, "config": {"image": IMAGE}}
     exec(compile(build_image_reading_code(ImageSpec.from_json(IMAGE)), "README.md", "exec"), scope)
-    found = [scope["read"](saved(kind, unpacked)).numpy() for kind in GOOD]
+    found = [scope["read"](write_photo(kind, unpacked)).numpy() for kind in GOOD]
     assert np.array_equal(np.stack(found), right)
 
 
@@ -141,7 +141,7 @@ def test_onnx_code_has_these_pixels(
     )
     program, found = compile(reads, "README.md", "exec"), []
     for kind in GOOD:
-        monkeypatch.setattr(sys, "argv", ["run.py", str(saved(kind, unpacked))])
+        monkeypatch.setattr(sys, "argv", ["run.py", str(write_photo(kind, unpacked))])
         scope: dict[str, Any] = {}
         exec(program, scope)
         found.append(scope["pixels"][0].transpose(1, 2, 0))
@@ -159,16 +159,16 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     unpacked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In all five places, and on a new model it is another picture."""
-    before = np.stack([pixels_of(kind, FIRST) for kind in OF_PHONES])
-    today = np.stack([pixels_of(kind, LATEST) for kind in OF_PHONES])
+    before = np.stack([decode_kind(kind, FIRST) for kind in OF_PHONES])
+    today = np.stack([decode_kind(kind, LATEST) for kind in OF_PHONES])
     assert all(
         np.abs(one.astype(int) - two).max() > 20 for one, two in zip(before, today, strict=True)
     )
     image = ImageSpec.from_json(BEFORE)
     assert image.decoding is None and image.to_json() == BEFORE
     path = unpacked / "batch.zip"
-    path.write_bytes(honest_zip({f"cat/{i}.png": kind.data for i, kind in enumerate(OF_PHONES)}))
-    resizing = SquareResizing.from_json(BEFORE)
+    path.write_bytes(build_zip({f"cat/{i}.png": kind.data for i, kind in enumerate(OF_PHONES)}))
+    resizing = SquareResizingSettings.from_json(BEFORE)
     options = IngestOptions(SIDE, 3, ArchiveLimits(), resizing=resizing, held_out_share=0.0)
     made = decode_archive_to_datasets(path, "zip", unpacked / "made", options)
     assert np.array_equal(memory_map_image_dataset(made.train)[0], before), (
@@ -189,7 +189,7 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     exec(compile(build_image_reading_code(image), "README.md", "exec"), scope)
     reads, _, _ = onnx_card.build_onnx_prediction_code(image).partition("with open(")
     for kind, right in zip(OF_PHONES, before, strict=True):
-        photo = saved(kind, unpacked)
+        photo = write_photo(kind, unpacked)
         assert np.array_equal(scope["read"](photo).numpy(), right), "a card"
         monkeypatch.setattr(sys, "argv", ["run.py", str(photo)])
         ran: dict[str, Any] = {}

@@ -12,10 +12,10 @@ from core.errors import PerennialError
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 
 SEEDS: dict[str, Callable[[], bytes]] = {
-    "zip": lambda: corpus.honest_zip(corpus.pictures(2)),
-    "tar": lambda: corpus.tar(corpus.pictures(2)),
-    "gzip": lambda: gzip.compress(corpus.tar(corpus.pictures(1)), mtime=0),
-    "npz": lambda: corpus.npz(corpus.good_arrays(4)),
+    "zip": lambda: corpus.build_zip(corpus.draw_pictures(2)),
+    "tar": lambda: corpus.build_tar(corpus.draw_pictures(2)),
+    "gzip": lambda: gzip.compress(corpus.build_tar(corpus.draw_pictures(1)), mtime=0),
+    "npz": lambda: corpus.build_npz(corpus.build_good_arrays(4)),
 }
 
 

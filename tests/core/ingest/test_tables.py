@@ -10,14 +10,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hostile_corpus import honest_zip, png, tar
+from hostile_corpus import build_tar, build_zip, draw_png
 from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.layout import BatchReadingSettings, build_archive_layout
 from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.entries import BadLabelTableEntry, BatchReadingOptions, UnreadableBatchError
-from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
+from core.ingest.rules.plan import IGNORED, FileClassesAndParts, assign_file_classes_and_parts
 from core.ingest.rules.tables import find_label_table, suggest_file_name_pattern
 from core.ingest.rules.tables.columns import NotALabelTable, choose_table_columns
 from core.ingest.rules.tables.file_names import parse_file_name_pattern
@@ -28,35 +28,35 @@ from core.ingest.rules.tables.records import open_table_records
 Files = dict[str, str | bytes]
 
 
-def planned(files: Files, **options: Any) -> BatchReadingPlan:
+def plan_reading(files: Files, **options: Any) -> FileClassesAndParts:
     names = list(files)
 
     def read(number: int) -> bytes:
         content = files[names[number]]
         return content if isinstance(content, bytes) else content.encode()
 
-    return plan_batch_reading(names, BatchReadingOptions(**options), read)
+    return assign_file_classes_and_parts(names, BatchReadingOptions(**options), read)
 
 
-def labels_of(plan: BatchReadingPlan, files: Files) -> dict[str, str]:
+def find_labels(plan: FileClassesAndParts, files: Files) -> dict[str, str]:
     return {name: plan.classes[n] for name, n in zip(files, plan.of, strict=True) if n != IGNORED}
 
 
-def table(rows: str, first: str = "path,label") -> Files:
+def add_label_table(rows: str, first: str = "path,label") -> Files:
     return {**FILES, "labels.csv": f"{first}\n{rows}"}
 
 
 @pytest.mark.parametrize("source", SAMPLES)
 def test_each_tool_is_read(source: str) -> None:
     files, labels, options = SAMPLES[source]
-    plan = planned(files, **options)
-    assert labels_of(plan, files) == labels
+    plan = plan_reading(files, **options)
+    assert find_labels(plan, files) == labels
     assert not plan.bad_entries
 
 
 @pytest.mark.parametrize("source", ["Roboflow", "Edge Impulse"])
 def test_parts_of_a_tool_are_those_of_the_batch(source: str) -> None:
-    plan = planned(SAMPLES[source][0])
+    plan = plan_reading(SAMPLES[source][0])
     assert plan.has_parts and sum(plan.test) == 2
 
 
@@ -64,7 +64,7 @@ def test_parts_of_a_tool_are_those_of_the_batch(source: str) -> None:
 @pytest.mark.parametrize("source", ["Label Studio JSON", "FiftyOne", "Kaggle"])
 def test_every_archive_is_read_alike(look: Any, source: str, kind: str) -> None:
     files = {
-        name: (content.encode() if isinstance(content, str) else content) or png(number)
+        name: (content.encode() if isinstance(content, str) else content) or draw_png(number)
         for number, (name, content) in enumerate(SAMPLES[source][0].items())
     }
     if kind == "tar.gz":
@@ -76,7 +76,7 @@ def test_every_archive_is_read_alike(look: Any, source: str, kind: str) -> None:
                 packed.addfile(about, io.BytesIO(content))
         data = out.getvalue()
     else:
-        data = honest_zip(files) if kind == "zip" else tar(files)
+        data = build_zip(files) if kind == "zip" else build_tar(files)
     assert look(data).classes == dict(Counter(SAMPLES[source][1].values()))
 
 
@@ -124,7 +124,7 @@ def test_a_table_called_train_means_the_images_of_the_training_part() -> None:
         "train/2.jpg": "",
         "train.csv": "id,label\n1,cat\n2,owl\n",
     }
-    assert labels_of(planned(files), files) == {"train/1.jpg": "cat", "train/2.jpg": "owl"}
+    assert find_labels(plan_reading(files), files) == {"train/1.jpg": "cat", "train/2.jpg": "owl"}
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_a_table_called_train_means_the_images_of_the_training_part() -> None:
      ("nan", None), ("NaN", None), ("", None), ("-1", None), ("-1.0", None)],
 )  # fmt: skip
 def test_a_label_is_trimmed_and_a_missing_one_is_listed(value: str, label: str | None) -> None:
-    files = table(f'images/cat0.jpg,x\nimages/owl1.jpg,"{value}"\n')
-    plan = planned(files, max_bad=0)
-    assert labels_of(plan, files).get("images/owl1.jpg") == label
+    files = add_label_table(f'images/cat0.jpg,x\nimages/owl1.jpg,"{value}"\n')
+    plan = plan_reading(files, max_bad=0)
+    assert find_labels(plan, files).get("images/owl1.jpg") == label
     said = [BadLabelTableEntry("line 3 of labels.csv", "“images/owl1.jpg” has no label")]
     assert plan.bad_entries == ([] if label else said)
 
@@ -160,10 +160,10 @@ def test_a_label_is_trimmed_and_a_missing_one_is_listed(value: str, label: str |
 def test_a_bad_entry_costs_one_entry(entry: Any, reason: str) -> None:
     good = [{"file": f"{image[7:]}", "label": label} for image, label in LABELS.items()]
     files: Files = {**FILES, "t.json": json.dumps([*good[:7], entry])}
-    plan = planned(files, max_bad=0.3)
+    plan = plan_reading(files, max_bad=0.3)
     assert {bad.where for bad in plan.bad_entries} >= {"entry 8 of t.json"}
     assert any(re.search(reason, bad.reason) for bad in plan.bad_entries)
-    assert len(labels_of(plan, files)) == 7 - (len(plan.bad_entries) - 1)
+    assert len(find_labels(plan, files)) == 7 - (len(plan.bad_entries) - 1)
 
 
 def test_too_many_bad_entries_end_the_batch_with_the_option_that_allows_them() -> None:
@@ -172,22 +172,22 @@ def test_too_many_bad_entries_end_the_batch_with_the_option_that_allows_them() -
         UnreadableBatchError,
         match=r"2 of 10 entries of “labels.csv”.* more than 5 %; .*max_bad=0.2 \(",
     ):
-        planned(table(rows))
-    assert len(planned(table(rows), max_bad=0.2).bad_entries) == 2
+        plan_reading(add_label_table(rows))
+    assert len(plan_reading(add_label_table(rows), max_bad=0.2).bad_entries) == 2
 
 
 def test_one_mistake_ends_no_batch_unless_none_is_allowed() -> None:
-    files = table("images/cat0.jpg,cat\nnone.jpg,cat\n")
-    assert len(planned(files).bad_entries) == 1
+    files = add_label_table("images/cat0.jpg,cat\nnone.jpg,cat\n")
+    assert len(plan_reading(files).bad_entries) == 1
     with pytest.raises(UnreadableBatchError, match="more than 0 %"):
-        planned(files, max_bad=0)
+        plan_reading(files, max_bad=0)
 
 
 def test_the_report_lists_what_was_left_out(look: Any) -> None:
     found = look(
-        honest_zip(
+        build_zip(
             {
-                **dict.fromkeys(IMAGES, png(1)),
+                **dict.fromkeys(IMAGES, draw_png(1)),
                 "labels.csv": b"path,label\nnone.jpg,a\nimages/cat0.jpg,cat\n",
             }
         )
@@ -223,7 +223,7 @@ def test_what_is_unclear_is_asked_for_by_the_option_that_settles_it(
     files: Files, options: Any, error: str
 ) -> None:
     with pytest.raises(UnreadableBatchError, match=error):
-        planned({**FILES, **files}, **options)
+        plan_reading({**FILES, **files}, **options)
 
 
 def test_a_table_that_says_something_else_is_asked_about_where_no_folders_are_classes() -> None:
@@ -232,14 +232,14 @@ def test_a_table_that_says_something_else_is_asked_about_where_no_folders_are_cl
         "owl/2.jpg": "",
         "sizes.csv": "file,width\n1.jpg,10\n2.jpg,20\n",
     }
-    found = planned(files)
+    found = plan_reading(files)
     assert found.classes == ["cat", "owl"]
     assert [text.partition(":")[0] for text in found.warnings] == ["Labels were read from folders"]
     loose: Files = {"images/1.jpg": "", "raw/2.jpg": "", "sizes.csv": files["sizes.csv"]}
     with pytest.raises(
         UnreadableBatchError, match="-o label=width; to take folders as classes, -o layout=folders"
     ):
-        planned(loose)
+        plan_reading(loose)
 
 
 @pytest.mark.parametrize("column", ["width", "eyes"])
@@ -249,11 +249,11 @@ def test_a_table_beside_class_folders_that_says_something_else_is_said_once(colu
         "owl/2.jpg": "",
         "more.csv": f"file,{column}\n1.jpg,10\n2.jpg,20\n",
     }
-    plan = planned(files)
+    plan = plan_reading(files)
     assert plan.classes == ["cat", "owl"]
     (said,) = plan.warnings
     assert said.endswith(f"-o label={column}; to take folders as classes, -o layout=folders.")
-    assert planned(files, label_column=column).classes == ["10", "20"]
+    assert plan_reading(files, label_column=column).classes == ["10", "20"]
 
 
 def test_a_mapping_of_ids_is_read_where_it_is_named() -> None:
@@ -262,7 +262,7 @@ def test_a_mapping_of_ids_is_read_where_it_is_named() -> None:
         "n01443537/2.jpg": "",
         "words.txt": "n01440764\ttench, Tinca tinca\n",
     }
-    assert planned(files, table="words.txt").classes == ["tench"]
+    assert plan_reading(files, table="words.txt").classes == ["tench"]
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_mapping_of_ids_is_read_where_it_is_named() -> None:
 )
 def test_files_that_are_no_label_tables_change_nothing(beside: Files) -> None:
     files: Files = {"cat/1.jpg": "", "owl/2.jpg": "", "owl/3.jpg": "", **beside}
-    assert labels_of(planned(files), files) == {
+    assert find_labels(plan_reading(files), files) == {
         "cat/1.jpg": "cat",
         "owl/2.jpg": "owl",
         "owl/3.jpg": "owl",
@@ -299,7 +299,7 @@ def test_files_that_are_no_label_tables_change_nothing(beside: Files) -> None:
 )
 def test_hostile_json_is_refused_or_left_out(hostile: str) -> None:
     with pytest.raises(UnreadableBatchError) as caught:
-        planned({**FILES, "labels.json": hostile}, table="labels.json")
+        plan_reading({**FILES, "labels.json": hostile}, table="labels.json")
     assert str(caught.value).isprintable() and len(str(caught.value)) < 600
 
 
@@ -315,13 +315,13 @@ def test_hostile_json_is_refused_or_left_out(hostile: str) -> None:
     ids=["a huge cell", "a huge label", "many cells", "a NUL", "an open quote"],
 )
 def test_a_hostile_row_is_one_bad_entry(rows: str) -> None:
-    files = table("images/owl1.jpg,owl\n" + rows)
-    plan = planned(files, max_bad=0.5)
-    assert labels_of(plan, files) == {"images/owl1.jpg": "owl"} and len(plan.bad_entries) == 1
+    files = add_label_table("images/owl1.jpg,owl\n" + rows)
+    plan = plan_reading(files, max_bad=0.5)
+    assert find_labels(plan, files) == {"images/owl1.jpg": "owl"} and len(plan.bad_entries) == 1
 
 
 def test_rows_after_a_broken_one_are_read() -> None:
-    plan = planned(table('images/cat0.jpg,"a"b"\nimages/owl1.jpg,owl\n'))
+    plan = plan_reading(add_label_table('images/cat0.jpg,"a"b"\nimages/owl1.jpg,owl\n'))
     assert plan.classes == ["owl"] and "CSV" in plan.bad_entries[0].reason
 
 
@@ -335,7 +335,7 @@ def test_a_table_has_no_more_entries_than_a_batch() -> None:
         )
 
 
-def task(*choices: list[str], cancelled: bool = False) -> dict[str, Any]:
+def build_task(*choices: list[str], cancelled: bool = False) -> dict[str, Any]:
     results = [[{"value": {"choices": chosen}}] for chosen in choices]
     return {
         "data": {"image": "cat0.jpg"},
@@ -343,18 +343,18 @@ def task(*choices: list[str], cancelled: bool = False) -> dict[str, Any]:
     }
 
 
-def about(**fields: Any) -> str:
+def build_manifest_line(**fields: Any) -> str:
     return json.dumps({"source-ref": "s3://b/cat0.jpg", "a": 0, "a-metadata": fields})
 
 
 VERTEX = '{"imageGcsUri": "gs://b/cat0.jpg", %s}'
 EDGE = '{"files": [{"path": "cat0.jpg", "label": %s}]}'
 ODD = {
-    "two annotators agree": ("t.json", [task(["cat"], ["cat"])], "cat"),
-    "two annotators differ": ("t.json", [task(["cat"], ["owl"])], "has several labels"),
-    "a cancelled annotation": ("t.json", [task(["cat"], cancelled=True)], "has no label"),
-    "no annotation": ("t.json", [task()], "has no label"),
-    "annotations that are none": ("t.json", [{**task(), "annotations": 3}], "no list of results"),
+    "two annotators agree": ("t.json", [build_task(["cat"], ["cat"])], "cat"),
+    "two annotators differ": ("t.json", [build_task(["cat"], ["owl"])], "has several labels"),
+    "a cancelled annotation": ("t.json", [build_task(["cat"], cancelled=True)], "has no label"),
+    "no annotation": ("t.json", [build_task()], "has no label"),
+    "annotations that are none": ("t.json", [{**build_task(), "annotations": 3}], "no list of results"),
     "choices in a cell": (
         "t.csv",
         'image,id,choice,annotator,annotation_id,lead_time\ncat0.jpg,1,"{""choices"": [""a"", '
@@ -369,8 +369,9 @@ ODD = {
     "Vertex, several in a row": ("v.csv", "gs://b/cat0.jpg,a,b\n", "has several labels"),
     "Vertex, a use that is none": ("v.csv", "LATER,gs://b/cat0.jpg,a\n", "has “LATER” where "
         "TRAINING"),
-    "a manifest of boxes": ("m.manifest", about(type="groundtruth/object-detection"), "no classes of whole images"),
-    "a manifest of several": ("m.manifest", about(type="groundtruth/image-classification-multilabel",
+    "a manifest of boxes": ("m.manifest", build_manifest_line(type="groundtruth/object-detection"),
+        "no classes of whole images"),
+    "a manifest of several": ("m.manifest", build_manifest_line(type="groundtruth/image-classification-multilabel",
                               **{"class-map": {"0": "a", "1": "b"}}), "has several labels"),
     "a class beyond the "
     "names": ("labels.json", {"classes": ["a"], "labels": {"cat0": 7}}, "has the class 7"),
@@ -412,8 +413,8 @@ def test_classes_of_imagenet_with_one_word_keep_their_ids() -> None:
         "val/val_annotations.txt": rows,
         "words.txt": words,
     }
-    plan = planned(files)
-    assert list(labels_of(plan, files).values()) == [
+    plan = plan_reading(files)
+    assert list(find_labels(plan, files).values()) == [
         *("crane (n02012849)", "crane (n03126707)", "cat"),
         *("crane (n03126707)", "cat"),
     ]
@@ -422,7 +423,7 @@ def test_classes_of_imagenet_with_one_word_keep_their_ids() -> None:
 
 def test_utf_16_without_its_mark_is_read() -> None:
     files: Files = {**FILES, "t.csv": "file,label\ncat0.jpg,Käfer\n".encode("utf-16-be")}
-    assert planned(files).classes == ["Käfer"]
+    assert plan_reading(files).classes == ["Käfer"]
 
 
 def test_a_task_of_a_hundred_thousand_choices_is_one_bad_entry() -> None:
@@ -432,13 +433,15 @@ def test_a_task_of_a_hundred_thousand_choices_is_one_bad_entry() -> None:
         "annotations": [{"result": [{"value": {"choices": choices}}]}],
     }
     good = json.loads(str(SAMPLES["Label Studio JSON"][0]["project-1.json"]))
-    plan = planned({**FILES, "t.json": json.dumps([*good, task])})
+    plan = plan_reading({**FILES, "t.json": json.dumps([*good, task])})
     assert [bad.where for bad in plan.bad_entries] == ["entry 9 of t.json"]
 
 
 def test_a_list_of_entries_with_thousands_of_keys_is_read_by_the_first() -> None:
     entry = {"file": "cat0.jpg", "label": "cat", **{f"k{number}": 1 for number in range(20_000)}}
-    plan = planned({**FILES, "t.json": json.dumps([entry, {"file": "owl1.jpg", "label": "owl"}])})
+    plan = plan_reading(
+        {**FILES, "t.json": json.dumps([entry, {"file": "owl1.jpg", "label": "owl"}])}
+    )
     assert plan.classes == ["cat", "owl"]
 
 
@@ -536,8 +539,8 @@ def test_case_counts_only_where_names_differ_by_it(name: str) -> None:
     there = [f"images/{letter}.png" for letter in "abcd"]
     files: Files = dict.fromkeys(there, b"")
     rows = "".join(f"{name.format(letter)},cat\n" for letter in "abcd")
-    plan = planned({**files, "labels.csv": f"path,label\n{rows}"})
-    assert labels_of(plan, {**files, "labels.csv": ""}) == dict.fromkeys(there, "cat")
+    plan = plan_reading({**files, "labels.csv": f"path,label\n{rows}"})
+    assert find_labels(plan, {**files, "labels.csv": ""}) == dict.fromkeys(there, "cat")
     twins = ImageNameIndex(["images/a.PNG", "images/A.png"], range(2))
     assert twins.find_image("images/a.png") == MISSING and twins.find_image("images/A.png") == 1
 
@@ -552,18 +555,18 @@ def test_the_line_that_tells_a_spreadsheet_its_separator_is_passed(
         **FILES,
         "labels.csv": f"{first}\npath;label;note\n{rows}none.png;cat;c\n".encode(encoding),
     }
-    plan = planned(files)
-    assert labels_of(plan, files) == LABELS
+    plan = plan_reading(files)
+    assert find_labels(plan, files) == LABELS
     assert [bad.where for bad in plan.bad_entries] == [f"line {3 + len(LABELS)} of labels.csv"]
 
 
 def test_a_table_that_names_its_separator_alone_is_no_table() -> None:
     folders: Files = {"cat/a.png": b"", "cat/b.png": b"", "dog/c.png": b""}
     files = {**folders, "notes.csv": b"sep=;\n"}
-    labels = labels_of(planned(files), files)
+    labels = find_labels(plan_reading(files), files)
     assert labels == {"cat/a.png": "cat", "cat/b.png": "cat", "dog/c.png": "dog"}
     with pytest.raises(UnreadableBatchError, match=r"“labels\.csv” is no table"):
-        planned({**folders, "labels.csv": b"sep=;\n"})
+        plan_reading({**folders, "labels.csv": b"sep=;\n"})
 
 
 @pytest.mark.parametrize(
@@ -583,26 +586,26 @@ def test_columns_that_are_no_labels_are_asked_about(header: str, value: str, sai
     rows = "".join(f"{path},{value.format(at)}\n" for at, path in enumerate(IMAGES))
     files: Files = {**FILES, "details.csv": f"{header}\n{rows}"}
     with pytest.raises(UnreadableBatchError, match=re.escape(said)):
-        planned(files)
-    assert planned(files, label_column=header.split(",")[1]).kind == "table"
+        plan_reading(files)
+    assert plan_reading(files, label_column=header.split(",")[1]).kind == "table"
 
 
 def test_images_that_a_table_gives_no_label_are_said() -> None:
     first, label = next(iter(LABELS.items()))
-    plan = planned(table(f"{first},{label}\n"))
+    plan = plan_reading(add_label_table(f"{first},{label}\n"))
     assert plan.left_out_warnings == [
         f"{len(IMAGES) - 1} images left out, which “labels.csv” gives no label."
     ]
 
 
-@pytest.mark.parametrize("pack", [honest_zip, tar])
+@pytest.mark.parametrize("pack", [build_zip, build_tar])
 def test_documents_that_are_zips_inside_are_left_out(look: Any, pack: Any) -> None:
-    document = honest_zip({"[Content_Types].xml": b"<Types/>"})
+    document = build_zip({"[Content_Types].xml": b"<Types/>"})
     found = look(
         pack(
             {
-                "cat/1.png": png(1),
-                "owl/2.png": png(2),
+                "cat/1.png": draw_png(1),
+                "owl/2.png": draw_png(2),
                 "README.docx": document,
                 "cat/notes.xlsx": document,
             }
@@ -610,7 +613,7 @@ def test_documents_that_are_zips_inside_are_left_out(look: Any, pack: Any) -> No
     )
     assert {one["path"] for one in found.ignored_files} == {"README.docx", "cat/notes.xlsx"}
     with pytest.raises(ArchiveHostile, match="itself an archive"):
-        look(pack({"cat/1.png": png(1), "cat/2.png": document}))
+        look(pack({"cat/1.png": draw_png(1), "cat/2.png": document}))
 
 
 @pytest.mark.parametrize(
@@ -628,5 +631,5 @@ def test_what_an_option_settles_is_a_remedy(
     rows: str, first: str, remedies: list[tuple[str, str]]
 ) -> None:
     with pytest.raises(UnreadableBatchError) as raised:
-        planned(table(rows, first))
+        plan_reading(add_label_table(rows, first))
     assert [one[:2] for one in raised.value.remedies] == remedies

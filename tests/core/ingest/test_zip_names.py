@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hostile_corpus import Entry, png, raw_zip
+from hostile_corpus import Entry, build_raw_zip, draw_png
 
 from core.errors import ArchiveHostile, ArchiveInvalid
 from core.ingest.ingest import IngestedBatch
@@ -53,11 +53,13 @@ def test_an_encoding_is_found_by_the_letters_that_it_gives(names: list[str], enc
     assert choose_likely_zip_name_encoding(name.encode(encoding) for name in names) == encoding
 
 
-def zip_of(names: list[bytes], flags: int = 0, extra: bytes = b"") -> bytes:
-    return raw_zip([Entry(name, png(i), flags=flags, extra=extra) for i, name in enumerate(names)])
+def build_named_zip(names: list[bytes], flags: int = 0, extra: bytes = b"") -> bytes:
+    return build_raw_zip(
+        [Entry(name, draw_png(i), flags=flags, extra=extra) for i, name in enumerate(names)]
+    )
 
 
-def unicode_path(name: str, of: bytes, version: int = 1) -> bytes:
+def build_unicode_path_field(name: str, of: bytes, version: int = 1) -> bytes:
     body = struct.pack("<BL", version, zlib.crc32(of)) + name.encode()
     return struct.pack("<HH", 0x7075, len(body)) + body
 
@@ -74,7 +76,7 @@ def unicode_path(name: str, of: bytes, version: int = 1) -> bytes:
 def test_classes_have_their_names_and_the_report_says_how_they_were_read(
     look: Look, names: list[str], encoding: str, called: str
 ) -> None:
-    found = look(zip_of([name.encode(encoding) for name in names]))
+    found = look(build_named_zip([name.encode(encoding) for name in names]))
     assert set(found.classes) == {name.split("/")[0] for name in names}
     note = (
         f"{len(names)} names say no encoding and were read as {called}, by their letters; "
@@ -85,18 +87,18 @@ def test_classes_have_their_names_and_the_report_says_how_they_were_read(
 
 @pytest.mark.parametrize("flags", [0, 1 << 11])
 def test_utf8_is_read_as_it_is_and_needs_no_note(look: Look, flags: int) -> None:
-    found = look(zip_of([name.encode() for name in JAPANESE[:4]], flags))
+    found = look(build_named_zip([name.encode() for name in JAPANESE[:4]], flags))
     assert set(found.classes) == {"犬", "猫", "ねこ", "イヌ"} and found.notes == ()
 
 
 def test_a_name_that_says_utf8_and_is_none_is_refused(look: Look) -> None:
     with pytest.raises(ArchiveHostile, match="not the UTF-8 that it claims to be"):
-        look(zip_of([b"K\xe4fer/1.png"], 1 << 11))
+        look(build_named_zip([b"K\xe4fer/1.png"], 1 << 11))
 
 
 def test_the_field_of_the_unicode_path_names_an_entry(look: Look) -> None:
     raw = "Käfer/1.png".encode("cp437")
-    found = look(zip_of([raw], extra=unicode_path("甲虫/1.png", raw)))
+    found = look(build_named_zip([raw], extra=build_unicode_path_field("甲虫/1.png", raw)))
     assert found.classes == {"甲虫": 1} and found.notes == ()
 
 
@@ -104,25 +106,25 @@ def test_the_field_of_the_unicode_path_names_an_entry(look: Look) -> None:
 def test_a_unicode_path_of_another_name_says_nothing(look: Look, change: str) -> None:
     raw = "Käfer/1.png".encode("cp437")
     version, of = (1, b"other") if change == "other name" else (2, raw)
-    assert look(zip_of([raw], extra=unicode_path("甲虫/1.png", of, version))).classes == {
-        "Käfer": 1
-    }
+    assert look(
+        build_named_zip([raw], extra=build_unicode_path_field("甲虫/1.png", of, version))
+    ).classes == {"Käfer": 1}
 
 
 @pytest.mark.parametrize("path", ["../../etc/1.png", "/etc/1.png", "a\\b.png", "a\n/1.png"])
 def test_a_unicode_path_is_checked_as_every_name(look: Look, path: str) -> None:
     raw = "Käfer/1.png".encode("cp437")
     with pytest.raises(ArchiveHostile, match="entry"):
-        look(zip_of([raw], extra=unicode_path(path, raw)))
+        look(build_named_zip([raw], extra=build_unicode_path_field(path, raw)))
 
 
 def test_one_encoding_holds_for_all_names_that_say_none(look: Look) -> None:
     # The bytes of 膜 in GBK are valid UTF-8, too.
     names = [name.encode("gbk") for name in ("膜/1.png", "狗/1.png", "苹果/1.png")]
-    assert set(look(zip_of(names)).classes) == {"膜", "狗", "苹果"}
+    assert set(look(build_named_zip(names)).classes) == {"膜", "狗", "苹果"}
 
 
-def named(tmp_path: Path, data: bytes, encoding: str) -> tuple[list[str], list[str]]:
+def list_zip_names(tmp_path: Path, data: bytes, encoding: str) -> tuple[list[str], list[str]]:
     (tmp_path / "a.zip").write_bytes(data)
     fd = os.open(tmp_path / "a.zip", os.O_RDONLY)
     try:
@@ -147,7 +149,7 @@ def named(tmp_path: Path, data: bytes, encoding: str) -> tuple[list[str], list[s
 def test_the_sender_can_name_the_encoding(
     name: str, encoding: str, said: str, tmp_path: Path
 ) -> None:
-    found, notes = named(tmp_path, zip_of([name.encode(encoding)]), encoding)
+    found, notes = list_zip_names(tmp_path, build_named_zip([name.encode(encoding)]), encoding)
     assert found == [name]
     assert notes == [f"1 name says no encoding and was read as {said}, as the sender said"]
 
@@ -157,20 +159,22 @@ def test_the_sender_can_name_the_encoding(
 )
 def test_an_encoding_that_is_none_is_refused(encoding: str, tmp_path: Path) -> None:
     with pytest.raises(ArchiveInvalid, match="is no encoding of names; possible are utf-8, gbk"):
-        named(tmp_path, zip_of([b"a/1.png"]), encoding)
+        list_zip_names(tmp_path, build_named_zip([b"a/1.png"]), encoding)
 
 
 def test_a_name_that_is_not_in_the_encoding_of_the_sender_is_told(tmp_path: Path) -> None:
     with pytest.raises(
         ArchiveInvalid, match=r"is not in gbk, which names=gbk says\. Leave it out, or name another"
     ):
-        named(tmp_path, zip_of([b"K\xff\xff/1.png"]), "gbk")
+        list_zip_names(tmp_path, build_named_zip([b"K\xff\xff/1.png"]), "gbk")
 
 
 def test_the_sender_s_encoding_holds_at_check_and_at_ingest(
     take: Callable[..., IngestedBatch], tmp_path: Path
 ) -> None:
-    (tmp_path / "a.zip").write_bytes(zip_of([f"жук/{n}.png".encode("cp866") for n in range(3)]))
+    (tmp_path / "a.zip").write_bytes(
+        build_named_zip([f"жук/{n}.png".encode("cp866") for n in range(3)])
+    )
     reading = BatchReadingSettings(BatchReadingOptions(names="cp866"))
     assert read_archive_directory_and_digest(
         tmp_path / "a.zip", "zip", ArchiveLimits(), reading

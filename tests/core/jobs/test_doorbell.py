@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from core.database.session import Database
-from core.database.tables import Job, Owner, Table
+from core.database.tables import DatabaseTable, Job, Owner
 from core.jobs import doorbell
 from core.jobs.doorbell import WorkerNotifier
 from core.settings import Settings
@@ -25,7 +25,7 @@ JOB = "job_" + "0" * 26
 def db(tmp_path: Path) -> Iterator[Database]:
     """A SQLite database with one queued job."""
     database = Database(f"sqlite:///{tmp_path / 'd.db'}")
-    Table.metadata.create_all(database.engine)
+    DatabaseTable.metadata.create_all(database.engine)
     with database.write() as session:
         for row in (
             Owner(id="own_1", name="o", created_at=0.0),
@@ -58,12 +58,12 @@ def silent_broker() -> Iterator[str]:
             connection.close()
 
 
-def rung_at(db: Database) -> float | None:
+def read_ring_time(db: Database) -> float | None:
     with db.read() as session:
         return session.execute(select(Job.rung_at).where(Job.id == JOB)).scalar_one()
 
 
-def within_limit(condition: Any) -> bool:
+def is_true_within_limit(condition: Any) -> bool:
     end = time.monotonic() + 60
     while time.monotonic() < end:
         if condition():
@@ -72,7 +72,7 @@ def within_limit(condition: Any) -> bool:
     return False
 
 
-def settings(tmp_path: Path, broker: str = "") -> Settings:
+def make_settings(tmp_path: Path, broker: str = "") -> Settings:
     return Settings(data_dir=tmp_path, broker_url=broker)
 
 
@@ -81,11 +81,11 @@ def test_a_ring_under_a_broker_leaves_its_time_and_a_message_that_carries_no_wor
 ) -> None:
     import redis
 
-    bell = WorkerNotifier(settings(tmp_path, redis_url), db)
+    bell = WorkerNotifier(make_settings(tmp_path, redis_url), db)
     client = redis.Redis.from_url(redis_url)
     before = client.llen(doorbell.QUEUE)
     bell.notify_workers(JOB)
-    assert within_limit(lambda: rung_at(db) is not None)
+    assert is_true_within_limit(lambda: read_ring_time(db) is not None)
     assert client.llen(doorbell.QUEUE) == before + 1
     assert bell.get_broker_status() == "up"
     bell.close()
@@ -99,21 +99,21 @@ def test_a_ring_under_a_broker_leaves_its_time_and_a_message_that_carries_no_wor
 def test_a_silent_broker_does_not_delay_a_ring(
     db: Database, tmp_path: Path, silent_broker: str
 ) -> None:
-    bell = WorkerNotifier(settings(tmp_path, silent_broker), db)
+    bell = WorkerNotifier(make_settings(tmp_path, silent_broker), db)
     for _ in range(20):
         bell.notify_workers(JOB)
     assert bell._rings.qsize() >= 18  # they wait: the thread has taken one, at most two
     assert bell.get_broker_status() == "down"
-    assert rung_at(db) is None
+    assert read_ring_time(db) is None
     bell.close()
 
 
 def test_a_refusing_broker_is_down_and_the_job_not_rung(db: Database, tmp_path: Path) -> None:
     port = find_free_port()
-    bell = WorkerNotifier(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
+    bell = WorkerNotifier(make_settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
     bell.notify_workers(JOB)
     assert bell.get_broker_status() == "down"
-    assert rung_at(db) is None
+    assert read_ring_time(db) is None
     bell.close()
 
 
@@ -122,7 +122,7 @@ def test_the_broker_is_up_again_after_an_outage(
 ) -> None:
     monkeypatch.setattr(doorbell, "CHECK_S", 0.1)
     port = find_free_port()
-    bell = WorkerNotifier(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
+    bell = WorkerNotifier(make_settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
     assert bell.get_broker_status() == "down"
     server = subprocess.Popen(
         [
@@ -139,9 +139,9 @@ def test_the_broker_is_up_again_after_an_outage(
         stdout=subprocess.DEVNULL,
     )
     try:
-        assert within_limit(lambda: bell.get_broker_status() == "up")
+        assert is_true_within_limit(lambda: bell.get_broker_status() == "up")
         bell.notify_workers(JOB)
-        assert within_limit(lambda: rung_at(db) is not None)
+        assert is_true_within_limit(lambda: read_ring_time(db) is not None)
     finally:
         bell.close()
         server.terminate()
@@ -151,7 +151,7 @@ def test_the_broker_is_up_again_after_an_outage(
 def test_without_a_broker_the_status_is_none_and_a_ring_wakes_the_listener(
     db: Database, tmp_path: Path
 ) -> None:
-    bell = WorkerNotifier(settings(tmp_path), db)
+    bell = WorkerNotifier(make_settings(tmp_path), db)
     with doorbell.open_wakeup_socket(tmp_path) as listener:
         assert listener is not None
         bell.notify_workers(JOB)
@@ -160,7 +160,7 @@ def test_without_a_broker_the_status_is_none_and_a_ring_wakes_the_listener(
 
 
 def test_without_a_listener_a_ring_is_silent(db: Database, tmp_path: Path) -> None:
-    WorkerNotifier(settings(tmp_path), db).notify_workers(JOB)
+    WorkerNotifier(make_settings(tmp_path), db).notify_workers(JOB)
     assert doorbell.wake_worker(tmp_path) is False
 
 
@@ -177,7 +177,7 @@ def test_a_worker_that_does_not_listen_does_not_block_a_ring(tmp_path: Path) -> 
     with doorbell.open_wakeup_socket(tmp_path) as listener:
         assert listener is not None
         assert all(doorbell.wake_worker(tmp_path) for _ in range(2000))
-        doorbell.read_pending_wakeups(listener)
+        doorbell.drain_pending_wakeups(listener)
         with pytest.raises(BlockingIOError):
             listener.recv(16)
 

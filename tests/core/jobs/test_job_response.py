@@ -5,7 +5,7 @@ from dataclasses import replace
 from core.database.polling import PolledJobRow
 from core.jobs.job_response import (
     EncodedJobCache,
-    JobResponseFacts,
+    JobResponseContext,
     build_job_etag,
     encode_job_response,
 )
@@ -23,10 +23,10 @@ def test_an_answer_is_encoded_again_when_the_job_or_what_is_beside_it_changes() 
     answers = EncodedJobCache()
     again = replace(ROW, revision=2, state="succeeded", version=1)
     for row, aside in (
-        (ROW, JobResponseFacts()),
-        (ROW, JobResponseFacts()),
-        (again, JobResponseFacts()),
-        (again, JobResponseFacts(outcome="rejected")),
+        (ROW, JobResponseContext()),
+        (ROW, JobResponseContext()),
+        (again, JobResponseContext()),
+        (again, JobResponseContext(outcome="rejected")),
     ):
         assert answers.encode_job_response_cached(
             row, aside, build_job_etag(row, aside)
@@ -35,10 +35,10 @@ def test_an_answer_is_encoded_again_when_the_job_or_what_is_beside_it_changes() 
 
 def test_an_answer_that_has_not_changed_is_not_encoded_again() -> None:
     answers = EncodedJobCache()
-    tag = build_job_etag(ROW, JobResponseFacts())
+    tag = build_job_etag(ROW, JobResponseContext())
     assert answers.encode_job_response_cached(
-        ROW, JobResponseFacts(), tag
-    ) is answers.encode_job_response_cached(ROW, JobResponseFacts(), tag)
+        ROW, JobResponseContext(), tag
+    ) is answers.encode_job_response_cached(ROW, JobResponseContext(), tag)
 
 
 def test_answers_about_many_or_large_jobs_are_not_all_remembered() -> None:
@@ -46,7 +46,7 @@ def test_answers_about_many_or_large_jobs_are_not_all_remembered() -> None:
     large = replace(ROW, warnings=["w" * EncodedJobCache.MOST_BYTES])
     first, second = (
         answers.encode_job_response_cached(
-            large, JobResponseFacts(), build_job_etag(large, JobResponseFacts())
+            large, JobResponseContext(), build_job_etag(large, JobResponseContext())
         )
         for _ in range(2)
     )
@@ -54,6 +54,6 @@ def test_answers_about_many_or_large_jobs_are_not_all_remembered() -> None:
     for number in range(EncodedJobCache.MOST + 1):
         row = replace(ROW, id=f"job_{number}")
         answers.encode_job_response_cached(
-            row, JobResponseFacts(), build_job_etag(row, JobResponseFacts())
+            row, JobResponseContext(), build_job_etag(row, JobResponseContext())
         )
     assert len(answers._known) <= EncodedJobCache.MOST and "job_0" not in answers._known

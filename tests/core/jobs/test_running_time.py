@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Event
+from core.database.tables import StoredJobEvent
 from core.execution import progress
 
 DAY_S = 86_400.0
@@ -48,9 +48,11 @@ def test_time_counts_where_a_worker_has_the_job(
 ) -> None:
     job = desk.submit(desk.model())
     with desk.db.write() as session:
-        session.query(Event).delete()
+        session.query(StoredJobEvent).delete()
         for state, at in states:
-            session.add(Event(job_id=job, type="state", data={"state": state}, at=float(at)))
+            session.add(
+                StoredJobEvent(job_id=job, type="state", data={"state": state}, at=float(at))
+            )
     with desk.db.read() as session:
         assert (
             progress.count_seconds_job_was_claimed(session, job, float(now), 7 * DAY_S) == seconds

@@ -6,7 +6,7 @@ import threading
 import pytest
 from sqlalchemy import select, update
 
-from core.database.tables import AuditEntry, Key, Owner
+from core.database.tables import AccessKey, AuditEntry, Owner
 from core.errors import NotAuthenticated
 from core.keys import keys
 from core.requests.actor import Actor
@@ -26,7 +26,7 @@ def test_the_first_start_leaves_an_admin_key_that_only_its_owner_can_read(databa
 def test_an_admin_key_that_expired_is_followed_by_another(database, tmp_path):
     keys.ensure_admin_key(database, tmp_path)
     with database.write() as session:
-        session.query(Key).one().expires_at = 1.0
+        session.query(AccessKey).one().expires_at = 1.0
     assert keys.ensure_admin_key(database, tmp_path) is not None
 
 
@@ -43,7 +43,7 @@ def test_processes_that_start_together_make_one_admin_key(database, tmp_path):
         thread.join()
     assert len(made) == 4 and sum(secret is not None for secret in made) == 1
     with database.read() as session:
-        assert session.query(Key).count() == 1
+        assert session.query(AccessKey).count() == 1
 
 
 def test_only_the_right_secret_matches(database):
@@ -81,7 +81,7 @@ def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, hol
     writing = uploads.lease_upload_to_write(database, holder, begun, 0)
     (tmp_path / "piece").write_bytes(b"abcd")
     with database.write() as session:
-        session.execute(update(Key).where(Key.id == holder.key_id).values(**ended))
+        session.execute(update(AccessKey).where(AccessKey.id == holder.key_id).values(**ended))
         rows = len(session.scalars(select(AuditEntry)).all())
     with pytest.raises(NotAuthenticated, match="nothing of it was done"):
         uploads.append_upload_piece(

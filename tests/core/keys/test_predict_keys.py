@@ -10,7 +10,7 @@ import pytest
 
 from core.database.polling import PollingDatabaseReads
 from core.database.session import Database
-from core.database.tables import Key, Owner, PredictKey
+from core.database.tables import AccessKey, Owner, PredictKey
 from core.errors import TooManyRequests
 from core.keys import predict_keys
 from tests.core.rows import make_model_row
@@ -35,7 +35,7 @@ def make_key(database: Database) -> Any:
                 "scope": "predict",
                 "created_at": 0.0,
             }
-            session.add(Key(id="key_1", owner_id="own_1", **named))
+            session.add(AccessKey(id="key_1", owner_id="own_1", **named))
             session.flush()
             usual = {"requests_per_s": 5.0, "images_per_day": 1000}
             session.add(
@@ -48,8 +48,8 @@ def make_key(database: Database) -> Any:
     return make
 
 
-def taken_at_once(database: Database, key: str, threads: int, images: int) -> int:
-    """Return how many of some requests at the same moment get what they ask for."""
+def count_granted_at_once(database: Database, key: str, threads: int, images: int) -> int:
+    """Return how many of some simultaneous requests are granted."""
     results: list[bool] = []
     together = threading.Barrier(threads)
 
@@ -79,7 +79,7 @@ def test_requests_at_once_take_no_more_than_there_is(
     database: Database, make_key: Any, limits: dict[str, Any], images: int, granted: int
 ) -> None:
     key = make_key(**limits)
-    assert taken_at_once(database, key, 8, images) == granted
+    assert count_granted_at_once(database, key, 8, images) == granted
     with database.read() as session:
         row = session.get_one(PredictKey, key)
         assert (

@@ -16,7 +16,7 @@ def secret(database, tmp_path):
     return keys.ensure_admin_key(database, tmp_path)
 
 
-def count(database):
+def count_sessions(database):
     with database.read() as session:
         return session.scalar(select(func.count()).select_from(UserSession))
 
@@ -56,14 +56,14 @@ def test_a_login_removes_sessions_that_are_over(database, secret):
     with database.write() as session:
         session.execute(update(UserSession).values(expires_at=1.0))
     sessions.begin_browser_session(database, secret, PLACE)
-    assert count(database) == 1
+    assert count_sessions(database) == 1
 
 
 def test_a_wrong_key_begins_nothing(database, secret):
     for wrong in ("", "pk_x", secret[:-1] + ("a" if secret[-1] != "a" else "b")):
         with pytest.raises(NotAuthenticated):
             sessions.begin_browser_session(database, wrong, PLACE)
-    assert count(database) == 0
+    assert count_sessions(database) == 0
 
 
 def test_login_and_logout_are_in_the_audit_trail(database, secret):
@@ -73,4 +73,4 @@ def test_login_and_logout_are_in_the_audit_trail(database, secret):
     with database.read() as session:
         actions = session.scalars(select(AuditEntry.action).order_by(AuditEntry.id)).all()
     assert [one for one in actions if one.startswith("session")] == ["session.begin", "session.end"]
-    assert count(database) == 0
+    assert count_sessions(database) == 0

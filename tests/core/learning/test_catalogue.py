@@ -3,7 +3,7 @@
 import json
 
 import jsonschema
-from recipes import resolve
+from recipes import resolve_patch
 
 from core.learning import catalogue
 from core.learning.methods import registry
@@ -21,4 +21,4 @@ def test_it_is_json_and_names_every_method_with_its_defaults() -> None:
 def test_the_default_recipe_fits_the_schema_of_recipes() -> None:
     entry = catalogue.build_recipe_catalogue()["recipe"]
     jsonschema.validate(entry["defaults"], entry["schema"])
-    assert resolve(entry["defaults"]) == resolve({})
+    assert resolve_patch(entry["defaults"]) == resolve_patch({})

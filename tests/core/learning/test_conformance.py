@@ -47,7 +47,7 @@ the same kinds of parts.
 """
 
 
-def cases() -> Iterator[object]:
+def list_conformance_cases() -> Iterator[object]:
     for name, method in registry.METHODS.items():
         home = min(
             method.scenarios, key=lambda scenario: (scenario in method.scenario_warnings, scenario)
@@ -62,6 +62,6 @@ def cases() -> Iterator[object]:
                     yield pytest.param(check, name, scenario, marks=marks, id=case)
 
 
-@pytest.mark.parametrize(("check", "name", "scenario"), list(cases()))
+@pytest.mark.parametrize(("check", "name", "scenario"), list(list_conformance_cases()))
 def test_a_method(check, name, scenario, case_of) -> None:
     check(case_of(name, scenario))

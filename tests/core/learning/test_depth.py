@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conformance import shallow_resnets
+from conformance import build_shallow_resnets
 from streams import Bench
 
 from core.learning.methods.finetune import FinetuneMethod
@@ -12,7 +12,7 @@ MLP = {"name": "mlp", "hidden": [12]}
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
-@shallow_resnets()
+@build_shallow_resnets()
 def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth) -> None:
     network = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(), 5)
     first, second = deep.learn_tasks(2, method="finetune", depth=depth)
@@ -35,7 +35,7 @@ def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth) ->
     assert moved <= parameters  # all BatchNorm is fixed after the first update
 
 
-@shallow_resnets()
+@build_shallow_resnets()
 def test_depth_five_is_the_unrestricted_run(deep, monkeypatch) -> None:
     restricted = deep.stream(2, method="finetune", depth=5)
     everything = lambda self, network, depth: {name for name, _ in network.named_parameters()}  # noqa: E731

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from recipes import resolve
+from recipes import resolve_patch
 from streams import Bench, Script
 from torch import Tensor
 from torch.nn import functional
@@ -22,7 +22,7 @@ X = torch.randn(BATCH, 1, 4, 4, dtype=torch.float64, generator=torch.Generator()
 Y = torch.arange(BATCH) % CLASSES
 
 
-def fresh() -> Network:
+def build_fresh_network() -> Network:
     heads = HeadSpec(classes=tuple(map(str, range(CLASSES))))
     network = build_network(
         {"name": "mlp", "hidden": [12]}, ImageSpec(4, 1), "class", heads, seed=2
@@ -30,9 +30,9 @@ def fresh() -> Network:
     return network.double()
 
 
-def steps(network: Network, **optimizer: object) -> Iterator[Tensor]:
-    """The loss before each step of the preset's optimizer, on one batch."""
-    recipe = resolve({"preset": "fast", "optimizer": optimizer}).optimizer
+def run_steps(network: Network, **optimizer: object) -> Iterator[Tensor]:
+    """Yield the loss before each step of the preset's optimizer, on one batch."""
+    recipe = resolve_patch({"preset": "fast", "optimizer": optimizer}).optimizer
     stepper = NamedOptimizer(recipe, dict(network.named_parameters()), 100)
     for number in range(100):
         stepper.set_learning_rates_for_step(number)
@@ -43,24 +43,26 @@ def steps(network: Network, **optimizer: object) -> Iterator[Tensor]:
         stepper.step()
 
 
-def body(network: Network) -> dict[str, Tensor]:
+def copy_backbone(network: Network) -> dict[str, Tensor]:
     return {
         n: p.detach().clone() for n, p in network.named_parameters() if n.startswith("backbone.")
     }
 
 
-def displacement(**optimizer: object) -> Tensor:
-    """How far the second step moves the backbone, all its parameters as one vector."""
-    network = fresh()
-    before = body(network)
-    run = steps(network, **optimizer)
+def measure_displacement(**optimizer: object) -> Tensor:
+    """Return how far the second step moves the backbone, all its parameters as one vector."""
+    network = build_fresh_network()
+    before = copy_backbone(network)
+    run = run_steps(network, **optimizer)
     for _ in range(3):
         next(run)  # the third loss is taken after two steps
-    return torch.cat([(after - before[name]).flatten() for name, after in body(network).items()])
+    return torch.cat(
+        [(after - before[name]).flatten() for name, after in copy_backbone(network).items()]
+    )
 
 
 def test_the_first_loss_is_ln_n_and_nothing_reaches_the_features() -> None:
-    network = fresh()
+    network = build_fresh_network()
     features = network.features(X).detach().requires_grad_()
     loss = functional.cross_entropy(network.logits(features), Y)
     loss.backward()
@@ -69,19 +71,19 @@ def test_the_first_loss_is_ln_n_and_nothing_reaches_the_features() -> None:
 
 
 def test_the_first_step_leaves_the_backbone_as_it_was() -> None:
-    network = fresh()
-    before = body(network)
-    run = steps(network)
+    network = build_fresh_network()
+    before = copy_backbone(network)
+    run = run_steps(network)
     next(run), next(run)
-    assert all(torch.equal(after, before[name]) for name, after in body(network).items())
+    assert all(torch.equal(after, before[name]) for name, after in copy_backbone(network).items())
 
 
 def test_the_first_step_makes_rows_of_class_sums_minus_the_mean() -> None:
     """W = (alpha / M) (Y - 1/N)ᵀ A, whose columns sum to zero over the classes."""
-    network = fresh()
+    network = build_fresh_network()
     with torch.no_grad():
         features = network.features(X)
-    run = steps(network, head_lr=0.02)
+    run = run_steps(network, head_lr=0.02)
     next(run), next(run)
     assert network.head is not None
     weight = network.head.weight.detach()
@@ -95,13 +97,13 @@ def test_the_first_step_makes_rows_of_class_sums_minus_the_mean() -> None:
 )
 def test_the_first_error_has_mean_square_one_minus_one_over_n_in_any_batch(labels) -> None:
     with torch.no_grad():
-        delta = functional.one_hot(labels, CLASSES) - fresh()(X).softmax(1)
+        delta = functional.one_hot(labels, CLASSES) - build_fresh_network()(X).softmax(1)
     assert float(delta.square().sum(1).mean()) == pytest.approx(0.9, abs=1e-15)
 
 
 def test_the_second_step_of_the_backbone_is_linear_in_its_rate() -> None:
     one, two = (
-        displacement(lr=lr) for lr in (1e6, 2e6)
+        measure_displacement(lr=lr) for lr in (1e6, 2e6)
     )  # steps much larger than the weights: all digits
     moved = one.abs() > 1
     assert int(moved.sum()) > 50
@@ -110,7 +112,7 @@ def test_the_second_step_of_the_backbone_is_linear_in_its_rate() -> None:
 
 def test_the_second_step_of_the_backbone_is_linear_in_the_heads_rate_only_near_zero() -> None:
     def ratio(alpha: float) -> float:
-        norms = [displacement(lr=1e6, head_lr=a).norm() for a in (alpha, 2 * alpha)]
+        norms = [measure_displacement(lr=1e6, head_lr=a).norm() for a in (alpha, 2 * alpha)]
         return float(norms[1] / norms[0])
 
     assert ratio(1e-6) == pytest.approx(2, abs=1e-6)
@@ -122,7 +124,7 @@ def test_with_adam_the_zero_head_protects_one_step_only() -> None:
     correction alone.
     """
     beta = 1e-4
-    moved = displacement(name="adam", lr=beta, head_lr=1.0).abs() / beta
+    moved = measure_displacement(name="adam", lr=beta, head_lr=1.0).abs() / beta
     corrected = 0.1 / (1 - 0.9**2) / math.sqrt(0.001 / (1 - 0.999**2))
     assert corrected == pytest.approx(0.7441, abs=5e-5)
     far = moved[moved > 0]

@@ -10,7 +10,7 @@ from typing import Any
 import conformance
 import pytest
 import torch
-from streams import Bench, watched
+from streams import Bench, spy_on_calls
 
 from core.learning import numerics
 from core.learning.methods import registry
@@ -24,7 +24,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SLOW = {"amx_bf16": False, "avx512_bf16": False}
 
 
-def flags() -> dict[str, Any]:
+def read_flags() -> dict[str, Any]:
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     return {
         "algorithms": torch.are_deterministic_algorithms_enabled(),
@@ -39,7 +39,7 @@ def flags() -> dict[str, Any]:
     }
 
 
-BEFORE = flags()
+BEFORE = read_flags()
 EXACT = {"formats": ("ieee", "ieee")}
 
 
@@ -67,9 +67,9 @@ def test_flags_are_set_for_a_job_on_cuda_and_put_back(
     device: torch.device, deterministic: bool, changed: dict[str, Any]
 ) -> None:
     with NumericsSettings(Recipe(deterministic=deterministic), device).use_numerics_flags():
-        inside = flags()
+        inside = read_flags()
     assert inside == {**BEFORE, **changed}
-    assert flags() == BEFORE
+    assert read_flags() == BEFORE
 
 
 NO_KERNEL = (
@@ -144,7 +144,7 @@ def test_a_cpu_without_bfloat16_warns_that_it_is_slower(
 def test_a_job_in_bfloat16_trains_in_it_and_measures_in_float32(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = watched(
+    seen = spy_on_calls(
         monkeypatch,
         MlpBackbone,
         "forward",
@@ -218,7 +218,7 @@ def test_operations_without_a_deterministic_kernel_are_in_the_log_and_the_manife
     def step(terms: object, *_: object) -> None:
         warnings.warn(NO_KERNEL.format("some_cuda_kernel"), stacklevel=1)
 
-    watched(monkeypatch, TaskTrainingContext, "loss", step)
+    spy_on_calls(monkeypatch, TaskTrainingContext, "loss", step)
     learned = bench.learn_task(1)
     assert learned.result["environment"]["nondeterministic"] == ["some_cuda_kernel"]
     assert any("some_cuda_kernel" in line for line in learned.logged())

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from core.learning.data.dataset import Dataset
-from core.learning.data.known_features import KnownFeatureInputs
+from core.learning.data.known_features import KnownFeatureInputNormaliser
 from core.learning.evaluation import evaluate, predicting, probe
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbones.mlp import MlpBackbone
 from core.learning.precision import InputNormaliser
 from core.learning.reports.would_say import (
     ParentPredictor,
-    find_frequent_predictions_of_new_classes,
+    find_parent_predictions_for_new_classes,
 )
 
 CPU = torch.device("cpu")
@@ -21,37 +21,47 @@ KNOWN = ("cat", "dog")
 INPUTS = InputNormaliser(None, 1, CPU)
 
 
-def data() -> Dataset:
-    """Six images of known classes and two of a new one."""
+def make_dataset() -> Dataset:
+    """Make six images of known classes and two of a new one."""
     images = torch.arange(8 * 4, dtype=torch.uint8).reshape(8, 2, 2, 1)
     return Dataset(images, torch.tensor([0, 1, 0, 1, 0, 1, 2, 2]), [*KNOWN, "elk"])
 
 
-def known() -> Dataset:
-    """The images of known classes alone."""
-    return Dataset(data().images[:6], data().labels[:6], KNOWN)
+def make_known_dataset() -> Dataset:
+    """Return the images of known classes alone."""
+    return Dataset(make_dataset().images[:6], make_dataset().labels[:6], KNOWN)
 
 
-def losses(network: Network, x: torch.Tensor, y: torch.Tensor, task: int | None) -> torch.Tensor:
+def compute_losses(
+    network: Network, x: torch.Tensor, y: torch.Tensor, task: int | None
+) -> torch.Tensor:
     return network(x, task).square().sum(1)
 
 
 PATHS: dict[str, Callable[[Network], object]] = {
-    "answers on a task": lambda n: evaluate.predict_dataset(n, known(), 1, Network.forward, INPUTS),
+    "answers on a task": lambda n: evaluate.predict_dataset(
+        n, make_known_dataset(), 1, Network.forward, INPUTS
+    ),
     "logits on a task": lambda n: evaluate.compute_task_logits(
-        n, known(), 1, Network.forward, INPUTS
+        n, make_known_dataset(), 1, Network.forward, INPUTS
     ),
-    "mean loss": lambda n: evaluate.compute_mean_loss(n, known(), 1, losses, INPUTS),
+    "mean loss": lambda n: evaluate.compute_mean_loss(
+        n, make_known_dataset(), 1, compute_losses, INPUTS
+    ),
     "validation": lambda n: evaluate.score_image_predictions(
-        n, evaluate.EvaluationImages(known().images, known().labels), None, Network.forward, INPUTS
+        n,
+        evaluate.EvaluationImages(make_known_dataset().images, make_known_dataset().labels),
+        None,
+        Network.forward,
+        INPUTS,
     ),
-    "features": lambda n: probe.compute_image_features(n, known().images, INPUTS),
-    "known features": lambda n: KnownFeatureInputs(None, 1, CPU).compute_dataset_features(
-        n, known().images, lambda: None
+    "features": lambda n: probe.compute_image_features(n, make_known_dataset().images, INPUTS),
+    "known features": lambda n: KnownFeatureInputNormaliser(None, 1, CPU).cache_dataset_features(
+        n, make_known_dataset().images, lambda: None
     ),
-    "predicting": lambda n: predicting.predict_images(n, known().images.numpy()),
-    "data report": lambda n: find_frequent_predictions_of_new_classes(
-        ParentPredictor(n, Network.forward, INPUTS, 1.0, 1, None), data()
+    "predicting": lambda n: predicting.predict_images(n, make_known_dataset().images.numpy()),
+    "data report": lambda n: find_parent_predictions_for_new_classes(
+        ParentPredictor(n, Network.forward, INPUTS, 1.0, 1, None), make_dataset()
     ),
 }
 
@@ -94,5 +104,5 @@ def test_neighbours_are_compared_in_full_precision(
     monkeypatch.setattr(
         torch.Tensor, "topk", lambda *a, **k: (seen.append(precisions()), topk(*a, **k))[1]
     )
-    probe.check_classification_by_neighbours(torch.eye(4), torch.tensor([0, 0, 1, 1]), 1)
+    probe.mask_correct_knn_predictions(torch.eye(4), torch.tensor([0, 0, 1, 1]), 1)
     assert seen == [("ieee", "ieee")]

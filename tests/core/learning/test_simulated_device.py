@@ -66,8 +66,8 @@ that one.
 Requests = Sequence[dict[str, Any]]
 
 
-def home(name: str) -> str:
-    """The scenario that a method is made for."""
+def find_home_scenario(name: str) -> str:
+    """Return the scenario that a method is made for."""
     method = registry.METHODS[name]
     return min(
         method.scenarios, key=lambda scenario: (scenario in method.scenario_warnings, scenario)
@@ -101,22 +101,25 @@ def answers(
         lines.close()
 
 
-def cases() -> Iterator[Any]:
-    """Methods in the scenario that they are made for; the campaign takes the other methods,
+def list_method_cases() -> Iterator[Any]:
+    """Return methods in the scenario that they are made for. The campaign takes the other methods,
     scenarios and networks.
     """
     for name, method in registry.METHODS.items():
         accepted = method.accepts.architectures
         for scenario in method.scenarios:
             for family in FAMILIES if accepted is None else [accepted[0]]:
-                often = scenario == home(name) and family in ("mlp", accepted and accepted[0])
+                often = scenario == find_home_scenario(name) and family in (
+                    "mlp",
+                    accepted and accepted[0],
+                )
                 marks = () if often and name not in STEPS_LIKE else pytest.mark.campaign
                 yield pytest.param(
                     name, scenario, family, marks=marks, id=f"{name}-{scenario}-{family}"
                 )
 
 
-@pytest.mark.parametrize(("method", "scenario", "family"), list(cases()))
+@pytest.mark.parametrize(("method", "scenario", "family"), list(list_method_cases()))
 def test_learns_two_tasks_and_steps_wait_as_often_as_the_table_says(
     method: str, scenario: str, family: str, answers: Any
 ) -> None:

@@ -9,17 +9,17 @@ import pytest
 
 from core.contract.features import AncestorFeatureAccuracy, AncestorFeatureComparison
 from core.lineage.features import (
-    compute_feature_accuracy_loss,
+    compute_feature_accuracy_drop,
+    find_ancestor_before_feature_collapse,
     find_ancestor_with_best_features,
-    find_ancestor_with_intact_features,
     has_feature_collapse,
 )
 
 
-def share(
+def make_feature_accuracy(
     now: tuple[int, int], before: tuple[int, int], version: int = 2, good: bool = True
 ) -> AncestorFeatureAccuracy:
-    """(right, images) of the version and of an ancestor."""
+    """Return the accuracy of the version and of an ancestor from (right, images)."""
     return {
         "version": version,
         "images": now[1],
@@ -30,7 +30,7 @@ def share(
     }
 
 
-def counted(*ancestors: AncestorFeatureAccuracy) -> AncestorFeatureComparison:
+def make_feature_comparison(*ancestors: AncestorFeatureAccuracy) -> AncestorFeatureComparison:
     return {"ancestors": list(ancestors), "missing": None}
 
 
@@ -51,7 +51,7 @@ def counted(*ancestors: AncestorFeatureAccuracy) -> AncestorFeatureComparison:
 def test_ten_points_and_two_standard_errors_must_both_be_exceeded(
     now: tuple[int, int], before: tuple[int, int], collapsed: bool
 ) -> None:
-    assert has_feature_collapse(share(now, before)) is collapsed
+    assert has_feature_collapse(make_feature_accuracy(now, before)) is collapsed
 
 
 def test_the_decision_is_that_of_the_formula_in_float64() -> None:
@@ -68,7 +68,9 @@ def test_the_decision_is_that_of_the_formula_in_float64() -> None:
         expected = q - p > limit and q - p > 2 * error
         decided.add(expected)
         assert (
-            has_feature_collapse(share((right, images), (right_before, images_before)), limit)
+            has_feature_collapse(
+                make_feature_accuracy((right, images), (right_before, images_before)), limit
+            )
             is expected
         )
     assert decided == {True, False}
@@ -78,34 +80,60 @@ def test_the_decision_is_that_of_the_formula_in_float64() -> None:
     ("ancestors", "good"),
     [
         ([], None),
-        ([share((60, 100), (65, 100), 3), share((60, 100), (95, 100), 1)], 1),
-        (
-            [share((30, 100), (71, 100), 3), share((30, 100), (90, 100), 1)],
-            3,
-        ),  # the newest, not the best
-        ([share((30, 100), (71, 100), 3, good=False), share((30, 100), (90, 100), 1)], 1),
         (
             [
-                share((30, 100), (71, 100), 3, good=False),
-                share((30, 100), (90, 100), 1, good=False),
+                make_feature_accuracy((60, 100), (65, 100), 3),
+                make_feature_accuracy((60, 100), (95, 100), 1),
             ],
             1,
         ),
-        ([share((70, 100), (71, 100), 3), share((70, 100), (72, 100), 1)], None),
+        (
+            [
+                make_feature_accuracy((30, 100), (71, 100), 3),
+                make_feature_accuracy((30, 100), (90, 100), 1),
+            ],
+            3,
+        ),  # the newest, not the best
+        (
+            [
+                make_feature_accuracy((30, 100), (71, 100), 3, good=False),
+                make_feature_accuracy((30, 100), (90, 100), 1),
+            ],
+            1,
+        ),
+        (
+            [
+                make_feature_accuracy((30, 100), (71, 100), 3, good=False),
+                make_feature_accuracy((30, 100), (90, 100), 1, good=False),
+            ],
+            1,
+        ),
+        (
+            [
+                make_feature_accuracy((70, 100), (71, 100), 3),
+                make_feature_accuracy((70, 100), (72, 100), 1),
+            ],
+            None,
+        ),
     ],
 )
 def test_the_last_good_version_is_the_newest_that_has_not_collapsed_itself(
     ancestors: Any, good: int | None
 ) -> None:
-    found = find_ancestor_with_intact_features(counted(*ancestors))
+    found = find_ancestor_before_feature_collapse(make_feature_comparison(*ancestors))
     assert (None if found is None else found["version"]) == good
 
 
 def test_the_best_ancestor_is_the_one_furthest_ahead() -> None:
-    ahead = share((70, 100), (75, 100), 1)
-    assert find_ancestor_with_best_features(counted(share((70, 100), (71, 100), 3), ahead)) == ahead
-    assert compute_feature_accuracy_loss(ahead) == pytest.approx(0.05)
+    ahead = make_feature_accuracy((70, 100), (75, 100), 1)
     assert (
-        find_ancestor_with_best_features(counted()) is None
-        and find_ancestor_with_intact_features(None) is None
+        find_ancestor_with_best_features(
+            make_feature_comparison(make_feature_accuracy((70, 100), (71, 100), 3), ahead)
+        )
+        == ahead
+    )
+    assert compute_feature_accuracy_drop(ahead) == pytest.approx(0.05)
+    assert (
+        find_ancestor_with_best_features(make_feature_comparison()) is None
+        and find_ancestor_before_feature_collapse(None) is None
     )

@@ -6,7 +6,7 @@ import pytest
 
 from core.contract.figures import VersionFigures
 from core.database import measurements
-from core.lineage.coverage import MissingTasks
+from core.lineage.coverage import MissingTasksAndClasses
 from core.lineage.gate import GateMetrics, LineagePosition, judge_gate_metrics
 from core.lineage.judgement import read_forecast_loss_rise
 from tests.core.desk import Desk
@@ -16,7 +16,7 @@ FIGURES = {1: (None, 0.9, 0.9), 2: (0.2, 0.8, 0.75)}
 ALWAYS = ("lost_tasks", "parent_rolled_back")
 
 
-def judged(
+def judge_version(
     gate: dict[str, Any],
     rise: float | None = None,
     version: int = 2,
@@ -29,19 +29,19 @@ def judged(
     )
 
 
-def limits(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """The checks of what the model asks for, without those that are always made."""
+def select_requested_checks(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the checks that the model asks for, without those that are always made."""
     return [check for check in found["checks"] if check["name"] not in ALWAYS]
 
 
 def test_without_limits_a_version_of_the_line_that_lost_nothing_passes() -> None:
-    found = judged({})
+    found = judge_version({})
     assert found["passed"] and [check["name"] for check in found["checks"]] == list(ALWAYS)
-    assert judged({"max_forgetting": None, "max_predicted_loss_rise": None}, 1e9)["passed"]
+    assert judge_version({"max_forgetting": None, "max_predicted_loss_rise": None}, 1e9)["passed"]
 
 
 def test_a_version_that_lost_a_task_is_held_and_names_it_with_its_classes() -> None:
-    found = judged({}, place=LineagePosition(1, 1, MissingTasks((2, 5), ("hat",))))
+    found = judge_version({}, place=LineagePosition(1, 1, MissingTasksAndClasses((2, 5), ("hat",))))
     assert not found["passed"]
     assert found["checks"][0] == {
         "name": "lost_tasks", "limit": 0, "value": 2, "passed": False, "tasks": [2, 5], "classes": ["hat"],
@@ -49,12 +49,14 @@ def test_a_version_that_lost_a_task_is_held_and_names_it_with_its_classes() -> N
 
 
 def test_a_model_that_allows_losses_still_names_them() -> None:
-    found = judged({}, place=LineagePosition(1, 1, MissingTasks((2,), ("hat",)), may_lose=True))
+    found = judge_version(
+        {}, place=LineagePosition(1, 1, MissingTasksAndClasses((2,), ("hat",)), may_lose=True)
+    )
     assert found["passed"] and found["checks"][0]["tasks"] == [2]
 
 
 def test_a_version_whose_parent_the_line_has_left_is_held() -> None:
-    found = judged({}, place=LineagePosition(2, 1))
+    found = judge_version({}, place=LineagePosition(2, 1))
     assert not found["passed"]
     assert found["checks"][1] == {
         "name": "parent_rolled_back",
@@ -77,15 +79,15 @@ def test_each_limit_holds_what_is_beyond_it(
     name: str, passing: float, failing: float, value: float
 ) -> None:
     for limit, passed in ((passing, True), (failing, False)):
-        found = judged({name: limit}, 12.5)
-        (check,) = limits(found)
+        found = judge_version({name: limit}, 12.5)
+        (check,) = select_requested_checks(found)
         assert (check["name"], check["limit"], check["passed"]) == (name, limit, passed)
         assert check["value"] == pytest.approx(value) and found["passed"] is passed
 
 
 def test_one_failed_check_holds_the_version() -> None:
-    found = judged({"min_new_task": 0.5, "max_predicted_loss_rise": 1.0}, 2.0)
-    assert {check["name"]: check["passed"] for check in limits(found)} == {
+    found = judge_version({"min_new_task": 0.5, "max_predicted_loss_rise": 1.0}, 2.0)
+    assert {check["name"]: check["passed"] for check in select_requested_checks(found)} == {
         "min_new_task": True,
         "max_predicted_loss_rise": False,
     }
@@ -95,20 +97,24 @@ def test_one_failed_check_holds_the_version() -> None:
 @pytest.mark.parametrize("limit", [0.0, 100.0])
 def test_a_version_without_a_forecast_passes(limit: float) -> None:
     """As the first task's, and every version of a method that does not forecast."""
-    found = judged({"max_predicted_loss_rise": limit}, None)
-    assert found["passed"] and all(check["value"] is None for check in limits(found))
-    first = judged({"max_predicted_loss_rise": limit, "max_forgetting": 0.0}, None, version=1)
+    found = judge_version({"max_predicted_loss_rise": limit}, None)
+    assert found["passed"] and all(
+        check["value"] is None for check in select_requested_checks(found)
+    )
+    first = judge_version(
+        {"max_predicted_loss_rise": limit, "max_forgetting": 0.0}, None, version=1
+    )
     assert first["passed"]
 
 
 def test_a_forecast_of_no_rise_or_of_a_fall_passes_the_strictest_limit() -> None:
-    assert judged({"max_predicted_loss_rise": 0.0}, 0.0)["passed"]
-    assert judged({"max_predicted_loss_rise": 0.0}, -3.0)["passed"]
+    assert judge_version({"max_predicted_loss_rise": 0.0}, 0.0)["passed"]
+    assert judge_version({"max_predicted_loss_rise": 0.0}, -3.0)["passed"]
 
 
 @pytest.mark.parametrize("rise", [float("nan"), float("inf")])
 def test_a_forecast_that_is_no_finite_number_does_not_pass(rise: float) -> None:
-    found = judged({"max_predicted_loss_rise": 1.0}, rise)
+    found = judge_version({"max_predicted_loss_rise": 1.0}, rise)
     assert not found["passed"] and found["checks"][0]["value"] is None
 
 

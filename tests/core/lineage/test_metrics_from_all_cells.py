@@ -100,12 +100,12 @@ class History:
                 model,
                 version,
                 NewVersionMeasurements(
-                    cells, VersionFigures(**document.list_fields_that_are_set()), {}
+                    cells, VersionFigures(**document.get_explicitly_set_field_values()), {}
                 ),
                 self.deleted,
             )
         self.manifests[number] = {
-            name: _without(told, self.deleted) if name in measurements.NAMES else told
+            name: _remove_tasks(told, self.deleted) if name in measurements.NAMES else told
             for name, told in manifest.items()
         }
 
@@ -187,21 +187,23 @@ class History:
         return {name: told if draw.random() < 0.7 else None for name, told in figures.items()}
 
 
-def _without(told: Any, tasks: set[int]) -> Any:
-    """A figure without what it tells of some tasks, at any depth."""
+def _remove_tasks(told: Any, tasks: set[int]) -> Any:
+    """Remove what a figure says about some tasks, at any depth."""
     if isinstance(told, list):
-        return [_without(one, tasks) for one in told]
+        return [_remove_tasks(one, tasks) for one in told]
     if not isinstance(told, dict):
         return told
     return {
-        key: _without(value, tasks) for key, value in told.items() if key not in map(str, tasks)
+        key: _remove_tasks(value, tasks)
+        for key, value in told.items()
+        if key not in map(str, tasks)
     }
 
 
-def slowly(
+def compute_metrics_slowly(
     db: Database, model_id: str, version: int, manifests: Mapping[int, Any]
 ) -> dict[str, Any]:
-    """Rows, columns, matrix and summary of all cells."""
+    """Return rows, columns, matrix and summary from all cells."""
     with db.read() as session:
         model = session.get_one(Model, model_id)
         versions = (
@@ -243,12 +245,12 @@ def slowly(
                 matrix.LineageAccuracyMatrix(rows, cells, version, model.scenario),
                 per_class=per_class,
             ),
-            **of_manifests(along),
+            **compute_metrics_from_manifests(along),
             "sure": None,
             "seconds": [None for _ in stages.line[1:]],
             "bytes": [size[row.version] for row in stages.line[1:]],
             "degenerate": matrix.find_single_class_tasks(stages, classes),
-            "unmeasured_classes": matrix.find_classes_without_test_images(
+            "unmeasured_classes": matrix.find_learned_classes_without_test_images(
                 stages, per_class, classes
             ),
         },
@@ -256,8 +258,8 @@ def slowly(
     }
 
 
-def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures that whole manifests tell along a line."""
+def compute_metrics_from_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the figures that whole manifests give along a lineage."""
 
     def share(counts: Sequence[int] | None) -> float | None:
         return counts[0] / counts[1] if counts and counts[1] else None
@@ -315,7 +317,7 @@ def test_every_figure_of_every_version_is_that_of_all_cells(desk: Desk, seeds: r
     for seed in seeds:
         history = History(desk, seed)
         for version in history.manifests:
-            expected = slowly(desk.db, history.model, version, history.manifests)
+            expected = compute_metrics_slowly(desk.db, history.model, version, history.manifests)
             assert (
                 read_model_accuracy_metrics(desk.db, ADMIN, history.model, version=str(version))
                 == expected
@@ -344,7 +346,9 @@ def test_a_gate_sees_the_figures_of_all_cells(desk: Desk) -> None:
                     check["name"]: check["value"]
                     for check in judge_version_by_gate(session, model, version)["checks"]
                 }
-                summary = slowly(desk.db, model.id, number, history.manifests)["summary"]
+                summary = compute_metrics_slowly(desk.db, model.id, number, history.manifests)[
+                    "summary"
+                ]
                 now = {one["task"]: one["now"] for one in summary["per_task"]}
                 expected = (summary["forgetting"], now[version.task_number], summary["acc"])
                 assert tuple(checks[name] for name in names) == expected, (seed, number)

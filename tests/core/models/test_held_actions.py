@@ -13,7 +13,7 @@ from core.models.held_actions import (
     HeldVersion,
     list_held_version_requests,
 )
-from tests.learning_catalogue import catalogue
+from tests.learning_catalogue import copy_catalogue
 
 HERE: dict[str, Any] = {
     "report": None,
@@ -30,14 +30,14 @@ DOUBTED: Any = {
 }
 
 
-def task(number: int, **more: Any) -> Any:
+def make_task(number: int, **more: Any) -> Any:
     return SimpleNamespace(number=number, **{**HERE, **more})
 
 
-def listed(
+def list_actions(
     failed: str, lost: list[int] | None = None, others: Any = None, learned: Any = (), **job: Any
 ) -> list[tuple[str, Any]]:
-    """(last word of the path, body) of each action for a version that failed one check."""
+    """Return (last word of the path, body) of each action for a version that failed one check."""
     check = {"name": failed, "passed": False, "tasks": lost or []}
     recipe = {
         "method": {"name": job.pop("method", "finetune")},
@@ -48,7 +48,7 @@ def listed(
         SimpleNamespace(
             id="mdl_1", scenario=job.pop("scenario", "class"), allow_lost_classes=False
         ),  # type: ignore[arg-type]
-        job.pop("task", task(3)),
+        job.pop("task", make_task(3)),
         SimpleNamespace(number=4, gate={"checks": [check]}),  # type: ignore[arg-type]
         SimpleNamespace(id="job_1", recipe=recipe, recipe_override=job.pop("override", {})),  # type: ignore[arg-type]
         learned,
@@ -73,15 +73,15 @@ def listed(
         ({"failed": "parent_rolled_back"}, ("retry", {})),
         ({"failed": "forgotten", "depth": 1}, ("retry", {})),
         ({"failed": "forgotten", "method": "analytic"}, ("retry", {})),
-        ({"failed": "lost_tasks", "lost": [2], "others": {2: task(2)}}, ("relearn", {})),
+        ({"failed": "lost_tasks", "lost": [2], "others": {2: make_task(2)}}, ("relearn", {})),
         (
-            {"failed": "lost_tasks", "lost": [2], "others": {2: task(2, **GONE)}},
+            {"failed": "lost_tasks", "lost": [2], "others": {2: make_task(2, **GONE)}},
             ("discard", {"reason": "…"}),
         ),
         ({"failed": "lost_tasks", "lost": [2], "learned": {2}}, ("retry", {})),
-        ({"failed": "forgotten", "task": task(3, **GONE)}, ("discard", {"reason": "…"})),
+        ({"failed": "forgotten", "task": make_task(3, **GONE)}, ("discard", {"reason": "…"})),
         (
-            {"failed": "learned_nothing", "task": task(3, report=DOUBTED)},
+            {"failed": "learned_nothing", "task": make_task(3, report=DOUBTED)},
             ("discard", {"reason": "…"}),
         ),
     ],
@@ -89,14 +89,14 @@ def listed(
 def test_what_mends_it_is_first_and_production_last(
     given: dict[str, Any], first: tuple[str, Any]
 ) -> None:
-    found = listed(**given)
+    found = list_actions(**given)
     assert found[0] == first
     assert found[-1] == ("production", {"version": 4, "reason": "…"})
     assert len([one for one in found if one[0] == "retry"]) <= 1
 
 
 def test_the_methods_are_those_of_the_catalogue_that_train_a_plain_network() -> None:
-    methods = catalogue()["methods"]
+    methods = copy_catalogue()["methods"]
     for name in (*PLAIN, *WITH_IMAGES):
         assert (
             methods[name].get("family", "plain") == "plain"

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from core.contract.jobs.snapshot import StoredSnapshot
 from core.database.session import Database
-from core.database.tables import Event, Job, Owner
+from core.database.tables import Job, Owner, StoredJobEvent
 from core.errors import Unavailable
 from core.ids import new_id
 from core.models import memory
@@ -84,7 +84,7 @@ def desk(database: Database, tmp_path: Path) -> Desk:
     return Desk(database, tmp_path)
 
 
-def keys(desk: Desk, prefix: str) -> list[str]:
+def list_keys(desk: Desk, prefix: str) -> list[str]:
     return [info.key for info in desk.store.list(prefix)]
 
 
@@ -97,10 +97,12 @@ def test_a_job_that_holds_the_memory_is_given_back_without_its_snapshot(
     desk.delete()
     row = desk.read(job)
     assert (row.state, row.fence, row.snapshot, row.strikes) == (after, None, None, 0)
-    assert not keys(desk, "snapshots/")
+    assert not list_keys(desk, "snapshots/")
     with desk.db.read() as session:
         events = session.scalars(
-            select(Event).where(Event.job_id == job, Event.type == "state")
+            select(StoredJobEvent).where(
+                StoredJobEvent.job_id == job, StoredJobEvent.type == "state"
+            )
         ).all()
     assert [e.data for e in events] == [
         {"state": after, "reason": "the memory of the model was deleted"}
@@ -113,7 +115,7 @@ def test_snapshots_of_waiting_jobs_go_too(desk: Desk, state: str) -> None:
     job = desk.job(state, 1, snapshot=True)
     desk.delete()
     assert (desk.read(job).state, desk.read(job).snapshot) == (state, None)
-    assert not keys(desk, "snapshots/")
+    assert not list_keys(desk, "snapshots/")
 
 
 def test_the_snapshot_of_a_job_that_is_retried_goes_though_its_parent_is_not_chosen_yet(
@@ -125,7 +127,7 @@ def test_the_snapshot_of_a_job_that_is_retried_goes_though_its_parent_is_not_cho
         session.get_one(Job, job).parent_version = None
     desk.delete()
     assert desk.read(job).snapshot is None
-    assert not keys(desk, "snapshots/")
+    assert not list_keys(desk, "snapshots/")
 
 
 def test_a_job_whose_parent_builds_on_a_version_that_remembers_is_restarted(desk: Desk) -> None:
@@ -140,7 +142,7 @@ def test_a_job_whose_parent_remembers_nothing_goes_on(desk: Desk) -> None:
     job = desk.job("running", 0, snapshot=True)
     desk.delete()
     assert desk.read(job).state == "running" and desk.read(job).snapshot is not None
-    assert len(keys(desk, "snapshots/")) == 1
+    assert len(list_keys(desk, "snapshots/")) == 1
 
 
 def test_a_job_that_started_after_the_deletion_is_left_alone_by_a_second_one(desk: Desk) -> None:

@@ -39,7 +39,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_body_is_posted_once_and_the_first_bytes_of_the_answer_are_read() -> None:
-    with receivers.running() as receiver:
+    with receivers.run_receiver() as receiver:
         receiver.status, receiver.body = lambda path, number: 200, b"thanks"
         answer = post_guarded_request(
             parse_url_target(f"{receiver.url}/hook?a=b"), {"webhook-id": "dlv_1"}, b"{}", WAY
@@ -51,7 +51,7 @@ def test_a_body_is_posted_once_and_the_first_bytes_of_the_answer_are_read() -> N
 
 
 def test_a_long_answer_is_cut() -> None:
-    with receivers.running() as receiver:
+    with receivers.run_receiver() as receiver:
         receiver.body, receiver.status = b"x" * 1_000_000, lambda path, number: 500
         answer = post_guarded_request(parse_url_target(f"{receiver.url}/"), {}, b"{}", WAY)
     assert (answer.status, answer.body) == (500, "x" * guarded_http.ANSWER_BYTES)
@@ -59,7 +59,7 @@ def test_a_long_answer_is_cut() -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_no_redirect_is_followed(status: int) -> None:
-    with receivers.running() as receiver, receivers.running() as inside:
+    with receivers.run_receiver() as receiver, receivers.run_receiver() as inside:
         receiver.status, receiver.headers = (
             lambda path, number: status,
             {"Location": f"{inside.url}/secret"},
@@ -72,7 +72,7 @@ def test_no_redirect_is_followed(status: int) -> None:
 
 
 def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    with receivers.running() as receiver, receivers.running() as proxy:
+    with receivers.run_receiver() as receiver, receivers.run_receiver() as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"):
             monkeypatch.setenv(name, proxy.url)
         assert (
@@ -90,7 +90,7 @@ def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
         asked.append(host)
         return next(answers)
 
-    with receivers.running() as receiver:
+    with receivers.run_receiver() as receiver:
         port = receiver.url.rpartition(":")[2]
         target = parse_url_target(f"http://receiver.test:{port}/")
         assert (
@@ -110,7 +110,7 @@ def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
 
 
 def test_a_name_that_was_public_and_is_not_any_more_is_not_dialled() -> None:
-    with receivers.running() as receiver:
+    with receivers.run_receiver() as receiver:
         port = receiver.url.rpartition(":")[2]
         for named in addresses.NAMES:
             target = parse_url_target(f"https://receiver.test:{port}/")
@@ -135,7 +135,7 @@ def test_tls_asks_for_the_name_though_the_address_is_dialled(
     asked: list[str | None] = []
     context.sni_callback = lambda connection, name, context: asked.append(name)
     way = GuardedRequestSettings(LOOPBACK, 5.0, lambda host, port: ["127.0.0.1"])
-    with receivers.running(context) as receiver:
+    with receivers.run_receiver(context) as receiver:
         port = receiver.url.rpartition(":")[2]
         with pytest.raises(NoHttpResponseError, match="certificate is not trusted"):
             post_guarded_request(parse_url_target(f"https://receiver.test:{port}/"), {}, b"{}", way)
@@ -151,7 +151,7 @@ def test_tls_asks_for_the_name_though_the_address_is_dialled(
     assert asked == ["receiver.test", "receiver.test", "other.test"]
 
 
-def _forever(first: bytes) -> Iterator[bytes]:
+def _repeat_byte_forever(first: bytes) -> Iterator[bytes]:
     yield first
     while True:
         yield b"x"
@@ -168,7 +168,7 @@ def _forever(first: bytes) -> Iterator[bytes]:
 )
 def test_an_answer_that_drips_ends_at_the_deadline(first: bytes) -> None:
     with (
-        receivers.dripping(lambda: _forever(first)) as url,
+        receivers.serve_slowly(lambda: _repeat_byte_forever(first)) as url,
         pytest.raises(NoHttpResponseError, match="within 1 s"),
     ):
         post_guarded_request(parse_url_target(url), {}, b"{}", SHORT)
@@ -186,7 +186,7 @@ def test_an_answer_that_drips_ends_at_the_deadline(first: bytes) -> None:
 )
 def test_what_speaks_no_http_is_told_in_a_sentence(answer: bytes) -> None:
     with (
-        receivers.dripping(lambda: iter([answer])) as url,
+        receivers.serve_slowly(lambda: iter([answer])) as url,
         pytest.raises(NoHttpResponseError) as told,
     ):
         post_guarded_request(parse_url_target(url), {}, b"{}", WAY)

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from safetensors.numpy import load
 
-from core.learning.networks import ImageSpec, build_backbone
+from core.learning.networks import ImageSpec, build_initialised_backbone
 from core.learning.networks.backbone import Backbone
 from core.packaged import packaged_base
 
 
-def backbone(size: int, channels: int) -> Backbone:
-    built = build_backbone(
+def build_packaged_backbone(size: int, channels: int) -> Backbone:
+    built = build_initialised_backbone(
         packaged_base.load_packaged_base_description().architecture,
         ImageSpec(size, channels),
         torch.Generator().manual_seed(0),
@@ -25,8 +25,8 @@ def backbone(size: int, channels: int) -> Backbone:
     return built.eval()
 
 
-def images(size: int, channels: int) -> torch.Tensor:
-    """Smooth grey images, normalised for the base: [8, channels, size, size]."""
+def draw_smooth_images(size: int, channels: int) -> torch.Tensor:
+    """Draw smooth grey images, normalised for the base: [8, channels, size, size]."""
     draws = torch.rand(8, 1, 6, 6, generator=torch.Generator().manual_seed(1))
     grey = torch.nn.functional.interpolate(draws, (size, size), mode="bicubic").clamp(0, 1)
     known = packaged_base.load_packaged_base_normalisation(channels)
@@ -37,7 +37,7 @@ def images(size: int, channels: int) -> torch.Tensor:
 def test_it_is_small_and_its_card_is_complete() -> None:
     card = packaged_base.load_packaged_base_description()
     assert len(packaged_base.load_packaged_base_weights(3)) <= 5_000_000
-    assert sum(p.numel() for p in backbone(32, 3).parameters()) == card.parameters
+    assert sum(p.numel() for p in build_packaged_backbone(32, 3).parameters()) == card.parameters
     assert (
         len(card.classes) == 60
         and 0.5 < card.accuracy < 1
@@ -47,7 +47,10 @@ def test_it_is_small_and_its_card_is_complete() -> None:
 
 def test_grey_images_mean_to_one_channel_what_they_mean_to_three() -> None:
     with torch.no_grad():
-        three, one = backbone(32, 3)(images(32, 3)), backbone(32, 1)(images(32, 1))
+        three, one = (
+            build_packaged_backbone(32, 3)(draw_smooth_images(32, 3)),
+            build_packaged_backbone(32, 1)(draw_smooth_images(32, 1)),
+        )
     similar = torch.nn.functional.cosine_similarity(three, one)
     assert similar.min() > 0.99
 
@@ -55,8 +58,10 @@ def test_grey_images_mean_to_one_channel_what_they_mean_to_three() -> None:
 def test_it_takes_images_of_other_sizes() -> None:
     with torch.no_grad():
         for size in (8, 24, 64, 96):
-            features = backbone(size, 3)(images(size, 3))
-            assert features.shape == (8, backbone(32, 3).width) and bool(features.isfinite().all())
+            features = build_packaged_backbone(size, 3)(draw_smooth_images(size, 3))
+            assert features.shape == (8, build_packaged_backbone(32, 3).width) and bool(
+                features.isfinite().all()
+            )
 
 
 def test_a_single_channel_sums_the_stems_filters_by_their_deviations() -> None:

@@ -22,7 +22,7 @@ from core.recipe.catalogue import load_recipe_catalogue
 from core.requests.resources import UseCaseResources
 from core.tasks import settling
 from tests.core.desk import Desk
-from tests.core.publishing.test_confused_pairs import answers
+from tests.core.publishing.test_confused_pairs import make_confused_predictions
 
 REBASE = 'rebase {"base": "perennial/efficientnet-lite0"}'
 CALM = {(0, 0): 10, (1, 1): 10}
@@ -34,15 +34,15 @@ def with_base(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagenet_base, "explain_missing_imagenet_base", lambda: "")
 
 
-def learn(
+def publish_next_version(
     desk: Desk, model: str, right: int, pairs: Any = CALM, images: int = 200, **more: Any
 ) -> list[str]:
-    """Publish a version that gets `right` of its images right; its warnings."""
+    """Publish a version that gets `right` of its images right, and return its warnings."""
     job, claim = desk.begin(model)
-    return finish(desk, model, job, claim, right, pairs, images, **more)
+    return publish_running_job(desk, model, job, claim, right, pairs, images, **more)
 
 
-def finish(
+def publish_running_job(
     desk: Desk,
     model: str,
     job: str,
@@ -52,7 +52,7 @@ def finish(
     images: int = 200,
     **more: Any,
 ) -> list[str]:
-    """Publish a version of a job that is running; its warnings."""
+    """Publish a version of a job that is running, and return its warnings."""
     desk.change(Job, job, started_at=desk.now() - 16.0)
     task = claim.task_number or 0
     cells = [("new", task, right, images)]
@@ -60,7 +60,7 @@ def finish(
     files = [
         file.to_json()
         for file in stored_predictions.write_prediction_file(
-            folder, {("new", task): answers(pairs)}
+            folder, {("new", task): make_confused_predictions(pairs)}
         )
     ]
     document = json.loads((folder / "result.json").read_text())
@@ -109,8 +109,8 @@ def test_far_below_is_more_than_ten_points_and_chance(
 def test_a_falling_line_is_advised_once_to_move_to_the_larger_base(desk: Desk) -> None:
     model = desk.model()
     name = desk.all(Model, id=model)[0].name
-    assert [learn(desk, model, right) for right in (190, 170)] == [[], []]
-    (text,) = learn(desk, model, 140)
+    assert [publish_next_version(desk, model, right) for right in (190, 170)] == [[], []]
+    (text,) = publish_next_version(desk, model, 140)
     assert text.startswith(
         "Accuracy over all tasks so far has fallen over the last three versions: 95 % (version 1), "
         "85 % (version 2) and 70 % (version 3)."
@@ -119,39 +119,52 @@ def test_a_falling_line_is_advised_once_to_move_to_the_larger_base(desk: Desk) -
         f"POST /v1/models/{name}/{REBASE}. A pass over the 30 images of its tasks takes about 1 s"
         in text
     )
-    assert learn(desk, model, 110) == []
-    assert learn(desk, model, 180) == []  # it holds no more
-    assert learn(desk, model, 160) == []
+    assert publish_next_version(desk, model, 110) == []
+    assert publish_next_version(desk, model, 180) == []  # it holds no more
+    assert publish_next_version(desk, model, 160) == []
 
 
 def test_what_holds_again_after_it_did_not_is_advised_again(desk: Desk) -> None:
     model = desk.model()
-    said = [bool(learn(desk, model, right)) for right in (190, 170, 140, 110, 180, 160, 130, 100)]
+    said = [
+        bool(publish_next_version(desk, model, right))
+        for right in (190, 170, 140, 110, 180, 160, 130, 100)
+    ]
     assert said == [False, False, True, False, False, False, True, False]
 
 
 def test_a_branch_is_advised_although_another_was(desk: Desk) -> None:
     model = desk.model()
-    assert [bool(learn(desk, model, right)) for right in (190, 170, 140)] == [False, False, True]
+    assert [bool(publish_next_version(desk, model, right)) for right in (190, 170, 140)] == [
+        False,
+        False,
+        True,
+    ]
     desk.roll_back(model, to=2)
-    assert any("has fallen" in text for text in learn(desk, model, 120))
+    assert any("has fallen" in text for text in publish_next_version(desk, model, 120))
 
 
 def test_a_batch_that_is_learned_again_is_advised_on_no_second_time(desk: Desk) -> None:
     model = desk.model()
-    assert [bool(learn(desk, model, right)) for right in (190, 170, 140)] == [False, False, True]
+    assert [bool(publish_next_version(desk, model, right)) for right in (190, 170, 140)] == [
+        False,
+        False,
+        True,
+    ]
     desk.roll_back(model, to=2)
     resources = UseCaseResources(desk.db, desk.blobs, load_recipe_catalogue(desk.settings))
     settling.relearn_task(resources, desk.actor, model, 3, None)
     claim = desk.claim()
-    assert not any("has fallen" in text for text in finish(desk, model, claim.job_id, claim, 120))
+    assert not any(
+        "has fallen" in text for text in publish_running_job(desk, model, claim.job_id, claim, 120)
+    )
 
 
 def test_where_the_base_is_the_larger_one_images_of_the_worst_class_are_asked_for(
     desk: Desk,
 ) -> None:
     model = desk.model(base=imagenet_base.NAME)
-    texts = [learn(desk, model, right) for right in (190, 170, 140)]
+    texts = [publish_next_version(desk, model, right) for right in (190, 170, 140)]
     assert (
         REBASE not in texts[2][0]
         and "Of its classes x is worst, with 140 of 200 right." in texts[2][0]
@@ -160,54 +173,54 @@ def test_where_the_base_is_the_larger_one_images_of_the_worst_class_are_asked_fo
 
 def test_a_confused_pair_is_named_once_with_images_and_seconds(desk: Desk) -> None:
     model = desk.model()
-    (text,) = learn(desk, model, 150, CONFUSED)
+    (text,) = publish_next_version(desk, model, 150, CONFUSED)
     assert text.startswith(
         "Version 1 takes 1a and 1b for each other: it answers 8 of 20 held-out images of 1a with "
         "1b, and 9 of 20 the other way round. Send as many more images as it has learned, 4 of 1a "
         "and 4 of 1b: POST /v1/models/"
     )
     assert "learning them takes about 16 s. If both are one thing" in text
-    assert learn(desk, model, 150, CONFUSED) == []
-    assert learn(desk, model, 150) == []
-    assert len(learn(desk, model, 150, CONFUSED)) == 1
+    assert publish_next_version(desk, model, 150, CONFUSED) == []
+    assert publish_next_version(desk, model, 150) == []
+    assert len(publish_next_version(desk, model, 150, CONFUSED)) == 1
 
 
 def test_one_piece_of_advice_is_given_at_a_time(desk: Desk) -> None:
     model = desk.model()
-    learn(desk, model, 190)
-    learn(desk, model, 170)
-    (first,) = learn(desk, model, 140, CONFUSED)
-    (second,) = learn(desk, model, 110, CONFUSED)
+    publish_next_version(desk, model, 190)
+    publish_next_version(desk, model, 170)
+    (first,) = publish_next_version(desk, model, 140, CONFUSED)
+    (second,) = publish_next_version(desk, model, 110, CONFUSED)
     assert "has fallen" in first and "for each other" in second
-    assert learn(desk, model, 90, CONFUSED) == []
+    assert publish_next_version(desk, model, 90, CONFUSED) == []
 
 
 def test_beside_a_warning_that_says_what_to_do_nothing_is_added(desk: Desk) -> None:
     model = desk.model()
     biased = {"all": [180, 200], "own": [100, 200], "tasks": {}}
-    (text,) = learn(desk, model, 150, CONFUSED, baseline_ncm=biased)
+    (text,) = publish_next_version(desk, model, 150, CONFUSED, baseline_ncm=biased)
     assert text.startswith("The features of version 1 tell the classes apart better")
-    assert len(learn(desk, model, 150, CONFUSED)) == 1  # it was not said yet
+    assert len(publish_next_version(desk, model, 150, CONFUSED)) == 1  # it was not said yet
 
 
 def test_another_model_on_the_larger_base_that_learned_the_same_is_compared(desk: Desk) -> None:
     larger = desk.model(base=imagenet_base.NAME, name="photos-large")
     figure = {"all": [185, 200], "own": [185, 200], "tasks": {"1": [185, 200]}}
-    assert learn(desk, larger, 185, baseline_lda=figure) == []
+    assert publish_next_version(desk, larger, 185, baseline_lda=figure) == []
     model = desk.model()
-    (text,) = learn(desk, model, 140)
+    (text,) = publish_next_version(desk, model, 140)
     assert text.startswith(
         "Version 1 gets 140 of 200 held-out images of all tasks right; a linear discriminant on "
         "the features of model photos-large, which learned the same batches on a larger base, gets "
         "185 of 200. Move the model"
     )
-    assert learn(desk, model, 141) == []
+    assert publish_next_version(desk, model, 141) == []
 
 
 def test_where_the_move_has_begun_it_is_to_be_compared_and_finished(desk: Desk) -> None:
     model = desk.model()
     desk.change(Model, desk.model(base=imagenet_base.NAME, name="photos-large"), rebased_from=model)
-    (text,) = [learn(desk, model, right) for right in (190, 170, 140)][2]
+    (text,) = [publish_next_version(desk, model, right) for right in (190, 170, 140)][2]
     assert (
         "begun with model photos-large" in text and "/rebase/finish." in text and REBASE not in text
     )
@@ -216,17 +229,17 @@ def test_where_the_move_has_begun_it_is_to_be_compared_and_finished(desk: Desk) 
 def test_a_model_on_the_larger_base_that_learned_something_else_says_nothing(desk: Desk) -> None:
     larger = desk.model(base=imagenet_base.NAME)
     figure = {"all": [185, 200], "own": [185, 200], "tasks": {"1": [185, 200]}}
-    learn(desk, larger, 185, baseline_lda=figure)
+    publish_next_version(desk, larger, 185, baseline_lda=figure)
     desk.change(Task, desk.all(Task, model_id=larger)[0].id, sha256="f" * 64)
-    assert learn(desk, desk.model(), 140) == []
+    assert publish_next_version(desk, desk.model(), 140) == []
 
 
 def test_a_model_of_another_owner_says_nothing(desk: Desk) -> None:
     larger = desk.model(base=imagenet_base.NAME)
     figure = {"all": [185, 200], "own": [185, 200], "tasks": {"1": [185, 200]}}
-    learn(desk, larger, 185, baseline_lda=figure)
+    publish_next_version(desk, larger, 185, baseline_lda=figure)
     desk.new_owner("others")
-    assert learn(desk, desk.model(), 140) == []
+    assert publish_next_version(desk, desk.model(), 140) == []
 
 
 def test_without_the_package_of_the_base_no_move_is_advised(
@@ -236,5 +249,5 @@ def test_without_the_package_of_the_base_no_move_is_advised(
         imagenet_base, "explain_missing_imagenet_base", lambda: "the package is not installed"
     )
     model = desk.model()
-    texts = [learn(desk, model, right) for right in (190, 170, 140)]
+    texts = [publish_next_version(desk, model, right) for right in (190, 170, 140)]
     assert REBASE not in texts[2][0] and "is worst" in texts[2][0]

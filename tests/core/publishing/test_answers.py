@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from core.contract.jobs.job_spec import FileByteRange
-from core.database.tables import Part, Task, VersionTaskResult
+from core.database.tables import Task, VersionPart, VersionTaskResult
 from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.ingest.answers import (
-    StoredTaskPredictions,
+    TaskPredictionsBlobEntry,
     decrypt_predictions,
     read_encrypted_predictions,
     read_predictions_written_by_job,
@@ -52,19 +52,21 @@ class RemoteStore(FolderStore):
         return None
 
 
-def answers_for(version: int, task: int) -> Any:
+def make_predictions(version: int, task: int) -> Any:
     scores = torch.randn(
         IMAGES, 2 * version, generator=torch.Generator().manual_seed(100 * version + task)
     )
     return make_class_predictions(scores, torch.zeros(IMAGES, dtype=torch.int64), 1.0)
 
 
-def learn(desk: Desk, model: str) -> dict[int, bytes]:
-    """Publish the next version with answers on all tasks; what its job wrote, by task."""
+def publish_next_version(desk: Desk, model: str) -> dict[int, bytes]:
+    """Publish the next version with answers on all tasks.
+    Return what its job wrote, by task.
+    """
     _, claim = desk.begin(model)
     number = claim.task_number or 0
     tasks = range(1, number + 1)
-    kept = {("new", task): answers_for(number, task) for task in tasks}
+    kept = {("new", task): make_predictions(number, task) for task in tasks}
     cells = [("new", task, IMAGES, IMAGES) for task in tasks]
     result = desk.result({"head": f"h{number}"}, cells, classes=[f"{n}" for n in range(2 * number)])
     files = stored_predictions.write_prediction_file(result, kept)
@@ -78,13 +80,13 @@ def learn(desk: Desk, model: str) -> dict[int, bytes]:
     return left
 
 
-def cells_of(desk: Desk, model: str, version: int) -> dict[int, VersionTaskResult]:
+def read_cells(desk: Desk, model: str, version: int) -> dict[int, VersionTaskResult]:
     return {
         cell.task: cell for cell in desk.all(VersionTaskResult, model_id=model, version=version)
     }
 
 
-def keys_of(desk: Desk, model: str) -> dict[int, str | None]:
+def read_answer_keys(desk: Desk, model: str) -> dict[int, str | None]:
     return {task.number: task.answers_key for task in desk.all(Task, model_id=model)}
 
 
@@ -93,41 +95,41 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
     desk: Desk,
 ) -> None:
     model = desk.model()
-    left = [learn(desk, model) for _ in range(3)][-1]
-    cells, keys = cells_of(desk, model, 3), keys_of(desk, model)
+    left = [publish_next_version(desk, model) for _ in range(3)][-1]
+    cells, keys = read_cells(desk, model, 3), read_answer_keys(desk, model)
     (digest,) = {cell.answers for cell in cells.values()}
     assert digest is not None and len(set(keys.values())) == 3
     blob = desk.blobs.fetch_verified_file(digest)
     assert {
-        task: decrypt_predictions(blob, StoredTaskPredictions(3, task, key))
+        task: decrypt_predictions(blob, TaskPredictionsBlobEntry(3, task, key))
         for task, key in keys.items()
     } == left
     assert not any(file in blob.read_bytes() for file in left.values())
     with desk.db.write() as session:
         assert remove_stored_predictions(session, model, 1) == sorted(
-            {cells_of(desk, model, n)[1].answers for n in (1, 2, 3)}
+            {read_cells(desk, model, n)[1].answers for n in (1, 2, 3)}
         )
-    assert {task: key is None for task, key in keys_of(desk, model).items()} == {
+    assert {task: key is None for task, key in read_answer_keys(desk, model).items()} == {
         1: True,
         2: False,
         3: False,
     }
-    assert {task: cell.answers is None for task, cell in cells_of(desk, model, 3).items()} == {
+    assert {task: cell.answers is None for task, cell in read_cells(desk, model, 3).items()} == {
         1: True,
         2: False,
         3: False,
     }
     with pytest.raises(ValueError, match="no answers of version 3 on task 1"):
-        decrypt_predictions(blob, StoredTaskPredictions(3, 1, None))
+        decrypt_predictions(blob, TaskPredictionsBlobEntry(3, 1, None))
     assert (
-        read_encrypted_predictions(blob, StoredTaskPredictions(3, 2, keys[2]))[0].tolist()
-        == answers_for(3, 2).rows.tolist()
+        read_encrypted_predictions(blob, TaskPredictionsBlobEntry(3, 2, keys[2]))[0].tolist()
+        == make_predictions(3, 2).rows.tolist()
     )
 
 
 def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(desk: Desk) -> None:
     model = desk.model()
-    left = [learn(desk, model) for _ in range(2)][-1]
+    left = [publish_next_version(desk, model) for _ in range(2)][-1]
     path = desk.folder / "old"
     path.write_bytes(left[1])
     digest = desk.blobs.put_file(path)[0]
@@ -147,8 +149,8 @@ def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(
 
 def test_a_job_asks_its_parent_where_the_stored_answers_are_damaged(desk: Desk) -> None:
     model = desk.model()
-    learn(desk, model)
-    digest = cells_of(desk, model, 1)[1].answers
+    publish_next_version(desk, model)
+    digest = read_cells(desk, model, 1)[1].answers
     assert digest is not None
     desk.store.put_bytes(desk.blobs.make_blob_key(digest), b"rot")
     desk.submit(model)
@@ -162,13 +164,13 @@ def test_a_job_asks_its_parent_where_the_stored_answers_are_damaged(desk: Desk) 
 
 def test_of_a_model_that_keeps_counts_no_answers_are_left(desk: Desk) -> None:
     model = desk.model(held_out="counts")
-    learn(desk, model)
+    publish_next_version(desk, model)
     before = set(desk.keys("blobs/"))
-    learn(desk, model)
-    assert keys_of(desk, model) == {1: None, 2: None}
+    publish_next_version(desk, model)
+    assert read_answer_keys(desk, model) == {1: None, 2: None}
     assert all(cell.answers is None for cell in desk.all(VersionTaskResult, model_id=model))
     left = set(desk.keys("blobs/")) - before
-    named = {part.sha256 for part in desk.all(Part)} | {
+    named = {part.sha256 for part in desk.all(VersionPart)} | {
         digest for task in desk.all(Task) for digest in (task.train_sha256, task.traces_sha256)
     }
     assert {key.rpartition("/")[2] for key in left} <= named
@@ -181,7 +183,7 @@ def test_the_requests_to_the_store_do_not_grow_with_the_number_of_tasks(desk: De
     counts = []
     for _ in range(6):
         store.requests.clear()
-        learn(desk, model)
+        publish_next_version(desk, model)
         counts.append(dict(store.requests))
     assert counts[5] == counts[1], counts
 
@@ -192,7 +194,7 @@ def test_the_store_is_not_asked_while_rows_are_locked(
     store = RemoteStore(desk.store.root)
     desk.store = store
     model = desk.model()
-    learn(desk, model)
+    publish_next_version(desk, model)
     hold, add = version_rows.lock_claimed_job, publishing.stored_bytes.add_stored_bytes
     asked: list[int] = []
 
@@ -206,5 +208,5 @@ def test_the_store_is_not_asked_while_rows_are_locked(
 
     monkeypatch.setattr(version_rows, "lock_claimed_job", lock)
     monkeypatch.setattr(publishing.stored_bytes, "add_stored_bytes", end)
-    learn(desk, model)
+    publish_next_version(desk, model)
     assert asked == [0]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.contract.jobs.job_result import JobResult
-from core.database.tables import Event, Model, Version
+from core.contract.jobs.job_result import LearnJobResult
+from core.database.tables import Model, StoredJobEvent, Version
 from core.publishing.biased_head import find_biased_head_warning
 from core.publishing.publish import publish_job_result
 
@@ -22,11 +22,13 @@ MODEL = Model(
 PROMPTED = {"family": "vpt", "prompts": 3, "deep": True, "tasks": None}
 
 
-def result(own: int, ncm: int, lda: int | None, total: int = 100, **more: Any) -> JobResult:
+def make_job_result(
+    own: int, ncm: int, lda: int | None, total: int = 100, **more: Any
+) -> LearnJobResult:
     def baseline(correct: int) -> dict[str, Any]:
         return {"all": [correct, total], "own": [own, total], "tasks": {"1": [correct, total]}}
 
-    return JobResult.from_json(
+    return LearnJobResult.from_json(
         {
             "classes": [],
             "heads": [],
@@ -46,12 +48,12 @@ def result(own: int, ncm: int, lda: int | None, total: int = 100, **more: Any) -
 
 
 def test_it_names_the_better_classifier_both_accuracies_and_the_images() -> None:
-    told = find_biased_head_warning(MODEL, 3, result(48, 71, None), ["head"])
+    told = find_biased_head_warning(MODEL, 3, make_job_result(48, 71, None), ["head"])
     assert told is not None and told.startswith(
         "The features of version 3 tell the classes apart better than its head does: 71 % by "
         "nearest class mean, 48 % by the head, of the same 100 held-out images. Start a model"
     )
-    other = find_biased_head_warning(MODEL, 3, result(48, 71, 80), ["head"])
+    other = find_biased_head_warning(MODEL, 3, make_job_result(48, 71, 80), ["head"])
     assert other is not None and "80 % by linear discriminants" in other
 
 
@@ -68,14 +70,14 @@ def test_five_points_that_are_not_chance_are_needed(
     own: int, ncm: int, total: int, said: bool
 ) -> None:
     assert (
-        find_biased_head_warning(MODEL, 1, result(own, ncm, None, total), []) is not None
+        find_biased_head_warning(MODEL, 1, make_job_result(own, ncm, None, total), []) is not None
     ) == said
 
 
 def test_nothing_is_said_where_nothing_was_measured() -> None:
     assert (
         find_biased_head_warning(
-            MODEL, 1, result(0, 9, 9, baseline_ncm=None, baseline_lda=None), []
+            MODEL, 1, make_job_result(0, 9, 9, baseline_ncm=None, baseline_lda=None), []
         )
         is None
     )
@@ -95,7 +97,7 @@ def test_nothing_is_said_where_nothing_was_measured() -> None:
 def test_rebalance_is_named_where_a_head_answers_and_images_are_kept(
     part_types, more, rebalance
 ) -> None:
-    told = find_biased_head_warning(MODEL, 2, result(40, 80, None, **more), part_types)
+    told = find_biased_head_warning(MODEL, 2, make_job_result(40, 80, None, **more), part_types)
     assert told is not None
     assert ('Perennial-Recipe: {"rebalance": {"epochs": 5}}' in told) == rebalance
     assert "method `analytic`" in told
@@ -103,7 +105,7 @@ def test_rebalance_is_named_where_a_head_answers_and_images_are_kept(
 
 def test_another_head_is_named_where_the_method_is_analytic_already() -> None:
     made = {"method": {"name": "analytic", "hyper": {"head": "ncm"}}}
-    told = find_biased_head_warning(MODEL, 2, result(40, 60, 90, **made), [])
+    told = find_biased_head_warning(MODEL, 2, make_job_result(40, 60, 90, **made), [])
     assert told is not None and '{"method": {"name": "analytic", "head": "lda"}}' in told
 
 
@@ -112,7 +114,7 @@ def test_a_published_version_its_job_and_its_log_say_it(desk: Any) -> None:
     job_id = desk.submit(model)
     folder: Path = desk.result({"head": "h"}, [("new", 1, 48, 100)])
     document = json.loads((folder / "result.json").read_text())
-    beside = result(48, 71, 60).to_json()
+    beside = make_job_result(48, 71, 60).to_json()
     figures = {name: beside[name] for name in ("baseline_ncm", "baseline_lda")}
     (folder / "result.json").write_text(json.dumps({**document, **figures}))
     publish_job_result(desk.db, desk.store, desk.claim(), folder)
@@ -120,7 +122,7 @@ def test_a_published_version_its_job_and_its_log_say_it(desk: Any) -> None:
     assert told.startswith("The features of version 1 tell the classes apart")
     assert desk.all(Version, model_id=model)[1].warnings == [told]
     assert told in desk.task(job_id).warnings
-    events = desk.all(Event, job_id=job_id)
+    events = desk.all(StoredJobEvent, job_id=job_id)
     assert [e.data for e in events if e.type == "log" and told in e.data["message"]] == [
         {"level": "warning", "message": told}
     ]

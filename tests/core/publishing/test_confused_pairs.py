@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.contract.jobs.job_result import JobResult
+from core.contract.jobs.job_result import LearnJobResult
 from core.execution.result import ResultFolder
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
@@ -17,13 +17,15 @@ from core.learning.problems.class_answers import (
     find_running_maximum_columns,
 )
 from core.publishing.confused_pairs import find_confused_pairs, find_confused_pairs_of_new_version
-from tests.core.publishing.test_biased_head import result
+from tests.core.publishing.test_biased_head import make_job_result
 
 CLASSES = ["cat", "dog", "owl"]
 
 
-def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> ClassPredictions:
-    """Answers in which images of one row are answered with another."""
+def make_confused_predictions(
+    pairs: dict[tuple[int, int], int], width: int = 3
+) -> ClassPredictions:
+    """Return predictions in which images of one row are answered with another."""
     targets = torch.tensor(np.repeat([truth for truth, _ in pairs], list(pairs.values())))
     rows = torch.tensor(np.repeat([row for _, row in pairs], list(pairs.values())))
     scores = torch.zeros(len(rows), width).scatter(1, rows[:, None], 1.0)
@@ -32,16 +34,16 @@ def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> ClassPredictio
     return ClassPredictions(rows.int(), torch.ones(len(rows)).half(), *kept)
 
 
-def folder(
+def write_result_folder(
     path: Path, by_task: dict[int, ClassPredictions], **more: Any
-) -> ResultFolder[JobResult]:
+) -> ResultFolder[LearnJobResult]:
     files = [
         file.to_json()
         for file in stored_predictions.write_prediction_file(
             path, {("new", t): a for t, a in by_task.items()}
         )
     ]
-    document = result(1, 1, None, classes=CLASSES, answers=files, **more)
+    document = make_job_result(1, 1, None, classes=CLASSES, answers=files, **more)
     return ResultFolder(document, [], path)
 
 
@@ -62,11 +64,11 @@ def test_a_quarter_and_five_images_of_both_are_needed(pairs: Any, confused: bool
 def test_answers_of_all_tasks_are_counted_together_and_the_worst_pair_comes_first(
     tmp_path: Path,
 ) -> None:
-    found = folder(
+    found = write_result_folder(
         tmp_path,
         {
-            1: answers({(0, 0): 12, (0, 1): 8, (1, 1): 10, (1, 0): 4}),
-            2: answers({(1, 0): 3, (1, 2): 9, (2, 2): 10, (2, 1): 11}),
+            1: make_confused_predictions({(0, 0): 12, (0, 1): 8, (1, 1): 10, (1, 0): 4}),
+            2: make_confused_predictions({(1, 0): 3, (1, 2): 9, (2, 2): 10, (2, 1): 11}),
         },
     )
     pairs = find_confused_pairs_of_new_version(found)
@@ -76,8 +78,12 @@ def test_answers_of_all_tasks_are_counted_together_and_the_worst_pair_comes_firs
 
 def test_heads_of_their_own_are_counted_apart(tmp_path: Path) -> None:
     heads = [{"task": 1, "classes": ["cat", "dog"]}, {"task": 2, "classes": ["owl", "elk"]}]
-    confused = answers({(0, 1): 6, (0, 0): 2, (1, 0): 6, (1, 1): 2}, 2)
-    found = folder(tmp_path, {1: answers({(0, 0): 9, (1, 1): 9}, 2), 2: confused}, heads=heads)
+    confused = make_confused_predictions({(0, 1): 6, (0, 0): 2, (1, 0): 6, (1, 1): 2}, 2)
+    found = write_result_folder(
+        tmp_path,
+        {1: make_confused_predictions({(0, 0): 9, (1, 1): 9}, 2), 2: confused},
+        heads=heads,
+    )
     assert [(pair.labels, pair.task) for pair in find_confused_pairs_of_new_version(found)] == [
         (("owl", "elk"), 2)
     ]
@@ -85,7 +91,7 @@ def test_heads_of_their_own_are_counted_apart(tmp_path: Path) -> None:
 
 def test_answers_from_before_the_true_classes_were_kept_say_nothing(tmp_path: Path) -> None:
     rows = torch.zeros(20, dtype=torch.int32)
-    found = folder(tmp_path, {1: ClassPredictions(rows, torch.ones(20).half())})
+    found = write_result_folder(tmp_path, {1: ClassPredictions(rows, torch.ones(20).half())})
     assert find_confused_pairs_of_new_version(found) == []
 
 
@@ -94,8 +100,8 @@ def test_pairs_of_all_tasks_are_those_that_counting_one_by_one_gives(tmp_path: P
     by_task, counts = {}, Counter[tuple[int, int]]()
     for task in range(1, 8):
         drawn = torch.randint(0, 3, (40, 2), generator=generator).tolist()
-        by_task[task] = answers(Counter(map(tuple, drawn)))
+        by_task[task] = make_confused_predictions(Counter(map(tuple, drawn)))
         counts.update(map(tuple, drawn))
-    told = find_confused_pairs_of_new_version(folder(tmp_path, by_task))
+    told = find_confused_pairs_of_new_version(write_result_folder(tmp_path, by_task))
     assert len(told) == 3
     assert sorted(told, key=str) == sorted(find_confused_pairs(counts, CLASSES), key=str)

@@ -12,11 +12,11 @@ from core.database.states import JobAction, JobState
 from core.database.tables import (
     AliasMove,
     AuditEntry,
-    Event,
     Model,
-    Part,
+    StoredJobEvent,
     Task,
     Version,
+    VersionPart,
     VersionTaskResult,
 )
 from core.errors import LeaseLost, WrongState
@@ -31,7 +31,7 @@ FIRST = {"backbone.1": "b1", "backbone.2": "b2", "head": "h1"}
 CELLS = [("base", 1, 1, 10), ("new", 1, 9, 10)]
 
 
-def learn(
+def publish_next_task(
     desk: Any, model: str, parts: dict[str, str] = FIRST, cells: Any = None, **more: Any
 ) -> int:
     """Submit, claim and publish one task."""
@@ -57,7 +57,7 @@ def test_a_published_job_has_its_version_parts_results_and_events(desk: Any) -> 
     version = desk.all(Version, model_id=model)[1]
     assert (version.parent, version.task_number) == (0, 1)
     assert (version.status, version.job_id) == ("published", job_id)
-    assert [part.name for part in desk.all(Part, version_id=version.id)] == list(FIRST)
+    assert [part.name for part in desk.all(VersionPart, version_id=version.id)] == list(FIRST)
     results = desk.all(VersionTaskResult, model_id=model)
     assert [(r.version, r.task, r.correct) for r in results] == [(0, 1, 1), (1, 1, 9)]
     assert desk.aliases(model) == {"production": 1, "latest": 1}
@@ -66,15 +66,15 @@ def test_a_published_job_has_its_version_parts_results_and_events(desk: Any) -> 
         ("production", 0),
     ]
     assert [audit.action for audit in desk.all(AuditEntry)] == ["version.publish"]
-    states = [e.data["state"] for e in desk.all(Event, job_id=job_id) if e.type == "state"]
+    states = [e.data["state"] for e in desk.all(StoredJobEvent, job_id=job_id) if e.type == "state"]
     assert states == ["running", "succeeded"]
     assert desk.task(job_id).warnings == ["weak"]
-    assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
+    assert all(desk.blobs.has(part.sha256) for part in desk.all(VersionPart))
 
 
 def test_the_manifest_says_everything_about_the_version(desk: Any) -> None:
     model = desk.model()
-    learn(desk, model)
+    publish_next_task(desk, model)
     manifest = desk.manifests(model)[1]
     assert manifest["version"] == 1
     assert manifest["parent"] == 0
@@ -95,7 +95,7 @@ def test_the_manifest_says_everything_about_the_version(desk: Any) -> None:
 def test_the_manifest_says_what_the_method_made_of_the_network(desk: Any) -> None:
     model, prompted = desk.model(), {"family": "vpt", "prompts": 3, "deep": True, "tasks": None}
     for network in (None, prompted):
-        learn(desk, model, network=network)
+        publish_next_task(desk, model, network=network)
     manifests = [version.manifest.to_json() for version in desk.all(Version, model_id=model)]
     assert [manifest.get("network", "plain") for manifest in manifests] == [
         "plain",
@@ -106,8 +106,8 @@ def test_the_manifest_says_what_the_method_made_of_the_network(desk: Any) -> Non
 
 def test_only_parts_with_new_bytes_count_as_new(desk: Any) -> None:
     model = desk.model()
-    learn(desk, model)
-    learn(desk, model, {**FIRST, "head": "another head"})
+    publish_next_task(desk, model)
+    publish_next_task(desk, model, {**FIRST, "head": "another head"})
     versions = desk.all(Version, model_id=model)
     assert (versions[1].bytes, versions[1].bytes_new) == (6, 6)
     assert (versions[2].bytes, versions[2].bytes_new) == (
@@ -118,10 +118,10 @@ def test_only_parts_with_new_bytes_count_as_new(desk: Any) -> None:
 
 def test_bytes_that_were_deleted_count_as_new_again(desk: Any) -> None:
     model = desk.model()
-    learn(desk, model, {"head": "h", "buffer": "images"})
+    publish_next_task(desk, model, {"head": "h", "buffer": "images"})
     with desk.db.write() as session:
-        session.query(Part).filter_by(name="buffer").one().deleted_at = 1.0
-    learn(desk, model, {"head": "h", "buffer": "images"})
+        session.query(VersionPart).filter_by(name="buffer").one().deleted_at = 1.0
+    publish_next_task(desk, model, {"head": "h", "buffer": "images"})
     assert desk.all(Version, model_id=model)[2].bytes_new == len("images")
 
 
@@ -133,7 +133,7 @@ def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> Non
     )
     assert first == again == JobVersionStatus(1, "published")
     assert len(desk.all(Version)) == 2
-    assert len(desk.all(Event, type="state")) == 2
+    assert len(desk.all(StoredJobEvent, type="state")) == 2
     assert (
         publish_job_result(desk.db, desk.store, claim, desk.folder / "gone") == first
     )  # the commit is enough
@@ -168,7 +168,7 @@ def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
     assert desk.state(job_id) is JobState.RUNNING
     assert len(desk.all(Version)) == 1
     assert (
-        not desk.all(Part)
+        not desk.all(VersionPart)
         and not desk.all(VersionTaskResult)
         and not desk.all(AliasMove)
         and not desk.all(AuditEntry)
@@ -192,7 +192,7 @@ def test_a_crash_at_the_commit_itself_is_repeated_without_a_gap(
         with pytest.raises(ConnectionError):
             publish_job_result(desk.db, desk.store, claim, result)
     assert publish_job_result(desk.db, desk.store, claim, result).number == 1
-    assert learn(desk, claim.model_id) == 2
+    assert publish_next_task(desk, claim.model_id) == 2
     assert [version.number for version in desk.all(Version)] == [0, 1, 2]
 
 
@@ -202,7 +202,7 @@ def test_a_crash_after_the_commit_leaves_the_rest_to_a_repeat(
     job_id, claim, result = ready
     desk.register(claim)
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "_delete_job_leftovers", lambda *_: 1 / 0)
+        patched.setattr(publishing, "_delete_states_and_blobs_of_published_job", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             publish_job_result(desk.db, desk.store, claim, result)
     assert desk.state(job_id) is JobState.SUCCEEDED
@@ -223,7 +223,7 @@ def test_a_zombie_cannot_publish(desk: Any) -> None:
     assert desk.publish(FIRST, CELLS, claim=owner).number == 1
     # After the fact it only learns which version there is.
     assert desk.publish({"head": "wrong"}, CELLS, claim=zombie).number == 1
-    assert [part.name for part in desk.all(Part)] == list(FIRST)
+    assert [part.name for part in desk.all(VersionPart)] == list(FIRST)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(
 
 def test_version_numbers_have_no_gaps_whatever_fails_between(desk: Any) -> None:
     model = desk.model()
-    assert learn(desk, model) == 1
+    assert publish_next_task(desk, model) == 1
     desk.submit(model)
     claims.fail_job(desk.db, desk.claim(), "code", "x")
     desk.submit(model)
@@ -277,12 +277,14 @@ def test_version_numbers_have_no_gaps_whatever_fails_between(desk: Any) -> None:
     with pytest.raises(ValueError, match="complete result"):
         publish_job_result(desk.db, desk.store, claim, desk.folder / "nothing")
     claims.fail_job(desk.db, claim, "code", "x")
-    assert learn(desk, model) == 2
+    assert publish_next_task(desk, model) == 2
 
 
 def test_base_and_parent_are_written_once(desk: Any) -> None:
     model = desk.model(gate={"min_acc": 0.95})
-    learn(desk, model, cells=[("base", 1, 1, 10), ("parent", 1, 5, 10), ("new", 1, 2, 10)])
+    publish_next_task(
+        desk, model, cells=[("base", 1, 1, 10), ("parent", 1, 5, 10), ("new", 1, 2, 10)]
+    )
     first = desk.all(Version, model_id=model)[1]
     assert first.status == "held"
     desk.again(first.job_id)
@@ -293,8 +295,8 @@ def test_base_and_parent_are_written_once(desk: Any) -> None:
 
 def test_a_version_that_fails_its_gate_is_held_and_moves_no_alias(desk: Any) -> None:
     model = desk.model(gate={"max_forgetting": 0.1, "min_new_task": 0.5, "min_acc": None})
-    learn(desk, model)
-    learn(desk, model, {"head": "h2"}, [("new", 1, 3, 10), ("new", 2, 9, 10)])
+    publish_next_task(desk, model)
+    publish_next_task(desk, model, {"head": "h2"}, [("new", 1, 3, 10), ("new", 2, 9, 10)])
     held = desk.all(Version, model_id=model)[2]
     assert held.status == "held"
     assert held.gate == {
@@ -316,7 +318,9 @@ def test_a_version_that_fails_its_gate_is_held_and_moves_no_alias(desk: Any) -> 
     assert desk.aliases(model) == {"production": 1, "latest": 1}
     task = desk.task(held.job_id)
     assert (task.standing, task.stops, task.train_deleted_at) == ("held", True, None)
-    logged = [e.data["message"] for e in desk.all(Event, job_id=held.job_id) if e.type == "log"]
+    logged = [
+        e.data["message"] for e in desk.all(StoredJobEvent, job_id=held.job_id) if e.type == "log"
+    ]
     assert any("is held by its gate: forgetting of earlier tasks is 0.6" in text for text in logged)
     # The line waits; the next task will not start from what was held.
     desk.submit(model)
@@ -333,7 +337,7 @@ def test_a_job_is_judged_by_the_gate_it_was_submitted_under(desk: Any) -> None:
 
 def test_undefined_figures_pass_the_gate(desk: Any) -> None:
     model = desk.model(gate={"max_forgetting": 0.0})
-    learn(desk, model)
+    publish_next_task(desk, model)
     check = {"name": "max_forgetting", "limit": 0.0, "value": None, "passed": True}
     assert desk.all(Version, model_id=model)[1].gate["checks"][0] == check
 
@@ -351,7 +355,7 @@ def test_undefined_figures_pass_the_gate(desk: Any) -> None:
 def test_publishing_keeps_the_parts_of_a_task_as_its_model_says(
     desk: Any, values: dict[str, Any], train: bool, held_out: bool
 ) -> None:
-    learn(desk, model := desk.model(**values))
+    publish_next_task(desk, model := desk.model(**values))
     (task,) = desk.all(Task, model_id=model)
     assert (task.train_deleted_at is None) is desk.blobs.has(task.train_sha256) is train
     assert (task.held_out_deleted_at is None) is desk.blobs.has(task.held_out_sha256) is held_out
@@ -359,7 +363,7 @@ def test_publishing_keeps_the_parts_of_a_task_as_its_model_says(
 
 
 def test_the_training_part_is_kept_for_a_week_so_that_a_rollback_can_be_mended(desk: Any) -> None:
-    learn(desk, desk.model())
+    publish_next_task(desk, desk.model())
     (task,) = desk.all(Task)
     assert task.train_until - desk.now() == pytest.approx(7 * 86_400, abs=600)
 
@@ -380,17 +384,19 @@ def test_a_blob_that_vanished_before_the_transaction_is_stored_again(
     desk.submit(desk.model())
     desk.lose_blobs_before_hold(monkeypatch)
     desk.publish(FIRST, CELLS)
-    assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
+    assert all(desk.blobs.has(part.sha256) for part in desk.all(VersionPart))
 
 
 def test_results_of_a_task_whose_data_was_deleted_meanwhile_are_left_out(desk: Any) -> None:
     model = desk.model()
-    learn(desk, model)
+    publish_next_task(desk, model)
     desk.change(Task, desk.all(Task, model_id=model)[0].id, data_deleted_at=1.0)
     change = {"regressed": 0, "improved": 1, "total": 10}
     probe = {"all": [1, 2], "tasks": {"1": [1, 2], "2": [1, 2]}, "before": {}}
     cells = [("new", 1, 3, 10), ("new", 2, 9, 10)]
-    learn(desk, model, FIRST, cells, changes={"1": change, "2": change}, knn_probe=probe)
+    publish_next_task(
+        desk, model, FIRST, cells, changes={"1": change, "2": change}, knn_probe=probe
+    )
     assert (2, 1) not in {(r.version, r.task) for r in desk.all(VersionTaskResult, model_id=model)}
     manifest = desk.manifests(model)[2]
     assert list(manifest["changes"]) == list(manifest["knn_probe"]["tasks"]) == ["2"]
@@ -398,7 +404,9 @@ def test_results_of_a_task_whose_data_was_deleted_meanwhile_are_left_out(desk: A
 
 def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
     model = desk.model()
-    learn(desk, model, update_norm={"backbone": 1.0, "head": 0.5, "relative": float("nan")})
+    publish_next_task(
+        desk, model, update_norm={"backbone": 1.0, "head": 0.5, "relative": float("nan")}
+    )
     assert desk.manifests(model)[1]["update_norm"]["relative"] is None
 
 

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 
 from core.database.tables import (
-    Event,
     Model,
-    Part,
+    StoredJobEvent,
     Task,
     Version,
     VersionMeasurement,
+    VersionPart,
     VersionTaskResult,
 )
 from core.publishing.trials import judge_version_of_trial
 
 PARTS = {"backbone.1": "b1", "head": "h1"}
 CELLS = [("base", 1, 1, 10), ("new", 1, 9, 10)]
-TABLES = (Event, VersionMeasurement, Part, VersionTaskResult, Version)
+TABLES = (StoredJobEvent, VersionMeasurement, VersionPart, VersionTaskResult, Version)
 
 
 @pytest.mark.both_databases

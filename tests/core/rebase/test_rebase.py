@@ -20,13 +20,13 @@ pytestmark = pytest.mark.both_databases
 SHA256 = "5" * 64
 
 
-def learn(office: Office, model: str) -> None:
-    """Give a model a version in production that was taught one batch, and measured by
-    counts alone.
+def publish_first_batch(office: Office, model: str) -> None:
+    """Give a model a version in production that was taught one batch,
+    and measured by counts alone.
     """
     with office.db.write() as session:
         row = session.scalars(select(Model).where(Model.name == model)).one()
-        stored = office.blobs.put_file(write(office.folder))[0]
+        stored = office.blobs.put_file(write_images(office.folder))[0]
         kept = {"train_sha256": stored, "held_out_sha256": stored, "n_train": 1, "n_held_out": 1}
         known = {"sha256": SHA256, "classes": {"a": 1, "b": 1}, "standing": "learned"}
         session.add(make_task_row(new_id("tsk"), row.id, row.next_task, **kept, **known))
@@ -45,13 +45,13 @@ def learn(office: Office, model: str) -> None:
         row.next_task, row.next_version = row.next_task + 1, 2
 
 
-def write(folder: Path) -> Path:
+def write_images(folder: Path) -> Path:
     path = folder / "images"
     path.write_bytes(b"images")
     return path
 
 
-def begin(office: Office) -> str:
+def try_to_begin_rebase(office: Office) -> str:
     base = rebase.RebaseRequest({"model": "other", "version": 0})
     try:
         found = rebase.begin_rebase(office.resources, office.actor, "birds", base)[0]
@@ -60,7 +60,7 @@ def begin(office: Office) -> str:
     return found["new"]["name"]
 
 
-def finish(office: Office, model: str) -> str:
+def try_to_finish_rebase(office: Office, model: str) -> str:
     try:
         decision = rebase_finish.RebaseDecision(missing="allow")
         rebase_finish.finish_rebase(office.db, office.blobs, office.actor, model, decision)
@@ -74,12 +74,12 @@ def birds(office: Office) -> str:
     """The id of `birds`, which has learned a batch; `other` has a base to move to."""
     office.create("other")
     made = office.create("birds", recipe={"method": {"name": "er"}})
-    learn(office, "birds")
+    publish_first_batch(office, "birds")
     return str(made["id"])
 
 
 def test_of_requests_at_once_one_begins(office: Office, birds: str) -> None:
-    assert sorted(run_at_once(lambda _: begin(office), range(3))) == [
+    assert sorted(run_at_once(lambda _: try_to_begin_rebase(office), range(3))) == [
         "birds-rebased",
         "wrong-state",
         "wrong-state",
@@ -91,9 +91,9 @@ def test_of_requests_at_once_one_begins(office: Office, birds: str) -> None:
 
 
 def test_of_requests_at_once_one_moves_production(office: Office, birds: str) -> None:
-    begin(office)
-    learn(office, "birds-rebased")
-    moved = run_at_once(lambda _: finish(office, "birds-rebased"), range(3))
+    try_to_begin_rebase(office)
+    publish_first_batch(office, "birds-rebased")
+    moved = run_at_once(lambda _: try_to_finish_rebase(office, "birds-rebased"), range(3))
     assert sorted(moved)[0] == "moved" and moved.count("moved") == 1, moved
     with office.db.read() as session:
         names = {

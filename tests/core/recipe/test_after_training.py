@@ -8,12 +8,12 @@ import pytest
 
 from core.errors import InvalidRecipe
 from core.recipe.resolve import resolve_recipe
-from tests.learning_catalogue import catalogue
+from tests.learning_catalogue import copy_catalogue
 
-CATALOGUE = catalogue()
+CATALOGUE = copy_catalogue()
 
 
-def refusal(patch: dict[str, Any], scenario: str = "class") -> list[tuple[str, str]]:
+def list_refused_fields(patch: dict[str, Any], scenario: str = "class") -> list[tuple[str, str]]:
     with pytest.raises(InvalidRecipe) as error:
         resolve_recipe(CATALOGUE, scenario, patch)
     return [(field["field"], field["message"]) for field in error.value.fields]
@@ -75,12 +75,12 @@ def test_a_batch_may_take_another_rule_by_a_null_for_the_first() -> None:
     ],
 )
 def test_what_does_not_go_together_is_refused_with_a_reason(patch, field, words) -> None:
-    ((found, message),) = refusal(patch)
+    ((found, message),) = list_refused_fields(patch)
     assert found == field and words in message
 
 
 def test_heads_of_their_own_need_no_balance() -> None:
-    ((field, message),) = refusal({"rebalance": {}, "method": "er"}, "task")
+    ((field, message),) = list_refused_fields({"rebalance": {}, "method": "er"}, "task")
     assert field == "recipe.rebalance" and "every task has a head of its own" in message
 
 
@@ -88,4 +88,4 @@ def test_heads_of_their_own_need_no_balance() -> None:
     "patch", [{"merge": {"weight": 1.5}}, {"rebalance": {"epochs": 0}}, {"features": "kept"}]
 )
 def test_values_out_of_range_are_refused(patch) -> None:
-    assert len(refusal(patch)) == 1
+    assert len(list_refused_fields(patch)) == 1

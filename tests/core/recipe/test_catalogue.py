@@ -36,6 +36,6 @@ def test_a_catalogue_that_was_deleted_is_written_again(
         written.append(target)
         target.write_text(json.dumps({"methods": {}}))
 
-    monkeypatch.setattr(catalogue, "_generate_recipe_catalogue", write)
+    monkeypatch.setattr(catalogue, "_generate_catalogue_file_in_subprocess", write)
     assert catalogue.load_recipe_catalogue(settings) == {"methods": {}}
     assert written == [path]

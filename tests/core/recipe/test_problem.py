@@ -19,7 +19,7 @@ CATALOGUE: dict[str, Any] = {
 }
 
 
-def recipe(method: str = "finetune", optimizer: str = "sgd", augment: str = "auto") -> Any:
+def make_recipe(method: str = "finetune", optimizer: str = "sgd", augment: str = "auto") -> Any:
     return {"method": {"name": method}, "optimizer": {"name": optimizer}, "augment": augment}
 
 
@@ -41,9 +41,9 @@ def test_an_unknown_problem_is_refused_with_those_there_are() -> None:
 @pytest.mark.parametrize(
     ("given", "field"),
     [
-        (recipe(method="lwf"), "recipe.method.name"),
-        (recipe(optimizer="adam"), "recipe.optimizer.name"),
-        (recipe(augment="flip"), "recipe.augment"),
+        (make_recipe(method="lwf"), "recipe.method.name"),
+        (make_recipe(optimizer="adam"), "recipe.optimizer.name"),
+        (make_recipe(augment="flip"), "recipe.augment"),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_field(given: Any, field: str) -> None:
@@ -54,10 +54,10 @@ def test_what_does_not_fit_is_named_with_its_field(given: Any, field: str) -> No
 
 
 def test_what_fits_is_accepted() -> None:
-    assert list(find_recipe_fields_unfit_for_problem(CATALOGUE, "counting", recipe())) == []
+    assert list(find_recipe_fields_unfit_for_problem(CATALOGUE, "counting", make_recipe())) == []
 
 
 def test_a_problem_that_this_release_lacks_is_named() -> None:
-    ((field, message),) = find_recipe_fields_unfit_for_problem(CATALOGUE, "poetry", recipe())
+    ((field, message),) = find_recipe_fields_unfit_for_problem(CATALOGUE, "poetry", make_recipe())
     assert field == "problem"
     assert "classification" in message

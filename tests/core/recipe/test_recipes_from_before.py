@@ -17,7 +17,7 @@ from core.errors import InvalidRecipe
 from core.learning.methods import registry
 from core.learning.recipe import Recipe
 from core.recipe.resolve import resolve_recipe
-from tests.learning_catalogue import catalogue
+from tests.learning_catalogue import copy_catalogue
 
 Json = dict[str, Any]
 LATER = {"analytic", "er-ace", "slca"}
@@ -37,7 +37,7 @@ NEW_FIELDS = {
     "shards": 1,
 }
 """The same for a recipe's own fields."""
-CATALOGUE = catalogue()
+CATALOGUE = copy_catalogue()
 for later in LATER:
     del CATALOGUE["methods"][later]
 OLDER = copy.deepcopy(CATALOGUE)
@@ -53,12 +53,14 @@ for method, hyper in (("der++", "draws"), ("gem", "memory_batch")):
 BEFORE = json.loads((Path(__file__).parents[2] / "data" / "recipes-before.json").read_text())
 
 
-def title(case: Json) -> str:
+def make_case_title(case: Json) -> str:
     return f"{case['scenario']} {json.dumps(case.get('patches', case.get('recipe')))}"[:80]
 
 
-def in_words_of_before(recipe: Json) -> Json:
-    """The recipe without the fields that came later, which must say what was before."""
+def remove_later_fields(recipe: Json) -> Json:
+    """Return the recipe without the fields that came later.
+    They must have the values that say what was before.
+    """
     recipe = copy.deepcopy(recipe)
     for block in (recipe.get("method"), (recipe.get("optimizer") or {}).get("olor")):
         for name in set(block or {}) & set(ADDED):
@@ -68,29 +70,29 @@ def in_words_of_before(recipe: Json) -> Json:
     return recipe
 
 
-@pytest.mark.parametrize("case", BEFORE["resolved"], ids=title)
+@pytest.mark.parametrize("case", BEFORE["resolved"], ids=make_case_title)
 def test_a_stored_patch_resolves_to_the_same_recipe_with_the_same_warnings(case: Json) -> None:
     found = resolve_recipe(CATALOGUE, case["scenario"], *case["patches"])
-    assert (in_words_of_before(found.recipe), found.warnings) == (case["recipe"], case["warnings"])
+    assert (remove_later_fields(found.recipe), found.warnings) == (case["recipe"], case["warnings"])
 
 
-@pytest.mark.parametrize("case", BEFORE["refused"], ids=title)
+@pytest.mark.parametrize("case", BEFORE["refused"], ids=make_case_title)
 def test_what_was_refused_is_refused_in_the_same_words(case: Json) -> None:
     with pytest.raises(InvalidRecipe) as error:
         resolve_recipe(OLDER, case["scenario"], *case["patches"], architecture=case["architecture"])
     assert (error.value.detail, error.value.fields) == (case["detail"], case["fields"])
 
 
-@pytest.mark.parametrize("case", [*BEFORE["resolved"], *BEFORE["jobs"]], ids=title)
+@pytest.mark.parametrize("case", [*BEFORE["resolved"], *BEFORE["jobs"]], ids=make_case_title)
 def test_a_stored_recipe_resolves_to_itself_and_the_job_process_takes_it(case: Json) -> None:
     found = resolve_recipe(CATALOGUE, case["scenario"], case["recipe"], stored=True).recipe
-    assert in_words_of_before(found) == case["recipe"]
+    assert remove_later_fields(found) == case["recipe"]
     read = Recipe.model_validate(case["recipe"]).model_dump(mode="json")
-    assert in_words_of_before(read) == case["recipe"]
+    assert remove_later_fields(read) == case["recipe"]
     hyper = dict(case["recipe"]["method"])
     method = registry.get_method(hyper.pop("name"))
     known = method.Hyper.model_validate(hyper).model_dump(mode="json", by_alias=True)
-    assert in_words_of_before({"method": known}) == {"method": hyper}
+    assert remove_later_fields({"method": known}) == {"method": hyper}
 
 
 @pytest.mark.parametrize(
@@ -113,5 +115,5 @@ def test_a_stored_recipe_resolves_to_itself_and_the_job_process_takes_it(case: J
 def test_a_recipe_of_today_has_the_defaults_of_today(
     method: str, scenario: str, defaults: Json
 ) -> None:
-    resolved = resolve_recipe(catalogue(), scenario, {"method": method}).recipe["method"]
+    resolved = resolve_recipe(copy_catalogue(), scenario, {"method": method}).recipe["method"]
     assert defaults.items() <= dict(resolved).items()

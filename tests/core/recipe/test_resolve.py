@@ -12,20 +12,25 @@ from core.recipe.resolve import complete_stored_recipe, resolve_recipe
 Json = dict[str, Any]
 
 
-def closed(**properties: Json) -> Json:
-    """The schema of an object with these fields and no others."""
+def make_closed_schema(**properties: Json) -> Json:
+    """Return the schema of an object with these fields and no others."""
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 @pytest.fixture
 def catalogue() -> Json:
     """A small catalogue in the shape that the learning code writes."""
-    olor = {"anyOf": [closed(iota1={"type": "number", "maximum": 1}, gamma={}), {"type": "null"}]}
+    olor = {
+        "anyOf": [
+            make_closed_schema(iota1={"type": "number", "maximum": 1}, gamma={}),
+            {"type": "null"},
+        ]
+    }
     rate = {"type": "number", "exclusiveMinimum": 0}
     return {
         "methods": {
             "er": {
-                "schema": closed(buffer={"type": "integer", "minimum": 1}),
+                "schema": make_closed_schema(buffer={"type": "integer", "minimum": 1}),
                 "defaults": {"buffer": 500},
                 "scenarios": ["data", "task", "class"],
                 "weak": {},
@@ -37,7 +42,7 @@ def catalogue() -> Json:
                 },
             },
             "finetune": {
-                "schema": closed(),
+                "schema": make_closed_schema(),
                 "defaults": {},
                 "scenarios": ["data", "class"],
                 "weak": {"class": "it forgets"},
@@ -51,19 +56,21 @@ def catalogue() -> Json:
         "architectures": {
             "mlp": {
                 "family": "mlp",
-                "schema": closed(hidden={"type": "array", "items": {"type": "integer"}}),
+                "schema": make_closed_schema(
+                    hidden={"type": "array", "items": {"type": "integer"}}
+                ),
                 "defaults": {"hidden": [400]},
                 "scenarios": ["data", "class"],
                 "min_size": 1,
             },
-            "large": {"family": "mlp", "schema": closed(), "min_size": 32},
+            "large": {"family": "mlp", "schema": make_closed_schema(), "min_size": 32},
         },
         "presets": {"probe": {"method": {"name": "finetune"}, "depth": 1}},
         "recipe": {
-            "schema": closed(
+            "schema": make_closed_schema(
                 preset={"type": ["string", "null"]},
                 method={"type": "object"},
-                optimizer=closed(name={"enum": ["sgd", "adam"]}, lr=rate, olor=olor),
+                optimizer=make_closed_schema(name={"enum": ["sgd", "adam"]}, lr=rate, olor=olor),
                 depth={"type": "integer"},
                 epochs={"type": "integer", "minimum": 1},
                 head={"type": "object"},

@@ -5,9 +5,9 @@ import pytest
 from core.packaged import imagenet_base, packaged_base
 from core.recipe import start
 from core.recipe.resolve import resolve_recipe
-from tests.learning_catalogue import catalogue
+from tests.learning_catalogue import copy_catalogue
 
-CATALOGUE = catalogue()
+CATALOGUE = copy_catalogue()
 PACKAGED = packaged_base.PACKAGED
 
 
@@ -85,7 +85,7 @@ def test_random_weights_have_a_preset_unless_another_is_named() -> None:
     }
 
 
-def from_random(*patches: dict) -> dict:
+def resolve_from_random(*patches: dict) -> dict:
     return resolve_recipe(CATALOGUE, "class", {"preset": start.FROM_RANDOM}, *patches).recipe
 
 
@@ -102,17 +102,19 @@ def from_random(*patches: dict) -> dict:
 def test_from_random_weights_a_method_has_its_own_rate_and_bound(
     method: str, lr: float, clip: float
 ) -> None:
-    optimizer = from_random({"method": method})["optimizer"]
+    optimizer = resolve_from_random({"method": method})["optimizer"]
     assert (optimizer["lr"], optimizer["clip"]) == (lr, clip)
 
 
 def test_another_method_for_a_batch_has_its_own_rate_too() -> None:
-    assert from_random({"method": "er"}, {"method": "icarl"})["optimizer"]["lr"] == 0.3
+    assert resolve_from_random({"method": "er"}, {"method": "icarl"})["optimizer"]["lr"] == 0.3
 
 
 def test_from_random_weights_labels_weigh_twice_as_much_in_der_plus_plus() -> None:
-    assert from_random()["method"]["beta"] == 1.0
-    assert from_random({"method": {"name": "der++", "beta": 0.25}})["method"]["beta"] == 0.25
+    assert resolve_from_random()["method"]["beta"] == 1.0
+    assert (
+        resolve_from_random({"method": {"name": "der++", "beta": 0.25}})["method"]["beta"] == 0.25
+    )
     assert resolve_recipe(CATALOGUE, "class", {"method": "der++"}).recipe["method"]["beta"] == 0.5
 
 
@@ -127,9 +129,9 @@ def test_from_random_weights_labels_weigh_twice_as_much_in_der_plus_plus() -> No
     ids=["said", "adam", "preset", "adam of the method"],
 )
 def test_what_says_another_rate_counts(patch: dict, lr: float) -> None:
-    assert from_random(patch)["optimizer"]["lr"] == lr
+    assert resolve_from_random(patch)["optimizer"]["lr"] == lr
 
 
 def test_a_complete_recipe_from_random_weights_resolves_to_itself() -> None:
-    once = from_random({"method": "icarl"})
+    once = resolve_from_random({"method": "icarl"})
     assert resolve_recipe(CATALOGUE, "class", once).recipe == once

@@ -23,7 +23,7 @@ def is_sqlite(database: Database) -> bool:
     return database.engine.dialect.name == "sqlite"
 
 
-def ids(
+def list_row_ids(
     database: Database, table: type[OwnerEvent | AuditEntry], *where: ColumnElement[bool]
 ) -> list[int]:
     with database.read() as session:
@@ -75,7 +75,9 @@ def test_events_of_a_type_are_read_in_the_index_of_types(
         )
         rows = connection.exec_driver_sql(query, values).all()
     assert "type_id" in plan and "pk_owner_events" not in plan and "Rows Removed" not in plan, plan
-    assert [row[0] for row in rows] == ids(clumped, OwnerEvent, OwnerEvent.type == "alias")[:50]
+    assert [row[0] for row in rows] == list_row_ids(
+        clumped, OwnerEvent, OwnerEvent.type == "alias"
+    )[:50]
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
@@ -92,7 +94,7 @@ def test_pages_of_an_action_hold_all_of_its_rows_and_no_other(
         assert {row["action"] for row in page["items"]} == {"version.publish"}
         seen += [row["id"] for row in page["items"]]
         cursor = page["next_cursor"]
-    expected = ids(clumped, AuditEntry, AuditEntry.action == "version.publish")
+    expected = list_row_ids(clumped, AuditEntry, AuditEntry.action == "version.publish")
     assert seen == (expected[::-1] if newest_first else expected)[:12]
 
 
@@ -103,5 +105,7 @@ def test_the_last_page_of_an_action_is_the_last(clumped: Database) -> None:
     wanted = audit.AuditQuery(action="key.create")
     first = audit.list_audit(clumped, ADMIN, limit=1, cursor=None, wanted=wanted)
     last = audit.list_audit(clumped, ADMIN, limit=1, cursor=first["next_cursor"], wanted=wanted)
-    assert [one["items"][0]["id"] for one in (first, last)] == ids(clumped, AuditEntry)[-2:]
+    assert [one["items"][0]["id"] for one in (first, last)] == list_row_ids(clumped, AuditEntry)[
+        -2:
+    ]
     assert last["next_cursor"] is None

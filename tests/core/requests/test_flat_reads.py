@@ -119,35 +119,37 @@ READS: Reads = {
     "jobs by state": lambda db: jobs.list_jobs(
         db, OWNER, jobs.JobFilter("failed"), limit=5, cursor=None
     ),
-    "jobs by kind": lambda db: listed_by_kind(db, OWNER),
-    "jobs by kind and state": lambda db: listed_by_kind(db, OWNER, "failed"),
-    "all jobs by kind": lambda db: listed_by_kind(db, ADMIN),
+    "jobs by kind": lambda db: list_jobs_of_a_rare_kind(db, OWNER),
+    "jobs by kind and state": lambda db: list_jobs_of_a_rare_kind(db, OWNER, "failed"),
+    "all jobs by kind": lambda db: list_jobs_of_a_rare_kind(db, ADMIN),
     "jobs of a model": lambda db: jobs.list_jobs(
         db, OWNER, jobs.JobFilter(model="model-0"), limit=5, cursor=None
     ),
     "jobs of a model by state": lambda db: jobs.list_jobs(
         db, OWNER, jobs.JobFilter("failed", "model-0"), limit=5, cursor=None
     ),
-    "jobs that wait for a person": lambda db: waiting(db),
+    "jobs that wait for a person": lambda db: list_waiting_jobs(db),
     "all jobs": lambda db: jobs.list_jobs(db, ADMIN, limit=5, cursor=None),
     "all jobs by state": lambda db: jobs.list_jobs(
         db, ADMIN, jobs.JobFilter("failed"), limit=5, cursor=None
     ),
-    "open jobs": lambda db: submission.check_model_before_batch_upload(
+    "open jobs": lambda db: submission.check_upload_and_detect_former_names(
         db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1
     ),
-    "models": lambda db: listed(db),
-    "models with summaries": lambda db: summarised(db),
+    "models": lambda db: list_models_with_attention(db),
+    "models with summaries": lambda db: list_models_with_summary(db),
     "models by a text in their name": lambda db: models.list_models(
         db, CATALOGUE, OWNER, 5, None, models.ModelListQuery(q="L-1")
     ),
-    "a model with a held version": lambda db: with_attention(db, STOPPED_MODEL, "held"),
-    "a model that was rolled back": lambda db: with_attention(db, PINNED_MODEL, "rolled_back"),
+    "a model with a held version": lambda db: read_model_with_attention(db, STOPPED_MODEL, "held"),
+    "a model that was rolled back": lambda db: read_model_with_attention(
+        db, PINNED_MODEL, "rolled_back"
+    ),
     "what a batch will meet": lambda db: [
-        ahead(db, name) for name in (MODEL, STOPPED_MODEL, PINNED_MODEL)
+        describe_next_task(db, name) for name in (MODEL, STOPPED_MODEL, PINNED_MODEL)
     ],
-    "a model by name": lambda db: models_read(db, OWNER),
-    "a model by name, for an administrator": lambda db: models_read(db, ADMIN),
+    "a model by name": lambda db: read_aliases(db, OWNER),
+    "a model by name, for an administrator": lambda db: read_aliases(db, ADMIN),
     "tasks": lambda db: tasks.list_tasks(db, OWNER, MODEL, 3, None),
     "a task": lambda db: tasks.read_task(db, OWNER, MODEL, 2),
     "versions": lambda db: versions.list_versions(db, OWNER, MODEL, limit=3, cursor=None),
@@ -169,26 +171,26 @@ READS: Reads = {
     "what a job said": lambda db: job_story.read_job_page_data(
         db, OWNER, make_generated_row_id("job", 0)
     ),
-    "verdict": lambda db: judged(db),
-    "best accuracies": lambda db: best(db),
+    "verdict": lambda db: judge_latest_version(db),
+    "best accuracies": lambda db: find_best_accuracies(db),
     "keys": lambda db: keys.list_keys(db, ADMIN, limit=3, cursor=None),
     "audit": lambda db: audit.list_audit(db, ADMIN, limit=3, cursor=None),
-    "audit, newest first": lambda db: trail(db, newest_first=True),
-    "audit of a model": lambda db: trail(db, model="model-0"),
-    "audit of an action": lambda db: trail(db, action="model.create"),
-    "audit since a time": lambda db: trail(db, since=4e9, newest_first=True),
+    "audit, newest first": lambda db: list_audit_page(db, newest_first=True),
+    "audit of a model": lambda db: list_audit_page(db, model="model-0"),
+    "audit of an action": lambda db: list_audit_page(db, action="model.create"),
+    "audit since a time": lambda db: list_audit_page(db, since=4e9, newest_first=True),
     "results": lambda db: versions.list_version_task_results(
         db, OWNER, MODEL, "1", limit=3, cursor=None
     ),
     "bases": lambda db: bases.list_bases(db, OWNER, limit=3, cursor=None),
     "usage": lambda db: usage_lists.list_usage_by_model(db, ADMIN, limit=3, cursor=None),
     "usage of owners": lambda db: usage_lists.list_usage_by_owner(db, ADMIN, limit=3, cursor=None),
-    "digests in use": lambda db: in_use(db),
+    "digests in use": lambda db: find_digests_in_use(db),
     "claim": lambda db: claim.complete_pause_or_cancellation(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
     "reap": lambda db: claim.take_back_jobs_with_expired_lease(db),
     "ring": lambda db: sweep.find_long_waiting_claimable_jobs(db),
     "uploads to sweep": lambda db: upload_removal.delete_uploads_of_finished_jobs(db, EMPTY),
-    "archives in use": lambda db: archives_in_use(db),
+    "archives in use": lambda db: find_archives_in_use(db),
     "states to sweep": lambda db: sweep._delete_unneeded_job_snapshots(
         db, EMPTY, Settings(), "snapshot", "snapshots/"
     ),
@@ -198,26 +200,26 @@ READS: Reads = {
 }
 
 
-def trail(db: Database, **wanted: Any) -> object:
+def list_audit_page(db: Database, **wanted: Any) -> object:
     found = audit.list_audit(db, ADMIN, limit=3, cursor=None, wanted=audit.AuditQuery(**wanted))
     assert bool(found["items"]) == (wanted.keys() <= {"newest_first", "model"})
     return found
 
 
-def listed_by_kind(db: Database, actor: Actor, state: str | None = None) -> object:
-    """Of a kind that few jobs have."""
+def list_jobs_of_a_rare_kind(db: Database, actor: Actor, state: str | None = None) -> object:
+    """List jobs of a kind that few jobs have."""
     return jobs.list_jobs(
         db, actor, jobs.JobFilter(state, kind=JobKind.VALIDATE), limit=5, cursor=None
     )
 
 
-def models_read(db: Database, actor: Actor) -> object:
+def read_aliases(db: Database, actor: Actor) -> object:
     with db.read() as session:
         row = find_model(session, actor, "model-0")
         return models.read_alias_targets(session, [row.id])
 
 
-def archives_in_use(db: Database) -> object:
+def find_archives_in_use(db: Database) -> object:
     with db.read() as session:
         archives.find_archives_still_in_use(
             session,
@@ -230,33 +232,33 @@ def archives_in_use(db: Database) -> object:
         return archives.find_archive_digest(session, "archives/" + make_generated_row_id("job", 0))
 
 
-def waiting(db: Database) -> object:
+def list_waiting_jobs(db: Database) -> object:
     page = jobs.list_jobs(db, OWNER, jobs.JobFilter("queued", STOPPED_MODEL), limit=3, cursor=None)
     assert [job["waiting_for"]["kind"] for job in page["items"]] == ["held"] * 3
     return page
 
 
-def listed(db: Database) -> object:
+def list_models_with_attention(db: Database) -> object:
     page = models.list_models(db, CATALOGUE, OWNER, 10, None)
     kinds = {entry["kind"] for model in page["items"] for entry in model["attention"]}
     assert kinds >= {"held", "rolled_back", "failed"}
     return page
 
 
-def summarised(db: Database) -> object:
+def list_models_with_summary(db: Database) -> object:
     page = models.list_models(db, CATALOGUE, OWNER, 10, None, models.ModelListQuery(summary=True))
     told = [model["summary"] for model in page["items"]]
     assert all(one and one["production"] and one["last_job"] and one["acc"] for one in told)
     return page
 
 
-def with_attention(db: Database, model: str, kind: str) -> object:
+def read_model_with_attention(db: Database, model: str, kind: str) -> object:
     answer = models.read_model(db, CATALOGUE, OWNER, model)
     assert kind in {entry["kind"] for entry in answer["attention"]}
     return answer
 
 
-def ahead(db: Database, model: str) -> object:
+def describe_next_task(db: Database, model: str) -> object:
     with db.read() as session:
         row = find_model(session, OWNER, model)
         return describe_next_task_outlook(
@@ -264,18 +266,18 @@ def ahead(db: Database, model: str) -> object:
         )
 
 
-def in_use(db: Database) -> object:
+def find_digests_in_use(db: Database) -> object:
     with db.read() as session:
         return references.find_digests_still_in_use(session, ["0" * 64, "d" * 52 + "100000000000"])
 
 
-def judged(db: Database) -> object:
+def judge_latest_version(db: Database) -> object:
     with db.read() as session:
         model = find_model(session, OWNER, MODEL)
         return judge_version_by_gate(session, model, find_version(session, model, "latest"))
 
 
-def best(db: Database) -> object:
+def find_best_accuracies(db: Database) -> object:
     with db.read() as session:
         version = find_version(session, find_model(session, OWNER, MODEL), "latest")
         return find_best_earlier_accuracies(session, version, list_taught_tasks(version.manifest))
@@ -298,16 +300,16 @@ def filled(new_database: Callable[[], Database]) -> list[Database]:
 def test_a_read_sends_as_many_statements_with_many_rows_as_with_few(
     filled: list[Database], name: str
 ) -> None:
-    few, many = (len(statements(db, READS[name])) for db in filled)
+    few, many = (len(record_statements(db, READS[name])) for db in filled)
     assert few == many > 0
 
 
 @pytest.mark.parametrize("name", READS)
 def test_a_read_walks_through_no_large_table(filled: list[Database], name: str) -> None:
     _, many = filled
-    for statement, values in statements(many, READS[name]):
+    for statement, values in record_statements(many, READS[name]):
         if statement.startswith(("SELECT", "WITH")):
-            found = walks(plan(many, statement, values))
+            found = find_unbounded_reads(explain_statement(many, statement, values))
             allowed = name in IN_ORDER and "LIMIT" in statement and len(found) == 1
             assert found == [] or allowed, (found, statement)
 
@@ -318,12 +320,12 @@ def test_a_claim_sorts_nothing_and_sees_stopped_lines_in_their_own_index(
     _, many = filled
     asked = [
         ask
-        for ask in statements(many, READS["claim"])
+        for ask in record_statements(many, READS["claim"])
         if "stops" in ask[0] and "jobs.owner_id" in ask[0]
     ]
     assert len(asked) == 2, "whose turn it is, and his job with its row held"
     for place, (statement, values) in enumerate(asked):
-        lines = plan(many, statement, values)
+        lines = explain_statement(many, statement, values)
         assert any("ix_tasks_stops" in line for line in lines), lines
         # With or without the kind, as the statistics have it: both give an owner's queue in its
         # order.
@@ -335,12 +337,12 @@ def test_the_figures_of_monitoring_count_the_past_once(filled: list[Database]) -
     _, many = filled
     queue._past.clear()
     first, second = (
-        statements(many, queue.count_queue_metrics),
-        statements(many, queue.count_queue_metrics),
+        record_statements(many, queue.read_queue_metrics),
+        record_statements(many, queue.read_queue_metrics),
     )
     assert len(second) < len(first)
     for statement, values in second:
-        assert walks(plan(many, statement, values)) == [], statement
+        assert find_unbounded_reads(explain_statement(many, statement, values)) == [], statement
 
 
 @pytest.mark.parametrize("name", HOT)
@@ -351,8 +353,8 @@ def test_a_hot_read_walks_through_no_large_table(filled: list[Database], name: s
     filled_in = statement.format(
         reader.mark, reader.mark, "", reader.mark, mark=reader.mark, stops=reader.stops
     )
-    found = plan(many, filled_in, values)
-    assert walks(found) == [], found
+    found = explain_statement(many, filled_in, values)
+    assert find_unbounded_reads(found) == [], found
 
 
 @pytest.mark.parametrize("types", [None, ("alias",), ("job", "version")])
@@ -366,8 +368,8 @@ def test_events_of_an_owner_are_read_in_the_order_of_an_index(
         polling.build_owner_events_query(mark, ABOUT[whose], 0, 10, types),
         polling.build_newest_owner_event_query(mark, ABOUT[whose]),
     ):
-        lines = plan(many, statement, values)
-        assert walks(lines) == [], lines
+        lines = explain_statement(many, statement, values)
+        assert find_unbounded_reads(lines) == [], lines
         # PostgreSQL takes the primary key where it expects most rows to be asked for.
         if many.dialect == "sqlite":
             found = [line for line in lines if "owner_events" in line]
@@ -381,7 +383,7 @@ def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Data
             make_generated_row_id("job", STOPPED + (size.tasks - 1) * size.models)
         )
         assert job is not None and (job.state, job.stop_task) == ("queued", size.tasks - 3)
-        stop = await reads.find_task_stopping_lineage(job.model_id, size.tasks - 3)
+        stop = await reads.read_task_state_if_stopping_lineage(job.model_id, size.tasks - 3)
         assert stop is not None and stop[0] == "held" and stop[1] is not None
         await reads.close()
 
@@ -395,9 +397,9 @@ def test_a_summary_reads_few_cells_of_the_matrix_and_each_by_an_index_of_its_own
     _, many = filled
     lines = [
         line
-        for statement, values in statements(many, READS["matrix"])
+        for statement, values in record_statements(many, READS["matrix"])
         if statement.startswith("SELECT")
-        for line in plan(many, statement, values)
+        for line in explain_statement(many, statement, values)
     ]
     for index in ("ix_results_first", "ix_measurements_all_tasks"):
         assert any(index in line for line in lines), (index, lines)
@@ -405,11 +407,14 @@ def test_a_summary_reads_few_cells_of_the_matrix_and_each_by_an_index_of_its_own
 
 def test_walking_through_a_large_table_is_noticed(filled: list[Database]) -> None:
     _, many = filled
-    assert walks(plan(many, "SELECT id FROM jobs WHERE worker = 'x'", ())) != []
+    assert (
+        find_unbounded_reads(explain_statement(many, "SELECT id FROM jobs WHERE worker = 'x'", ()))
+        != []
+    )
 
 
-def statements(db: Database, read: Callable[[Database], object]) -> list[tuple[str, Any]]:
-    """What a use-case sends, with its values."""
+def record_statements(db: Database, read: Callable[[Database], object]) -> list[tuple[str, Any]]:
+    """Return the statements that a use case sends, with their values."""
     seen: list[tuple[str, Any]] = []
 
     def note(
@@ -425,8 +430,8 @@ def statements(db: Database, read: Callable[[Database], object]) -> list[tuple[s
     return seen
 
 
-def plan(db: Database, statement: str, values: Any) -> list[str]:
-    """The lines of the database's plan."""
+def explain_statement(db: Database, statement: str, values: Any) -> list[str]:
+    """Return the lines of the database's query plan."""
     with db.engine.connect() as connection:
         if db.dialect == "sqlite":
             rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
@@ -435,8 +440,8 @@ def plan(db: Database, statement: str, values: Any) -> list[str]:
         return [str(row[0]) for row in connection.exec_driver_sql(f"EXPLAIN {statement}", values)]
 
 
-def walks(lines: list[str]) -> list[str]:
-    """Steps that read a large table, or an index of it, without bounds."""
+def find_unbounded_reads(lines: list[str]) -> list[str]:
+    """Return the steps that read a large table, or an index of it, without bounds."""
     found = []
     for place, line in enumerate(lines):
         words = line.split()

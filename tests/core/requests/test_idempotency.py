@@ -16,27 +16,29 @@ ROUTE = "POST /v1/things"
 pytestmark = pytest.mark.both_databases
 
 
-def request(mark: str = "a", key: str = "k") -> idempotency.IdempotentRequest:
-    return idempotency.IdempotentRequest(
+def make_request(mark: str = "a", key: str = "k") -> idempotency.IdempotentRequestIdentity:
+    return idempotency.IdempotentRequestIdentity(
         ROUTE, key, idempotency.digest_request_for_idempotency(mark)
     )
 
 
-def remember(database: Database, actor: Actor, asked: idempotency.IdempotentRequest) -> None:
+def store_response(
+    database: Database, actor: Actor, asked: idempotency.IdempotentRequestIdentity
+) -> None:
     with database.write() as session:
         now = database.now(session)
         response = idempotency.IdempotentResponse(201, {"Location": "/x"}, {"id": 1})
         idempotency.store_idempotent_response(session, actor, asked, response, now)
 
 
-def replayed(
-    database: Database, actor: Actor, asked: idempotency.IdempotentRequest
+def find_stored_response(
+    database: Database, actor: Actor, asked: idempotency.IdempotentRequestIdentity
 ) -> idempotency.ReplayedResponse | None:
     with database.write() as session:
         return idempotency.find_earlier_response(session, actor, asked)
 
 
-def age(database: Database, seconds: float) -> None:
+def age_responses(database: Database, seconds: float) -> None:
     with database.write() as session:
         session.execute(
             update(IdempotencyRecord).values(created_at=IdempotencyRecord.created_at - seconds)
@@ -44,55 +46,55 @@ def age(database: Database, seconds: float) -> None:
 
 
 def test_the_first_answer_is_replayed(database: Database, actor: Actor) -> None:
-    assert replayed(database, actor, request()) is None
-    remember(database, actor, request())
-    found = replayed(database, actor, request())
+    assert find_stored_response(database, actor, make_request()) is None
+    store_response(database, actor, make_request())
+    found = find_stored_response(database, actor, make_request())
     assert found is not None
     assert (found.status, found.headers, found.body) == (201, {"Location": "/x"}, {"id": 1})
 
 
 def test_another_request_under_the_key_is_refused(database: Database, actor: Actor) -> None:
-    remember(database, actor, request("a"))
+    store_response(database, actor, make_request("a"))
     with pytest.raises(IdempotencyMismatch):
-        replayed(database, actor, request("b"))
+        find_stored_response(database, actor, make_request("b"))
 
 
 def test_an_answer_is_forgotten_after_a_day(database: Database, actor: Actor) -> None:
-    remember(database, actor, request("a"))
-    age(database, IdempotencyRecord.KEPT_S + 1)
-    assert replayed(database, actor, request("b")) is None
+    store_response(database, actor, make_request("a"))
+    age_responses(database, IdempotencyRecord.KEPT_S + 1)
+    assert find_stored_response(database, actor, make_request("b")) is None
 
 
 def test_a_stream_gets_the_stored_answer_until_it_is_forgotten(
     database: Database, actor: Actor
 ) -> None:
-    remember(database, actor, request())
-    found = idempotency.begin_idempotent_request(database, actor, request())
+    store_response(database, actor, make_request())
+    found = idempotency.begin_idempotent_request(database, actor, make_request())
     assert found is not None and found.body == {"id": 1}
-    age(database, IdempotencyRecord.KEPT_S + 1)
-    assert idempotency.begin_idempotent_request(database, actor, request()) is None
+    age_responses(database, IdempotencyRecord.KEPT_S + 1)
+    assert idempotency.begin_idempotent_request(database, actor, make_request()) is None
     with pytest.raises(IdempotencyInFlight):
-        idempotency.begin_idempotent_request(database, actor, request())
+        idempotency.begin_idempotent_request(database, actor, make_request())
 
 
 def test_of_two_requests_at_once_the_second_cannot_store_its_answer(
     database: Database, actor: Actor
 ) -> None:
-    remember(database, actor, request())
+    store_response(database, actor, make_request())
     with pytest.raises(IdempotencyInFlight):  # it had found no answer before
-        remember(database, actor, request())
+        store_response(database, actor, make_request())
 
 
 def test_one_of_two_streams_at_once_is_in_flight(database: Database, actor: Actor) -> None:
-    first = request()
+    first = make_request()
     assert idempotency.begin_idempotent_request(database, actor, first) is None
     with pytest.raises(IdempotencyInFlight):
-        idempotency.begin_idempotent_request(database, actor, request())
-    idempotency.release_idempotency_key(database, actor, request())  # not ours: stays
+        idempotency.begin_idempotent_request(database, actor, make_request())
+    idempotency.release_idempotency_key(database, actor, make_request())  # not ours: stays
     with pytest.raises(IdempotencyInFlight):
-        idempotency.begin_idempotent_request(database, actor, request())
+        idempotency.begin_idempotent_request(database, actor, make_request())
     idempotency.release_idempotency_key(database, actor, first)
-    assert idempotency.begin_idempotent_request(database, actor, request()) is None
+    assert idempotency.begin_idempotent_request(database, actor, make_request()) is None
 
 
 def test_many_streams_at_once_have_one_winner(database: Database, actor: Actor) -> None:
@@ -102,7 +104,7 @@ def test_many_streams_at_once_have_one_winner(database: Database, actor: Actor) 
     def start(number: int) -> None:
         barrier.wait()
         try:
-            if idempotency.begin_idempotent_request(database, actor, request()) is None:
+            if idempotency.begin_idempotent_request(database, actor, make_request()) is None:
                 won.append(number)
         except IdempotencyInFlight:
             pass
@@ -118,22 +120,22 @@ def test_many_streams_at_once_have_one_winner(database: Database, actor: Actor) 
 def test_a_stream_of_a_dead_process_is_taken_over_and_cannot_answer_any_more(
     database: Database, actor: Actor
 ) -> None:
-    dead, alive = request(), request()
+    dead, alive = make_request(), make_request()
     idempotency.begin_idempotent_request(database, actor, dead)
-    age(database, idempotency.STALE_S + 1)
+    age_responses(database, idempotency.STALE_S + 1)
     assert idempotency.begin_idempotent_request(database, actor, alive) is None
     with pytest.raises(IdempotencyInFlight):
-        remember(database, actor, dead)
-    remember(database, actor, alive)
+        store_response(database, actor, dead)
+    store_response(database, actor, alive)
 
 
 def test_a_renewed_stream_is_not_taken_over(database: Database, actor: Actor) -> None:
-    first = request()
+    first = make_request()
     idempotency.begin_idempotent_request(database, actor, first)
-    age(database, idempotency.STALE_S + 1)
+    age_responses(database, idempotency.STALE_S + 1)
     idempotency.renew_idempotent_request(database, actor, first)
     with pytest.raises(IdempotencyInFlight):
-        idempotency.begin_idempotent_request(database, actor, request())
+        idempotency.begin_idempotent_request(database, actor, make_request())
 
 
 def test_parts_of_a_fingerprint_cannot_run_into_each_other() -> None:

@@ -24,14 +24,14 @@ from tests.core.office import Office
 JUNK = {"x" * 1000: None, "epochs": 3, "method": None, "optimizer": {"y" * 1000: None}}
 
 
-def _model(database: Database) -> Model:
+def _read_model(database: Database) -> Model:
     with database.read() as session:
         return session.scalars(select(Model).where(Model.name == "birds")).one()
 
 
 def test_a_model_keeps_what_its_recipe_says_and_no_nulls(office: Office) -> None:
     made = office.create(recipe={**JUNK, "optimizer": None})
-    assert _model(office.db).recipe == {
+    assert _read_model(office.db).recipe == {
         "balanced_batches": True,
         "preset": "from-random",
         "epochs": 3,
@@ -47,7 +47,7 @@ def test_a_change_of_a_recipe_keeps_no_nulls_of_it_or_of_what_was_stored_before(
     models.change_model(
         office.db, CATALOGUE, office.actor, model, {"recipe": {**JUNK, "optimizer": None}}
     )
-    assert _model(office.db).recipe == {"preset": "from-random", "seed": 7, "epochs": 3}
+    assert _read_model(office.db).recipe == {"preset": "from-random", "seed": 7, "epochs": 3}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_reset_balances_batches_only_of_models_that_were_created_so(
     with office.db.write() as session:
         session.get_one(Model, model).recipe = before
     models.change_model(office.db, CATALOGUE, office.actor, model, {"recipe": patch})
-    assert _model(office.db).recipe.get("balanced_batches", False) is after
+    assert _read_model(office.db).recipe.get("balanced_batches", False) is after
 
 
 def test_a_method_that_was_stored_as_null_is_shown_as_the_default() -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Alias, Edit, Model, Part, Task, Version
+from core.database.tables import Alias, Edit, Model, Task, Version, VersionPart
 from core.ids import new_id
 from core.scheduling import claim as claims
 
 
-def learn(desk: Any, model: str, buffer: str, gate: float = 0.0) -> None:
-    """The model's next version, with a memory."""
+def learn_with_buffer(desk: Any, model: str, buffer: str, gate: float = 0.0) -> None:
+    """Learn the model's next version, with a memory."""
     desk.submit(model, gate={"min_new_task": gate})
     number = len(desk.all(Task, model_id=model))
     parts = {
@@ -24,7 +24,7 @@ def learn(desk: Any, model: str, buffer: str, gate: float = 0.0) -> None:
     desk.publish(parts, [("new", number, 1, 2)])
 
 
-def delete_data(desk: Any, model: str, number: int) -> None:
+def delete_task_data(desk: Any, model: str, number: int) -> None:
     with desk.db.write() as session:
         task = session.query(Task).filter_by(model_id=model, number=number).one()
         task.data_deleted_at = task.train_deleted_at = task.held_out_deleted_at = desk.db.now(
@@ -32,11 +32,11 @@ def delete_data(desk: Any, model: str, number: int) -> None:
         )
 
 
-def remembering(desk: Any, model: str) -> list[int]:
-    """Versions that still have their memory; rows and store say the same."""
+def list_versions_with_memory(desk: Any, model: str) -> list[int]:
+    """Return the versions that still have their memory; rows and store must agree."""
     found = []
     for version in desk.all(Version, model_id=model):
-        parts = desk.all(Part, version_id=version.id)
+        parts = desk.all(VersionPart, version_id=version.id)
         for part in parts:
             assert desk.blobs.has(part.sha256) is (part.deleted_at is None)
             assert part.deleted_at is None or part.type in ("buffer", "exemplars")
@@ -47,29 +47,29 @@ def remembering(desk: Any, model: str) -> list[int]:
 
 def test_older_memories_stay_until_the_next_version_is_there(desk: Any) -> None:
     model = desk.model()
-    learn(desk, model, "1")
-    learn(desk, model, "1 2")
-    delete_data(desk, model, 1)
+    learn_with_buffer(desk, model, "1")
+    learn_with_buffer(desk, model, "1 2")
+    delete_task_data(desk, model, 1)
     desk.remove_unwanted_runs()
-    assert remembering(desk, model) == [1, 2]
-    learn(desk, model, "2 3")
+    assert list_versions_with_memory(desk, model) == [1, 2]
+    learn_with_buffer(desk, model, "2 3")
     desk.remove_unwanted_runs()
-    assert remembering(desk, model) == [3]
-    learn(desk, model, "2 3 4")
+    assert list_versions_with_memory(desk, model) == [3]
+    learn_with_buffer(desk, model, "2 3 4")
     desk.remove_unwanted_runs()
-    assert remembering(desk, model) == [3, 4]
+    assert list_versions_with_memory(desk, model) == [3, 4]
 
 
 def test_versions_from_before_the_task_and_other_models_keep_their_memory(desk: Any) -> None:
     model, other = desk.model(), desk.model()
-    learn(desk, other, "other")
-    learn(desk, model, "1")
-    learn(desk, model, "1 2")
-    delete_data(desk, model, 2)
-    learn(desk, model, "1 3")
+    learn_with_buffer(desk, other, "other")
+    learn_with_buffer(desk, model, "1")
+    learn_with_buffer(desk, model, "1 2")
+    delete_task_data(desk, model, 2)
+    learn_with_buffer(desk, model, "1 3")
     desk.remove_unwanted_runs()
-    assert remembering(desk, model) == [1, 3]
-    assert remembering(desk, other) == [1]
+    assert list_versions_with_memory(desk, model) == [1, 3]
+    assert list_versions_with_memory(desk, other) == [1]
 
 
 def test_the_memory_that_the_next_job_starts_from_stays(desk: Any) -> None:
@@ -77,15 +77,15 @@ def test_the_memory_that_the_next_job_starts_from_stays(desk: Any) -> None:
     again.
     """
     model = desk.model(on_held="continue")
-    learn(desk, model, "1")
-    delete_data(desk, model, 1)
-    learn(desk, model, "2", gate=0.9)
+    learn_with_buffer(desk, model, "1")
+    delete_task_data(desk, model, 1)
+    learn_with_buffer(desk, model, "2", gate=0.9)
     desk.remove_unwanted_runs()
-    assert remembering(desk, model) == [1, 2]
-    learn(desk, model, "3")
+    assert list_versions_with_memory(desk, model) == [1, 2]
+    learn_with_buffer(desk, model, "3")
     desk.roll_back(model)
     desk.remove_unwanted_runs()
-    assert remembering(desk, model) == [1, 2, 3]
+    assert list_versions_with_memory(desk, model) == [1, 2, 3]
     desk.submit(model)
     desk.claim()
     # Production and head go forward again; the job goes on from the first version.
@@ -93,20 +93,20 @@ def test_the_memory_that_the_next_job_starts_from_stays(desk: Any) -> None:
         session.get_one(Alias, (model, "production")).version = 3
         session.get_one(Model, model).head = 3
     desk.remove_unwanted_runs()
-    assert remembering(desk, model) == [1, 2, 3]
+    assert list_versions_with_memory(desk, model) == [1, 2, 3]
 
 
 def test_a_memory_that_a_later_version_shares_has_none_of_the_images(desk: Any) -> None:
     model = desk.model()
-    learn(desk, model, "the same")
-    delete_data(desk, model, 1)
-    learn(desk, model, "the same")
+    learn_with_buffer(desk, model, "the same")
+    delete_task_data(desk, model, 1)
+    learn_with_buffer(desk, model, "the same")
     desk.remove_unwanted_runs()
-    assert remembering(desk, model) == [1, 2]
+    assert list_versions_with_memory(desk, model) == [1, 2]
 
 
 def learn_with_packs(desk: Any, model: str, *tasks: int) -> None:
-    """The model's next version, whose memory has a pack of images of each of these tasks."""
+    """Learn the model's next version, whose memory has a pack of images of each of these tasks."""
     desk.submit(model)
     number = len(desk.all(Task, model_id=model))
     packs = {f"buffer.images.{task}": f"{model} {task}" for task in tasks}
@@ -121,14 +121,14 @@ def test_packs_that_later_versions_share_stay_and_those_of_the_task_go(desk: Any
     model = desk.model()
     learn_with_packs(desk, model, 1)
     learn_with_packs(desk, model, 1, 2)
-    packs = {part.name: part.sha256 for part in desk.all(Part)}
-    delete_data(desk, model, 1)
+    packs = {part.name: part.sha256 for part in desk.all(VersionPart)}
+    delete_task_data(desk, model, 1)
     learn_with_packs(desk, model, 2, 3)
     desk.remove_unwanted_runs()
     assert not desk.blobs.has(packs["buffer.images.1"]) and desk.blobs.has(packs["buffer.images.2"])
     kept = {
         version.number: {
-            p.name for p in desk.all(Part, version_id=version.id) if p.deleted_at is None
+            p.name for p in desk.all(VersionPart, version_id=version.id) if p.deleted_at is None
         }
         for version in desk.all(Version, model_id=model)
     }
@@ -141,20 +141,20 @@ def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(
     desk: Any, erased: bool
 ) -> None:
     model = desk.model()
-    learn(desk, model, "1")
+    learn_with_buffer(desk, model, "1")
     job = desk.submit(model)
     claim = desk.claim()
     desk.register(claim, "images of task 1")
     claims.fail_job(desk.db, claim, "code", "x")
     if erased:
-        delete_data(desk, model, 1)
+        delete_task_data(desk, model, 1)
     desk.remove_unwanted_runs()
     assert bool(desk.keys("snapshots/")) is not erased
     assert (desk.job(job).snapshot is None) is erased
 
 
-def add_edit(desk: Any, model: str, version: int, undo_until: float | None) -> None:
-    """The row of an edit that made a version."""
+def add_edit_row(desk: Any, model: str, version: int, undo_until: float | None) -> None:
+    """Add the row of an edit that made a version."""
     job = desk.submit(model)
     with desk.db.write() as session:
         session.add(
@@ -179,14 +179,14 @@ def test_a_failed_job_keeps_no_snapshot_with_images_that_an_edit_removed_since(
     desk: Any, undo_until: float | None, kept: bool
 ) -> None:
     model = desk.model()
-    learn(desk, model, "1")
+    learn_with_buffer(desk, model, "1")
     job = desk.submit(model)
     claim = desk.claim()
     desk.register(claim, "images of task 1")
     claims.fail_job(desk.db, claim, "code", "x")
     desk.remove_unwanted_runs()
     assert desk.keys("snapshots/")
-    add_edit(desk, model, 2, undo_until)
+    add_edit_row(desk, model, 2, undo_until)
     desk.remove_unwanted_runs()
     assert bool(desk.keys("snapshots/")) is kept
     assert (desk.job(job).snapshot is not None) is kept

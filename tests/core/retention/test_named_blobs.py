@@ -16,11 +16,11 @@ from sqlalchemy.orm import Session
 from core.bases import bases
 from core.contract.manifest import Manifest
 from core.database.session import Database
-from core.database.tables import Base, ExportedDownload, Job, Model, Owner
+from core.database.tables import ExportedDownload, Job, Model, Owner, UploadedBase
 from core.errors import Unavailable
 from core.ids import new_id
 from core.models import model_deletion
-from core.recipe.images import ModelImageSettings
+from core.recipe.images import ImageFormatAndNormalisation
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.retention import references
@@ -84,7 +84,9 @@ class House:
         )
 
     def base(self, kind: type[Blobs]) -> None:
-        network = bases.UploadedBaseNetwork(MLP, ModelImageSettings(IMAGE, None), "mlp", EXPECTED)
+        network = bases.ExpectedBaseNetwork(
+            MLP, ImageFormatAndNormalisation(IMAGE, None), "mlp", EXPECTED
+        )
         resources = UseCaseResources(self.db, self.blobs(kind), CATALOGUE)
         bases.create_base_from_upload(resources, self.settings, self.actor, network, self.file())
 
@@ -137,7 +139,7 @@ def house(database: Database, tmp_path: Path) -> House:
 
 MAKERS: list[tuple[Callable[[House, type[Blobs]], None], Any]] = [
     (House.export, ExportedDownload),
-    (House.base, Base),
+    (House.base, UploadedBase),
 ]
 both = pytest.mark.parametrize(("make", "table"), MAKERS, ids=["export", "base"])
 

@@ -11,7 +11,7 @@ NOW = 100 * DAY_S
 RECENT, OLD = NOW - DAY_S, NOW - 8 * DAY_S
 
 
-def decide(
+def find_deletable_files(
     states: list[str],
     *,
     ended: float = RECENT,
@@ -70,7 +70,7 @@ def test_what_may_go(
     model: dict[str, Any],
     expected: DeletableTaskFiles,
 ) -> None:
-    assert decide(states, ended=ended, published=published, **model) == expected
+    assert find_deletable_files(states, ended=ended, published=published, **model) == expected
 
 
 def test_an_archive_that_is_not_decoded_stays_while_its_job_may_run() -> None:
@@ -89,14 +89,17 @@ def test_an_archive_that_is_not_decoded_stays_while_its_job_may_run() -> None:
 def test_the_training_part_waits_for_the_day_that_its_task_names(
     until: float, ended: float, expected: bool
 ) -> None:
-    assert decide(["succeeded"], ended=ended, published=True, until=until).train is expected
+    assert (
+        find_deletable_files(["succeeded"], ended=ended, published=True, until=until).train
+        is expected
+    )
 
 
 @pytest.mark.parametrize("states", [["succeeded"], ["failed"], ["rejected"]])
 def test_nothing_that_could_be_learned_again_goes_while_its_task_stops_the_line(
     states: list[str],
 ) -> None:
-    found = decide(states, ended=OLD, until=OLD, stops=True)
+    found = find_deletable_files(states, ended=OLD, until=OLD, stops=True)
     assert not found.train and not found.held_out
 
 

@@ -12,7 +12,14 @@ from core.contract.jobs.snapshot import StoredBestState
 from core.database.jobs import change_job_state, lock_job
 from core.database.session import Database
 from core.database.states import JobAction
-from core.database.tables import Event, ExportedDownload, IdempotencyRecord, Model, Task, Version
+from core.database.tables import (
+    ExportedDownload,
+    IdempotencyRecord,
+    Model,
+    StoredJobEvent,
+    Task,
+    Version,
+)
 from core.errors import Rejected
 from core.execution import snapshots
 from core.scheduling import claim as claims
@@ -41,18 +48,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def kept(desk: Any) -> Callable[[], bool]:
-    """Whether the training part of the only task is there; row and store say the same."""
+def watch_training_part(desk: Any) -> Callable[[], bool]:
+    """Return a function that tells whether the only task's training part is there.
+    Rows and store must agree.
+    """
     task = desk.all(Task)[0]
-    return agreed(desk, task.train_sha256, lambda: desk.all(Task)[0].train_deleted_at is None)
+    return watch_blob(desk, task.train_sha256, lambda: desk.all(Task)[0].train_deleted_at is None)
 
 
-def held_out(desk: Any) -> Callable[[], bool]:
+def watch_held_out_part(desk: Any) -> Callable[[], bool]:
     task = desk.all(Task)[0]
-    return agreed(desk, task.held_out_sha256, lambda: desk.all(Task)[0].held_out_deleted_at is None)
+    return watch_blob(
+        desk, task.held_out_sha256, lambda: desk.all(Task)[0].held_out_deleted_at is None
+    )
 
 
-def agreed(desk: Any, sha256: str, named: Callable[[], bool]) -> Callable[[], bool]:
+def watch_blob(desk: Any, sha256: str, named: Callable[[], bool]) -> Callable[[], bool]:
     def look() -> bool:
         assert desk.blobs.has(sha256) is named()
         return named()
@@ -60,94 +71,94 @@ def agreed(desk: Any, sha256: str, named: Callable[[], bool]) -> Callable[[], bo
     return look
 
 
-def learned(desk: Any, *, gate: float = 0.0, **model: Any) -> str:
-    """A task whose version was published, or held by its gate."""
+def prepare_learned_task(desk: Any, *, gate: float = 0.0, **model: Any) -> str:
+    """Prepare a task whose version was published, or held by its gate. Return its model."""
     model_id = desk.model(gate={"min_new_task": gate}, **model)
     desk.submit(model_id, gate={"min_new_task": gate})
     desk.publish()
     return str(model_id)
 
 
-def held(desk: Any) -> Callable[[], bool]:
-    learned(desk, gate=0.9)
+def prepare_held_task(desk: Any) -> Callable[[], bool]:
+    prepare_learned_task(desk, gate=0.9)
     assert desk.all(Version)[-1].status == "held"
-    return kept(desk)
+    return watch_training_part(desk)
 
 
-def held_and_learned_again(desk: Any) -> Callable[[], bool]:
-    learned(desk, gate=0.9)
+def prepare_held_and_relearned_task(desk: Any) -> Callable[[], bool]:
+    prepare_learned_task(desk, gate=0.9)
     job = desk.again(desk.all(Version)[-1].job_id)
     desk.set(job, gate={})
-    present = kept(desk)
+    present = watch_training_part(desk)
     assert present()
     desk.publish({"head": "i"}, [("new", 1, 2, 2)])
     return present
 
 
-def held_and_skipped(desk: Any) -> Callable[[], bool]:
-    learned(desk, gate=0.9, on_held="continue")
+def prepare_held_and_skipped_task(desk: Any) -> Callable[[], bool]:
+    prepare_learned_task(desk, gate=0.9, on_held="continue")
     assert desk.all(Task)[0].standing == "skipped"
-    return kept(desk)
+    return watch_training_part(desk)
 
 
-def failed_and_stopping(desk: Any) -> Callable[[], bool]:
+def prepare_failed_task_that_stops(desk: Any) -> Callable[[], bool]:
     desk.submit(desk.model(on_failed="stop"))
     claims.fail_job(desk.db, desk.claim(), "code", "x")
-    return kept(desk)
+    return watch_training_part(desk)
 
 
-def cancelled(desk: Any) -> Callable[[], bool]:
+def prepare_cancelled_task(desk: Any) -> Callable[[], bool]:
     job = desk.submit(desk.model())
     claim = desk.claim()
     desk.set(job, state="cancelling")
     claims.complete_pause_or_cancellation(desk.db, claim)
-    return kept(desk)
+    return watch_training_part(desk)
 
 
-def published_and_not_kept(desk: Any) -> Callable[[], bool]:
-    learned(desk, training_data_days=0.0)
-    return kept(desk)
+def prepare_published_task_without_data(desk: Any) -> Callable[[], bool]:
+    prepare_learned_task(desk, training_data_days=0.0)
+    return watch_training_part(desk)
 
 
-def failed(desk: Any) -> Callable[[], bool]:
+def prepare_failed_task(desk: Any) -> Callable[[], bool]:
     desk.submit(desk.model())
     claims.fail_job(desk.db, desk.claim(), "code", "x")
-    return kept(desk)
+    return watch_training_part(desk)
 
 
-def published(desk: Any) -> Callable[[], bool]:
-    learned(desk)
-    return kept(desk)
+def prepare_published_task(desk: Any) -> Callable[[], bool]:
+    prepare_learned_task(desk)
+    return watch_training_part(desk)
 
 
-def kept_by_the_model(desk: Any) -> Callable[[], bool]:
-    learned(desk, keep_training_data=True)
-    return kept(desk)
+def prepare_task_kept_by_its_model(desk: Any) -> Callable[[], bool]:
+    prepare_learned_task(desk, keep_training_data=True)
+    return watch_training_part(desk)
 
 
-def held_out_of_a_model(desk: Any) -> Callable[[], bool]:
-    learned(desk)
-    return held_out(desk)
+def prepare_held_out_part(desk: Any) -> Callable[[], bool]:
+    prepare_learned_task(desk)
+    return watch_held_out_part(desk)
 
 
-def held_out_of_a_deleted_model(desk: Any) -> Callable[[], bool]:
-    model = learned(desk)
+def prepare_held_out_of_a_deleted_model(desk: Any) -> Callable[[], bool]:
+    model = prepare_learned_task(desk)
     with desk.db.write() as session:
         session.get_one(Model, model).deleted_at = 1.0
-    return held_out(desk)
+    return watch_held_out_part(desk)
 
 
-def counted(desk: Any) -> Callable[[], bool]:
-    learned(desk, held_out="counts")
-    return held_out(desk)
+def prepare_counted_held_out_part(desk: Any) -> Callable[[], bool]:
+    prepare_learned_task(desk, held_out="counts")
+    return watch_held_out_part(desk)
 
 
-def not_counted_yet(desk: Any) -> Callable[[], bool]:
+def prepare_uncounted_held_out_part(desk: Any) -> Callable[[], bool]:
     desk.submit(desk.model(held_out="counts"))
-    return held_out(desk)
+    return watch_held_out_part(desk)
 
 
-def archive(desk: Any) -> Callable[[], bool]:
+def prepare_archive(desk: Any) -> Callable[[], bool]:
     desk.submit(desk.model(), decoded=False, archive=b"zip")
 
     def look() -> bool:
@@ -158,21 +169,21 @@ def archive(desk: Any) -> Callable[[], bool]:
     return look
 
 
-def archive_of_a_committed_dataset(desk: Any) -> Callable[[], bool]:
-    look = archive(desk)
+def prepare_committed_archive(desk: Any) -> Callable[[], bool]:
+    look = prepare_archive(desk)
     desk.claim()
     with desk.db.write() as session:  # as a worker leaves it that dies after the commit
         session.get_one(Task, desk.all(Task)[0].id).train_sha256 = desk.blob("decoded")
     return look
 
 
-def archive_of_a_rejected_batch(desk: Any) -> Callable[[], bool]:
-    look = archive(desk)
+def prepare_archive_of_rejected_batch(desk: Any) -> Callable[[], bool]:
+    look = prepare_archive(desk)
     claims.reject_job(desk.db, desk.claim(), Rejected("bad"))
     return look
 
 
-def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
+def prepare_job_state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
     def make(desk: Any) -> Callable[[], bool]:
         job = desk.submit(desk.model())
         claim = desk.claim()
@@ -214,7 +225,7 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
     return make
 
 
-def export(desk: Any) -> Callable[[], bool]:
+def prepare_exported_download(desk: Any) -> Callable[[], bool]:
     version = desk.all(Version, model_id=desk.model())[0].id
     sha256 = desk.blob("a download")
     with desk.db.write() as session:
@@ -224,10 +235,10 @@ def export(desk: Any) -> Callable[[], bool]:
                 version_id=version, format="x", sha256=sha256, bytes=10, created_at=made
             )
         )
-    return agreed(desk, sha256, lambda: bool(desk.all(ExportedDownload)))
+    return watch_blob(desk, sha256, lambda: bool(desk.all(ExportedDownload)))
 
 
-def idempotency(desk: Any) -> Callable[[], bool]:
+def prepare_idempotency_record(desk: Any) -> Callable[[], bool]:
     desk.model()
     with desk.db.write() as session:
         made = desk.db.now(session)
@@ -244,54 +255,54 @@ def idempotency(desk: Any) -> Callable[[], bool]:
     return lambda: bool(desk.all(IdempotencyRecord))
 
 
-def event(state: str) -> Callable[[Any], Callable[[], bool]]:
+def prepare_job_event(state: str) -> Callable[[Any], Callable[[], bool]]:
     def make(desk: Any) -> Callable[[], bool]:
         job = desk.submit(desk.model())
         if state == "failed":
             claims.fail_job(desk.db, desk.claim(), "code", "x")
         with desk.db.write() as session:
-            session.add(Event(job_id=job, type="log", data={}, at=desk.db.now(session)))
-        return lambda: bool(desk.all(Event, type="log"))
+            session.add(StoredJobEvent(job_id=job, type="log", data={}, at=desk.db.now(session)))
+        return lambda: bool(desk.all(StoredJobEvent, type="log"))
 
     return make
 
 
-def orphan(desk: Any) -> Callable[[], bool]:
+def prepare_orphaned_blob(desk: Any) -> Callable[[], bool]:
     desk.model()
     sha256 = desk.blob("left by a crash")
     return lambda: desk.blobs.has(sha256)
 
 
 TABLE: list[tuple[str, Callable[[Any], Callable[[], bool]], float]] = [
-    ("archive, not decoded", archive, FOR_EVER),
-    ("archive, dataset committed", archive_of_a_committed_dataset, 0),
-    ("archive, rejected", archive_of_a_rejected_batch, 0),
-    ("training part, published", published, 7),
-    ("training part, published, training_data_days 0", published_and_not_kept, 0),
-    ("training part, held", held, FOR_EVER),
-    ("training part, held and skipped", held_and_skipped, 7),
-    ("training part, held and learned again", held_and_learned_again, 7),
-    ("training part, failed", failed, 7),
-    ("training part, failed, and the line waits", failed_and_stopping, FOR_EVER),
-    ("training part, cancelled", cancelled, 7),
-    ("training part, keep_training_data", kept_by_the_model, FOR_EVER),
-    ("held-out part", held_out_of_a_model, FOR_EVER),
-    ("held-out part, model deleted", held_out_of_a_deleted_model, 0),
-    ("held-out part, counts, not measured", not_counted_yet, FOR_EVER),
-    ("held-out part, counts, measured", counted, 0),
-    ("snapshot, running", state("snapshot", "running"), FOR_EVER),
-    ("snapshot, paused", state("snapshot", "paused"), FOR_EVER),
-    ("snapshot, cancelled", state("snapshot", "cancelled"), 0),
-    ("snapshot, failed", state("snapshot", "failed"), 7),
-    ("anytime, running", state("anytime", "running"), FOR_EVER),
-    ("anytime, paused", state("anytime", "paused"), FOR_EVER),
-    ("anytime, cancelled", state("anytime", "cancelled"), 0),
-    ("anytime, failed", state("anytime", "failed"), 7),
-    ("export", export, 7),
-    ("idempotency record", idempotency, 1),
-    ("event, job finished", event("failed"), 90),
-    ("event, job unfinished", event("queued"), FOR_EVER),
-    ("blob that nothing names", orphan, 1),
+    ("archive, not decoded", prepare_archive, FOR_EVER),
+    ("archive, dataset committed", prepare_committed_archive, 0),
+    ("archive, rejected", prepare_archive_of_rejected_batch, 0),
+    ("training part, published", prepare_published_task, 7),
+    ("training part, published, training_data_days 0", prepare_published_task_without_data, 0),
+    ("training part, held", prepare_held_task, FOR_EVER),
+    ("training part, held and skipped", prepare_held_and_skipped_task, 7),
+    ("training part, held and learned again", prepare_held_and_relearned_task, 7),
+    ("training part, failed", prepare_failed_task, 7),
+    ("training part, failed, and the line waits", prepare_failed_task_that_stops, FOR_EVER),
+    ("training part, cancelled", prepare_cancelled_task, 7),
+    ("training part, keep_training_data", prepare_task_kept_by_its_model, FOR_EVER),
+    ("held-out part", prepare_held_out_part, FOR_EVER),
+    ("held-out part, model deleted", prepare_held_out_of_a_deleted_model, 0),
+    ("held-out part, counts, not measured", prepare_uncounted_held_out_part, FOR_EVER),
+    ("held-out part, counts, measured", prepare_counted_held_out_part, 0),
+    ("snapshot, running", prepare_job_state("snapshot", "running"), FOR_EVER),
+    ("snapshot, paused", prepare_job_state("snapshot", "paused"), FOR_EVER),
+    ("snapshot, cancelled", prepare_job_state("snapshot", "cancelled"), 0),
+    ("snapshot, failed", prepare_job_state("snapshot", "failed"), 7),
+    ("anytime, running", prepare_job_state("anytime", "running"), FOR_EVER),
+    ("anytime, paused", prepare_job_state("anytime", "paused"), FOR_EVER),
+    ("anytime, cancelled", prepare_job_state("anytime", "cancelled"), 0),
+    ("anytime, failed", prepare_job_state("anytime", "failed"), 7),
+    ("export", prepare_exported_download, 7),
+    ("idempotency record", prepare_idempotency_record, 1),
+    ("event, job finished", prepare_job_event("failed"), 90),
+    ("event, job unfinished", prepare_job_event("queued"), FOR_EVER),
+    ("blob that nothing names", prepare_orphaned_blob, 1),
 ]
 """What, how it comes about, and for how many days it is kept."""
 

@@ -19,7 +19,7 @@ from core.database.tables import Alias, Job, Model, Task, Version
 from core.errors import Invalid, LeaseLost, PerennialError, Rejected, WrongState
 from core.ingest.inspect import ArchiveDirectory
 from core.jobs import jobs
-from core.jobs.job_response import find_job_response_facts
+from core.jobs.job_response import read_job_response_contexts
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.models import attention, models
@@ -325,7 +325,7 @@ class Line(RuleBasedStateMachine):
             assert asks == (task.number in entries), (task.number, task.standing)
         assert all(entry["detail"] and entry["actions"] for entry in entries.values())
         with self.desk.db.read() as session:
-            beside = find_job_response_facts(session, self.rows(Job))
+            beside = read_job_response_contexts(session, self.rows(Job))
         for job in self.rows(Job):
             waits = job.state == JobState.QUEUED and not job.again and self.stopped()
             assert waits == (beside[job.id].stop is not None)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.database.states import JobAction, JobState
-from core.database.tables import Alias, Event, Model
+from core.database.tables import Alias, Model, StoredJobEvent
 from core.errors import LeaseLost, Rejected
 from core.execution.kinds import JobOutcome
 from core.scheduling import claim as claims
@@ -233,7 +233,9 @@ def test_a_worker_that_lost_its_lease_cannot_end_the_job(
 def test_every_change_of_state_is_an_event_with_a_new_revision(desk: Any) -> None:
     job_id, claim = desk.begin(decoded=False)
     claims.fail_job(desk.db, claim, "code", "x")
-    states = [event.data["state"] for event in desk.all(Event, job_id=job_id, type="state")]
+    states = [
+        event.data["state"] for event in desk.all(StoredJobEvent, job_id=job_id, type="state")
+    ]
     assert states == ["validating", "failed"]
     assert desk.job(job_id).revision == 3
 

@@ -11,12 +11,12 @@ from sqlalchemy.exc import IntegrityError
 
 from core.database.kinds import JobKind
 from core.database.states import JobAction, JobState
-from core.database.tables import Event, Job, Model, Task, Version
-from core.errors import Rejected, StoreCorrupt, WrongState
+from core.database.tables import Job, Model, StoredJobEvent, Task, Version
+from core.errors import Rejected, StoredObjectDamaged, WrongState
 from core.execution.kinds import JobOutcome
 from core.jobs import queue
 from core.lineage import lineage
-from core.lineage.standing import read_open_task_states
+from core.lineage.standing import read_unfinished_job_states_by_task
 from core.models import memory, model_deletion
 from core.retention import damage
 from core.scheduling import claim as claims
@@ -28,8 +28,8 @@ from core.usage.usage_sums import sum_usage_by_model
 from tests.core.rows import make_part_row
 
 
-def order(desk: Any, count: int) -> list[str]:
-    """The next claims of a lone worker; each of its jobs ends before it claims again."""
+def claim_jobs_in_order(desk: Any, count: int) -> list[str]:
+    """Return the next claims of a lone worker. Each of its jobs ends before it claims again."""
     claimed = []
     for _ in range(count):
         found = desk.claim()
@@ -38,13 +38,13 @@ def order(desk: Any, count: int) -> list[str]:
     return claimed
 
 
-def later() -> None:
+def wait_for_later_job_id() -> None:
     time.sleep(0.002)  # ids of jobs carry milliseconds
 
 
 @pytest.mark.both_databases
 def test_a_check_runs_while_the_line_is_stopped(desk: Any) -> None:
-    model = stopped(desk)
+    model = make_stopped_model(desk)
     waiting = desk.submit(model)
     check = desk.check(model)
     assert desk.claim().job_id == check
@@ -73,14 +73,14 @@ def test_a_paused_check_keeps_nothing_waiting(desk: Any) -> None:
 @pytest.mark.both_databases
 def test_checks_do_not_overtake_twice_in_a_row(desk: Any) -> None:
     batches = [desk.submit(desk.model()) for _ in range(3)]
-    later()
+    wait_for_later_job_id()
     model = desk.model()
     checks = []
     for _ in range(4):
         checks.append(desk.check(model))
-        later()
+        wait_for_later_job_id()
     in_turn = [job for both in zip(checks, batches, strict=False) for job in both]
-    assert order(desk, 7) == [*in_turn, checks[3]]
+    assert claim_jobs_in_order(desk, 7) == [*in_turn, checks[3]]
 
 
 def test_an_endless_stream_of_checks_leaves_a_batch_every_second_turn(desk: Any) -> None:
@@ -88,27 +88,27 @@ def test_an_endless_stream_of_checks_leaves_a_batch_every_second_turn(desk: Any)
     batches = [desk.submit(model) for _ in range(5)]
     learned = 0
     for _ in range(10):
-        later()
+        wait_for_later_job_id()
         desk.check(model)
-        learned += order(desk, 1)[0] in batches
+        learned += claim_jobs_in_order(desk, 1)[0] in batches
     assert learned == 5
 
 
 def test_a_check_that_overtakes_nothing_uses_up_no_turn(desk: Any) -> None:
     first = desk.check(desk.model())
-    assert order(desk, 1) == [first]
+    assert claim_jobs_in_order(desk, 1) == [first]
     old = desk.submit(desk.model())
-    later()
+    wait_for_later_job_id()
     check = desk.check(desk.model())
-    assert order(desk, 2) == [check, old]
+    assert claim_jobs_in_order(desk, 2) == [check, old]
 
 
 def test_the_checks_of_one_owner_do_not_overtake_the_batches_of_another(desk: Any) -> None:
     one = desk.submit(desk.model())
     desk.new_owner("other")
-    later()
+    wait_for_later_job_id()
     checks = [desk.check(desk.model()) for _ in range(3)]
-    assert order(desk, 2) == [one, checks[0]]
+    assert claim_jobs_in_order(desk, 2) == [one, checks[0]]
 
 
 def test_a_kind_that_this_code_does_not_know_is_left_to_others(desk: Any) -> None:
@@ -122,7 +122,7 @@ def test_a_finished_check_keeps_its_report_and_its_lines_come_before_its_end(des
     assert claims.finish_job_without_version(desk.db, desk.claim(), done) is JobState.SUCCEEDED
     assert desk.job(check).report == {"valid": True}
     assert desk.job(check).fence is None
-    told = [event.data for event in desk.all(Event, job_id=check)]
+    told = [event.data for event in desk.all(StoredJobEvent, job_id=check)]
     assert told[-2:] == [{"level": "info", "message": "All is well."}, {"state": "succeeded"}]
 
 
@@ -215,7 +215,7 @@ def test_the_scrub_reads_the_uploads_of_checks_and_says_which_is_damaged(desk: A
     Scrubber(desk.db, desk.store, desk.settings, "w", lambda _seconds: False).run_scrub_if_due()
     with desk.db.read() as session:
         assert [row.key for row in damage.list_damage_marks(session, 9)] == [f"archives/{check}"]
-        error = StoreCorrupt("x", extra={"object": f"archives/{check}"})
+        error = StoredObjectDamaged("x", extra={"object": f"archives/{check}"})
         assert "Send it again" in damage.reword_damaged_object_error(session, model, error).detail
 
 
@@ -272,8 +272,8 @@ def test_a_deleted_model_cancels_its_checks_and_deletes_their_uploads(desk: Any)
     assert desk.keys("archives/") == []
 
 
-def stopped(desk: Any) -> str:
-    """A model whose line waits, since a task failed."""
+def make_stopped_model(desk: Any) -> str:
+    """Make a model whose lineage waits, since a task failed."""
     model = desk.model(on_failed="stop")
     desk.submit(model)
     claims.fail_job(desk.db, desk.claim(), "code", "no")
@@ -281,20 +281,20 @@ def stopped(desk: Any) -> str:
 
 
 def test_an_open_check_opens_no_task_and_waits_in_no_line(desk: Any) -> None:
-    model = stopped(desk)
+    model = make_stopped_model(desk)
     desk.check(model)
     with desk.db.read() as session:
         row = session.get_one(Model, model)
-        assert read_open_task_states(session, model) == {}
+        assert read_unfinished_job_states_by_task(session, model) == {}
         assert lineage.find_runnable_queued_job(session, row) is None
 
 
 def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any) -> None:
-    model = stopped(desk)
+    model = make_stopped_model(desk)
     desk.submit(model)
-    assert queue.count_queue_metrics(desk.db).oldest_s == 0.0
+    assert queue.read_queue_metrics(desk.db).oldest_s == 0.0
     desk.check(model)
-    assert queue.count_queue_metrics(desk.db).oldest_s > 1000.0
+    assert queue.read_queue_metrics(desk.db).oldest_s > 1000.0
 
 
 def test_an_unrung_check_is_rung_for(desk: Any) -> None:

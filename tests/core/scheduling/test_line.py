@@ -15,7 +15,7 @@ from sqlalchemy.orm import aliased
 from core.database.jobs import build_unfinished_job_condition
 from core.database.tables import Job
 from core.lineage import judgement
-from core.lineage.coverage import MissingTasks
+from core.lineage.coverage import MissingTasksAndClasses
 from core.scheduling import claim as claims
 from core.scheduling import eligible
 from core.versions import aliases
@@ -50,8 +50,10 @@ def test_no_order_of_requests_and_endings_loses_a_task_unsaid_or_stops_a_line_fo
     run_state_machine_as_test(machine, settings=SETTINGS)
 
 
-def by_place(now: float) -> Any:
-    """A planted bug: what is learned again waits at the end of the line, as all others do."""
+def allow_claim_by_place(now: float) -> Any:
+    """Build the condition of a planted bug.
+    What is learned again waits at the end of the lineage, as all others do.
+    """
     other = aliased(Job)
     earlier = select(other.id).where(
         other.model_id == Job.model_id,
@@ -66,12 +68,22 @@ def by_place(now: float) -> Any:
 
 
 PLANTED: dict[str, tuple[tuple[Any, str, Any], int]] = {
-    "a gate without coverage": ((judgement, "find_lost_tasks", lambda *_, **__: MissingTasks()), 4),
+    "a gate without coverage": (
+        (
+            judgement,
+            "find_lacking_required_tasks_and_classes",
+            lambda *_, **__: MissingTasksAndClasses(),
+        ),
+        4,
+    ),
     "a rollback to a version that cannot answer": (
         (aliases, "list_taught_tasks", lambda _manifest: [0]),
         3,
     ),
-    "a retry at the end of the line": ((claims, "build_eligible_condition", by_place), 3),
+    "a retry at the end of the line": (
+        (claims, "build_eligible_condition", allow_claim_by_place),
+        3,
+    ),
 }
 """What is replaced, and a seed of examples among which an early one finds it."""
 

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from core.database import jobs as job_rows
 from core.database.states import JobAction, JobState
-from core.database.tables import Alias, Event, Job, Model, Task, Version
+from core.database.tables import Alias, Job, Model, StoredJobEvent, Task, Version
 from core.errors import LeaseLost, PerennialError
 from core.jobs import jobs
 from core.publishing.publish import publish_job_result
@@ -32,17 +32,17 @@ def actor(desk: Any) -> Actor:
     return Actor(desk.owner, None, "write")
 
 
-def failed_and_waiting(desk: Any) -> tuple[str, str]:
-    """A job that failed, and the next one of its model."""
+def queue_after_a_failed_job(desk: Any) -> tuple[str, str]:
+    """Return a job that failed, and the next one of its model."""
     model = desk.model()
     first, second = desk.submit(model), desk.submit(model)
     claims.fail_job(desk.db, desk.claim(), "code", "no")
     return first, second
 
 
-def claim_beside_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch, job: str) -> Any:
-    """A claim between whose look at the queue and whose lock of the model somebody retries
-    `job`.
+def claim_during_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch, job: str) -> Any:
+    """Claim a job while somebody retries `job`.
+    The retry comes after the claim has read the queue, and before it locks the model.
     """
     locked, thread = claims.lineage.lock_model_row, None
 
@@ -69,8 +69,8 @@ def claim_beside_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatc
 def test_a_retry_that_comes_between_look_and_lock_is_claimed_first(
     desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = failed_and_waiting(desk)
-    found = claim_beside_a_retry(desk, actor, monkeypatch, first)
+    first, second = queue_after_a_failed_job(desk)
+    found = claim_during_a_retry(desk, actor, monkeypatch, first)
     assert found.job_id == (second if desk.db.dialect == "sqlite" else first)
     assert claims.claim_job(desk.db, "w2", 60) is None, "one job of a model at a time"
     assert desk.state(first) in (JobState.QUEUED, JobState.RUNNING)
@@ -80,9 +80,9 @@ def test_a_claim_without_the_second_look_is_found(
     desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: what the test above would see."""
-    first, second = failed_and_waiting(desk)
+    first, second = queue_after_a_failed_job(desk)
     monkeypatch.setattr(claims, "_is_job_still_eligible", lambda *_: True)
-    assert claim_beside_a_retry(desk, actor, monkeypatch, first).job_id == second
+    assert claim_during_a_retry(desk, actor, monkeypatch, first).job_id == second
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite's writers are alone
@@ -95,7 +95,7 @@ def test_whoever_holds_the_model_can_write_what_refers_to_a_job_that_another_hol
         assert job_rows.lock_job(retrying, job) is not None
         with desk.db.write() as promoting:
             promoting.execute(text("SET LOCAL lock_timeout = '3s'"))
-            promoting.add(Event(job_id=job, type="log", data={}, at=0.0))
+            promoting.add(StoredJobEvent(job_id=job, type="log", data={}, at=0.0))
 
 
 @pytest.mark.slow

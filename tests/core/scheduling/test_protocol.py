@@ -313,15 +313,15 @@ def test_any_interleaving_of_workers_and_people_keeps_the_protocol(
     run_state_machine_as_test(machine, settings=SETTINGS)
 
 
-def unfenced(session: Any, claim: JobClaim) -> Job:
-    """A planted bug: whoever comes may write."""
+def lock_job_without_fence(session: Any, claim: JobClaim) -> Job:
+    """Lock a job with a planted bug: every claim may write."""
     job = lock_job(session, claim.job_id)
     assert job is not None
     return job
 
 
-def reviving(session: Any, job: Job, now: float, error: str) -> JobState:
-    """A planted bug: a reaper that queues whatever it finds."""
+def requeue_any_job(session: Any, job: Job, now: float, error: str) -> JobState:
+    """Queue a job again with a planted bug: whatever state it is in."""
     job.state, job.fence, job.worker, job.lease_until, job.strikes = (
         "queued",
         None,
@@ -333,9 +333,9 @@ def reviving(session: Any, job: Job, now: float, error: str) -> JobState:
 
 
 PLANTED: dict[str, tuple[Any, str, Any]] = {
-    "a claim without the fence": (claims, "lock_claimed_job", unfenced),
-    "a publish without the check": (version_rows, "lock_claimed_job", unfenced),
-    "a reaper that revives what was cancelled": (claims, "_end_lost_attempt", reviving),
+    "a claim without the fence": (claims, "lock_claimed_job", lock_job_without_fence),
+    "a publish without the check": (version_rows, "lock_claimed_job", lock_job_without_fence),
+    "a reaper that revives what was cancelled": (claims, "_end_lost_attempt", requeue_any_job),
 }
 
 

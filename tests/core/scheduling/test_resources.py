@@ -15,7 +15,7 @@ from core.scheduling.eligible import WorkerResources
 CPU, GPU, TWO = WorkerResources("cpu", 0), WorkerResources("cuda", 1), WorkerResources("cuda", 2)
 
 
-def take(desk: Any, offer: WorkerResources) -> Any:
+def claim_with_resources(desk: Any, offer: WorkerResources) -> Any:
     return claims.claim_job(desk.db, "w", 60, offer)
 
 
@@ -36,14 +36,14 @@ def test_a_worker_claims_only_what_it_can_run(
     desk: Any, asked: dict[str, Any], offer: WorkerResources, runs_on: str | None
 ) -> None:
     job_id = desk.submit(desk.model(), **asked)
-    claim = take(desk, offer)
+    claim = claim_with_resources(desk, offer)
     assert (claim and (claim.job_id, claim.device)) == (runs_on and (job_id, runs_on))
 
 
 def test_a_job_that_waits_for_a_gpu_holds_up_no_other_model(desk: Any) -> None:
     desk.submit(desk.model(), device="cuda")
     other = desk.submit(desk.model())
-    assert take(desk, CPU).job_id == other
+    assert claim_with_resources(desk, CPU).job_id == other
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_a_snapshot_goes_on_on_its_kind_of_device_unless_the_recipe_says_any(
     goes_on_on: str | None,
 ) -> None:
     job_id = desk.submit(desk.model(), recipe={"resources": {"resume": resume}})
-    claim = take(desk, begun_on)
+    claim = claim_with_resources(desk, begun_on)
     desk.register(claim, "weights")
     desk.lose(claim)
-    later = take(desk, offer)
+    later = claim_with_resources(desk, offer)
     assert (later and later.device) == goes_on_on
     assert desk.job(job_id).snapshot is not None
 
@@ -85,7 +85,7 @@ def test_a_retry_leaves_a_snapshot_of_another_device_behind_unless_it_may_move(
     desk: Any, asked: dict[str, Any], resume_on: str | None, stays: bool
 ) -> None:
     job_id = desk.submit(desk.model())
-    desk.register(take(desk, GPU), "weights")
+    desk.register(claim_with_resources(desk, GPU), "weights")
     job = desk.job(job_id)
     job.recipe = {"resources": asked}
     copy_recipe_resources(job)
@@ -96,10 +96,12 @@ def test_a_retry_leaves_a_snapshot_of_another_device_behind_unless_it_may_move(
 def test_memory_that_lacks_again_after_a_snapshot_ends_the_job(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     for attempt, state in ((1, "queued"), (2, "failed")):
-        claim = take(desk, GPU)
+        claim = claim_with_resources(desk, GPU)
         desk.register(claim, f"snapshot of attempt {attempt}")
         assert (
-            claims.requeue_after_out_of_memory(desk.db, claim, "out of memory", "72 GB at its peak")
+            claims.requeue_or_fail_after_out_of_memory(
+                desk.db, claim, "out of memory", "72 GB at its peak"
+            )
             == state
         )
     assert desk.job(job_id).error["detail"] == "72 GB at its peak"
@@ -137,7 +139,7 @@ def test_workers_of_yesterday_are_forgotten(desk: Any) -> None:
             session, "old", WorkerDevice("cuda", 1), desk.now() - workers.KEPT_S - 1
         )
         workers.record_worker_presence(session, "new", WorkerDevice("cpu"), desk.now())
-        assert workers.list_cuda_workers(session) == []
+        assert workers.list_last_reports_by_cuda_count(session) == []
         assert workers.read_workers_status(session, desk.now()) == "up"
 
 

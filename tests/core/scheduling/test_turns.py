@@ -16,15 +16,15 @@ from core.scheduling.turns import OwnerSchedulingTurn
 from tests.core.at_once import run_at_once
 
 
-def queue(desk: Any, jobs: int, *, models: int | None = None) -> list[str]:
-    """Queued jobs of the desk's owner, each of a model of its own if not said otherwise."""
+def queue_jobs(desk: Any, jobs: int, *, models: int | None = None) -> list[str]:
+    """Queue jobs of the desk's owner, each of a model of its own unless `models` is given."""
     made = [desk.model() for _ in range(models or jobs)]
     return [desk.submit(made[n % len(made)], decoded=False) for n in range(jobs)]
 
 
-def claims_until(desk: Any, job: str, *, workers: int) -> int:
-    """The number of claims that come before that of a job, while each worker ends what it has before it
-    claims again.
+def count_claims_before(desk: Any, job: str, *, workers: int) -> int:
+    """Return the number of claims that come before that of a job.
+    Each worker ends what it has before it claims again.
     """
     busy: list[Any] = []
     for before in range(1000):
@@ -43,21 +43,21 @@ def test_many_jobs_of_one_owner_keep_a_single_one_of_another_waiting_for_one_rou
     desk: Any, workers: int
 ) -> None:
     desk.new_owner("many")
-    queue(desk, 40, models=10)
+    queue_jobs(desk, 40, models=10)
     first = [desk.claim() for _ in range(workers)]  # they are at work when the other comes
     desk.new_owner("one")
-    (job,) = queue(desk, 1)
+    (job,) = queue_jobs(desk, 1)
     for claim in first:
         claims.fail_job(desk.db, claim, "code", "done")
-    assert claims_until(desk, job, workers=workers) <= 1
+    assert count_claims_before(desk, job, workers=workers) <= 1
 
 
 def test_the_owner_with_the_least_running_jobs_comes_first(desk: Any) -> None:
     desk.new_owner("many")
-    first, *_ = queue(desk, 3)
+    first, *_ = queue_jobs(desk, 3)
     assert desk.claim().job_id == first
     desk.new_owner("one")
-    (job,) = queue(desk, 1)
+    (job,) = queue_jobs(desk, 1)
     assert desk.claim().job_id == job
 
 
@@ -66,7 +66,7 @@ def test_a_lone_worker_serves_owners_in_turn(desk: Any) -> None:
     wanted = []
     for name in ("a", "b", "c"):
         wanted.append(desk.new_owner(name))
-        queue(desk, 4)
+        queue_jobs(desk, 4)
     served = []
     for _ in range(12):
         claim = desk.claim()
@@ -83,7 +83,7 @@ def test_jobs_are_claimed_by_their_age(desk: Any, whose: tuple[int, int]) -> Non
     ids, queued = [desk.new_owner(name) for name in "ab"], []
     for which in whose:
         desk.owner = ids[which]
-        queued += queue(desk, 1)
+        queued += queue_jobs(desk, 1)
         time.sleep(0.002)  # ids of jobs carry milliseconds
     assert [desk.claim().job_id, desk.claim().job_id] == queued
 
@@ -97,7 +97,7 @@ def test_an_owner_whose_jobs_all_wait_for_something_takes_nobodys_turn(desk: Any
     desk.change(Task, desk.all(Task)[0].id, stops=True)
     desk.submit(model)
     desk.new_owner("other")
-    (job,) = queue(desk, 1)
+    (job,) = queue_jobs(desk, 1)
     assert desk.claim().job_id == job
     assert claims.claim_job(desk.db, "w", 60) is None
 
@@ -117,7 +117,7 @@ def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_l
     for step in range(1, 60):
         if draw.random() < 0.5:
             desk.owner = draw.choice(owners)
-            (job,) = queue(desk, 1)
+            (job,) = queue_jobs(desk, 1)
             waiting[desk.owner].append(job)
             age[job] = step
         elif running and draw.random() < 0.5:
@@ -143,7 +143,7 @@ def test_a_claim_passes_over_an_owner_whose_jobs_other_workers_are_claiming(
     """The first owner in turn has nothing left by the time of the look: the next one is served."""
     gone = desk.new_owner("gone")
     there = desk.new_owner("there")
-    (job,) = queue(desk, 1)
+    (job,) = queue_jobs(desk, 1)
     in_order = [
         OwnerSchedulingTurn(gone, new_id("job"), False),
         OwnerSchedulingTurn(there, job, False),
@@ -159,7 +159,7 @@ def test_a_claim_passes_over_an_owner_whose_jobs_other_workers_are_claiming(
 )
 def test_an_owners_next_job_is_claimed_while_another_worker_claims_his_oldest(desk: Any) -> None:
     desk.new_owner("a")
-    oldest, second = queue(desk, 2)
+    oldest, second = queue_jobs(desk, 2)
     with desk.db.write() as session:
         session.execute(select(Job).where(Job.id == oldest).with_for_update())
         assert desk.claim().job_id == second
@@ -170,7 +170,7 @@ def test_workers_that_claim_at_once_serve_everybody_and_nobody_twice(desk: Any) 
     wanted = []
     for name in "abc":
         desk.new_owner(name)
-        wanted += queue(desk, 5)
+        wanted += queue_jobs(desk, 5)
     claimed: list[str] = []
 
     def work(name: str) -> None:

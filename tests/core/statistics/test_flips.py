@@ -14,8 +14,8 @@ from core.statistics.flips import PredictionFlipStatistics
 Masks = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 4)), max_size=60)
 
 
-def slow(rows: list[tuple[bool, bool, int]]) -> PredictionFlipStatistics:
-    """Image by image."""
+def count_flips_slowly(rows: list[tuple[bool, bool, int]]) -> PredictionFlipStatistics:
+    """Count the flips image by image."""
     counts = [0, 0, 0, 0]
     for old, new, _ in rows:
         counts[0 if old and new else 1 if old else 2 if new else 3] += 1
@@ -25,23 +25,23 @@ def slow(rows: list[tuple[bool, bool, int]]) -> PredictionFlipStatistics:
 @given(Masks)
 def test_counts_are_those_of_a_loop_over_images(rows: list[tuple[bool, bool, int]]) -> None:
     old, new = (np.array([row[i] for row in rows], bool) for i in (0, 1))
-    assert flips.count_prediction_flips(old, new) == slow(rows)
+    assert flips.count_prediction_flips(old, new) == count_flips_slowly(rows)
     groups = np.array([row[2] for row in rows], np.int64)
     found = flips.count_prediction_flips_by_group(groups, 5, old, new)
     assert [PredictionFlipStatistics(*row) for row in found.tolist()] == [
-        slow([r for r in rows if r[2] == g]) for g in range(5)
+        count_flips_slowly([r for r in rows if r[2] == g]) for g in range(5)
     ]
 
 
-def exact(b: int, c: int) -> float:
-    """McNemar's exact p in whole numbers."""
+def compute_exact_p(b: int, c: int) -> float:
+    """Return McNemar's exact p, computed in whole numbers."""
     n, least = b + c, min(b, c)
     return min(1.0, 2 * sum(math.comb(n, k) for k in range(least + 1)) / 2**n)
 
 
 @given(st.integers(0, 300), st.integers(0, 300))
 def test_mcnemar_is_the_sum_of_the_binomial_in_whole_numbers(b: int, c: int) -> None:
-    assert flips.compute_two_sided_mcnemar_p(b, c) == pytest.approx(exact(b, c), rel=1e-9)
+    assert flips.compute_two_sided_mcnemar_p(b, c) == pytest.approx(compute_exact_p(b, c), rel=1e-9)
     assert flips.compute_two_sided_mcnemar_p(b, c) == flips.compute_two_sided_mcnemar_p(c, b)
 
 

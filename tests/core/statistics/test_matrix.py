@@ -13,9 +13,9 @@ from core.statistics.matrix import (
     build_accuracy_matrix,
     compute_metrics_of_newest_version,
     compute_regression_and_improvement_rates,
-    find_classes_without_test_images,
+    find_learned_classes_without_test_images,
     find_single_class_tasks,
-    list_accuracy_matrix_rows,
+    list_matrix_rows_of_lineage,
 )
 
 ROWS = [
@@ -133,7 +133,7 @@ def test_figures_go_along_the_ancestors_only() -> None:
     ]  # task 3 was learned from version 1 after a rollback
     figures = compute_summary(rows, CELLS, 3, "data")
     assert figures["acc"] == pytest.approx((0.6 + 0.95) / 2)
-    assert [row.version for row in list_accuracy_matrix_rows(rows, 3)] == [0, 1, 3]
+    assert [row.version for row in list_matrix_rows_of_lineage(rows, 3)] == [0, 1, 3]
 
 
 def test_a_task_learned_twice_is_one_column() -> None:
@@ -202,7 +202,7 @@ def test_classes_without_test_images_are_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}, (2, 2): {"cat": [10, 100], "dog": [0, 0]}}
     classes = {1: ["bee", "ant"], 2: ["bee", "cat", "dog"], 3: ["never learned here"]}
     stages = LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "class")
-    assert find_classes_without_test_images(stages, counts, classes) == [
+    assert find_learned_classes_without_test_images(stages, counts, classes) == [
         {"task": 1, "class": "bee"},
         {"task": 2, "class": "dog"},
     ]
@@ -212,10 +212,10 @@ def test_classes_of_a_task_without_any_test_image_are_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}}
     classes = {1: ["ant"], 2: ["bee", "ant"]}
     stages = LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "class")
-    assert find_classes_without_test_images(stages, counts, classes) == [
+    assert find_learned_classes_without_test_images(stages, counts, classes) == [
         {"task": 2, "class": "bee"}
     ]
-    assert find_classes_without_test_images(stages, counts | {(2, 2): {}}, classes) == [
+    assert find_learned_classes_without_test_images(stages, counts | {(2, 2): {}}, classes) == [
         {"task": 2, "class": "bee"}
     ]
 
@@ -223,7 +223,7 @@ def test_classes_of_a_task_without_any_test_image_are_listed() -> None:
 def test_a_task_that_was_measured_before_its_test_images_went_is_not_listed() -> None:
     counts = {(1, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
     assert (
-        find_classes_without_test_images(
+        find_learned_classes_without_test_images(
             LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "class"), counts, {1: ["ant"], 2: ["bee"]}
         )
         == []
@@ -234,12 +234,12 @@ def test_a_class_that_another_task_measures_is_not_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
     classes = {1: ["ant", "bee"], 2: ["bee"]}
     assert (
-        find_classes_without_test_images(
+        find_learned_classes_without_test_images(
             LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "class"), counts, classes
         )
         == []
     )
-    assert find_classes_without_test_images(
+    assert find_learned_classes_without_test_images(
         LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "task"), counts, classes
     ) == [{"task": 1, "class": "bee"}]
 
@@ -319,8 +319,12 @@ def test_improvement_minus_regression_is_the_change_of_accuracy(
     assert gained == sum(a for _, a in images) - sum(b for b, _ in images)  # exact in counts
 
 
-def slow(r: list[list[float | None]], scenario: str, totals: list[int]) -> dict[str, Any]:
-    """The definitions word by word over a square history: stage i learned task i; r[i][j-1]."""
+def compute_summary_slowly(
+    r: list[list[float | None]], scenario: str, totals: list[int]
+) -> dict[str, Any]:
+    """Compute the definitions word by word over a square history.
+    Stage i learned task i; its accuracies are r[i][j-1].
+    """
     last = len(r) - 1
 
     def mean(values: list[float | None]) -> float | None:
@@ -365,14 +369,14 @@ def slow(r: list[list[float | None]], scenario: str, totals: list[int]) -> dict[
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[list[list[int | None]], list[int]]:
+def draw_histories(draw: st.DrawFn) -> tuple[list[list[int | None]], list[int]]:
     tasks = draw(st.integers(0, 5))
     totals = draw(st.lists(st.integers(1, 50), min_size=tasks, max_size=tasks))
     cell = [st.none() | st.integers(0, n) for n in totals]
     return [[draw(c) for c in cell] for _ in range(tasks + 1)], totals
 
 
-@given(histories(), st.sampled_from(["data", "task", "class"]))
+@given(draw_histories(), st.sampled_from(["data", "task", "class"]))
 def test_the_figures_equal_a_slow_obvious_computation(
     history: tuple[list[list[int | None]], list[int]], scenario: str
 ) -> None:
@@ -390,7 +394,7 @@ def test_the_figures_equal_a_slow_obvious_computation(
     r = [[None if c is None else c / totals[j] for j, c in enumerate(row)] for row in correct]
     assert build_accuracy_matrix(rows, list(range(1, len(totals) + 1)), cells) == r
     figures = compute_summary(rows, cells, len(rows) - 1, scenario)
-    for name, expected in slow(r, scenario, totals).items():
+    for name, expected in compute_summary_slowly(r, scenario, totals).items():
         got = figures[name]
         assert got == expected if expected is None else got == pytest.approx(expected, abs=1e-12), (
             name

@@ -14,8 +14,8 @@ from core.ingest.findings.batch_data import (
     EXAMPLES,
     EarlierTaskFingerprints,
     add_near_duplicates_of_earlier_tasks,
+    build_class_balance_report,
     find_near_duplicates_in_batch,
-    measure_class_balance,
 )
 from core.ingest.findings.traces import (
     ImageFingerprints,
@@ -26,8 +26,8 @@ from core.statistics import near
 from core.statistics.near import MOST_BITS, compute_hamming_distances, hash_images_perceptually
 
 
-def scenes(count: int, size: int = 32, seed: int = 0) -> np.ndarray:
-    """Smooth pictures, uint8 [N, S, S, 3], each another."""
+def draw_smooth_pictures(count: int, size: int = 32, seed: int = 0) -> np.ndarray:
+    """Draw smooth pictures that all differ, uint8 [N, S, S, 3]."""
     coarse = np.random.default_rng(seed).integers(0, 256, (count, 6, 6, 3), dtype=np.uint8)
     return np.stack(
         [
@@ -37,21 +37,21 @@ def scenes(count: int, size: int = 32, seed: int = 0) -> np.ndarray:
     )
 
 
-def saved_again(image: np.ndarray, quality: int) -> np.ndarray:
+def save_again_as_jpeg(image: np.ndarray, quality: int) -> np.ndarray:
     out = io.BytesIO()
     Image.fromarray(image).save(out, "JPEG", quality=quality)
     return np.asarray(Image.open(out))
 
 
-def brute(found: np.ndarray, others: np.ndarray) -> np.ndarray:
+def find_near_pairs_slowly(found: np.ndarray, others: np.ndarray) -> np.ndarray:
     return compute_hamming_distances(found[:, None], others[None]) <= MOST_BITS
 
 
 @given(st.integers(0, 2**31), st.integers(60, 95))
 @settings(max_examples=30, deadline=None)
 def test_a_copy_that_was_saved_again_has_nearly_the_same_hash(seed: int, quality: int) -> None:
-    image = scenes(1, seed=seed)
-    again = saved_again(image[0], quality)[None]
+    image = draw_smooth_pictures(1, seed=seed)
+    again = save_again_as_jpeg(image[0], quality)[None]
     assert (
         compute_hamming_distances(hash_images_perceptually(image), hash_images_perceptually(again))[
             0
@@ -63,7 +63,7 @@ def test_a_copy_that_was_saved_again_has_nearly_the_same_hash(seed: int, quality
 @given(st.integers(0, 2**31), st.integers(-20, 20))
 @settings(max_examples=30, deadline=None)
 def test_brightness_changes_no_hash(seed: int, more: int) -> None:
-    image = np.clip(scenes(1, seed=seed), 40, 215)
+    image = np.clip(draw_smooth_pictures(1, seed=seed), 40, 215)
     brighter = (image.astype(int) + more).astype(np.uint8)
     assert (
         compute_hamming_distances(
@@ -74,7 +74,7 @@ def test_brightness_changes_no_hash(seed: int, more: int) -> None:
 
 
 def test_a_resized_copy_has_nearly_the_same_hash() -> None:
-    large = scenes(20, 64)
+    large = draw_smooth_pictures(20, 64)
     small = np.stack(
         [
             np.asarray(Image.fromarray(one).resize((32, 32), Image.Resampling.BICUBIC))
@@ -93,8 +93,8 @@ def test_noise_in_a_plain_image_says_nothing() -> None:
     assert (hash_images_perceptually(plain) == 0).all()
 
 
-def planted(seed: int, count: int = 200) -> np.ndarray:
-    """Random hashes, and of some of them copies with 0 to 10 other bits."""
+def draw_hashes_with_copies(seed: int, count: int = 200) -> np.ndarray:
+    """Draw random hashes, and of some of them copies with 0 to 10 other bits."""
     generator = np.random.default_rng(seed)
     found = generator.integers(0, 2**64, (count, 2), dtype=np.uint64)
     for row in range(1, count, 2):
@@ -107,10 +107,10 @@ def planted(seed: int, count: int = 200) -> np.ndarray:
 @given(st.integers(0, 2**31))
 @settings(max_examples=40, deadline=None)
 def test_bands_find_what_comparing_all_pairs_finds(seed: int) -> None:
-    found = planted(seed)
+    found = draw_hashes_with_copies(seed)
     told = near.find_near_duplicates_within(found)
     assert told.complete
-    truth = np.tril(brute(found, found), -1)
+    truth = np.tril(find_near_pairs_slowly(found, found), -1)
     assert np.array_equal(told.near >= 0, truth.any(1))
     rows = np.flatnonzero(told.near >= 0)
     assert truth[rows, told.near[rows]].all()
@@ -119,10 +119,10 @@ def test_bands_find_what_comparing_all_pairs_finds(seed: int) -> None:
 @given(st.integers(0, 2**31))
 @settings(max_examples=40, deadline=None)
 def test_bands_find_every_near_duplicate_of_an_earlier_task(seed: int) -> None:
-    found = planted(seed)
+    found = draw_hashes_with_copies(seed)
     own, earlier = found[:100], found[100:]
     told = near.find_near_duplicates_between(own, earlier)
-    truth = brute(own, earlier)
+    truth = find_near_pairs_slowly(own, earlier)
     assert told.complete and np.array_equal(told.near >= 0, truth.any(1))
     rows = np.flatnonzero(told.near >= 0)
     assert truth[rows, told.near[rows]].all()
@@ -133,12 +133,15 @@ def test_bands_find_every_near_duplicate_of_an_earlier_task(seed: int) -> None:
 def test_several_groups_in_one_search_have_the_rows_that_comparing_all_pairs_gives(
     seed: int, batch: int
 ) -> None:
-    hashes = planted(seed, 260)
+    hashes = draw_hashes_with_copies(seed, 260)
     own, others = hashes[:batch], [hashes[batch:200], hashes[:0], hashes[200:]]
     for theirs, found in zip(
         others, near.find_near_duplicates_in_each_group(own, others), strict=True
     ):
-        is_near, is_equal = brute(own, theirs), (own[:, None] == theirs[None]).all(-1)
+        is_near, is_equal = (
+            find_near_pairs_slowly(own, theirs),
+            (own[:, None] == theirs[None]).all(-1),
+        )
         expected = [
             int(np.flatnonzero(equal if equal.any() else close)[0]) if close.any() else -1
             for close, equal in zip(is_near, is_equal, strict=True)
@@ -159,14 +162,14 @@ def test_many_images_of_one_band_take_bounded_work_and_are_said_to_be_incomplete
 
 
 def test_nothing_is_near_in_an_empty_part() -> None:
-    none, some = np.zeros((0, 2), np.uint64), hash_images_perceptually(scenes(3))
+    none, some = np.zeros((0, 2), np.uint64), hash_images_perceptually(draw_smooth_pictures(3))
     assert near.find_near_duplicates_within(none).near.size == 0
     assert (near.find_near_duplicates_between(some, none).near == -1).all()
     assert near.find_near_duplicates_between(none, some).near.size == 0
 
 
 def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> None:
-    images = scenes(12)
+    images = draw_smooth_pictures(12)
     own = ImageFingerprints(
         hash_images_perceptually(images[:6]),
         hash_images_perceptually(images[[2, 8]]),
@@ -196,14 +199,14 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
 
 
 def test_equal_bytes_are_duplicates_and_no_near_ones() -> None:
-    same = hash_images_perceptually(scenes(1)[[0, 0]])
+    same = hash_images_perceptually(draw_smooth_pictures(1)[[0, 0]])
     traces = ImageFingerprints(same, np.zeros((0, 2), np.uint64), ["a", "b"])
     assert find_near_duplicates_in_batch(traces, np.array([False, True]))["within"]["count"] == 0
 
 
 def test_examples_are_few_and_counts_whole() -> None:
     many = ImageFingerprints(
-        hash_images_perceptually(scenes(1)[[0] * 50]),
+        hash_images_perceptually(draw_smooth_pictures(1)[[0] * 50]),
         np.zeros((0, 2), np.uint64),
         [str(i) for i in range(50)],
     )
@@ -213,8 +216,8 @@ def test_examples_are_few_and_counts_whole() -> None:
 
 def test_traces_come_back_as_they_were_written(tmp_path) -> None:
     traces = ImageFingerprints(
-        hash_images_perceptually(scenes(3)),
-        hash_images_perceptually(scenes(2, seed=1)),
+        hash_images_perceptually(draw_smooth_pictures(3)),
+        hash_images_perceptually(draw_smooth_pictures(2, seed=1)),
         ["ä/1.png", "b", "c\udc80", "d", "e"],
     )
     write_image_fingerprints(tmp_path / "one", traces)
@@ -236,7 +239,7 @@ def test_what_is_no_file_of_traces_is_a_value_error(tmp_path, content: bytes) ->
 
 def test_balance_names_classes_of_few_images() -> None:
     sizes = {"cat": 50, "dog": 4, "elk": 10}
-    found = measure_class_balance(
+    found = build_class_balance_report(
         {label: {"images": n, "held_out": None} for label, n in sizes.items()}
     )
     assert (found["few"], found["imbalance_ratio"]) == (["dog"], 12.5)
@@ -245,7 +248,7 @@ def test_balance_names_classes_of_few_images() -> None:
 @given(st.integers(0, 2**31))
 @settings(max_examples=20, deadline=None)
 def test_only_hashes_without_any_common_band_are_passed_over(seed: int) -> None:
-    hashes = planted(seed)
+    hashes = draw_hashes_with_copies(seed)
     own, earlier = hashes[:20], hashes[20:]
     bands = [set(np.ascontiguousarray(own).view(np.uint16)[:, band].tolist()) for band in range(8)]
     expected = [

@@ -18,8 +18,8 @@ from core.statistics.sureness import (
 )
 
 
-def at_most(errors: int, images: int, precision: Fraction) -> Fraction:
-    """The probability of at most so many errors, where a share of `precision` is right."""
+def compute_probability_of_errors(errors: int, images: int, precision: Fraction) -> Fraction:
+    """Return the probability of at most `errors` errors, if a share of `precision` is right."""
     return sum(
         (
             math.comb(images, k) * (1 - precision) ** k * precision ** (images - k)
@@ -33,7 +33,7 @@ def at_most(errors: int, images: int, precision: Fraction) -> Fraction:
 def test_the_bound_is_that_of_exact_sums(precision: Fraction) -> None:
     for images in (1, 58, 59, 148, 149, 236, 400):
         for errors in range(min(images, 40)):
-            wanted = at_most(errors, images, precision) <= Fraction(1, 20)
+            wanted = compute_probability_of_errors(errors, images, precision) <= Fraction(1, 20)
             assert (
                 is_share_significantly_above(images - errors, images, float(precision)) == wanted
             ), (

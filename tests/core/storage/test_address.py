@@ -13,20 +13,20 @@ from core.storage.folder import FolderStore
 from core.storage.timed import TimedStore
 
 
-def folder_of(store: ObjectStorage) -> Path:
-    """The root of a folder store that `open_object_store` made."""
+def get_store_root(store: ObjectStorage) -> Path:
+    """Return the root of a folder store that `open_object_store` made."""
     assert isinstance(store, TimedStore) and isinstance(store.inner, FolderStore)
     return store.inner.root
 
 
 def test_the_default_store_is_a_folder_in_the_data_directory(tmp_path: Path) -> None:
     store = open_object_store(Settings(data_dir=tmp_path))
-    assert folder_of(store) == tmp_path / "store"
+    assert get_store_root(store) == tmp_path / "store"
 
 
 def test_a_folder_with_a_space_and_a_percent_sign_is_itself(tmp_path: Path) -> None:
     store = open_object_store(Settings(data_dir=tmp_path / "my data 100%"))
-    assert folder_of(store) == tmp_path / "my data 100%" / "store"
+    assert get_store_root(store) == tmp_path / "my data 100%" / "store"
 
 
 def test_an_s3_url_is_read_whole() -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from core.errors import StoreCorrupt
+from core.errors import StoredObjectDamaged
 from core.storage import Blobs, ObjectInfo, ObjectStorage
 from core.storage.blobs import VERIFIED
 
@@ -81,9 +81,9 @@ def test_a_blob_of_another_size_is_written_again(
 
 def test_a_missing_blob_is_corruption(blobs: Blobs) -> None:
     assert not blobs.has(SHA256) and blobs.size(SHA256) is None
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(StoredObjectDamaged):
         blobs.read(SHA256)
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(StoredObjectDamaged):
         blobs.fetch_verified_file(SHA256)
 
 
@@ -92,7 +92,7 @@ def test_a_whole_read_is_refused_before_its_end_when_the_bytes_changed(
 ) -> None:
     store.put_bytes(blobs.make_blob_key(SHA256), DATA[:-1] + bytes([DATA[-1] ^ 1]))
     got = b""
-    with pytest.raises(StoreCorrupt, match=SHA256):
+    with pytest.raises(StoredObjectDamaged, match=SHA256):
         for chunk in blobs.read(SHA256):
             got += chunk
     assert len(got) < len(DATA)
@@ -120,14 +120,16 @@ def test_a_fetched_blob_is_hashed_once_in_a_process(
 ) -> None:
     blobs.put_file(source)
     path = blobs.fetch_verified_file(SHA256)
-    monkeypatch.setattr("core.storage.blobs._hash_file", lambda path: ("wrong", 0))
+    monkeypatch.setattr(
+        "core.storage.blobs._compute_file_digest_and_size", lambda path: ("wrong", 0)
+    )
     assert blobs.fetch_verified_file(SHA256) == path
     assert Blobs(store, tmp_path / "cache").fetch_verified_file(SHA256) == path
 
 
 def test_a_damaged_blob_is_not_fetched(blobs: Blobs, store: ObjectStorage) -> None:
     store.put_bytes(blobs.make_blob_key(SHA256), b"\0" + DATA[1:])
-    with pytest.raises(StoreCorrupt, match=SHA256):
+    with pytest.raises(StoredObjectDamaged, match=SHA256):
         blobs.fetch_verified_file(SHA256)
 
 
@@ -142,7 +144,7 @@ def test_a_blob_damaged_after_its_first_use_is_found_at_the_next(
     path.write_bytes(damaged)
     later = Blobs(store, tmp_path / "cache")
     if local is not None:
-        with pytest.raises(StoreCorrupt):
+        with pytest.raises(StoredObjectDamaged):
             later.fetch_verified_file(SHA256)
     else:  # only the cached copy is damaged: it is fetched again
         assert later.fetch_verified_file(SHA256).read_bytes() == DATA
@@ -171,7 +173,7 @@ def test_a_deleted_blob_is_gone_everywhere(blobs: Blobs, source: Path) -> None:
     path = blobs.fetch_verified_file(SHA256)
     blobs.delete(SHA256)
     assert not blobs.has(SHA256) and not path.exists()
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(StoredObjectDamaged):
         blobs.fetch_verified_file(SHA256)
     blobs.delete(SHA256)
 
@@ -224,8 +226,8 @@ def test_uses_of_a_cached_blob_within_a_minute_are_recorded_once(
     assert (path.stat().st_atime_ns != recorded) == is_recorded
 
 
-def flip(store: ObjectStorage, sha256: str) -> None:
-    """Change a byte of the stored blob; in a folder in place, with the time put back."""
+def flip_stored_byte(store: ObjectStorage, sha256: str) -> None:
+    """Change a byte of the stored blob; in a folder in place, with its times restored."""
     key, damaged = Blobs.make_blob_key(sha256), bytearray(DATA)
     damaged[1_500_000] ^= 1
     path = store.get_local_path(key)
@@ -243,8 +245,8 @@ def test_a_range_of_a_blob_that_was_damaged_since_it_was_verified_is_refused(
 ) -> None:
     blobs.put_file(source)
     assert b"".join(blobs.read(SHA256, 5, 5)) == DATA[5:10]
-    flip(store, SHA256)
-    with pytest.raises(StoreCorrupt, match="damaged"):
+    flip_stored_byte(store, SHA256)
+    with pytest.raises(StoredObjectDamaged, match="damaged"):
         blobs.read(SHA256, 5, 5)
 
 
@@ -252,17 +254,17 @@ def test_bits_that_rot_without_a_trace_are_found_when_the_memory_of_them_is_old(
     blobs: Blobs, store: ObjectStorage, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = type(store).stat
-    monkeypatch.setattr(type(store), "stat", lambda self, key: _untraced(real(self, key)))
+    monkeypatch.setattr(type(store), "stat", lambda self, key: _remove_tag(real(self, key)))
     blobs.put_file(source)
     blobs.require_sound_blob(SHA256)
-    flip(store, SHA256)
+    flip_stored_byte(store, SHA256)
     blobs.require_sound_blob(SHA256)  # nothing shows it
     monkeypatch.setattr(VERIFIED, "age_s", 0.0)
-    with pytest.raises(StoreCorrupt, match="damaged"):
+    with pytest.raises(StoredObjectDamaged, match="damaged"):
         blobs.require_sound_blob(SHA256)
 
 
-def _untraced(info: ObjectInfo | None) -> ObjectInfo | None:
+def _remove_tag(info: ObjectInfo | None) -> ObjectInfo | None:
     return None if info is None else dataclasses.replace(info, tag="always the same")
 
 
@@ -283,8 +285,8 @@ def test_a_damaged_blob_is_told_on(
 
     blobs = Blobs(store, tmp_path / "cache", marks=Marks())
     blobs.put_file(source)
-    flip(store, SHA256)
-    with pytest.raises(StoreCorrupt):
+    flip_stored_byte(store, SHA256)
+    with pytest.raises(StoredObjectDamaged):
         for _ in blobs.read(SHA256):
             pass
     assert Marks.keys == [Blobs.make_blob_key(SHA256)]

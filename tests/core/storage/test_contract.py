@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import StoreCorrupt
+from core.errors import StoredObjectDamaged
 from core.settings import Settings
 from core.storage import ObjectStorage, open_object_store
 from core.storage.s3 import PART_BYTES
@@ -16,7 +16,7 @@ from core.storage.s3 import PART_BYTES
 MIB = 1 << 20
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def _make_environment(settings: Settings) -> dict[str, str]:
     return dict(
         os.environ,
         PERENNIAL_DATA_DIR=str(settings.data_dir),
@@ -26,12 +26,12 @@ def _environment(settings: Settings) -> dict[str, str]:
     )
 
 
-def _python(
+def _run_python(
     code: str, settings: Settings, *arguments: object
 ) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
-        env=_environment(settings),
+        env=_make_environment(settings),
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
@@ -116,7 +116,7 @@ def test_a_negative_range_is_refused(store: ObjectStorage) -> None:
 def test_reading_a_missing_object_is_corruption_at_once(
     store: ObjectStorage, offset: int, length: int | None
 ) -> None:
-    with pytest.raises(StoreCorrupt, match="no/such"):
+    with pytest.raises(StoredObjectDamaged, match="no/such"):
         store.read("no/such", offset, length)
 
 
@@ -125,7 +125,7 @@ def test_a_folder_of_objects_is_not_an_object(store: ObjectStorage) -> None:
     assert store.stat("a/b") is None
     store.delete("a/b")
     assert b"".join(store.read("a/b/c")) == b"1"
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(StoredObjectDamaged):
         store.read("a/b")
 
 
@@ -253,7 +253,7 @@ def test_memory_stays_constant_while_a_large_file_goes_both_ways(
     with source.open("wb") as handle:
         for _ in range(size // MIB):
             handle.write(os.urandom(MIB))
-    done = _python(_STREAM, store_settings, source, size)
+    done = _run_python(_STREAM, store_settings, source, size)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= 40, f"resident memory grew by {done.stdout} MiB"
 
@@ -284,7 +284,7 @@ def test_a_writer_killed_in_the_middle_leaves_the_old_object_alone(
     store.put_bytes("k/x", b"old")
     source = tmp_path / "source"
     source.write_bytes(os.urandom(2 * PART_BYTES))
-    done = _python(_KILLED, store_settings, source)
+    done = _run_python(_KILLED, store_settings, source)
     assert done.returncode == -9, done.stderr
     assert b"".join(store.read("k/x")) == b"old"
     assert [info.key for info in store.list("")] == ["k/x"]

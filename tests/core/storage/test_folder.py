@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.errors import ServiceDiskFull, StoreCorrupt, Unavailable
+from core.errors import ServiceDiskFull, StoredObjectDamaged, Unavailable
 from core.storage.folder import FolderStore
 
 
@@ -167,7 +167,7 @@ def test_an_object_cut_while_it_is_read_is_corruption(folder: FolderStore) -> No
     chunks = folder.read("a/x")
     next(chunks)
     os.truncate(folder.root / "a" / "x", 1_500_000)
-    with pytest.raises(StoreCorrupt, match="shorter"):
+    with pytest.raises(StoredObjectDamaged, match="shorter"):
         b"".join(chunks)
 
 

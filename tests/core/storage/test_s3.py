@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from minio.error import S3Error
 
-from core.errors import StoreCorrupt, Unavailable
+from core.errors import StoredObjectDamaged, Unavailable
 from core.storage import ObjectStorage, open_object_store
 from core.storage.address import S3Address
 from core.storage.s3 import CHECK_LIMITS, REQUEST_LIMITS, S3Store, S3TimeLimits
@@ -47,7 +47,7 @@ def closed_port() -> int:
     return service.find_free_port()
 
 
-def _calls(store: ObjectStorage, source: Path) -> list[Callable[[], object]]:
+def _list_calls(store: ObjectStorage, source: Path) -> list[Callable[[], object]]:
     return [
         lambda: store.put_bytes("a/x", b"x"),
         lambda: store.put_file("a/x", source, move=True),
@@ -70,7 +70,7 @@ def test_an_outage_ends_every_call(
     store = S3Store(address, "access", "secret", limits=replace(HASTE, read_s=0.2))
     source = tmp_path / "source"
     source.write_bytes(os.urandom(20 << 20))
-    for call in _calls(store, source):
+    for call in _list_calls(store, source):
         with pytest.raises(Unavailable, match=f"127.0.0.1:{port}"):
             call()
     assert source.exists()
@@ -146,7 +146,7 @@ def test_an_object_replaced_during_a_broken_download_is_not_mixed(
     chunks = through.read("a/x")
     next(chunks)
     store.put_bytes("a/x", b"2" * 5_000_000)
-    with pytest.raises(StoreCorrupt, match="changed while it was read"):
+    with pytest.raises(StoredObjectDamaged, match="changed while it was read"):
         b"".join(chunks)
 
 

@@ -14,23 +14,23 @@ from core.tasks import batch_report, tasks
 from core.tasks.class_names import compare_class_names
 from core.tasks.sent_batch import SpooledBatch
 from perennial import words
-from tests.core.batches import batch
+from tests.core.batches import make_batch
 from tests.core.office import Office
 
 
-def named(folder: Path, number: int, *labels: str) -> SpooledBatch:
-    """A batch of these classes, one image each."""
-    plain = batch(folder, number)
+def make_batch_of_classes(folder: Path, number: int, *labels: str) -> SpooledBatch:
+    """Make a batch of these classes, one image each."""
+    plain = make_batch(folder, number)
     return replace(plain, directory=replace(plain.directory, classes=dict.fromkeys(labels, 1)))
 
 
-def directory(*labels: str, encoded: bool = True) -> ArchiveDirectory:
+def make_directory(*labels: str, encoded: bool = True) -> ArchiveDirectory:
     return ArchiveDirectory(
         dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", "folders", False, encoded=encoded
     )
 
 
-def merge_advice(label: str, like: str) -> str:
+def describe_merge_edit(label: str, like: str) -> str:
     body = f'{{"operations": [{{"merge": {{"from": ["{label}", "{like}"], "into": "{like}"}}}}]}}'
     return f"Once both are learned, merge them with POST /v1/models/birds/edits {body}."
 
@@ -38,8 +38,8 @@ def merge_advice(label: str, like: str) -> str:
 def test_new_known_and_look_alike_classes_are_named_with_a_warning(
     office: Office, model: str
 ) -> None:
-    office.submit(named(office.folder, 0, "hat", "t-shirt"))
-    given = named(office.folder, 1, "hat", "tshirt", "cap", "Cap")
+    office.submit(make_batch_of_classes(office.folder, 0, "hat", "t-shirt"))
+    given = make_batch_of_classes(office.folder, 1, "hat", "tshirt", "cap", "Cap")
     checked = office.submission(given).preview_submission()
     answer = office.submit(given)
     for report, warnings in (
@@ -53,9 +53,9 @@ def test_new_known_and_look_alike_classes_are_named_with_a_warning(
         }
         assert warnings[:2] == [
             "The class “cap” is new, and looks like “Cap”, which is in this batch too: if they are "
-            f"one class, give them one name. {merge_advice('cap', 'Cap')}",
+            f"one class, give them one name. {describe_merge_edit('cap', 'Cap')}",
             "The class “tshirt” is new, and looks like “t-shirt”, which the model knows: if they "
-            f"are one class, give them one name. {merge_advice('tshirt', 't-shirt')}",
+            f"are one class, give them one name. {describe_merge_edit('tshirt', 't-shirt')}",
         ]
         command = words.replace_requests_by_commands(warnings[1])
         assert (
@@ -75,21 +75,21 @@ def test_new_known_and_look_alike_classes_are_named_with_a_warning(
 def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
     office: Office, model: str, actions: tuple[JobAction, ...]
 ) -> None:
-    answer = office.submit(named(office.folder, 0, "hat"))
+    answer = office.submit(make_batch_of_classes(office.folder, 0, "hat"))
     with office.db.write() as session:
         job = lock_job(session, answer["job"]["id"])
         assert job is not None
         for action in actions:
             change_job_state(session, job, action, 1.0)
-    checked = office.submission(named(office.folder, 1, "hat")).preview_submission()
+    checked = office.submission(make_batch_of_classes(office.folder, 1, "hat")).preview_submission()
     assert checked["report"]["classes"] == {"new": ["hat"], "known": [], "look_alike": []}
 
 
 def test_names_of_a_task_model_are_compared_within_the_batch_only(office: Office) -> None:
     office.create("heads", "task")
-    office.submit(named(office.folder, 0, "hat"), "heads")
+    office.submit(make_batch_of_classes(office.folder, 0, "hat"), "heads")
     found = office.submission(
-        named(office.folder, 1, "Hat", "cap", "CAP"), "heads"
+        make_batch_of_classes(office.folder, 1, "Hat", "cap", "CAP"), "heads"
     ).preview_submission()
     assert found["report"]["classes"] == {
         "new": ["CAP", "Hat", "cap"],
@@ -102,25 +102,29 @@ def test_the_fixed_classes_of_a_data_model_are_known_and_a_slip_is_pointed_at(
     office: Office,
 ) -> None:
     office.create("same", "data", classes=["hat", "t-shirt"])
-    found = office.submission(named(office.folder, 0, "hat"), "same").preview_submission()
+    found = office.submission(
+        make_batch_of_classes(office.folder, 0, "hat"), "same"
+    ).preview_submission()
     assert found["report"]["classes"]["known"] == ["hat"]
     with pytest.raises(
         LabelsInvalid, match=r"also has sock, tshirt \(did you mean t-shirt\?\)\."
     ) as caught:
-        office.submission(named(office.folder, 1, "tshirt", "sock"), "same").preview_submission()
+        office.submission(
+            make_batch_of_classes(office.folder, 1, "tshirt", "sock"), "same"
+        ).preview_submission()
     assert caught.value.extra["unknown"] == ["sock", "tshirt"]
 
 
 def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(office: Office) -> None:
     office.create("first", "data")
-    office.submit(named(office.folder, 0, "hat"), "first")
+    office.submit(make_batch_of_classes(office.folder, 0, "hat"), "first")
     with office.db.read() as session:
         row = session.query(Model).filter_by(name="first").one()
         assert batch_report.list_known_classes(session, row) == {"hat"}
 
 
 def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
-    found = directory(*[f"{a}{b}x" for a in "abcdefghij" for b in ("é", "e", "É")])
+    found = make_directory(*[f"{a}{b}x" for a in "abcdefghij" for b in ("é", "e", "É")])
     compared = compare_class_names(found.classes, [])
     warnings = batch_report.list_batch_warnings(found, compared, "m", "class")
     assert len(compared.look_alike) == 20 and len(warnings) == 20
@@ -139,12 +143,12 @@ def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(
     assert any("the same image under two classes" in text for text in found["not_checked"])
     assert not any(
         "decoded" in text
-        for text in batch_report.describe_skipped_checks(directory("a", encoded=False))
+        for text in batch_report.describe_unmade_batch_checks(make_directory("a", encoded=False))
     )
 
 
 def test_what_becomes_of_equal_images_is_kept_with_the_task(office: Office, model: str) -> None:
-    given = replace(batch(office.folder), duplicates_policy="drop")
+    given = replace(make_batch(office.folder), duplicates_policy="drop")
     answer = office.submit(given)
     assert answer["task"]["report"]["duplicates_policy"] == "drop"
     assert (
@@ -164,7 +168,7 @@ def test_what_becomes_of_equal_images_is_kept_with_the_task(office: Office, mode
 def test_a_check_says_what_a_new_class_with_few_images_is_answered_like(
     counts: dict[str, int], known: list[str], named: str | None
 ) -> None:
-    found = replace(directory(), classes=counts)
+    found = replace(make_directory(), classes=counts)
     warnings = batch_report.warn_of_new_classes_with_few_images(
         found, compare_class_names(counts, known)
     )

@@ -108,9 +108,9 @@ def test_a_new_name_is_compared_with_known_ones_first() -> None:
     ]
 
 
-def one_edit(a: str, b: str) -> bool:
-    """The slow, obvious rule: a letter more, less, another one, or two swapped; not the first, and
-    no digit.
+def is_one_edit_away(a: str, b: str) -> bool:
+    """Tell by a slow, obvious rule whether two names are one edit apart.
+    An edit adds, removes or changes a letter or swaps two; not the first, and no digit.
     """
     if a == b or a[:1] != b[:1]:
         return False
@@ -127,7 +127,7 @@ def one_edit(a: str, b: str) -> bool:
     return any(b[:i] + b[i + 1 :] == a for i in range(1, len(b)))
 
 
-def alike(a: str, b: str) -> bool:
+def is_alike(a: str, b: str) -> bool:
     fold_a, fold_b = normalise_class_name_spelling(a), normalise_class_name_spelling(b)
     if set(list_possible_singular_names(fold_a)) & set(list_possible_singular_names(fold_b)):
         return True
@@ -138,11 +138,11 @@ def alike(a: str, b: str) -> bool:
         one
     ) == collapse_double_letters(other):
         return True
-    if one_edit(one, other) and len(one) == len(other) and sorted(one) == sorted(other):
+    if is_one_edit_away(one, other) and len(one) == len(other) and sorted(one) == sorted(other):
         return True  # with the same letters, the one edit is a swap
     if not all(MIN_EDITED <= len(word) <= MAX_EDITED for word in (one, other)):
         return False
-    return one_edit(one, other)
+    return is_one_edit_away(one, other)
 
 
 NAMES = st.one_of(
@@ -164,7 +164,7 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
     like = dict(found.look_alike)
     for at, name in enumerate(found.new):
         candidates = [
-            other for other in [*sorted(set(known)), *found.new[:at]] if alike(name, other)
+            other for other in [*sorted(set(known)), *found.new[:at]] if is_alike(name, other)
         ]
         assert (name in like) == bool(candidates), (name, candidates)
         assert name not in like or like[name] in candidates
@@ -183,8 +183,8 @@ def test_names_that_differ_in_digits_are_never_alike(a: str, b: str) -> None:
         assert compare_class_names([a], [b]).look_alike == []
 
 
-def lines_run(work: Callable[[], object]) -> int:
-    """How many lines of Python some work runs: its cost, however fast the machine is."""
+def count_lines_run(work: Callable[[], object]) -> int:
+    """Count the lines of Python that some work runs: its cost, however fast the machine is."""
     count = 0
 
     def trace(_frame: object, event: str, _argument: object) -> Any:
@@ -201,7 +201,7 @@ def lines_run(work: Callable[[], object]) -> int:
     return count
 
 
-def distinct(prefix: str, tail: str, count: int) -> list[str]:
+def list_distinct_names(prefix: str, tail: str, count: int) -> list[str]:
     letters = "abcdefghij"
     return [
         f"{prefix}{''.join(letters[int(c)] for c in f'{n:05d}') * 5}{tail}" for n in range(count)
@@ -211,8 +211,14 @@ def distinct(prefix: str, tail: str, count: int) -> list[str]:
 @pytest.mark.parametrize(
     "names",
     [
-        lambda count: (distinct("batch-", "", count), distinct("known-", "", count)),
-        lambda count: (distinct("batch-", "s", count), distinct("known-", "s", count)),
+        lambda count: (
+            list_distinct_names("batch-", "", count),
+            list_distinct_names("known-", "", count),
+        ),
+        lambda count: (
+            list_distinct_names("batch-", "s", count),
+            list_distinct_names("known-", "s", count),
+        ),
         lambda count: (["pullover" + chr(0x4E00 + n) for n in range(count)], []),
     ],
     ids=["distinct", "distinct plurals", "all alike"],
@@ -221,13 +227,14 @@ def test_the_work_grows_with_the_names_and_not_with_their_pairs(
     names: Callable[[int], Any],
 ) -> None:
     few, many = (
-        lines_run(lambda count=count: compare_class_names(*names(count))) for count in (50, 400)
+        count_lines_run(lambda count=count: compare_class_names(*names(count)))
+        for count in (50, 400)
     )  # type: ignore[misc]
     assert many < 2 * 8 * few
 
 
 def test_a_thousand_names_beside_a_thousand_take_some_megabytes() -> None:
-    batch, known = distinct("batch-", "", 1000), distinct("known-", "", 1000)
+    batch, known = list_distinct_names("batch-", "", 1000), list_distinct_names("known-", "", 1000)
     tracemalloc.start()
     assert len(compare_class_names(batch, known).new) == 1000
     assert tracemalloc.get_traced_memory()[1] < 30 << 20

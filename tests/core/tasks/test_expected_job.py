@@ -14,19 +14,21 @@ from core.recipe.resolve import resolve_recipe
 from core.tasks.expected_job import estimate_job_seconds
 from tests.core.office import Office
 from tests.core.rows import make_job_row, make_task_row
-from tests.learning_catalogue import catalogue
+from tests.learning_catalogue import copy_catalogue
 
-CATALOGUE = catalogue()
+CATALOGUE = copy_catalogue()
 FORWARD_S = PASSES[packaged_base.PACKAGED][0].forward_s
 TRAINING_S = PASSES[packaged_base.PACKAGED][0].training_s
 
 
-def resolved(method: str, epochs: int = 1) -> Any:
+def resolve_method_recipe(method: str, epochs: int = 1) -> Any:
     return resolve_recipe(CATALOGUE, "class", {"method": method, "epochs": epochs}).recipe
 
 
-def add_job(office: Office, model_id: str, number: int, seconds: float, **values: Any) -> None:
-    """A job of the model that has learned 80 images and held out 20."""
+def add_job_with_task(
+    office: Office, model_id: str, number: int, seconds: float, **values: Any
+) -> None:
+    """Add a job of the model that has learned 80 images and held out 20."""
     with office.db.write() as session:
         task = make_task_row(f"tsk_{number}", model_id, number, n_train=80, n_held_out=20)
         session.add(task)
@@ -38,7 +40,9 @@ def add_job(office: Office, model_id: str, number: int, seconds: float, **values
             "finished_at": 100.0 + seconds,
         }
         of = (f"job_{number}", model_id, office.actor.owner_id, task.id, number)
-        session.add(make_job_row(*of, **{**ended, "recipe": resolved("analytic"), **values}))
+        session.add(
+            make_job_row(*of, **{**ended, "recipe": resolve_method_recipe("analytic"), **values})
+        )
 
 
 @pytest.fixture
@@ -49,7 +53,7 @@ def known(office: Office, model: str) -> str:
     return model
 
 
-def expect(
+def estimate_seconds(
     office: Office, model_id: str, learned: int, held_out: int, recipe: Mapping[str, Any]
 ) -> Any:
     with office.db.read() as session:
@@ -64,30 +68,30 @@ def expect(
 def test_before_any_job_the_passes_on_the_base_are_counted(
     office: Office, known: str, method: str, seconds: float
 ) -> None:
-    found = expect(office, known, 1_000, 200, resolved(method, epochs=2))
+    found = estimate_seconds(office, known, 1_000, 200, resolve_method_recipe(method, epochs=2))
     assert found == pytest.approx(seconds, abs=0.05)
 
 
 def test_a_network_that_nobody_measured_is_not_guessed(office: Office, model: str) -> None:
-    assert expect(office, model, 100, 20, resolved("finetune")) is None
+    assert estimate_seconds(office, model, 100, 20, resolve_method_recipe("finetune")) is None
 
 
 def test_the_models_own_jobs_count_more(office: Office, known: str) -> None:
     for number, seconds in ((1, 50.0), (2, 60.0), (3, 700.0)):
-        add_job(office, known, number, seconds)
+        add_job_with_task(office, known, number, seconds)
     # The passes of those jobs: 80 images learned, and the images held out so far. The middle rate
     # counts.
     rate = sorted((50 / 100, 60 / 120, 700 / 140))[1]
-    assert expect(office, known, 80, 80, resolved("analytic")) == pytest.approx(
-        160 * rate, abs=0.05
-    )
+    assert estimate_seconds(
+        office, known, 80, 80, resolve_method_recipe("analytic")
+    ) == pytest.approx(160 * rate, abs=0.05)
 
 
 @pytest.mark.both_databases
 def test_an_unmeasured_network_is_compared_with_its_own_jobs(office: Office, model: str) -> None:
-    add_job(office, model, 1, 10.0, recipe=resolved("finetune", epochs=1))
+    add_job_with_task(office, model, 1, 10.0, recipe=resolve_method_recipe("finetune", epochs=1))
     # Learning an image costs three passes, answering it one: 80 × 3 + 20, and 80 × 3 × 2 + 20 + 20.
-    found = expect(office, model, 80, 40, resolved("finetune", epochs=2))
+    found = estimate_seconds(office, model, 80, 40, resolve_method_recipe("finetune", epochs=2))
     assert found == pytest.approx(10 * 520 / 260, abs=0.05)
 
 
@@ -95,8 +99,8 @@ def test_an_unmeasured_network_is_compared_with_its_own_jobs(office: Office, mod
 def test_jobs_that_were_interrupted_do_not_count(
     office: Office, model: str, values: dict[str, Any]
 ) -> None:
-    add_job(office, model, 1, 10.0, **values)
-    assert expect(office, model, 80, 20, resolved("finetune")) is None
+    add_job_with_task(office, model, 1, 10.0, **values)
+    assert estimate_seconds(office, model, 80, 20, resolve_method_recipe("finetune")) is None
 
 
 def test_check_and_submit_say_it(office: Office, known: str) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import event, func, select
 
 from core.database.jobs import change_job_state, lock_job
 from core.database.states import JobAction
-from core.database.tables import AuditEntry, Event, Job, Model, Task, VersionTaskResult
+from core.database.tables import AuditEntry, Job, Model, StoredJobEvent, Task, VersionTaskResult
 from core.errors import NameTaken, NotFound
 from core.ids import new_id
 from core.jobs import jobs
@@ -31,7 +31,9 @@ def test_a_batch_is_task_job_event_and_audit_row_at_once(office: Office, model: 
         assert office.store.stat(task.archive_key) is not None
         assert (job.place, job.state, job.recipe["epochs"]) == (1, "queued", 10)
         assert session.scalars(
-            select(Event.type).where(Event.job_id == job.id).order_by(Event.id)
+            select(StoredJobEvent.type)
+            .where(StoredJobEvent.job_id == job.id)
+            .order_by(StoredJobEvent.id)
         ).all() == [
             "state",
             "log",
@@ -180,7 +182,9 @@ def test_a_running_job_starts_again_without_a_task_whose_data_is_deleted(
         job = session.get_one(Job, second)
         assert (job.state, job.fence, job.strikes) == ("queued", None, 0)
         events = session.scalars(
-            select(Event).where(Event.job_id == second).order_by(Event.id)
+            select(StoredJobEvent)
+            .where(StoredJobEvent.job_id == second)
+            .order_by(StoredJobEvent.id)
         ).all()
         assert events[-1].data == {"state": "queued", "reason": "the data of task 1 was deleted"}
 

@@ -38,7 +38,7 @@ FOUL = {
 
 @pytest.mark.parametrize("text", FAIR)
 def test_a_name_in_any_living_script_is_kept(text: str) -> None:
-    assert characters.normalise_name(text) == unicodedata.normalize("NFC", text)
+    assert characters.validate_and_normalise_name(text) == unicodedata.normalize("NFC", text)
     assert normalise_class_label(text, "here") == unicodedata.normalize("NFC", text)
 
 
@@ -46,7 +46,7 @@ def test_a_name_in_any_living_script_is_kept(text: str) -> None:
 def test_a_character_that_cannot_be_seen_is_named_with_its_place(text: str) -> None:
     called, place = FOUL[text]
     with pytest.raises(ValueError) as refused:
-        characters.normalise_name(text)
+        characters.validate_and_normalise_name(text)
     assert f"{called} at position {place}" in str(refused.value)
 
 
@@ -58,22 +58,22 @@ def test_a_label_is_as_strict_as_any_name(text: str) -> None:
 
 
 def test_a_name_is_kept_in_nfc_without_blanks_around_it() -> None:
-    assert characters.normalise_name("  Cafe\u0301 ") == "Café"
+    assert characters.validate_and_normalise_name("  Cafe\u0301 ") == "Café"
     with pytest.raises(ValueError, match="blank"):
-        characters.normalise_name("  ")
+        characters.validate_and_normalise_name("  ")
 
 
 def test_a_name_that_normalisation_makes_too_long_is_refused() -> None:
     assert len(unicodedata.normalize("NFC", "\u0958" * 60)) == 120
     with pytest.raises(ValueError, match="at most 100"):
-        characters.normalise_name("\u0958" * 60)
+        characters.validate_and_normalise_name("\u0958" * 60)
     with pytest.raises(ValueError, match="at most 1000"):
-        characters.normalise_reason("\u0958" * 600)
+        characters.validate_and_normalise_reason("\u0958" * 600)
 
 
 def test_a_reason_may_have_lines_and_the_marks_of_keyboards() -> None:
     text = "worse on owls\n\t\u200fשלום\u200e, می\u200cخواهم"
-    assert characters.normalise_reason(text) == text
+    assert characters.validate_and_normalise_reason(text) == text
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_reason_may_have_lines_and_the_marks_of_keyboards() -> None:
 )
 def test_a_reason_that_hides_or_turns_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="U\\+"):
-        characters.normalise_reason(text)
+        characters.validate_and_normalise_reason(text)
 
 
 def test_every_code_point_that_unicode_calls_ignorable_is_refused_alone() -> None:

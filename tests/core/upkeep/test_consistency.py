@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.database.session import Database
-from core.database.tables import ExportedDownload, Part, Task, Version
+from core.database.tables import ExportedDownload, Task, Version, VersionPart
 from core.scheduling import claim as claims
 from core.settings import Settings
 from core.storage import Blobs, open_object_store
@@ -56,11 +56,11 @@ def desk(desk: Any, settings: Settings) -> Any:
     return desk
 
 
-def blobs(desk: Any) -> Blobs:
+def open_blobs(desk: Any) -> Blobs:
     return Blobs(desk.store, desk.settings.make_folder("cache"))
 
 
-def check(desk: Any, **options: Any) -> list[tuple[str, str]]:
+def find_inconsistencies(desk: Any, **options: Any) -> list[tuple[str, str]]:
     return sorted(
         (d.kind, d.object)
         for d in consistency.find_store_inconsistencies(
@@ -69,69 +69,69 @@ def check(desk: Any, **options: Any) -> list[tuple[str, str]]:
     )
 
 
-def repaired(desk: Any) -> list[tuple[str, str]]:
-    """What is left after a repair, the same after a second one."""
+def repair_inconsistencies(desk: Any) -> list[tuple[str, str]]:
+    """Repair the store and return what is left. A second repair must leave the same."""
     for _ in range(2):
         found = consistency.find_store_inconsistencies(
             desk.db, desk.store, desk.settings, verify=True
         )
         consistency.repair_store_inconsistencies(
-            desk.db, desk.store, blobs(desk), desk.settings, found
+            desk.db, desk.store, open_blobs(desk), desk.settings, found
         )
-    return check(desk, verify=True)
+    return find_inconsistencies(desk, verify=True)
 
 
-def later(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
+def move_clock_forward(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
     real = Database.now
     monkeypatch.setattr(Database, "now", lambda self, session: real(self, session) + days * DAY_S)
 
 
-def part(desk: Any, name: str) -> str:
+def find_part_key(desk: Any, name: str) -> str:
     with desk.db.read() as session:
-        return Blobs.make_blob_key(session.query(Part).filter_by(name=name).one().sha256)
+        return Blobs.make_blob_key(session.query(VersionPart).filter_by(name=name).one().sha256)
 
 
 def test_every_kind_of_object_is_named_and_one_of_each_that_is_missing_is_told(desk: Any) -> None:
-    assert check(desk, verify=True) == []
+    assert find_inconsistencies(desk, verify=True) == []
     keys = {one.key for one in consistency.iterate_referenced_objects(desk.db)}
     assert {key.split("/")[0] for key in keys} == {"blobs", "archives", "snapshots"}
     for key in keys:
         desk.store.delete(key)
-    assert check(desk) == sorted(("missing", key) for key in keys)
+    assert find_inconsistencies(desk) == sorted(("missing", key) for key in keys)
 
 
 def test_wrong_sizes_are_told_at_once_and_wrong_bytes_when_all_is_read(desk: Any) -> None:
-    desk.store.put_bytes(part(desk, "head"), b"longer")
-    desk.store.put_bytes(part(desk, "buffer"), b"x")
-    assert check(desk) == [("size", part(desk, "head"))]
-    assert check(desk, verify=True) == sorted(
-        [("digest", part(desk, "buffer")), ("size", part(desk, "head"))]
+    desk.store.put_bytes(find_part_key(desk, "head"), b"longer")
+    desk.store.put_bytes(find_part_key(desk, "buffer"), b"x")
+    assert find_inconsistencies(desk) == [("size", find_part_key(desk, "head"))]
+    assert find_inconsistencies(desk, verify=True) == sorted(
+        [("digest", find_part_key(desk, "buffer")), ("size", find_part_key(desk, "head"))]
     )
 
 
 def test_a_part_comes_back_from_this_machines_sound_copy_alone(desk: Any) -> None:
-    head, buffer = part(desk, "head"), part(desk, "buffer")
+    head, buffer = find_part_key(desk, "head"), find_part_key(desk, "buffer")
     for key, copy in ((head, b"h"), (buffer, b"wrong")):
         path = desk.settings.make_folder("cache") / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(copy)
         desk.store.delete(key)
-    assert repaired(desk) == [("missing", buffer)]
+    assert repair_inconsistencies(desk) == [("missing", buffer)]
     assert b"".join(desk.store.read(head)) == b"h"
 
 
 def test_a_damaged_part_without_a_copy_is_named_and_left_alone(desk: Any) -> None:
-    desk.store.put_bytes(part(desk, "head"), b"x")
-    assert repaired(desk) == [("digest", part(desk, "head"))]
-    assert b"".join(desk.store.read(part(desk, "head"))) == b"x"
+    desk.store.put_bytes(find_part_key(desk, "head"), b"x")
+    assert repair_inconsistencies(desk) == [("digest", find_part_key(desk, "head"))]
+    assert b"".join(desk.store.read(find_part_key(desk, "head"))) == b"x"
 
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_download_that_is_missing_or_damaged_is_forgotten(desk: Any, damaged: bool) -> None:
     key = Blobs.make_blob_key(desk.download)
     desk.store.put_bytes(key, b"not so long"[:10]) if damaged else desk.store.delete(key)
-    assert check(desk, verify=True) == [("digest" if damaged else "missing", key)]
-    assert repaired(desk) == []
+    assert find_inconsistencies(desk, verify=True) == [("digest" if damaged else "missing", key)]
+    assert repair_inconsistencies(desk) == []
     assert desk.all(ExportedDownload) == [] and desk.store.stat(key) is None
 
 
@@ -139,9 +139,9 @@ def test_a_download_that_is_missing_or_damaged_is_forgotten(desk: Any, damaged: 
 def test_a_damaged_snapshot_is_forgotten_once_no_worker_has_the_job(desk: Any) -> None:
     key = desk.job(desk.running).snapshot.key + "tensors.safetensors"
     desk.store.put_bytes(key, b"WEIGHTS")
-    assert repaired(desk) == [("digest", key)]
+    assert repair_inconsistencies(desk) == [("digest", key)]
     claims.complete_pause_or_cancellation(desk.db, desk.running_claim)
-    assert repaired(desk) == []
+    assert repair_inconsistencies(desk) == []
     assert desk.job(desk.running).snapshot is None
 
 
@@ -153,8 +153,8 @@ def test_what_nothing_names_is_drift_after_its_grace_and_a_day_and_goes(
     desk.store.put_bytes("snapshots/job_never/00000001-000001/x", b"left by a crash")
     desk.store.put_bytes("else/where", b"not ours")
     with monkeypatch.context() as patch:
-        later(patch, 1.9)
-        assert check(desk) == sorted(
+        move_clock_forward(patch, 1.9)
+        assert find_inconsistencies(desk) == sorted(
             [
                 ("foreign", "else/where"),
                 ("lease", desk.running),
@@ -162,16 +162,17 @@ def test_what_nothing_names_is_drift_after_its_grace_and_a_day_and_goes(
             ]
         )
     with monkeypatch.context() as patch:
-        later(patch, 2.1)
-        assert ("overdue", orphan) in check(desk) and ("overdue", "archives/tsk_never") in check(
-            desk
-        )
-        assert repaired(desk) == [("foreign", "else/where")]
+        move_clock_forward(patch, 2.1)
+        assert ("overdue", orphan) in find_inconsistencies(desk) and (
+            "overdue",
+            "archives/tsk_never",
+        ) in find_inconsistencies(desk)
+        assert repair_inconsistencies(desk) == [("foreign", "else/where")]
     assert desk.store.stat(orphan) is None and desk.store.stat("archives/tsk_never") is None
     assert (
         desk.job(desk.running).state == "queued"
     )  # taken from the worker that was silent for two days
-    assert desk.store.stat(part(desk, "head")) is not None
+    assert desk.store.stat(find_part_key(desk, "head")) is not None
 
 
 def test_what_vanishes_or_is_named_no_more_while_it_is_looked_at_is_no_drift(
@@ -183,10 +184,10 @@ def test_what_vanishes_or_is_named_no_more_while_it_is_looked_at_is_no_drift(
     def then_deleted(db: Database) -> Any:
         found = list(real(db))
         with desk.db.write() as session:
-            session.query(Part).filter_by(name="buffer").one().deleted_at = 1.0
+            session.query(VersionPart).filter_by(name="buffer").one().deleted_at = 1.0
         desk.store.delete(buffer)
         return iter(found)
 
-    buffer = part(desk, "buffer")
+    buffer = find_part_key(desk, "buffer")
     monkeypatch.setattr(consistency, "iterate_referenced_objects", then_deleted)
-    assert check(desk, verify=True) == []
+    assert find_inconsistencies(desk, verify=True) == []

@@ -15,7 +15,14 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Base, ExportedDownload, Part, ScrubProgress, Task, Version
+from core.database.tables import (
+    ExportedDownload,
+    ScrubProgress,
+    Task,
+    UploadedBase,
+    Version,
+    VersionPart,
+)
 from core.errors import Unavailable
 from core.retention import damage
 from core.settings import Settings
@@ -59,7 +66,7 @@ def desk(desk: Any) -> Any:
                 version_id=version, format="x", sha256=desk.download, bytes=10, created_at=9e9
             )
         )
-        row = Base(
+        row = UploadedBase(
             id="bas_1",
             owner_id=desk.owner,
             architecture={},
@@ -73,7 +80,7 @@ def desk(desk: Any) -> Any:
     return desk
 
 
-def scrubber(
+def make_scrubber(
     desk: Any,
     worker: str = "w",
     pause: Callable[[float], bool] = lambda _seconds: False,
@@ -83,78 +90,84 @@ def scrubber(
     return Scrubber(desk.db, desk.store, given, worker, pause)
 
 
-def marks(desk: Any) -> dict[str, str]:
+def read_damage_marks(desk: Any) -> dict[str, str]:
     with desk.db.read() as session:
         return {row.key: row.kind for row in damage.list_damage_marks(session, 1000)}
 
 
-def row(desk: Any) -> ScrubProgress:
+def read_progress(desk: Any) -> ScrubProgress:
     return desk.all(ScrubProgress)[0]  # type: ignore[no-any-return]
 
 
-def part(desk: Any, name: str) -> str:
-    return Blobs.make_blob_key(next(p.sha256 for p in desk.all(Part) if p.name == name))
+def find_part_key(desk: Any, name: str) -> str:
+    return Blobs.make_blob_key(next(p.sha256 for p in desk.all(VersionPart) if p.name == name))
 
 
-def forget(desk: Any, name: str) -> None:
-    """What a request to delete a memory does."""
+def delete_memory(desk: Any, name: str) -> None:
+    """Delete a memory as a request does."""
     with desk.db.write() as session:
-        session.query(Part).filter_by(name=name).one().deleted_at = 1.0
+        session.query(VersionPart).filter_by(name=name).one().deleted_at = 1.0
 
 
-def add_bases(desk: Any, count: int) -> None:
+def add_base_rows(desk: Any, count: int) -> None:
     given = {"owner_id": desk.owner, "architecture": {}, "bytes": 1, "created_at": 0}
     with desk.db.write() as session:
         for number in range(count):
-            session.add(Base(id=f"bas_n{number}", sha256=desk.blob(f"base {number}"), **given))
+            session.add(
+                UploadedBase(id=f"bas_n{number}", sha256=desk.blob(f"base {number}"), **given)
+            )
 
 
 def test_everything_that_a_row_names_is_hashed_once_in_a_pass(desk: Any) -> None:
     unnamed = Blobs.make_blob_key(desk.blob("nothing names this"))
-    scrubber(desk).run_scrub_if_due()
+    make_scrubber(desk).run_scrub_if_due()
     wanted = {one.key for one in iterate_referenced_objects(desk.db)}
     assert desk.store.reads == dict.fromkeys(wanted, 1) and unnamed not in wanted
     assert {key.split("/")[0] for key in wanted} == {"archives", "blobs"}
-    assert marks(desk) == {} and row(desk).objects == len(wanted) and row(desk).ended_at is not None
-    assert row(desk).bytes == sum(desk.store.stat(key).size for key in wanted)
+    assert (
+        read_damage_marks(desk) == {}
+        and read_progress(desk).objects == len(wanted)
+        and read_progress(desk).ended_at is not None
+    )
+    assert read_progress(desk).bytes == sum(desk.store.stat(key).size for key in wanted)
 
 
 def test_the_next_pass_begins_when_it_is_due(desk: Any) -> None:
-    scrubber(desk).run_scrub_if_due()
+    make_scrubber(desk).run_scrub_if_due()
     first = sum(desk.store.reads.values())
-    scrubber(desk).run_scrub_if_due()
+    make_scrubber(desk).run_scrub_if_due()
     assert sum(desk.store.reads.values()) == first
-    desk.change(ScrubProgress, 1, began_at=row(desk).began_at - 25 * 3600)
-    scrubber(desk).run_scrub_if_due()
+    desk.change(ScrubProgress, 1, began_at=read_progress(desk).began_at - 25 * 3600)
+    make_scrubber(desk).run_scrub_if_due()
     assert sum(desk.store.reads.values()) == 2 * first
 
 
 def test_a_rate_of_0_is_no_scrub(desk: Any) -> None:
-    scrubber(desk, scrub_bytes_per_s=0).run_scrub_if_due()
+    make_scrubber(desk, scrub_bytes_per_s=0).run_scrub_if_due()
     assert not desk.store.reads
 
 
 def test_a_damaged_and_a_missing_object_are_marked_until_sound_bytes_are_back(desk: Any) -> None:
-    head, buffer = part(desk, "head"), part(desk, "buffer")
+    head, buffer = find_part_key(desk, "head"), find_part_key(desk, "buffer")
     desk.store.put_bytes(head, b"H")
     desk.store.delete(buffer)
-    scrubber(desk).run_scrub_if_due()
-    assert marks(desk) == {head: "digest", buffer: "missing"}
-    scrubber(desk).run_scrub_if_due()
-    assert len(marks(desk)) == 2
+    make_scrubber(desk).run_scrub_if_due()
+    assert read_damage_marks(desk) == {head: "digest", buffer: "missing"}
+    make_scrubber(desk).run_scrub_if_due()
+    assert len(read_damage_marks(desk)) == 2
     desk.store.put_bytes(head, b"h")  # a restore
     desk.store.put_bytes(buffer, b"b")
-    scrubber(desk).run_scrub_if_due()
-    assert marks(desk) == {}
+    make_scrubber(desk).run_scrub_if_due()
+    assert read_damage_marks(desk) == {}
 
 
 def test_a_marked_object_is_read_again_only_when_somebody_has_written_to_it(desk: Any) -> None:
-    head = part(desk, "head")
+    head = find_part_key(desk, "head")
     desk.store.put_bytes(head, b"H")
-    scrubber(desk).run_scrub_if_due()
+    make_scrubber(desk).run_scrub_if_due()
     before = desk.store.reads[head]
     for _ in range(3):
-        scrubber(desk).run_scrub_if_due()
+        make_scrubber(desk).run_scrub_if_due()
     assert desk.store.reads[head] == before
 
 
@@ -169,7 +182,7 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
     )
     sha256, _ = blobs.put_file(path)
     with desk.db.write() as session:
-        damage.mark_object_damaged(
+        damage.mark_object_damaged_and_delete_downloads(
             session,
             Blobs.make_blob_key(sha256),
             "digest",
@@ -178,7 +191,7 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
         )
     inode = desk.store.get_local_path(Blobs.make_blob_key(sha256)).stat().st_ino
     blobs.put_file(path)
-    assert marks(desk) == {}
+    assert read_damage_marks(desk) == {}
     assert desk.store.get_local_path(Blobs.make_blob_key(sha256)).stat().st_ino != inode, (
         "it was not written again"
     )
@@ -188,8 +201,8 @@ def test_a_damaged_download_is_forgotten_and_so_is_one_that_was_made_of_a_damage
     desk: Any,
 ) -> None:
     desk.store.put_bytes(Blobs.make_blob_key(desk.download), b"A download")
-    scrubber(desk).run_scrub_if_due()
-    assert desk.all(ExportedDownload) == [] and marks(desk) == {}
+    make_scrubber(desk).run_scrub_if_due()
+    assert desk.all(ExportedDownload) == [] and read_damage_marks(desk) == {}
     assert desk.store.stat(Blobs.make_blob_key(desk.download)) is None
     with desk.db.write() as session:
         version = session.query(Version).filter_by(number=1).one().id
@@ -198,39 +211,41 @@ def test_a_damaged_download_is_forgotten_and_so_is_one_that_was_made_of_a_damage
                 version_id=version, format="x", sha256="0" * 64, bytes=10, created_at=9e9
             )
         )
-        damage.mark_object_damaged(session, part(desk, "head"), "digest", "", 0.0)
+        damage.mark_object_damaged_and_delete_downloads(
+            session, find_part_key(desk, "head"), "digest", "", 0.0
+        )
     assert desk.all(ExportedDownload) == []
 
 
 def test_a_mark_goes_when_nothing_names_the_object_any_more(desk: Any) -> None:
-    head = part(desk, "head")
+    head = find_part_key(desk, "head")
     desk.store.put_bytes(head, b"H")
-    scrubber(desk).run_scrub_if_due()
-    forget(desk, "head")
-    scrubber(desk).run_scrub_if_due()
-    assert marks(desk) == {} and desk.store.stat(head) is None
+    make_scrubber(desk).run_scrub_if_due()
+    delete_memory(desk, "head")
+    make_scrubber(desk).run_scrub_if_due()
+    assert read_damage_marks(desk) == {} and desk.store.stat(head) is None
 
 
 def test_what_is_deleted_while_it_is_read_is_no_damage(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    buffer = part(desk, "buffer")
+    buffer = find_part_key(desk, "buffer")
 
     def stat(self: Watched, key: str) -> Any:
         if key == buffer:
-            forget(desk, "buffer")
+            delete_memory(desk, "buffer")
             self.inner.delete(key)
         return self.inner.stat(key)
 
     monkeypatch.setattr(Watched, "stat", stat, raising=False)
-    scrubber(desk).run_scrub_if_due()
-    assert marks(desk) == {}
+    make_scrubber(desk).run_scrub_if_due()
+    assert read_damage_marks(desk) == {}
 
 
 def test_an_outage_of_the_store_marks_nothing_and_the_next_round_goes_on(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, out = Watched.read, part(desk, "head")
+    real, out = Watched.read, find_part_key(desk, "head")
 
     def read(self: Watched, key: str, *more: Any) -> Iterator[bytes]:
         if key == out:
@@ -240,10 +255,14 @@ def test_an_outage_of_the_store_marks_nothing_and_the_next_round_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(Watched, "read", read)
         with pytest.raises(Unavailable):
-            scrubber(desk).run_scrub_if_due()
-    assert marks(desk) == {} and row(desk).ended_at is None and row(desk).worker is None
-    scrubber(desk, "another").run_scrub_if_due()
-    assert row(desk).ended_at is not None and max(desk.store.reads.values()) == 1
+            make_scrubber(desk).run_scrub_if_due()
+    assert (
+        read_damage_marks(desk) == {}
+        and read_progress(desk).ended_at is None
+        and read_progress(desk).worker is None
+    )
+    make_scrubber(desk, "another").run_scrub_if_due()
+    assert read_progress(desk).ended_at is not None and max(desk.store.reads.values()) == 1
 
 
 def test_the_bytes_of_a_second_are_those_that_the_setting_allows(
@@ -259,41 +278,47 @@ def test_the_bytes_of_a_second_are_those_that_the_setting_allows(
 
     monkeypatch.setattr("core.upkeep.scrub.time.monotonic", lambda: now[0])
     desk.store.put_bytes(Blobs.make_blob_key(desk.base), b"x" * 1_000_000)
-    scrubber(desk, pause=pause, scrub_bytes_per_s=10_000).run_scrub_if_due()
+    make_scrubber(desk, pause=pause, scrub_bytes_per_s=10_000).run_scrub_if_due()
     # The base is damaged now: it is read twice before it is marked.
-    wanted = (2 * 1_000_000 + (row(desk).objects - 1) * 65_536) / 10_000
+    wanted = (2 * 1_000_000 + (read_progress(desk).objects - 1) * 65_536) / 10_000
     assert sum(paused) == pytest.approx(wanted, rel=0.01) and max(paused) <= 2.0
 
 
 def test_a_worker_that_ends_stops_in_the_middle_and_lets_go_of_the_lease(desk: Any) -> None:
-    scrubber(desk, pause=lambda _seconds: True, scrub_bytes_per_s=1).run_scrub_if_due()
-    assert row(desk).worker is None and row(desk).ended_at is None
-    scrubber(desk, "another").run_scrub_if_due()
-    assert row(desk).ended_at is not None
+    make_scrubber(desk, pause=lambda _seconds: True, scrub_bytes_per_s=1).run_scrub_if_due()
+    assert read_progress(desk).worker is None and read_progress(desk).ended_at is None
+    make_scrubber(desk, "another").run_scrub_if_due()
+    assert read_progress(desk).ended_at is not None
 
 
 def test_a_worker_whose_lease_another_has_taken_stops(desk: Any) -> None:
     def taken(_seconds: float) -> bool:
-        desk.change(ScrubProgress, 1, worker="thief", fence=row(desk).fence + 1, lease_until=9e9)
+        desk.change(
+            ScrubProgress, 1, worker="thief", fence=read_progress(desk).fence + 1, lease_until=9e9
+        )
         return False
 
-    scrubber(desk, pause=taken, scrub_bytes_per_s=1, lease_s=0.01).run_scrub_if_due()
-    assert row(desk).worker == "thief" and row(desk).ended_at is None and row(desk).objects == 0
-    scrubber(desk).run_scrub_if_due()
-    assert row(desk).worker == "thief"
+    make_scrubber(desk, pause=taken, scrub_bytes_per_s=1, lease_s=0.01).run_scrub_if_due()
+    assert (
+        read_progress(desk).worker == "thief"
+        and read_progress(desk).ended_at is None
+        and read_progress(desk).objects == 0
+    )
+    make_scrubber(desk).run_scrub_if_due()
+    assert read_progress(desk).worker == "thief"
 
 
 @pytest.mark.both_databases
 def test_workers_side_by_side_hash_nothing_twice(desk: Any) -> None:
-    add_bases(desk, 60)
+    add_base_rows(desk, 60)
 
     def pause(seconds: float) -> bool:
         time.sleep(seconds)
         return False
 
-    workers = [scrubber(desk, f"w{n}", pause, scrub_bytes_per_s=8 << 20) for n in range(4)]
+    workers = [make_scrubber(desk, f"w{n}", pause, scrub_bytes_per_s=8 << 20) for n in range(4)]
     run_at_once(Scrubber.run_scrub_if_due, workers)
-    assert row(desk).ended_at is not None
+    assert read_progress(desk).ended_at is not None
     assert len(desk.store.reads) >= 60 and set(desk.store.reads.values()) == {1}
 
 
@@ -321,7 +346,7 @@ Scrubber(Database(sys.argv[1]), Told(Path(sys.argv[3])), settings, "killed", pau
 
 @pytest.mark.slow
 def test_a_pass_goes_on_where_a_killed_worker_was_once_its_lease_is_over(desk: Any) -> None:
-    add_bases(desk, 40)
+    add_base_rows(desk, 40)
     command = [
         sys.executable,
         "-c",
@@ -338,8 +363,8 @@ def test_a_pass_goes_on_where_a_killed_worker_was_once_its_lease_is_over(desk: A
     process.wait()
     for lease_until, ended in ((9e9, False), (1.0, True)):
         desk.change(ScrubProgress, 1, lease_until=lease_until)
-        scrubber(desk).run_scrub_if_due()
-        assert (row(desk).ended_at is not None) is ended
+        make_scrubber(desk).run_scrub_if_due()
+        assert (read_progress(desk).ended_at is not None) is ended
     again = desk.store.reads.keys() & set(first)
     # Recorded every sixth of a lease: three objects of 64 kB at 1 MB/s.
     assert len(again) <= 8 < len(first) and set(desk.store.reads.values()) == {1}
@@ -349,9 +374,9 @@ def test_a_pass_goes_on_where_a_killed_worker_was_once_its_lease_is_over(desk: A
 def test_what_is_marked_is_looked_at_while_a_long_pass_goes_on(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head, now = part(desk, "head"), [0.0]
+    head, now = find_part_key(desk, "head"), [0.0]
     desk.store.put_bytes(head, b"H")
-    scrubber(desk).run_scrub_if_due()
+    make_scrubber(desk).run_scrub_if_due()
     desk.change(ScrubProgress, 1, began_at=0.0)
     desk.store.reads.clear()
     healed: list[bool] = []
@@ -361,9 +386,9 @@ def test_what_is_marked_is_looked_at_while_a_long_pass_goes_on(
         if now[0] > 5:
             desk.store.put_bytes(head, b"h")
         if now[0] > 5 + 2 * LOOK_AGAIN_S:
-            healed.append(marks(desk) == {})
+            healed.append(read_damage_marks(desk) == {})
         return len(healed) > 50
 
     monkeypatch.setattr("core.upkeep.scrub.time.monotonic", lambda: now[0])
-    scrubber(desk, pause=pause, scrub_bytes_per_s=1500).run_scrub_if_due()
+    make_scrubber(desk, pause=pause, scrub_bytes_per_s=1500).run_scrub_if_due()
     assert healed and healed[-1]

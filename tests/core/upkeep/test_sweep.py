@@ -7,7 +7,7 @@ import pytest
 
 from core.database.jobs import change_job_state
 from core.database.states import JobAction
-from core.database.tables import ExportedDownload, Job, Model, Part, Task, Version
+from core.database.tables import ExportedDownload, Job, Model, Task, Version, VersionPart
 from core.execution import snapshots
 from core.scheduling import claim as claims
 from core.upkeep.sweep import find_long_waiting_claimable_jobs
@@ -78,7 +78,7 @@ def test_a_deleted_model_loses_its_bytes(desk: Any) -> None:
     for each, own in ((model, "own"), (other, "other's own")):
         _, claim = desk.begin(each)
         desk.publish({"shared": "s", "head": own}, claim=claim)
-    digests = {part.name + str(part.bytes): part.sha256 for part in desk.all(Part)}
+    digests = {part.name + str(part.bytes): part.sha256 for part in desk.all(VersionPart)}
     with desk.db.write() as session:
         session.get_one(Model, model).deleted_at = 1.0
     desk.remove_unwanted_runs()
@@ -99,7 +99,7 @@ def test_a_deleted_model_keeps_its_versions_until_its_last_job_is_over(desk: Any
         change_job_state(
             session, session.get_one(Job, claim.job_id), JobAction.CANCEL, desk.db.now(session)
         )
-    parts = {part.sha256 for part in desk.all(Part)}
+    parts = {part.sha256 for part in desk.all(VersionPart)}
     desk.remove_unwanted_runs()
     assert parts and all(
         desk.blobs.has(sha256) for sha256 in parts
@@ -175,12 +175,12 @@ def test_this_machines_copies_of_deleted_blobs_go_and_others_stay(
     desk.submit(desk.model())
     parts = {"head": "h", "buffer": "images"}
     desk.publish(parts)
-    head, buffer = desk.all(Part)
+    head, buffer = desk.all(VersionPart)
     with monkeypatch.context() as hidden:  # as if the store had no files here
         hidden.setattr(desk.store, "get_local_path", lambda key: None)
         copies = [desk.blobs.fetch_verified_file(part.sha256) for part in (head, buffer)]
     with desk.db.write() as session:
-        session.get_one(Part, (buffer.version_id, buffer.name)).deleted_at = 1.0
+        session.get_one(VersionPart, (buffer.version_id, buffer.name)).deleted_at = 1.0
     desk.remove_unwanted_runs()
     assert [path.exists() for path in copies] == [True, False]
 

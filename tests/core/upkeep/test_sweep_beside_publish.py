@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Part, Version
+from core.database.tables import Version, VersionPart
 from core.publishing import publish, version_rows
 from core.scheduling import claim as claims
 from core.upkeep import consistency
-from core.upkeep.sweep import SweepExtent, run_sweep
+from core.upkeep.sweep import SweepOptions, run_sweep
 
 CELLS = [("new", 1, 1, 2)]
 
 
-def sweep_all(desk: Any) -> None:
-    """As a worker whose grace is over for everything."""
-    run_sweep(desk.db, desk.store, desk.blobs, desk.settings, SweepExtent(-1.0, whole=True))
+def sweep_everything(desk: Any) -> None:
+    """Sweep as a worker whose grace is over for everything."""
+    run_sweep(desk.db, desk.store, desk.blobs, desk.settings, SweepOptions(-1.0, whole=True))
 
 
 @pytest.mark.parametrize("point", ["part-stored", "publish-stored"])
@@ -35,14 +35,14 @@ def test_a_sweep_between_the_upload_of_parts_and_their_publish_loses_nothing(
     def hit(name: str) -> None:
         if name == point:
             before = len(desk.keys("blobs/"))
-            sweep_all(desk)
+            sweep_everything(desk)
             deleted.append(before - len(desk.keys("blobs/")))
 
     for module in (publish, version_rows):
         monkeypatch.setattr(module, "hit_failpoint", hit)
     desk.publish({"head": "h", "buffer": "b"}, CELLS)
     assert sum(deleted) >= 1  # the sweep did take what was stored and not named
-    assert all(desk.blobs.has(part.sha256) for part in desk.all(Part))
+    assert all(desk.blobs.has(part.sha256) for part in desk.all(VersionPart))
     assert (
         consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings, verify=True)
         == []
@@ -54,7 +54,7 @@ def test_a_sweep_waits_for_the_publish_that_is_naming_a_blob(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.submit(desk.model())
-    sweeper = threading.Thread(target=sweep_all, args=(desk,))
+    sweeper = threading.Thread(target=sweep_everything, args=(desk,))
 
     def hit(name: str) -> None:
         if name == "publish-uncommitted":
@@ -66,18 +66,20 @@ def test_a_sweep_waits_for_the_publish_that_is_naming_a_blob(
     desk.publish()
     sweeper.join(60)
     assert not sweeper.is_alive()
-    assert all(desk.blobs.has(part.sha256) for part in desk.all(Part)) and desk.all(Part)
+    assert all(desk.blobs.has(part.sha256) for part in desk.all(VersionPart)) and desk.all(
+        VersionPart
+    )
 
 
 @contextmanager
-def sweeping(desk: Any, workers: int) -> Iterator[list[BaseException]]:
-    """Sweeps one after the other, in some threads; what they raised."""
+def keep_sweeping(desk: Any, workers: int) -> Iterator[list[BaseException]]:
+    """Sweep again and again in some threads, and yield what the sweeps raise."""
     end, raised = threading.Event(), []
 
     def run() -> None:
         while not end.is_set():
             try:
-                sweep_all(desk)
+                sweep_everything(desk)
             except BaseException as error:  # noqa: BLE001
                 raised.append(error)
                 return
@@ -119,13 +121,13 @@ def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> 
         number = publish.publish_job_result(desk.db, desk.store, claim, results.pop()).number
         missing = [
             part.name
-            for part in desk.all(Part)
+            for part in desk.all(VersionPart)
             if not part.deleted_at and not desk.blobs.has(part.sha256)
         ]
         assert not missing
         return number
 
-    with sweeping(desk, 2) as raised, ThreadPoolExecutor(3) as pool:
+    with keep_sweeping(desk, 2) as raised, ThreadPoolExecutor(3) as pool:
         numbers = [
             done.result() for _ in range(rounds) for done in [pool.submit(learn) for _ in models]
         ]
@@ -145,7 +147,9 @@ def test_a_planted_publish_that_does_not_look_again_is_found(
     desk.submit(desk.model())
     monkeypatch.setattr(publish.Blobs, "has", lambda self, sha256: True)
     monkeypatch.setattr(
-        publish, "hit_failpoint", lambda name: sweep_all(desk) if name == "publish-stored" else None
+        publish,
+        "hit_failpoint",
+        lambda name: sweep_everything(desk) if name == "publish-stored" else None,
     )
     desk.publish()
     found = consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings)

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Event, ExportedDownload, Model, Task, Version
+from core.database.tables import ExportedDownload, Model, StoredJobEvent, Task, Version
 from core.scheduling import claim as claims
 from core.upkeep.sweep_dry_run import list_sweep_removals
 
 
-def litter(desk: Any) -> None:
-    """Something for most steps of a sweep; two tasks of deleted models share their bytes."""
+def leave_litter(desk: Any) -> None:
+    """Leave something for most steps of a sweep.
+    Two tasks of deleted models share their bytes.
+    """
     models = [desk.model(), desk.model(), desk.model()]
     for model in models[:2]:
         desk.submit(model)
@@ -24,7 +26,7 @@ def litter(desk: Any) -> None:
             task.held_out_sha256 = shared
         for model in models[:2]:
             session.get_one(Model, model).deleted_at = 1.0
-        session.add(Event(job_id=failed, type="log", data={}, at=1.0))
+        session.add(StoredJobEvent(job_id=failed, type="log", data={}, at=1.0))
         version = session.query(Version).filter_by(model_id=models[2]).one().id
         session.add(
             ExportedDownload(
@@ -41,25 +43,25 @@ def litter(desk: Any) -> None:
     desk.store.put_bytes("snapshots/job_gone/00000001-000001/x", b"1234")
 
 
-def everything(desk: Any) -> tuple[dict[str, int], list[Any]]:
+def read_everything(desk: Any) -> tuple[dict[str, int], list[Any]]:
     rows = [
         sorted(
             repr({c.key: getattr(row, c.key) for c in table.__table__.columns})
             for row in desk.all(table)
         )
-        for table in (Task, Event, ExportedDownload, Version)
+        for table in (Task, StoredJobEvent, ExportedDownload, Version)
     ]
     return {info.key: info.size for info in desk.store.list("")}, rows
 
 
 @pytest.mark.both_databases
 def test_what_is_told_is_what_a_sweep_removes_and_nothing_is_changed(desk: Any) -> None:
-    litter(desk)
-    before = everything(desk)
+    leave_litter(desk)
+    before = read_everything(desk)
     told = list_sweep_removals(desk.db, desk.store, desk.settings)
-    assert everything(desk) == before
+    assert read_everything(desk) == before
     desk.remove_unwanted_runs(whole=True)
-    after = everything(desk)[0]
+    after = read_everything(desk)[0]
     gone = {key: size for key, size in before[0].items() if key not in after}
     objects = {removal.object: removal.bytes for removal in told if removal.modified}
     assert objects == gone and len(gone) >= 6

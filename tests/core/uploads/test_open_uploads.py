@@ -23,8 +23,8 @@ from tools import backup
 DAY_S = 86_400.0
 
 
-def upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 100) -> str:
-    """An upload with pieces in the store."""
+def make_upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 100) -> str:
+    """Make an upload with pieces in the store."""
     upload_id = new_id("upl")
     with desk.db.write() as session:
         now = desk.db.now(session)
@@ -51,8 +51,8 @@ def upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 100) ->
     return upload_id
 
 
-def left_by_a_crash(desk: Any, upload_id: str, days: float) -> str:
-    """A piece that nothing names, so many days old."""
+def store_orphaned_piece(desk: Any, upload_id: str, days: float) -> str:
+    """Store a piece that nothing names, so many days old."""
     key = chunks.make_upload_piece_key(upload_id, 9, 99)
     desk.store.put_bytes(key, b"orphan")
     path = desk.store.root / key
@@ -60,7 +60,7 @@ def left_by_a_crash(desk: Any, upload_id: str, days: float) -> str:
     return key
 
 
-def checked(desk: Any, **options: Any) -> list[tuple[str, str]]:
+def find_inconsistencies(desk: Any, **options: Any) -> list[tuple[str, str]]:
     return [
         (d.kind, d.object)
         for d in consistency.find_store_inconsistencies(
@@ -73,8 +73,8 @@ def test_an_upload_goes_when_its_time_is_over_and_pieces_that_nothing_names_afte
     desk: Any,
 ) -> None:
     desk.model()
-    kept, over = upload(desk, b"ab", b"cd"), upload(desk, b"ef", b"gh", hours=0)
-    young, old = left_by_a_crash(desk, kept, 0.5), left_by_a_crash(desk, over, 1.5)
+    kept, over = make_upload(desk, b"ab", b"cd"), make_upload(desk, b"ef", b"gh", hours=0)
+    young, old = store_orphaned_piece(desk, kept, 0.5), store_orphaned_piece(desk, over, 1.5)
     told = {
         one.object: one.reason for one in list_sweep_removals(desk.db, desk.store, desk.settings)
     }
@@ -96,7 +96,7 @@ def test_an_upload_goes_when_its_time_is_over_and_pieces_that_nothing_names_afte
 
 def test_an_upload_to_which_somebody_writes_waits(desk: Any) -> None:
     desk.model()
-    over = upload(desk, b"ef", hours=0)
+    over = make_upload(desk, b"ef", hours=0)
     with desk.db.write() as session:
         session.get_one(Upload, over).held_until = desk.db.now(session) + 60
     desk.remove_unwanted_runs()
@@ -109,15 +109,15 @@ def test_an_upload_to_which_somebody_writes_waits(desk: Any) -> None:
 
 def test_a_check_names_pieces_that_are_missing_short_or_damaged(desk: Any) -> None:
     desk.model()
-    one = upload(desk, b"ab", b"cd", b"ef", b"gh")
-    assert checked(desk, verify=True) == []
+    one = make_upload(desk, b"ab", b"cd", b"ef", b"gh")
+    assert find_inconsistencies(desk, verify=True) == []
     missing, short, damaged = (
         chunks.make_upload_piece_key(one, at, fence) for at, fence in ((0, 0), (2, 1), (4, 2))
     )
     desk.store.delete(missing)
     desk.store.put_bytes(short, b"c")
     desk.store.put_bytes(damaged, b"xx")
-    assert sorted(checked(desk, verify=True)) == [
+    assert sorted(find_inconsistencies(desk, verify=True)) == [
         ("digest", damaged),
         ("missing", missing),
         ("size", short),
@@ -134,16 +134,16 @@ def test_a_check_names_pieces_that_are_missing_short_or_damaged(desk: Any) -> No
 
 def test_an_upload_that_a_sweep_should_have_removed_a_day_ago_is_drift(desk: Any) -> None:
     desk.model()
-    upload(desk, b"ab", hours=-0.5 * 24)
-    assert checked(desk) == []
-    upload(desk, b"ab", hours=-1.5 * 24)
-    assert [kind for kind, _ in checked(desk)] == ["overdue"]
+    make_upload(desk, b"ab", hours=-0.5 * 24)
+    assert find_inconsistencies(desk) == []
+    make_upload(desk, b"ab", hours=-1.5 * 24)
+    assert [kind for kind, _ in find_inconsistencies(desk)] == ["overdue"]
 
 
 def test_pieces_count_among_the_bytes_of_their_owner(desk: Any) -> None:
     desk.model()
     before = stored_bytes.measure_owner_bytes(desk.db, desk.owner)
-    upload(desk, b"ab", b"cde")
+    make_upload(desk, b"ab", b"cde")
     assert stored_bytes.measure_owner_bytes(desk.db, desk.owner) == before + 5
 
 
@@ -159,8 +159,8 @@ def test_a_backup_holds_uploads_and_a_restore_brings_them_back(
     desk: Any, small: Settings, tmp_path: Path
 ) -> None:
     desk.model()
-    one = upload(desk, b"ab", b"cd")
-    left_by_a_crash(desk, one, 0)
+    one = make_upload(desk, b"ab", b"cd")
+    store_orphaned_piece(desk, one, 0)
     backup.create_backup(small, tmp_path / "backup")
     empty = Settings(data_dir=tmp_path / "restored")
     backup.restore_backup(empty, tmp_path / "backup")
@@ -180,8 +180,8 @@ def test_many_uploads_whose_time_is_over_go_in_few_transactions(
     desk.model()
     monkeypatch.setattr(upload_removal, "_BATCH", 4)
     for _ in range(9):
-        upload(desk, b"ab", b"cd", hours=0)
-    held, kept = upload(desk, b"ef", hours=0), upload(desk, b"gh")
+        make_upload(desk, b"ab", b"cd", hours=0)
+    held, kept = make_upload(desk, b"ef", hours=0), make_upload(desk, b"gh")
     desk.change(Upload, held, held_until=desk.now() + 60)
     begun: list[int] = []
     real = desk.db.write

@@ -17,8 +17,8 @@ from core.errors import (
     Invalid,
     NotFound,
     OffsetMismatch,
-    StorageFull,
-    StoreCorrupt,
+    StorageQuotaReached,
+    StoredObjectDamaged,
     TooManyRequests,
     UploadIncomplete,
     UploadLocked,
@@ -29,7 +29,7 @@ from core.storage import ObjectStorage, open_object_store
 from core.uploads import chunks, uploads, whole_uploads
 from core.uploads.uploads import AnnouncedUpload, ReceivedUploadPiece, UploadLimits
 from core.usage import stored_bytes
-from tests.core.batches import batch
+from tests.core.batches import make_batch
 from tests.core.office import Office
 
 TERMS = UploadLimits(max_open=3, max_owner_bytes=0, hours=24.0)
@@ -63,26 +63,26 @@ def upload(database: Database, actor: Actor) -> str:
     return uploads.create_upload(database, actor, AnnouncedUpload(10), TERMS)[0]["id"]
 
 
-def piece(folder: Path, data: bytes) -> ReceivedUploadPiece:
+def write_piece(folder: Path, data: bytes) -> ReceivedUploadPiece:
     path = folder / secrets.token_hex(8)
     path.write_bytes(data)
     return ReceivedUploadPiece(path, len(data), hashlib.sha256(data).hexdigest())
 
 
-def send(office: Office, upload: str, at: int, data: bytes) -> int:
+def send_piece(office: Office, upload: str, at: int, data: bytes) -> int:
     writing = uploads.lease_upload_to_write(office.db, office.actor, upload, at)
     return uploads.append_upload_piece(
-        office.db, office.store, office.actor, writing, piece(office.folder, data), TERMS
+        office.db, office.store, office.actor, writing, write_piece(office.folder, data), TERMS
     ).offset
 
 
-def whole_of(office: Office, upload: str) -> bytes:
-    whole = whole_uploads.find_complete_upload(office.db, office.actor, upload)
+def read_whole_upload(office: Office, upload: str) -> bytes:
+    whole = whole_uploads.require_complete_upload(office.db, office.actor, upload)
     return b"".join(whole_uploads.read_upload_bytes(office.db, office.store, office.actor, whole))
 
 
-def stored(office: Office) -> tuple[set[str], set[str]]:
-    """Keys of pieces that are in the store, and those that rows name."""
+def list_piece_keys(office: Office) -> tuple[set[str], set[str]]:
+    """Return the keys of pieces that are in the store, and those that rows name."""
     with office.db.read() as session:
         named = set(session.scalars(select(StoredUploadPiece.key)))
     return {info.key for info in office.store.list("uploads/")}, named
@@ -92,16 +92,16 @@ def stored(office: Office) -> tuple[set[str], set[str]]:
 def test_pieces_make_the_file(office: Office, upload: str) -> None:
     for at, data in ((0, b"abcd"), (4, b"efg"), (7, b"hij")):
         assert uploads.read_upload_progress(office.db, office.actor, upload).offset == at
-        send(office, upload, at, data)
-    assert whole_of(office, upload) == b"abcdefghij"
-    there, named = stored(office)
+        send_piece(office, upload, at, data)
+    assert read_whole_upload(office, upload) == b"abcdefghij"
+    there, named = list_piece_keys(office)
     assert there == named and len(named) == 3
 
 
 def test_an_incomplete_upload_says_where_it_is(office: Office, upload: str) -> None:
-    send(office, upload, 0, b"abcd")
+    send_piece(office, upload, 0, b"abcd")
     with pytest.raises(UploadIncomplete) as refused:
-        whole_uploads.find_complete_upload(office.db, office.actor, upload)
+        whole_uploads.require_complete_upload(office.db, office.actor, upload)
     assert refused.value.extra == {"offset": 4, "length": 10}
 
 
@@ -127,9 +127,9 @@ def test_while_one_writes_another_waits_until_it_says_nothing_more(
     with pytest.raises(UploadLocked):
         uploads.lease_upload_to_write(office.db, office.actor, upload, 0)
     uploads.append_upload_piece(
-        office.db, office.store, office.actor, second, piece(office.folder, b"abcd"), TERMS
+        office.db, office.store, office.actor, second, write_piece(office.folder, b"abcd"), TERMS
     )
-    assert send(office, upload, 4, b"efghij") == 10
+    assert send_piece(office, upload, 4, b"efghij") == 10
 
 
 def test_who_died_holds_an_upload_no_longer_than_its_lease(office: Office, upload: str) -> None:
@@ -148,15 +148,15 @@ def test_a_writer_that_was_taken_for_dead_changes_and_leaves_nothing(
     slow = uploads.lease_upload_to_write(office.db, office.actor, upload, 0)
     with office.db.write() as session:
         session.get_one(Upload, upload).held_until = 1.0
-    send(office, upload, 0, b"abcdefg")
+    send_piece(office, upload, 0, b"abcdefg")
     with pytest.raises(OffsetMismatch) as refused:
         uploads.append_upload_piece(
-            office.db, office.store, office.actor, slow, piece(office.folder, b"abc"), TERMS
+            office.db, office.store, office.actor, slow, write_piece(office.folder, b"abc"), TERMS
         )
     assert refused.value.extra["offset"] == 7
-    send(office, upload, 7, b"hij")
-    assert whole_of(office, upload) == b"abcdefghij"
-    there, named = stored(office)
+    send_piece(office, upload, 7, b"hij")
+    assert read_whole_upload(office, upload) == b"abcdefghij"
+    there, named = list_piece_keys(office)
     assert there == named
 
 
@@ -167,7 +167,7 @@ def test_many_writers_at_once_make_one_piece(office: Office, upload: str) -> Non
     def write(number: int) -> None:
         together.wait(60)
         try:
-            outcomes.append(send(office, upload, 0, b"0123456789"[: number + 1]))
+            outcomes.append(send_piece(office, upload, 0, b"0123456789"[: number + 1]))
         except (UploadLocked, OffsetMismatch) as refused:
             outcomes.append(type(refused).__name__)
 
@@ -181,21 +181,26 @@ def test_many_writers_at_once_make_one_piece(office: Office, upload: str) -> Non
         len(won) == 1
         and uploads.read_upload_progress(office.db, office.actor, upload).offset == won[0]
     )
-    there, named = stored(office)
+    there, named = list_piece_keys(office)
     assert there == named and len(named) == 1
 
 
 def test_an_upload_that_was_removed_while_one_wrote_is_gone_and_leaves_nothing(
     office: Office, upload: str
 ) -> None:
-    send(office, upload, 0, b"abcd")
+    send_piece(office, upload, 0, b"abcd")
     writing = uploads.lease_upload_to_write(office.db, office.actor, upload, 4)
     uploads.delete_upload(office.db, office.store, office.actor, upload)
     with pytest.raises(NotFound):
         uploads.append_upload_piece(
-            office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), TERMS
+            office.db,
+            office.store,
+            office.actor,
+            writing,
+            write_piece(office.folder, b"efghij"),
+            TERMS,
         )
-    assert stored(office) == (set(), set())
+    assert list_piece_keys(office) == (set(), set())
     with pytest.raises(NotFound):
         uploads.delete_upload(office.db, office.store, office.actor, upload)
 
@@ -214,7 +219,7 @@ def test_a_foreign_owner_finds_nothing_and_an_administrator_all(
         with pytest.raises(NotFound):
             call(STRANGER)
     with pytest.raises(NotFound):
-        whole_uploads.find_complete_upload(office.db, STRANGER, upload)
+        whole_uploads.require_complete_upload(office.db, STRANGER, upload)
     for call in calls:
         call(Actor(STRANGER.owner_id, None, "admin") if call is not calls[-1] else office.actor)
 
@@ -233,7 +238,7 @@ def test_an_upload_whose_time_is_over_is_gone_and_each_byte_gives_it_more(
     with office.db.write() as session:
         now = office.db.now(session)
         session.get_one(Upload, upload).expires_at = now + 60
-    send(office, upload, 0, b"abcd")
+    send_piece(office, upload, 0, b"abcd")
     assert (
         uploads.read_upload_progress(office.db, office.actor, upload).expires_at > now + 23 * 3600
     )
@@ -260,21 +265,26 @@ def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_
     office: Office, upload: str
 ) -> None:
     assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 0
-    send(office, upload, 0, b"abcd")
+    send_piece(office, upload, 0, b"abcd")
     assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 4
     narrow = UploadLimits(3, 9, 24.0)
     writing = uploads.lease_upload_to_write(office.db, office.actor, upload, 4)
-    with pytest.raises(StorageFull):
+    with pytest.raises(StorageQuotaReached):
         uploads.require_storage_room_for_piece(office.db, writing, 6, narrow)
-    with pytest.raises(StorageFull):
+    with pytest.raises(StorageQuotaReached):
         uploads.append_upload_piece(
-            office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), narrow
+            office.db,
+            office.store,
+            office.actor,
+            writing,
+            write_piece(office.folder, b"efghij"),
+            narrow,
         )
     assert (
-        len(stored(office)[0]) == 1
+        len(list_piece_keys(office)[0]) == 1
         and uploads.read_upload_progress(office.db, office.actor, upload).offset == 4
     )
-    with pytest.raises(StorageFull):
+    with pytest.raises(StorageQuotaReached):
         uploads.create_upload(office.db, office.actor, AnnouncedUpload(6), narrow)
 
 
@@ -282,22 +292,22 @@ def test_an_upload_has_so_many_pieces_as_its_length_allows(
     office: Office, upload: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploads, "SPARE_PIECES", 2)
-    send(office, upload, 0, b"a")
-    send(office, upload, 1, b"b")
+    send_piece(office, upload, 0, b"a")
+    send_piece(office, upload, 1, b"b")
     with pytest.raises(Invalid, match="2 pieces"):
         uploads.lease_upload_to_write(office.db, office.actor, upload, 2)
 
 
 def test_a_damaged_piece_is_told_and_not_learned(office: Office, upload: str) -> None:
-    send(office, upload, 0, b"abcdefghij")
+    send_piece(office, upload, 0, b"abcdefghij")
     office.store.put_bytes(chunks.make_upload_piece_key(upload, 0, 1), b"abcdefghiX")
-    with pytest.raises(StoreCorrupt, match=f"DELETE /v1/uploads/{upload}"):
-        whole_of(office, upload)
+    with pytest.raises(StoredObjectDamaged, match=f"DELETE /v1/uploads/{upload}"):
+        read_whole_upload(office, upload)
 
 
 @ON_S3
 def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, model: str) -> None:
-    sent = batch(office.folder, 0)  # 9 bytes
+    sent = make_batch(office.folder, 0)  # 9 bytes
     data = sent.path.read_bytes()
     made = uploads.create_upload(office.db, office.actor, AnnouncedUpload(len(data)), TERMS)[0][
         "id"
@@ -310,17 +320,17 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
         office.store,
         office.actor,
         writing,
-        piece(office.folder, data),
+        write_piece(office.folder, data),
         UploadLimits(3, limit, 24.0),
     )
-    found = whole_uploads.find_complete_upload(office.db, office.actor, made)
+    found = whole_uploads.require_complete_upload(office.db, office.actor, made)
 
     def submit() -> Any:
         sent.path.write_bytes(data)
         return office.submission(sent, max_bytes=limit, upload=found).submit_as_next_task()
 
     submit()
-    assert stored(office) == (set(), set())
+    assert list_piece_keys(office) == (set(), set())
     assert [info.size for info in office.store.list("archives/")] == [len(data)]
     assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == len(data)
     with pytest.raises(NotFound):
@@ -333,9 +343,9 @@ def test_removing_an_upload_makes_room_at_once_also_after_a_refusal_and_a_clock_
 ) -> None:
     narrow = UploadLimits(max_open=3, max_owner_bytes=10, hours=24.0)
     first = uploads.create_upload(office.db, office.actor, AnnouncedUpload(10), narrow)[0]["id"]
-    send(office, first, 0, b"0123456789")
+    send_piece(office, first, 0, b"0123456789")
     for put_back in (0.0, 400 * 86_400.0):
-        with pytest.raises(StorageFull):
+        with pytest.raises(StorageQuotaReached):
             uploads.create_upload(office.db, office.actor, AnnouncedUpload(10), narrow)
         with office.db.write() as session:
             session.execute(update(Owner).values(bytes_at=Owner.bytes_at + put_back))

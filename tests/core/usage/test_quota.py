@@ -11,8 +11,8 @@ from sqlalchemy import select, update
 from core.admission.admission import NewJobLimits
 from core.database.session import Database
 from core.database.states import JobState
-from core.database.tables import Job, Model, Owner, Part, Task
-from core.errors import BodyTooLarge, StorageFull, TooManyRequests
+from core.database.tables import Job, Model, Owner, Task, VersionPart
+from core.errors import BodyTooLarge, StorageQuotaReached, TooManyRequests
 from core.ids import new_id
 from core.requests.actor import Actor
 from core.tasks import retries, submission
@@ -22,20 +22,20 @@ from tests.core.office import Office
 from tests.core.rows import make_version_row
 
 
-def figure(db: Database, actor: Actor) -> int | None:
+def read_measured_bytes(db: Database, actor: Actor) -> int | None:
     with db.read() as session:
         return stored_bytes.read_measured_owner_bytes(session, actor.owner_id)[0]
 
 
-def stale(db: Database) -> None:
-    """Let the last measure be long ago."""
+def make_measure_stale(db: Database) -> None:
+    """Move the last measurement far into the past."""
     with db.write() as session:
         session.execute(update(Owner).values(bytes_at=Owner.bytes_at - 2 * quota.FRESH_S))
 
 
-def side_by_side(calls: list[Callable[[], object]]) -> list[str]:
-    """Make all calls at once, each in a thread; "accepted" or the class of the refusal of each,
-    sorted.
+def call_side_by_side(calls: list[Callable[[], object]]) -> list[str]:
+    """Make all calls at once, each in a thread.
+    Return "accepted" or the class of the refusal of each, sorted.
     """
     together = threading.Barrier(len(calls))
     outcomes: list[str] = []
@@ -61,18 +61,18 @@ def test_uploads_are_accepted_up_to_the_limit_and_what_is_refused_leaves_nothing
 ) -> None:
     for number in range(3):
         office.submit(number, max_bytes=30)
-    with pytest.raises(StorageFull) as refused:
+    with pytest.raises(StorageQuotaReached) as refused:
         office.submit(3, max_bytes=30)
     assert isinstance(refused.value, TooManyRequests) and refused.value.retry_after_s
     assert refused.value.extra == {"used": 27, "limit": 30}
     assert "Delete" in refused.value.detail
     assert len(list(office.store.list("archives/"))) == 3
-    assert figure(office.db, office.actor) == 27
+    assert read_measured_bytes(office.db, office.actor) == 27
 
 
 def test_a_declared_length_is_refused_before_the_body(office: Office, model: str) -> None:
     def admit(length: int | None) -> None:
-        submission.check_model_before_batch_upload(
+        submission.check_upload_and_detect_former_names(
             office.db, office.actor, "birds", max_open_jobs=9, max_bytes=100, length=length
         )
 
@@ -82,7 +82,9 @@ def test_a_declared_length_is_refused_before_the_body(office: Office, model: str
         admit(101)
     with office.db.write() as session:
         stored_bytes.add_stored_bytes(session, office.actor.owner_id, 100)
-    with pytest.raises(StorageFull):  # the measure of a moment ago counts, and what came since
+    with pytest.raises(
+        StorageQuotaReached
+    ):  # the measure of a moment ago counts, and what came since
         admit(None)
 
 
@@ -100,7 +102,7 @@ def test_uploads_side_by_side_do_not_exceed_the_limit_together(
 
     monkeypatch.setattr(quota, "require_storage_room", together)
     calls = [partial(office.submit, number, max_bytes=45) for number in range(12)]
-    assert side_by_side(calls) == ["StorageFull"] * 7 + ["accepted"] * 5
+    assert call_side_by_side(calls) == ["StorageQuotaReached"] * 7 + ["accepted"] * 5
     assert len(list(office.store.list("archives/"))) == 5
 
 
@@ -111,7 +113,7 @@ def test_jobs_added_side_by_side_do_not_exceed_the_limit_together(office: Office
     calls = [
         partial(office.submit, number, f"model-{number}", max_open_jobs=5) for number in range(12)
     ]
-    assert side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5
+    assert call_side_by_side(calls) == ["TooManyRequests"] * 7 + ["accepted"] * 5
     assert len(list(office.store.list("archives/"))) == 5
 
 
@@ -137,18 +139,18 @@ def test_retries_side_by_side_do_not_exceed_the_limit_together(office: Office, e
         retries.retry_job, office.db, CATALOGUE, office.actor, override=None, limits=NewJobLimits(5)
     )
     calls = [partial(retry, job_id) for job_id in ids]
-    assert side_by_side(calls) == ["TooManyRequests"] * 3 + ["accepted"] * 5
+    assert call_side_by_side(calls) == ["TooManyRequests"] * 3 + ["accepted"] * 5
 
 
 def test_deleting_makes_room_at_once(office: Office, model: str) -> None:
     office.submit(1, max_bytes=10)
-    with pytest.raises(StorageFull):
+    with pytest.raises(StorageQuotaReached):
         office.submit(2, max_bytes=10)
     with office.db.write() as session:
         session.execute(update(Task).values(archive_key=None))
-    stale(office.db)
+    make_measure_stale(office.db)
     office.submit(3, max_bytes=10)
-    assert figure(office.db, office.actor) == 9
+    assert read_measured_bytes(office.db, office.actor) == 9
 
 
 @pytest.mark.both_databases
@@ -168,10 +170,12 @@ def test_the_sum_counts_archives_images_versions_and_each_blob_once(
             session.add(version)
             session.flush()
             shared = {"position": 0, "type": "head", "version_id": version.id}
-            session.add(Part(name="shared", sha256="b" * 64, bytes=500, **shared))
+            session.add(VersionPart(name="shared", sha256="b" * 64, bytes=500, **shared))
             gone = 3.0 if number == 1 else None
             session.add(
-                Part(name="own", sha256=f"{number:064x}", bytes=200, deleted_at=gone, **shared)
+                VersionPart(
+                    name="own", sha256=f"{number:064x}", bytes=200, deleted_at=gone, **shared
+                )
             )
     assert (
         stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id)
@@ -222,5 +226,5 @@ def test_an_administrators_upload_counts_for_the_models_owner(office: Office, mo
     with office.db.write() as session:
         session.add(Owner(id=boss, name=boss, created_at=1.0))
     office.submit(1, actor=Actor(boss, None, "admin"), max_bytes=30)
-    assert figure(office.db, office.actor) == 9
-    assert figure(office.db, Actor(boss, None, "admin")) is None
+    assert read_measured_bytes(office.db, office.actor) == 9
+    assert read_measured_bytes(office.db, Actor(boss, None, "admin")) is None

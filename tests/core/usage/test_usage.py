@@ -11,14 +11,14 @@ from bench.service.fill import fill_database_with_generated_rows
 from bench.service.series import GeneratedRowCounts, make_generated_row_id
 from core.database.session import Database
 from core.database.tables import (
-    Base,
     ExportedDownload,
     Job,
     Model,
     Owner,
-    Part,
     Task,
+    UploadedBase,
     Version,
+    VersionPart,
     VersionTaskResult,
 )
 from core.requests.actor import Actor
@@ -38,7 +38,11 @@ def filled(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     )
     with database.write() as session:
         # Blobs that two versions share, that are deleted, and files that wait or are gone.
-        parts = list(session.execute(select(Part).order_by(Part.version_id, Part.name)).scalars())
+        parts = list(
+            session.execute(
+                select(VersionPart).order_by(VersionPart.version_id, VersionPart.name)
+            ).scalars()
+        )
         parts[0].sha256 = parts[2].sha256 = "a" * 64
         parts[4].deleted_at = 1.0
         tasks = list(session.execute(select(Task).order_by(Task.id)).scalars())
@@ -64,7 +68,7 @@ def filled(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
         )
         for number, sha256 in enumerate(("d" * 64, "d" * 64, "e" * 64)):
             session.add(
-                Base(
+                UploadedBase(
                     id=f"bas_{number}",
                     owner_id=ADMIN.owner_id,
                     architecture={},
@@ -76,15 +80,17 @@ def filled(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     return database
 
 
-def counted(db: Database, model: Model) -> dict[str, Any]:
-    """One model's figures, row by row."""
+def count_usage_slowly(db: Database, model: Model) -> dict[str, Any]:
+    """Count one model's figures, row by row."""
     with db.read() as session:
         tasks = list(session.execute(select(Task).where(Task.model_id == model.id)).scalars())
         versions = list(
             session.execute(select(Version).where(Version.model_id == model.id)).scalars()
         )
         ids = [version.id for version in versions]
-        parts = list(session.execute(select(Part).where(Part.version_id.in_(ids))).scalars())
+        parts = list(
+            session.execute(select(VersionPart).where(VersionPart.version_id.in_(ids))).scalars()
+        )
         exports = list(
             session.execute(
                 select(ExportedDownload).where(ExportedDownload.version_id.in_(ids))
@@ -131,7 +137,7 @@ def test_the_figures_of_models_and_of_an_owner_are_those_of_a_count_row_by_row(
         models = {model.id: model for model in session.execute(select(Model)).scalars()}
     items = list_usage_by_model(filled, ADMIN, limit=50, cursor=None)["items"]
     assert len(items) == len(models) == 6
-    expected = {model_id: counted(filled, model) for model_id, model in models.items()}
+    expected = {model_id: count_usage_slowly(filled, model) for model_id, model in models.items()}
     kinds = ("tasks", "versions", "jobs", "bytes")
     assert {item["model"]: {kind: item[kind] for kind in kinds} for item in items} == expected
     assert all(

@@ -5,7 +5,7 @@ import pytest
 from core.versions.class_changes import _compare_class_counts
 
 
-def shown(now, before, known, apart=False):
+def compare_counts(now, before, known, apart=False):
     return {
         (one.task, one.label): (one.before, one.now, one.images)
         for one in _compare_class_counts(now, before, known, apart)
@@ -15,7 +15,7 @@ def shown(now, before, known, apart=False):
 def test_a_known_class_is_compared_on_the_images_of_which_both_were_asked():
     now = {(1, "cat"): [8, 10], (2, "cat"): [9, 10], (3, "cat"): [1, 10]}
     before = {(1, "cat"): [9, 10], (2, "cat"): [4, 10]}  # of task 2 before it was learned
-    assert shown(now, before, {1}) == {(None, "cat"): (13, 17, 20)}
+    assert compare_counts(now, before, {1}) == {(None, "cat"): (13, 17, 20)}
 
 
 def test_a_class_that_the_parent_was_not_taught_is_new():
@@ -23,7 +23,10 @@ def test_a_class_that_the_parent_was_not_taught_is_new():
         {(1, "cat"): [8, 10], (2, "owl"): [9, 10]},
         {(1, "cat"): [9, 10], (2, "owl"): [0, 10]},
     )
-    assert shown(now, before, {1}) == {(None, "cat"): (9, 8, 10), (None, "owl"): (None, 9, 10)}
+    assert compare_counts(now, before, {1}) == {
+        (None, "cat"): (9, 8, 10),
+        (None, "owl"): (None, 9, 10),
+    }
 
 
 def test_where_tasks_have_heads_of_their_own_a_label_is_another_class_in_each():
@@ -31,7 +34,7 @@ def test_where_tasks_have_heads_of_their_own_a_label_is_another_class_in_each():
         {(1, "cat"): [8, 10], (2, "cat"): [9, 10]},
         {(1, "cat"): [9, 10], (2, "cat"): [0, 10]},
     )
-    assert shown(now, before, {1}, apart=True) == {
+    assert compare_counts(now, before, {1}, apart=True) == {
         (1, "cat"): (9, 8, 10),
         (2, "cat"): (None, 9, 10),
     }

@@ -56,7 +56,7 @@ HOSTILE = "<!channel> <https://evil.example|here> & [a](https://evil.example) <a
 URL = "https://perennial.example.org"
 
 
-def payload(type: str, **more: Any) -> Any:
+def make_payload(type: str, **more: Any) -> Any:
     return {
         "type": type,
         "timestamp": "2026-11-28T08:00:00Z",
@@ -64,11 +64,11 @@ def payload(type: str, **more: Any) -> Any:
     }
 
 
-def written(format: str, of: Any, url: str = URL) -> Any:
+def build_chat_message(format: str, of: Any, url: str = URL) -> Any:
     return json.loads(chat_messages.build_chat_body(format, of, url))
 
 
-def slack_text(message: Any) -> str:
+def read_slack_text(message: Any) -> str:
     [block] = message["blocks"]
     assert (
         block["type"] == "section"
@@ -78,7 +78,7 @@ def slack_text(message: Any) -> str:
     return str(block["text"]["text"])
 
 
-def teams_lines(message: Any) -> list[str]:
+def read_teams_lines(message: Any) -> list[str]:
     [attachment] = message["attachments"]
     assert message["type"] == "message"
     assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
@@ -93,30 +93,33 @@ def teams_lines(message: Any) -> list[str]:
 def test_every_event_has_its_sentence() -> None:
     assert set(SAYS) == set(EVENTS)
     for event, said in SAYS.items():
-        assert written("slack", payload(event))["text"] == said
-        assert teams_lines(written("teams", payload(event)))[0] == said
+        assert build_chat_message("slack", make_payload(event))["text"] == said
+        assert read_teams_lines(build_chat_message("teams", make_payload(event)))[0] == said
 
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_a_message_has_the_next_command_and_the_page(event: str) -> None:
     page = f"{URL}/ui/jobs/job_1" if event.startswith("job.") else f"{URL}/ui/models/mdl_1"
-    text, card = slack_text(written("slack", payload(event))), written("teams", payload(event))
+    text, card = (
+        read_slack_text(build_chat_message("slack", make_payload(event))),
+        build_chat_message("teams", make_payload(event)),
+    )
     assert f"<{page}|Open the page>" in text
     assert card["attachments"][0]["content"]["actions"] == [
         {"type": "Action.OpenUrl", "title": "Open the page", "url": page}
     ]
     command = COMMANDS.get(event)
     assert (f"`{command}`" in text) if command else ("`" not in text)
-    assert command is None or command in teams_lines(card)
+    assert command is None or command in read_teams_lines(card)
 
 
 def test_a_held_version_says_verdict_and_reasons() -> None:
-    lines = teams_lines(written("teams", payload("version.held")))
+    lines = read_teams_lines(build_chat_message("teams", make_payload("version.held")))
     assert "Gate: failed" in lines and "Version: 4" in lines and "Model: birds" in lines
     assert "• forgotten: 9 of 29 images turned wrong." in lines
     assert "• min_acc: 0.6123, the limit is 0.9" in lines
     assert not any("max_forgetting" in line for line in lines)
-    assert slack_text(written("slack", payload("version.held"))).splitlines()[1:] == [
+    assert read_slack_text(build_chat_message("slack", make_payload("version.held"))).splitlines()[1:] == [
         "Model: birds", "Version: 4", "Task: 3", "Status: held", "Gate: failed",
         "• forgotten: 9 of 29 images turned wrong.", "• min_acc: 0.6123, the limit is 0.9",
         "`perennial models show birds`", f"<{URL}/ui/models/mdl_1|Open the page>",
@@ -128,21 +131,21 @@ def test_an_alias_may_be_new_or_deleted() -> None:
         ({"version": 3, "previous": None}, "birds: production is version 3 now."),
         ({"version": None, "previous": 3}, "birds: the alias production is deleted."),
     ):
-        assert written("slack", payload("alias.moved", **data))["text"] == said
+        assert build_chat_message("slack", make_payload("alias.moved", **data))["text"] == said
 
 
 @pytest.mark.parametrize("format", ["slack", "teams"])
 def test_without_a_public_address_there_is_no_link(format: str) -> None:
     for event in EVENTS:
-        said = chat_messages.build_chat_body(format, payload(event), "").decode()
+        said = chat_messages.build_chat_body(format, make_payload(event), "").decode()
         assert "Open the page" not in said and "/ui/" not in said
 
 
 def test_what_somebody_named_is_no_markup_in_slack() -> None:
     for event in EVENTS:
-        hostile = payload(event, name=HOSTILE, alias=HOSTILE, model=HOSTILE, error=HOSTILE)
-        message = written("slack", hostile)
-        for text in (message["text"], slack_text(message)):
+        hostile = make_payload(event, name=HOSTILE, alias=HOSTILE, model=HOSTILE, error=HOSTILE)
+        message = build_chat_message("slack", hostile)
+        for text in (message["text"], read_slack_text(message)):
             bare = text.replace("|Open the page>", "").replace(f"<{URL}", "")
             assert "<" not in bare and ">" not in bare
             assert "&" not in bare.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "")
@@ -150,9 +153,9 @@ def test_what_somebody_named_is_no_markup_in_slack() -> None:
 
 def test_what_somebody_named_is_no_markup_in_teams() -> None:
     for event in EVENTS:
-        hostile = payload(event, name=HOSTILE, alias=HOSTILE, model=HOSTILE, error=HOSTILE)
-        message = written("teams", hostile)
-        assert any(HOSTILE in line for line in teams_lines(message))
+        hostile = make_payload(event, name=HOSTILE, alias=HOSTILE, model=HOSTILE, error=HOSTILE)
+        message = build_chat_message("teams", hostile)
+        assert any(HOSTILE in line for line in read_teams_lines(message))
         [action] = message["attachments"][0]["content"]["actions"]
         assert (
             action["url"].startswith(f"{URL}/ui/")
@@ -165,11 +168,14 @@ def test_a_message_is_never_too_long_for_its_reader() -> None:
     checks = [
         {"name": "&" * 900, "limit": 1, "value": 0, "passed": False, "detail": "<" * 9000}
     ] * 90
-    long = payload("version.held", name="&" * 5000, gate={"passed": False, "checks": checks})
-    message = written("slack", long)
-    assert len(slack_text(message)) <= 3000 and len(message["text"]) <= 5 * chat_messages.MOST_CHARS
+    long = make_payload("version.held", name="&" * 5000, gate={"passed": False, "checks": checks})
+    message = build_chat_message("slack", long)
+    assert (
+        len(read_slack_text(message)) <= 3000
+        and len(message["text"]) <= 5 * chat_messages.MOST_CHARS
+    )
     assert len(chat_messages.build_chat_body("teams", long)) < 28_000
-    assert "• and 85 more checks" in teams_lines(written("teams", long))
+    assert "• and 85 more checks" in read_teams_lines(build_chat_message("teams", long))
 
 
 @pytest.mark.parametrize("format", ["slack", "teams"])

@@ -140,7 +140,7 @@ def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> 
         while time.monotonic() < end and any(
             row.due_at is not None for row in post.desk.all(Webhook)
         ):
-            sender.deliver_due_webhooks()
+            sender.start_due_webhook_deliveries()
             time.sleep(0.01)
 
     workers = [threading.Thread(target=work) for _ in range(3)]
@@ -171,7 +171,7 @@ def test_410_disables_at_once_and_is_audited(post: Post, receiver: Receiver) -> 
     post.happen(model, 3)
     assert [one.state for one in post.rows(hook)] == ["failed", "pending"]
     with pytest.raises(WrongState, match="disabled"):
-        webhooks.send_test_delivery(post.db, post.actor(), hook)
+        webhooks.queue_test_delivery(post.db, post.actor(), hook)
     receiver.status = lambda path, number: 200
     webhooks.change_webhook(post.db, post.settings, post.actor(), hook, {"enabled": True})
     post.empty()
@@ -247,7 +247,7 @@ def test_slow_receivers_keep_no_other_owner_waiting(post: Post, receiver: Receiv
     release = threading.Event()
     model = post.desk.model()
     _, secret = post.hook(f"{receiver.url}/quick")
-    with receivers.running() as slow:
+    with receivers.run_receiver() as slow:
         slow.status = lambda path, number: 204 if release.wait(LIMIT_S) else 500
         for owner in (post.other_owner(), post.other_owner()):
             for number in range(10):
@@ -278,7 +278,7 @@ def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Rece
     sender = WebhookDeliverer(
         post.db, post.settings, resolve=lambda host, port: ["169.254.169.254"]
     )
-    sender.deliver_due_webhooks()
+    sender.start_due_webhook_deliveries()
     while sender._serving:
         time.sleep(0.01)
     assert "169.254.169.254 is a link-local address" in (post.rows(hook)[0].error or "")
@@ -287,10 +287,10 @@ def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Rece
 
 def test_a_delivery_is_sent_again_under_its_id(post: Post, receiver: Receiver) -> None:
     hook, secret = post.hook(f"{receiver.url}/")
-    test = webhooks.send_test_delivery(post.db, post.actor(), hook)
-    assert webhooks.send_test_delivery(post.db, post.actor(), hook)["id"] == test["id"]
+    test = webhooks.queue_test_delivery(post.db, post.actor(), hook)
+    assert webhooks.queue_test_delivery(post.db, post.actor(), hook)["id"] == test["id"]
     post.empty()
-    asked = webhook_deliveries.resend_delivery(post.db, post.actor(), hook, test["id"])
+    asked = webhook_deliveries.requeue_delivery(post.db, post.actor(), hook, test["id"])
     assert (asked["state"], asked["attempts"]) == ("pending", 0)
     post.empty()
     assert [one.headers["webhook-id"] for one in receiver.seen] == [test["id"]] * 2

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from core.database import deliveries
-from core.database.tables import Delivery, Model, Version
+from core.database.tables import Model, Version, WebhookDelivery
 from core.execution.kinds.kind import JobOutcome
 from core.scheduling import claim as claims
 from core.tasks import tasks
@@ -166,7 +166,9 @@ def test_deliveries_that_are_over_are_swept_and_what_waits_stays(post: Post) -> 
             (fresh, {**old, "state": "failed", "finished_at": now - 6 * DAY_S}),
             (waiting, old),
         ):
-            session.execute(update(Delivery).where(Delivery.number == row.number).values(**values))
+            session.execute(
+                update(WebhookDelivery).where(WebhookDelivery.number == row.number).values(**values)
+            )
     outbox.remove_old_webhook_deliveries(post.db, 7.0)
     assert [row.id for row in post.rows(hook)] == [fresh.id, waiting.id]
     post.set(hook, disabled_at=1.0)

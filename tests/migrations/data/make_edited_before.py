@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.e2e import small
-from tests.migrations.data.make_head_before import HERE, SETTINGS, dump_sqlite, pack
+from tests.migrations.data.make_head_before import HERE, SETTINGS, dump_sqlite, pack_data_folder
 from tests.rest import Rest
 from tools import service
 
@@ -36,15 +36,15 @@ def main() -> None:
         with service.run_temporary_service(
             data, SETTINGS, code=given.code, inherits_settings=False
         ) as running:
-            play(Rest(running.url, running.key))
+            play_story(Rest(running.url, running.key))
         dump_sqlite(data / "perennial.db", HERE / f"{NAME}.sqlite.sql")
-        pack(data, HERE / f"{NAME}.sqlite.tar.gz")
+        pack_data_folder(data, HERE / f"{NAME}.sqlite.tar.gz")
 
 
-def play(client: Rest) -> None:
+def play_story(client: Rest) -> None:
     """Teach a model three tasks, and merge a class, so that those of task 3 get other numbers."""
-    small.create(client, MODEL, METHOD)
-    small.learn(client, MODEL, *small.WEEKS[:3])
+    small.create_small_model(client, MODEL, METHOD)
+    small.learn_batches(client, MODEL, *small.WEEKS[:3])
     body = {"operations": [{"merge": {"from": ["2"], "into": "1"}}]}
     job = client.call("POST", f"/v1/models/{MODEL}/edits", json=body).json()["job"]
     assert client.wait(job).state == "succeeded"

@@ -52,14 +52,14 @@ def main() -> None:
         raise SystemExit("--code is to be a checkout of bbaca810.")
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "sqlite"
-        _fill(data, given.code, "")
+        _fill_database(data, given.code, "")
         dump_sqlite(data / "perennial.db", HERE / f"{NAME}.sqlite.sql")
-        pack(data, HERE / f"{NAME}.sqlite.tar.gz")
-    with tempfile.TemporaryDirectory() as folder, _new_database(given.server) as url:
+        pack_data_folder(data, HERE / f"{NAME}.sqlite.tar.gz")
+    with tempfile.TemporaryDirectory() as folder, _create_database(given.server) as url:
         data = Path(folder) / "postgresql"
-        _fill(data, given.code, url.render_as_string(hide_password=False))
+        _fill_database(data, given.code, url.render_as_string(hide_password=False))
         dump_postgresql(url, HERE / f"{NAME}.postgresql.sql")
-        pack(data, HERE / f"{NAME}.postgresql.tar.gz")
+        pack_data_folder(data, HERE / f"{NAME}.postgresql.tar.gz")
 
 
 def dump_sqlite(database: Path, target: Path) -> None:
@@ -83,7 +83,7 @@ def dump_postgresql(url: URL, target: Path) -> None:
 
 
 @contextmanager
-def _new_database(server: str) -> Iterator[URL]:
+def _create_database(server: str) -> Iterator[URL]:
     url, name = make_url(server), f"perennial_head_before_{os.getpid()}"
     plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(plain, autocommit=True) as connection:
@@ -94,42 +94,42 @@ def _new_database(server: str) -> Iterator[URL]:
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
 
 
-def _fill(data: Path, code: Path, url: str) -> None:
+def _fill_database(data: Path, code: Path, url: str) -> None:
     settings = {**SETTINGS, "PERENNIAL_DATABASE_URL": url}
     with service.run_temporary_service(
         data, settings, code=code, inherits_settings=False
     ) as running:
-        play(Rest(running.url, running.key))
+        fill_service(Rest(running.url, running.key))
 
 
-def play(client: Rest) -> None:
+def fill_service(client: Rest) -> None:
     """Fill the empty service with something of each noun, and a job in each state."""
-    _learn(client)
+    _learn_batches(client)
     _give_access(client)
-    _decide(client)
+    _leave_decisions(client)
     _leave_open(client)
 
 
-def _learn(client: Rest) -> None:
-    """A model with two versions, a memory, a note and another alias; and its child."""
-    small.create(
+def _learn_batches(client: Rest) -> None:
+    """Make a model with two versions, a memory, a note and another alias; and its child."""
+    small.create_small_model(
         client,
         "digits",
         {"name": "er", "buffer": 20},
         description="Of the till",
         tags=["shop", "till"],
     )
-    small.learn(client, "digits", *small.WEEKS[:2])
+    small.learn_batches(client, "digits", *small.WEEKS[:2])
     client.call("PATCH", "/v1/models/digits", json={"answers": {"precision": 0.9}})
     client.call("PATCH", "/v1/models/digits/versions/2", json={"note": "the good one"})
     client.call("PUT", "/v1/models/digits/aliases/canary", json={"version": 1})
-    small.create(client, "child", "finetune", base={"model": "digits", "version": 2})
-    small.learn(client, "child", small.WEEKS[2])
+    small.create_small_model(client, "child", "finetune", base={"model": "digits", "version": 2})
+    small.learn_batches(client, "child", small.WEEKS[2])
     client.models.rebase("digits", {"model": "child", "version": 1})
 
 
 def _give_access(client: Rest) -> None:
-    """Keys, one of them revoked, and a webhook that nobody answers."""
+    """Make keys, one of them revoked, and a webhook that nobody answers."""
     client.call("POST", "/v1/keys", json={"name": "theirs", "owner": "shop", "scope": "read"})
     expires_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300 * 86_400))
     limits = {"requests_per_s": 5, "images_per_day": 1000, "expires_at": expires_at}
@@ -143,33 +143,35 @@ def _give_access(client: Rest) -> None:
     client.call("POST", f"/v1/webhooks/{webhook.id}/test")
 
 
-def _decide(client: Rest) -> None:
-    """A version that was rolled back, one that its gate holds with a batch behind it, a failure."""
-    small.create(client, "rolled", "finetune")
-    small.learn(client, "rolled", *small.WEEKS[:2])
+def _leave_decisions(client: Rest) -> None:
+    """Make a version that was rolled back, one that its gate holds, and a failure.
+    A batch waits behind the held one.
+    """
+    small.create_small_model(client, "rolled", "finetune")
+    small.learn_batches(client, "rolled", *small.WEEKS[:2])
     client.call(
         "POST", "/v1/models/rolled/aliases/production/rollback", json={"reason": "complaints"}
     )
-    small.create(client, "held", "finetune")
-    small.learn(client, "held", small.WEEKS[0])
+    small.create_small_model(client, "held", "finetune")
+    small.learn_batches(client, "held", small.WEEKS[0])
     client.call("PATCH", "/v1/models/held", json={"gate": {"min_acc": 1.0}})
     assert client.wait(client.submit("held", small.WEEKS[1])).outcome == "held"
     client.submit("held", small.WEEKS[2])
-    small.create(client, "failed", "finetune")
-    small.learn(client, "failed", small.WEEKS[0])
+    small.create_small_model(client, "failed", "finetune")
+    small.learn_batches(client, "failed", small.WEEKS[0])
     too_fast = {"optimizer": {"lr": 1e30}, "epochs": 2}
     failure = client.wait(client.submit("failed", small.WEEKS[1], recipe=too_fast))
     assert failure.state == "failed", failure
 
 
 def _leave_open(client: Rest) -> None:
-    """A paused job with its snapshot, and an upload that no batch is made of yet."""
-    small.create(client, "paused", {"name": "der++", "buffer": 20})
-    small.learn(client, "paused", small.WEEKS[0])
+    """Leave a paused job with its snapshot, and an upload that no batch is made of yet."""
+    small.create_small_model(client, "paused", {"name": "der++", "buffer": 20})
+    small.learn_batches(client, "paused", small.WEEKS[0])
     job = client.submit("paused", small.WEEKS[1], recipe={"epochs": 300}).id
-    small.until(lambda: client.get(f"/v1/jobs/{job}/events?type=snapshot")["items"])
+    small.wait_until(lambda: client.get(f"/v1/jobs/{job}/events?type=snapshot")["items"])
     client.call("POST", f"/v1/jobs/{job}/pause")
-    small.await_job(client, job, lambda seen: bool(seen["state"] == "paused"))
+    small.wait_for_job_condition(client, job, lambda seen: bool(seen["state"] == "paused"))
     tus = {"Tus-Resumable": "1.0.0"}
     length = {"Upload-Length": str(len(small.WEEKS[3]))}
     upload = client.call("POST", "/v1/uploads", headers={**tus, **length})
@@ -179,15 +181,15 @@ def _leave_open(client: Rest) -> None:
     )
 
 
-def pack(data: Path, target: Path) -> None:
+def pack_data_folder(data: Path, target: Path) -> None:
     """Pack the store and the keys of a data directory."""
     with tarfile.open(target, "w:gz") as archive:
         for name in ("store", "admin-key", "webhook-key"):
             if (data / name).exists():
-                archive.add(data / name, name, filter=_without_user)
+                archive.add(data / name, name, filter=_remove_user)
 
 
-def _without_user(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _remove_user(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

@@ -16,12 +16,12 @@ from tools.commands import ROWS, compare_methods
 from tools.compare_methods.outcome import WORDS
 
 
-def run(*arguments: str) -> Result:
+def run_command(*arguments: str) -> Result:
     return CliRunner().invoke(compare_methods, arguments)
 
 
-def draw_classes(folder: Path, *labels: str) -> Path:
-    """Twelve grey images of each class, darker from class to class."""
+def draw_class_folders(folder: Path, *labels: str) -> Path:
+    """Draw twelve grey images of each class, darker from class to class."""
     for number, label in enumerate(labels):
         (folder / label).mkdir(parents=True)
         for image in range(12):
@@ -57,13 +57,13 @@ def test_the_rows_that_can_be_left_out_are_those_of_the_table() -> None:
 def test_a_comparison_that_cannot_be_made_says_why_and_what_is_allowed(
     tmp_path: Path, arguments: tuple[str, ...], status: int, words: str
 ) -> None:
-    done = run(str(draw_classes(tmp_path / "photos", "cat")), *arguments)
+    done = run_command(str(draw_class_folders(tmp_path / "photos", "cat")), *arguments)
     assert (done.exit_code, words in " ".join(done.output.split())) == (status, True), done.output
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "it is empty" in run(str(tmp_path / "empty")).output
+    assert "it is empty" in run_command(str(tmp_path / "empty")).output
 
 
 def test_the_base_that_is_not_installed_is_named_with_another(
@@ -72,7 +72,7 @@ def test_the_base_that_is_not_installed_is_named_with_another(
     monkeypatch.setattr(
         imagenet_base, "explain_missing_imagenet_base", lambda: "the package is not installed"
     )
-    done = run(str(draw_classes(tmp_path / "photos", "cat", "dog")))
+    done = run_command(str(draw_class_folders(tmp_path / "photos", "cat", "dog")))
     assert done.exit_code == 1
     assert f"--base {packaged_base.PACKAGED}" in done.output
 
@@ -93,12 +93,12 @@ def test_a_whole_run_starts_a_service_of_its_own_and_writes_its_figures(
         f'{{"base": "{packaged_base.PACKAGED}"}}',
     )
     folder, file = (
-        draw_classes(tmp_path / "photos", "cat", "dog", "owl", "elk"),
+        draw_class_folders(tmp_path / "photos", "cat", "dog", "owl", "elk"),
         tmp_path / "figures.json",
     )
     left_out = ("lda", "logistic", "finetune", "full")
     without = [part for row in left_out for part in ("--without", row)]
-    done = run(str(folder), *without, *packaged, "--json", str(file))
+    done = run_command(str(folder), *without, *packaged, "--json", str(file))
     assert done.exit_code == 0, done.output
     document = json.loads(file.read_text())
     assert [row["row"] for row in document["rows"]] == [row for row in ROWS if row not in left_out]

@@ -12,7 +12,13 @@ from tools.compare_methods.folder import list_folder_images
 
 
 @pytest.mark.parametrize(
-    "write", [sources.folder, sources.imagefolder, sources.csv_list, sources.shards]
+    "write",
+    [
+        sources.write_class_folders,
+        sources.write_imagefolder,
+        sources.write_csv_list,
+        sources.write_shards,
+    ],
 )
 def test_images_of_each_layout_have_labels_and_bytes(
     write: Callable[[Path], Path], tmp_path: Path

@@ -6,7 +6,7 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from core.contract.architecture import Normalisation
-from core.ingest.decoding.resizing import SquareResizing
+from core.ingest.decoding.resizing import SquareResizingSettings
 from core.learning.networks import ImageSpec, build_network
 from tools.compare_methods.base import ComparisonBase
 from tools.compare_methods.pixels import DecodedImagePart, SplitPixels
@@ -26,11 +26,11 @@ NETWORK = {"name": "mlp", "hidden": [32]}
 def base() -> ComparisonBase:
     tensors = build_network(NETWORK, ImageSpec(SIZE, 3), "class", seed=0).backbone.state_dict()
     normalise = Normalisation(mean=[0.5] * 3, std=[0.25] * 3)
-    return ComparisonBase("small", NETWORK, SIZE, SquareResizing(), normalise, tensors)
+    return ComparisonBase("small", NETWORK, SIZE, SquareResizingSettings(), normalise, tensors)
 
 
-def draw_part(count: int, seed: int) -> DecodedImagePart:
-    """`count` noisy images of each class, whose brightest quarter says the class."""
+def draw_image_part(count: int, seed: int) -> DecodedImagePart:
+    """Draw `count` noisy images of each class, whose brightest quarter says the class."""
     draw = np.random.default_rng(seed)
     labels = np.repeat(np.arange(CLASSES), count)
     pixels = draw.integers(0, 160, (len(labels), SIZE, SIZE, 3)).astype(np.uint8)
@@ -44,17 +44,19 @@ def draw_part(count: int, seed: int) -> DecodedImagePart:
 @pytest.fixture(scope="module")
 def data() -> SplitPixels:
     names = [f"class-{label}" for label in range(CLASSES)]
-    return SplitPixels(names, [[0, 1], [2, 3]], draw_part(40, 0), draw_part(15, 1), 0.001)
+    return SplitPixels(
+        names, [[0, 1], [2, 3]], draw_image_part(40, 0), draw_image_part(15, 1), 0.001
+    )
 
 
-def today(data: SplitPixels, base: ComparisonBase, epochs: int = 20) -> BaselineUpdates:
+def make_baseline(data: SplitPixels, base: ComparisonBase, epochs: int = 20) -> BaselineUpdates:
     return BaselineUpdates(data, base, epochs, 0, lambda line: None)
 
 
 def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(
     data: SplitPixels, base: ComparisonBase
 ) -> None:
-    outcome = today(data, base).fit_discriminant_analysis()
+    outcome = make_baseline(data, base).fit_discriminant_analysis()
     network = base.build_network(0)
     network.eval()
     with torch.no_grad():
@@ -71,14 +73,14 @@ def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(
 
 
 def test_logistic_regression_knows_all_batches(data: SplitPixels, base: ComparisonBase) -> None:
-    outcome = today(data, base).fit_logistic_regression()
+    outcome = make_baseline(data, base).fit_logistic_regression()
     assert outcome.worst_class[1] > 0.6 and outcome.images_kept == 0
 
 
 def test_fine_tuning_knows_the_last_batch_and_forgets_the_first(
     data: SplitPixels, base: ComparisonBase
 ) -> None:
-    outcome = today(data, base).finetune_on_each_batch()
+    outcome = make_baseline(data, base).finetune_on_each_batch()
     shares = {name: right / total for name, (right, total) in outcome.per_class.items()}
     assert shares["class-2"] + shares["class-3"] > 1.6
     assert shares["class-0"] + shares["class-1"] < 1.2
@@ -88,7 +90,7 @@ def test_fine_tuning_knows_the_last_batch_and_forgets_the_first(
 def test_full_retraining_knows_all_batches_and_keeps_the_images_of_the_first(
     data: SplitPixels, base: ComparisonBase
 ) -> None:
-    outcome = today(data, base).retrain_on_all_batches()
+    outcome = make_baseline(data, base).retrain_on_all_batches()
     assert outcome.accuracy > 0.8 and outcome.images_kept == 80
 
 
@@ -97,8 +99,8 @@ def test_seconds_of_the_last_batch_include_its_decoding(
 ) -> None:
     slow = SplitPixels(data.classes, data.batches, data.learned, data.held_out, decode_s=1000.0)
     lda, full = (
-        today(slow, base).fit_discriminant_analysis(),
-        today(slow, base, epochs=1).retrain_on_all_batches(),
+        make_baseline(slow, base).fit_discriminant_analysis(),
+        make_baseline(slow, base, epochs=1).retrain_on_all_batches(),
     )
     assert 80_000 <= lda.seconds < 160_000 <= full.seconds
 

@@ -37,8 +37,8 @@ class _Text(HTMLParser):
         return "".join(self.parts)
 
 
-def page_of(document: str) -> str:
-    """The page of a document, as a path in the guide."""
+def get_guide_page(document: str) -> str:
+    """Return the page of a document, as a path in the guide."""
     place = Path(find_guide_documents()[document]).with_suffix(".html")
     return str(place.with_name("index.html") if place.stem == "README" else place)
 
@@ -49,7 +49,7 @@ def test_each_document_has_a_page_that_says_the_same_as_on_github(guide: Path) -
     for document in find_guide_documents():
         if not document.endswith(".md"):
             continue
-        page = (guide / page_of(document)).read_text()
+        page = (guide / get_guide_page(document)).read_text()
         (shown,) = re.findall(r'<main id="main">(.*)<footer>', page, re.DOTALL)
         if str(_Text(shown)) != str(_Text(render((ROOT / document).read_text()))):
             differing.append(document)

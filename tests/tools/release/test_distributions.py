@@ -48,8 +48,8 @@ def wheels(release: Path) -> list[Path]:
     return sorted(release.glob("*.whl"))
 
 
-def expected_sources() -> set[str]:
-    """The files of the service that a wheel must have, as they lie in the repository."""
+def list_expected_sources() -> set[str]:
+    """Return the files of the service that a wheel must have, as they lie in the repository."""
     found: set[Path] = set()
     for folder in ("api", "core", "migrations", "perennial_service", "worker"):
         found |= {*(ROOT / folder).rglob("*.py")}
@@ -60,11 +60,11 @@ def expected_sources() -> set[str]:
     found |= {ROOT / "core/learning/networks/backbones/timm_weights.json"}
     found |= {*(ROOT / "core/packaged").glob("*.json"), *(ROOT / "core/packaged").glob("*.saf*")}
     found |= {path for path in (ROOT / "core/packaged/pictures").iterdir() if path.is_file()}
-    return {path.relative_to(ROOT).as_posix() for path in found} | expected_guide()
+    return {path.relative_to(ROOT).as_posix() for path in found} | list_expected_guide()
 
 
-def expected_guide() -> set[str]:
-    """The files of the guide: a page for each document, its pictures, and how it looks."""
+def list_expected_guide() -> set[str]:
+    """Return the files of the guide: a page for each document, its pictures, and how it looks."""
     pages = {
         place.replace("README.md", "index.md").replace(".md", ".html")
         for place in find_guide_documents().values()
@@ -90,7 +90,7 @@ def test_the_wheel_has_one_package_with_all_that_the_service_needs(release: Path
         names = {name for name in wheel.namelist() if not name.startswith(f"{INFO}/")}
         texts = {name for name in wheel.namelist() if name.startswith(f"{INFO}/licenses/")}
         assert wheel.read(f"{INFO}/top_level.txt").decode().split() == ["perennial_service"]
-    own = {name.removeprefix("perennial_service/") for name in expected_sources()}
+    own = {name.removeprefix("perennial_service/") for name in list_expected_sources()}
     assert names == {f"perennial_service/{name}" for name in own}
     licences = {"LICENSE", "NOTICE", "THIRD_PARTY_NOTICES.md"}
     assert texts == {f"{INFO}/licenses/{name}" for name in licences}
@@ -102,7 +102,7 @@ def test_the_source_distribution_has_the_same_sources_and_no_tests(release: Path
     beside = {"LICENSE", "NOTICE", "THIRD_PARTY_NOTICES.md", "README.md", "pyproject.toml",
               "setup.py", "MANIFEST.in", "alembic.ini", "constraints.txt"}  # fmt: skip
     written = {name for name in names if ".egg-info/" in name} | {"PKG-INFO", "setup.cfg"}
-    assert names - written == expected_sources() | beside
+    assert names - written == list_expected_sources() | beside
 
 
 def test_the_wheel_of_the_client_has_its_modules_its_types_and_its_licence(release: Path) -> None:
@@ -134,18 +134,18 @@ def test_the_wheels_pass_their_checker(release: Path, name: str) -> None:
 
 
 def make_environment(home: Path) -> Path:
-    """Make an empty environment; return its Python."""
+    """Make an empty environment, and return its Python."""
     venv.create(home, with_pip=False)
     return home / "bin" / "python"
 
 
-def install(python: Path, *arguments: str | Path) -> None:
+def install_packages(python: Path, *arguments: str | Path) -> None:
     command = [*PIP, "--python", str(python), "install", "-q", *map(str, arguments)]
     subprocess.run(command, check=True)
 
 
-def travel(python: Path, folder: Path, *options: str) -> str:
-    """Go through the journey from an unrelated folder; return what it told."""
+def run_journey(python: Path, folder: Path, *options: str) -> str:
+    """Run the journey from an unrelated folder, and return what it prints."""
     done = subprocess.run(
         [sys.executable, "-P", str(JOURNEY), str(python.parent), *options],
         cwd=folder,
@@ -167,7 +167,7 @@ def test_the_wheels_work_beside_their_requirements_in_an_empty_environment(
     python = make_environment(tmp_path / "venv")
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     (site / "requirements.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
-    install(python, "--no-deps", "--no-index", *wheels)
+    install_packages(python, "--no-deps", "--no-index", *wheels)
     ours = {"perennial", "perennial_service", f"perennial_client-{VERSION}.dist-info", INFO}
     assert {path.name for path in site.iterdir()} == {*ours, "requirements.pth"}
     look = (
@@ -176,7 +176,7 @@ def test_the_wheels_work_beside_their_requirements_in_an_empty_environment(
     done = subprocess.run([python, "-c", look], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.split() == [f"{site}/perennial_service", f"{site}/perennial/__init__.py"]
     # The whole journey, which takes twice as long, is that of the next test and of each release.
-    assert f"perennial, version {VERSION}" in travel(python, tmp_path, "--short")
+    assert f"perennial, version {VERSION}" in run_journey(python, tmp_path, "--short")
 
 
 @pytest.fixture
@@ -193,16 +193,16 @@ def test_the_wheels_install_with_all_requirements_in_an_empty_environment(
     wheels: list[Path], release: Path, tmp_path: Path, broker: str
 ) -> None:
     python = make_environment(tmp_path / "venv")
-    install(python, "-c", release / "constraints.txt", *wheels)
+    install_packages(python, "-c", release / "constraints.txt", *wheels)
     subprocess.run([*PIP, "--python", str(python), "check"], check=True)
-    travel(python, tmp_path, "--broker", broker)
+    run_journey(python, tmp_path, "--broker", broker)
 
 
 @pytest.mark.campaign
 def test_a_package_index_would_take_the_distributions(release: Path, tmp_path: Path) -> None:
     python = make_environment(tmp_path / "venv")
     # twine brings a keyring, which the tests' environment must not have.
-    install(python, "twine==7.0.0")
+    install_packages(python, "twine==7.0.0")
     files = [*release.glob("*.whl"), *release.glob("*.tar.gz")]
     command = [python, "-m", "twine", "check", "--strict", *files]
     subprocess.run(command, check=True)
@@ -248,10 +248,10 @@ def test_a_checkout_with_leftovers_of_other_builds_gives_the_same_wheel(
         env={**os.environ, "PYTHONPATH": str(checkout)},
         check=True,
     )
-    found = [_names(next(folder.glob("perennial_service-*.whl"))) for folder in (release, out)]
+    found = [_list_names(next(folder.glob("perennial_service-*.whl"))) for folder in (release, out)]
     assert found[0] == found[1]
 
 
-def _names(wheel: Path) -> list[str]:
+def _list_names(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         return sorted(archive.namelist())

@@ -87,9 +87,9 @@ class _Distribution(metadata.Distribution):
     ],
 )
 def test_a_licence_is_found_where_it_stands(fields: dict[str, str], licence: str) -> None:
-    assert notices.find_licence_name(_Distribution(**fields)) == licence
+    assert notices.require_licence_name(_Distribution(**fields)) == licence
 
 
 def test_a_package_without_a_licence_is_refused() -> None:
     with pytest.raises(ValueError, match="names no licence"):
-        notices.find_licence_name(_Distribution(License="UNKNOWN"))
+        notices.require_licence_name(_Distribution(License="UNKNOWN"))

@@ -15,7 +15,7 @@ from worker.attempts.child import MALLOC, ForkServer, ForkServerDied, JobProcess
 Spec = Callable[..., Path]
 
 
-def read_all(child: JobProcess) -> list[JobEvent]:
+def read_all_events(child: JobProcess) -> list[JobEvent]:
     found, end = [], time.monotonic() + LIMIT_S
     while not child.ended and time.monotonic() < end:
         found += child.read_child_events(0.1)
@@ -25,14 +25,14 @@ def read_all(child: JobProcess) -> list[JobEvent]:
 def test_events_arrive_in_order_and_the_exit_code_is_zero(zygote: ForkServer, spec: Spec) -> None:
     events = [LogEvent(level="info", message=str(n)) for n in range(200)]
     child = zygote.fork_child(spec(*(("emit", event.to_json()) for event in events)))
-    assert read_all(child) == events
+    assert read_all_events(child) == events
     assert child.close_and_wait() == 0
 
 
 def test_an_event_of_a_megabyte_arrives_whole(zygote: ForkServer, spec: Spec) -> None:
     event = MetricEvent(name="long", data="x" * (1 << 20))
     child = zygote.fork_child(spec(("emit", event.to_json())))
-    assert read_all(child) == [event]
+    assert read_all_events(child) == [event]
     child.close_and_wait()
 
 
@@ -40,7 +40,7 @@ def test_lines_that_are_no_events_are_left_out(zygote: ForkServer, spec: Spec) -
     child = zygote.fork_child(
         spec(("write", "hello\n[1]\n{}\n"), ("emit", {"event": "done", "path": "/r"}))
     )
-    assert read_all(child) == [DoneEvent(path="/r")]
+    assert read_all_events(child) == [DoneEvent(path="/r")]
     child.close_and_wait()
 
 
@@ -51,7 +51,7 @@ def test_a_child_that_raises_or_is_killed_reports_how_it_ended(
     zygote: ForkServer, spec: Spec, script: tuple[str, object], code: int
 ) -> None:
     child = zygote.fork_child(spec(script))
-    read_all(child)
+    read_all_events(child)
     assert child.close_and_wait() == code
 
 
@@ -77,7 +77,7 @@ def test_one_zygote_forks_children_one_after_the_other_and_leaves_no_descriptor_
     before, pids = count(), set()
     for _ in range(10):
         child = zygote.fork_child(spec(("emit", {"event": "done", "path": "/r"})))
-        read_all(child)
+        read_all_events(child)
         assert child.close_and_wait() == 0
         pids.add(child.pid)
     assert len(pids) == 10 and zygote.is_alive()
@@ -101,7 +101,7 @@ def test_a_dead_zygote_is_reported_and_its_child_still_heard(
     os.kill(zygote.pid, signal.SIGKILL)
     assert gone(zygote.pid)
     (tmp_path / "go").touch()
-    assert read_all(child) == [DoneEvent(path="/r")]
+    assert read_all_events(child) == [DoneEvent(path="/r")]
     assert child.close_and_wait() is None
     with pytest.raises(ForkServerDied):
         zygote.fork_child(spec(("sleep", 1)))
@@ -145,5 +145,5 @@ def test_a_system_without_process_descriptors_ends_a_child_by_its_number(
     monkeypatch.delattr(os, "pidfd_open")
     child = zygote.fork_child(spec(("sleep", LIMIT_S)))
     child.kill_process()
-    read_all(child)
+    read_all_events(child)
     assert child.close_and_wait() == -signal.SIGKILL

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.worker.conftest import within_limit
+from tests.worker.conftest import wait_within_limit
 from worker.attempts.folders import WorkFolder, read_process_identity
 
 ROOT = Path(__file__).parents[3]
@@ -51,9 +51,9 @@ def own(tmp_path: Path) -> Iterator[WorkFolder]:
     folder.remove_work_folder()
 
 
-def list_dead(own: WorkFolder) -> list[str]:
+def remove_dead_folders(own: WorkFolder) -> list[str]:
     dead: list[str] = []
-    own.remove_dead_workers_folders(dead.append)
+    own.return_jobs_and_remove_dead_folders(dead.append)
     return dead
 
 
@@ -61,13 +61,13 @@ def test_a_worker_is_dead_once_it_and_its_job_process_are_gone(
     own: WorkFolder, tmp_path: Path
 ) -> None:
     with run_worker(tmp_path) as (worker, child):
-        assert list_dead(own) == []
+        assert remove_dead_folders(own) == []
         worker.kill()
         worker.wait()
-        assert list_dead(own) == [], "its job process still works in the folder"
+        assert remove_dead_folders(own) == [], "its job process still works in the folder"
         assert (tmp_path / "other").is_dir()
         child.kill()
-        assert within_limit(lambda: list_dead(own) == ["other"])
+        assert wait_within_limit(lambda: remove_dead_folders(own) == ["other"])
     assert [folder.name for folder in tmp_path.iterdir()] == ["own"]
 
 
@@ -89,7 +89,7 @@ def test_a_free_lock_alone_is_no_proof(
     (tmp_path / "other").mkdir()
     text = "" if change is None else json.dumps({**identity, **change})
     (tmp_path / "other" / ".lock").write_text(text)
-    assert list_dead(own) == dead
+    assert remove_dead_folders(own) == dead
 
 
 def test_the_folder_stays_until_its_jobs_are_given_back(own: WorkFolder, tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_the_folder_stays_until_its_jobs_are_given_back(own: WorkFolder, tmp_pat
 
     def fails() -> bool:
         try:
-            own.remove_dead_workers_folders(fail)
+            own.return_jobs_and_remove_dead_folders(fail)
         except OSError:
             return True
         return False
 
-    assert within_limit(fails)
-    assert list_dead(own) == ["other"]
+    assert wait_within_limit(fails)
+    assert remove_dead_folders(own) == ["other"]

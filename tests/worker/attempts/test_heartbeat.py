@@ -12,7 +12,7 @@ from worker.attempts.heartbeat import LeaseHeartbeat
 Answer = Callable[[], JobState | None]
 
 
-def out() -> JobState:
+def raise_outage() -> JobState:
     raise OperationalError("UPDATE", None, Exception("gone"))
 
 
@@ -63,7 +63,7 @@ def test_a_call_to_wake_is_heard_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     look = lambda: looked.set() or JobState.CANCELLING  # noqa: E731
     with LeaseHeartbeat(beat, look, 36_000.0) as heart:
         assert beaten.wait(LIMIT_S)
-        heart.read_job_state_now()
+        heart.wake_to_read_job_state()
         assert looked.wait(LIMIT_S)
     assert heart.requested_state is JobState.CANCELLING
 
@@ -81,7 +81,7 @@ def test_an_outage_is_no_lost_lease_and_after_it_the_lease_is_renewed_before_its
 
     def beat() -> JobState:
         if clock.now < begin + 3:
-            out()
+            raise_outage()
         renewed.append(clock.now - begin)
         return JobState.RUNNING
 
@@ -94,6 +94,6 @@ def test_an_outage_is_no_lost_lease_and_after_it_the_lease_is_renewed_before_its
 
 def test_a_look_that_is_not_answered_is_an_outage_too(clock: Clock) -> None:
     asked: list[str] = []
-    heart = Heart(lambda: asked.append("beat") or JobState.RUNNING, lambda: asked.append("look") or out(),
+    heart = Heart(lambda: asked.append("beat") or JobState.RUNNING, lambda: asked.append("look") or raise_outage(),
                   600.0, clock, 2.5)  # fmt: skip
     assert asked == ["beat", "look", "beat"] and not heart.is_lease_lost

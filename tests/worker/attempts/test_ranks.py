@@ -65,7 +65,7 @@ def zygote() -> Iterator[ForkServer]:
     running.end_fork_server()
 
 
-def started(zygote: ForkServer, spec: dict[str, Any]) -> JobProcess:
+def start_ranks(zygote: ForkServer, spec: dict[str, Any]) -> JobProcess:
     out = Path(spec["out"])
     out.mkdir(parents=True, exist_ok=True)
     model = {key: spec[key] for key in ("architecture", "image", "scenario")}
@@ -76,23 +76,23 @@ def started(zygote: ForkServer, spec: dict[str, Any]) -> JobProcess:
     return zygote.fork_child(path)
 
 
-def ranks_of(pid: int) -> list[int]:
-    """The processes of the ranks that torchrun started, by their rank."""
+def list_rank_pids(pid: int) -> list[int]:
+    """Return the processes of the ranks that torchrun started, by their rank."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     number = {
-        int(dict(line.split("=", 1) for line in _environment(child) if "=" in line)["RANK"]): int(
-            child
-        )
+        int(
+            dict(line.split("=", 1) for line in _read_environment(child) if "=" in line)["RANK"]
+        ): int(child)
         for child in children
     }
     return [number[rank] for rank in sorted(number)]
 
 
-def _environment(pid: str) -> list[str]:
+def _read_environment(pid: str) -> list[str]:
     return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
 
 
-def watched(child: JobProcess, recorder: Recorder, snapshot_s: float) -> ProcessOutcome:
+def supervise_child(child: JobProcess, recorder: Recorder, snapshot_s: float) -> ProcessOutcome:
     return supervise_job_process(
         child,
         HeartbeatState(),
@@ -111,15 +111,15 @@ def test_a_job_that_lost_a_process_has_died_leaves_none_behind_and_resumes_to_th
     victim: str, zygote: ForkServer, bench: Bench, gone: Callable[[int], bool]
 ) -> None:
     spec = bench.spec(1, None, **LONG)
-    child = started(zygote, spec)
+    child = start_ranks(zygote, spec)
     seen: list[int] = []
 
     def kill() -> None:
-        seen.extend([child.pid, *ranks_of(child.pid)])
+        seen.extend([child.pid, *list_rank_pids(child.pid)])
         os.kill(seen[("torchrun", "rank 0", "rank 1").index(victim)], signal.SIGKILL)
 
     recorder = Recorder(kill)
-    outcome = watched(child, recorder, 0.0)
+    outcome = supervise_child(child, recorder, 0.0)
     assert outcome.ending == "died", outcome
     assert len(seen) == 3 and all(gone(pid) for pid in seen)
     again = bench.learn({**spec, "snapshot": str(recorder.snapshots[0])})
@@ -132,8 +132,8 @@ def test_a_job_on_two_ranks_ends_as_done_with_the_bits_of_one_process(
 ) -> None:
     recipe = {"method": "er", "shards": 2}
     spec = bench.spec(1, None, **recipe)
-    child = started(zygote, spec)
-    outcome = watched(child, Recorder(lambda: None), 60.0)
+    child = start_ranks(zygote, spec)
+    outcome = supervise_child(child, Recorder(lambda: None), 60.0)
     assert (outcome.ending, outcome.status) == ("done", 0)
     assert gone(child.pid)
     found = Learned(spec, [], Path(spec["out"]) / "result")
@@ -143,9 +143,9 @@ def test_a_job_on_two_ranks_ends_as_done_with_the_bits_of_one_process(
 @pytest.mark.campaign
 def test_all_ranks_stop_at_the_same_step(zygote: ForkServer, bench: Bench) -> None:
     spec = bench.spec(1, None, **LONG)
-    child = started(zygote, spec)
+    child = start_ranks(zygote, spec)
     recorder = Recorder(child.request_stop)
-    outcome = watched(child, recorder, 0.0)
+    outcome = supervise_child(child, recorder, 0.0)
     assert (outcome.ending, outcome.status) == ("stopped", 0)
     again = bench.learn({**spec, "snapshot": str(recorder.snapshots[-1])})
     assert again.digests == bench.learn_task(1, **LONG).digests
@@ -156,8 +156,8 @@ def test_what_is_wrong_with_a_job_is_told_by_the_first_rank(
     zygote: ForkServer, bench: Bench
 ) -> None:
     bench.architecture, bench.size, bench.n = {"name": "resnet20"}, 8, 10
-    child = started(zygote, bench.spec(1, None, shards=2))
-    outcome = watched(child, Recorder(lambda: None), 60.0)
+    child = start_ranks(zygote, bench.spec(1, None, shards=2))
+    outcome = supervise_child(child, Recorder(lambda: None), 60.0)
     assert outcome.ending == "error" and "BatchNorm" in outcome.event.message, outcome
 
 

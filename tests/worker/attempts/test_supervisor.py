@@ -15,8 +15,8 @@ from core.contract.jobs.job_event import (
     AnytimeEvent,
     BestEvent,
     DoneEvent,
-    ErrorEvent,
     JobEvent,
+    JobFailedEvent,
     LogEvent,
     PhaseEvent,
     ProgressEvent,
@@ -144,19 +144,19 @@ def run(clock: Clock, kept: Kept) -> Run:
     return supervised
 
 
-def ticks(seconds: float) -> Iterator[list[JobEvent]]:
-    """So long a silence."""
+def make_silence(seconds: float) -> Iterator[list[JobEvent]]:
+    """Return so long a silence."""
     return iter([[]] * round(seconds / TICK_S))
 
 
-def progress(number: int) -> ProgressEvent:
+def make_progress(number: int) -> ProgressEvent:
     return ProgressEvent(phase="train", step=number, total_steps=50, images=8)
 
 
 def test_events_are_recorded_once_a_second_and_a_new_phase_and_its_first_progress_at_once(
     run: Run, kept: Kept
 ) -> None:
-    every = [progress(number) for number in range(12)]
+    every = [make_progress(number) for number in range(12)]
     later = [[PhaseEvent(phase="evaluate")], [every[10]], [every[11]], [DONE]]
     run([*([event] for event in every[:10]), *later])
     assert [len(batch) for batch in kept.batches] == [1, 4, 4, 2, 1, 1]
@@ -200,12 +200,12 @@ def test_a_child_that_does_not_stop_is_ended_after_the_grace(run: Run) -> None:
 
 
 def test_a_silent_child_is_ended_as_stalled(run: Run) -> None:
-    outcome, child = run([*ticks(3.0), [LOG]], stall_s=5.0)
+    outcome, child = run([*make_silence(3.0), [LOG]], stall_s=5.0)
     assert (outcome.ending, child.killed_at) == ("stalled", 3.25 + 5.25)
 
 
 def test_snapshots_are_asked_for_every_period(run: Run, kept: Kept) -> None:
-    _, child = run([*ticks(12.0), [DONE]], snapshot_s=3.0)
+    _, child = run([*make_silence(12.0), [DONE]], snapshot_s=3.0)
     assert child.asked == [
         ("snapshot", at) for at in (3.0, 6.25, 9.5)
     ]  # so long after the last one
@@ -214,27 +214,29 @@ def test_snapshots_are_asked_for_every_period(run: Run, kept: Kept) -> None:
 
 def test_a_snapshot_that_costs_much_comes_more_rarely(run: Run) -> None:
     costly = SnapshotEvent(path=Path("/nowhere"), stage=0, epoch=0, step=1, cost_s=0.5)
-    _, child = run([[costly], *ticks(12.0), [DONE]], snapshot_s=3.0)
+    _, child = run([[costly], *make_silence(12.0), [DONE]], snapshot_s=3.0)
     assert child.asked == [("snapshot", 10.25)]  # a twentieth of the time, at most
 
 
 def test_a_best_state_is_asked_for_in_its_time_and_once_for_each_better_one(
     run: Run, kept: Kept
 ) -> None:
-    _, child = run([[BEST], *ticks(6.0), [BEST], *ticks(6.0), [DONE]], anytime_s=2.0)
+    _, child = run([[BEST], *make_silence(6.0), [BEST], *make_silence(6.0), [DONE]], anytime_s=2.0)
     assert child.asked == [("anytime", 2.0), ("anytime", 6.5)]
     assert len(kept.best) == 2 and kept.snapshots == []
 
 
 def test_a_best_state_that_could_not_be_kept_is_asked_for_again(run: Run, kept: Kept) -> None:
     kept.outages = 1
-    _, child = run([[BEST], *ticks(8.0), [DONE]], anytime_s=2.0)
+    _, child = run([[BEST], *make_silence(8.0), [DONE]], anytime_s=2.0)
     assert child.asked == [("anytime", 2.0), ("anytime", 4.25)] and len(kept.best) == 2
 
 
 def test_a_child_is_not_silent_while_its_state_is_being_kept(run: Run, kept: Kept) -> None:
     kept.takes_s = 100.0
-    outcome, _ = run([[AnytimeEvent(path=Path("/nowhere"))], *ticks(4.0), [DONE]], stall_s=5.0)
+    outcome, _ = run(
+        [[AnytimeEvent(path=Path("/nowhere"))], *make_silence(4.0), [DONE]], stall_s=5.0
+    )
     assert outcome.ending == "done"
 
 
@@ -271,7 +273,7 @@ def watch(zygote: ForkServer, spec: Callable[..., Path]) -> Callable[..., Proces
 
 
 def test_a_finished_child_is_done_and_all_its_events_are_recorded(watch: Any) -> None:
-    kept, events = Kept(), [progress(number) for number in range(50)]
+    kept, events = Kept(), [make_progress(number) for number in range(50)]
     outcome = watch(
         *(("emit", event.to_json()) for event in events), ("emit", DONE.to_json()), kept=kept
     )
@@ -287,7 +289,7 @@ def test_a_child_that_dies_without_a_last_word_is_died_with_its_signal(watch: An
 def test_an_error_event_is_the_outcome(watch: Any) -> None:
     error = {"event": "error", "kind": "data", "message": "m", "traceback": ""}
     outcome = watch(("emit", error))
-    assert (outcome.ending, outcome.event) == ("error", ErrorEvent.from_json(error))
+    assert (outcome.ending, outcome.event) == ("error", JobFailedEvent.from_json(error))
 
 
 def test_a_cancelled_child_is_killed(watch: Any) -> None:

@@ -57,7 +57,7 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
 
 def test_importing_what_jobs_need_opens_no_cuda() -> None:
     code = (
-        "from worker.attempts.zygote import preload_job_modules; preload_job_modules(); "
+        "from worker.attempts.zygote import import_job_modules_and_get_runner; import_job_modules_and_get_runner(); "
         "from worker.devices.cuda_free import require_cuda_not_opened as f; f()"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
-from tests.worker.conftest import within_limit
+from tests.worker.conftest import wait_within_limit
 from worker.devices import device, device_check
 from worker.devices.device import RECHECK_S, DeviceWatch
 from worker.devices.device_check import (
@@ -48,18 +48,18 @@ def watch(
     return make
 
 
-def check_to_end(watched: DeviceWatch) -> bool:
-    """Let a check that is due run to its end; whether jobs may be claimed then."""
-    assert not watched.is_ready_to_claim()
-    assert within_limit(lambda: watched._thread is None or not watched._thread.is_alive())
-    return watched.is_ready_to_claim()
+def run_due_check(watched: DeviceWatch) -> bool:
+    """Let a check that is due run to its end, and return whether jobs may be claimed then."""
+    assert not watched.update_readiness_to_claim()
+    assert wait_within_limit(lambda: watched._thread is None or not watched._thread.is_alive())
+    return watched.update_readiness_to_claim()
 
 
 def test_a_worker_without_a_driver_offers_its_cpu_at_once(
     watch: Callable[..., DeviceWatch],
 ) -> None:
     watched = watch("auto")
-    assert watched.is_ready_to_claim()
+    assert watched.update_readiness_to_claim()
     assert watched.claimable_resources == ("cpu", 0)
 
 
@@ -67,7 +67,7 @@ def test_a_worker_claims_nothing_before_its_gpu_is_checked(
     watch: Callable[..., DeviceWatch],
 ) -> None:
     watched = watch("cuda", None)
-    assert check_to_end(watched)
+    assert run_due_check(watched)
     assert watched.claimable_resources == ("cuda", 1)
 
 
@@ -75,7 +75,7 @@ def test_a_gpu_that_is_asked_for_and_missing_is_lost_from_the_start(
     watch: Callable[..., DeviceWatch],
 ) -> None:
     watched = watch("cuda", "No GPU is visible.")
-    assert not check_to_end(watched)
+    assert not run_due_check(watched)
     assert watched.device == device.WorkerDevice("cuda", 0, "No GPU is visible.")
 
 
@@ -83,7 +83,7 @@ def test_a_driver_without_a_usable_gpu_is_a_warning_and_jobs_run_on_the_cpu(
     watch: Callable[..., DeviceWatch],
 ) -> None:
     watched = watch("auto", "torch is a CPU build.", has_driver=True)
-    assert check_to_end(watched)
+    assert run_due_check(watched)
     assert watched.claimable_resources.device == "cpu"
     assert watched.warning is not None and "torch is a CPU build." in watched.warning
 
@@ -92,13 +92,13 @@ def test_a_lost_device_is_checked_ever_more_rarely_until_it_works(
     watch: Callable[..., DeviceWatch], clock: object
 ) -> None:
     watched = watch("cuda", None, "still lost", None)
-    assert check_to_end(watched)
+    assert run_due_check(watched)
     assert watched.is_device_lost(ECC)
     for pause_s, works in ((RECHECK_S[0], False), (RECHECK_S[1], True)):
         clock.now += pause_s - 1  # type: ignore[attr-defined]
-        assert not watched.is_ready_to_claim() and watched._thread is None
+        assert not watched.update_readiness_to_claim() and watched._thread is None
         clock.now += 1  # type: ignore[attr-defined]
-        assert check_to_end(watched) is works
+        assert run_due_check(watched) is works
     assert watched.device.problem is None
 
 
@@ -115,9 +115,9 @@ def test_an_error_that_a_program_causes_too_is_judged_by_a_check(
     watch: Callable[..., DeviceWatch], message: str, check: str | None, is_lost: bool
 ) -> None:
     watched = watch("cuda", None, check)
-    assert check_to_end(watched)
+    assert run_due_check(watched)
     assert watched.is_device_lost(message) is is_lost
-    assert watched.is_ready_to_claim() is not is_lost
+    assert watched.update_readiness_to_claim() is not is_lost
 
 
 def test_a_check_that_breaks_counts_as_a_lost_device(watch: Callable[..., DeviceWatch]) -> None:
@@ -127,7 +127,7 @@ def test_a_check_that_breaks_counts_as_a_lost_device(watch: Callable[..., Device
         raise OSError("no more processes")
 
     watched._check = broken
-    assert not check_to_end(watched)
+    assert not run_due_check(watched)
     assert watched.device.problem == "The device could not be checked: no more processes"
 
 

@@ -31,8 +31,8 @@ class library:
 """A stand-in that is imported at once, with what `core.learning.torchvision_import` asks of it."""
 
 
-def stand_in(folder: Path, **modules: str) -> str:
-    """Write modules by their sources; the folder to find them in."""
+def write_fake_modules(folder: Path, **modules: str) -> str:
+    """Write modules by their sources, and return the folder to find them in."""
     for name, source in modules.items():
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text(source)
@@ -54,7 +54,7 @@ def stand_in(folder: Path, **modules: str) -> str:
 def test_a_broken_pair_is_told_with_the_command_that_mends_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, modules: dict[str, str], said: str
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", stand_in(tmp_path / "path", **modules))
+    monkeypatch.setenv("PYTHONPATH", write_fake_modules(tmp_path / "path", **modules))
     with (
         pytest.raises(Unavailable) as refused,
         check_torch_in_background(Settings(data_dir=tmp_path)),
@@ -67,7 +67,7 @@ def test_a_broken_pair_is_told_with_the_command_that_mends_it(
 @pytest.mark.slow
 def test_a_service_with_a_broken_pair_starts_nothing_and_shows_no_key(tmp_path: Path) -> None:
     settings = {
-        "PYTHONPATH": stand_in(
+        "PYTHONPATH": write_fake_modules(
             tmp_path / "path", torch=TORCH, torchvision=f"raise RuntimeError({OPERATOR!r})"
         ),
         "PERENNIAL_DATA_DIR": str(tmp_path / "data"),
@@ -86,8 +86,8 @@ def test_a_service_with_a_broken_pair_starts_nothing_and_shows_no_key(tmp_path: 
     ).exists()  # it would have been shown, and is shown only once
 
 
-def program(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a script of the shell stand in for the Python that checks."""
+def replace_python(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a shell script replace the Python that checks."""
     (folder / "program").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "program").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(folder / "program"))
@@ -100,7 +100,7 @@ def test_a_missing_library_is_told_as_missing(
         "worker.devices.torch_check._get_installed_package_version",
         lambda name: None if name == "torchvision" else "2.0",
     )
-    program(tmp_path, 'echo \'{"name": "torchvision", "error": "no"}\'; exit 1', monkeypatch)
+    replace_python(tmp_path, 'echo \'{"name": "torchvision", "error": "no"}\'; exit 1', monkeypatch)
     with (
         pytest.raises(Unavailable, match="torchvision is not installed for ") as caught,
         check_torch_in_background(Settings(data_dir=tmp_path)),
@@ -112,7 +112,7 @@ def test_a_missing_library_is_told_as_missing(
 def test_a_silent_end_of_the_imports_is_told_by_its_status(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program(tmp_path, "kill -SEGV $$", monkeypatch)
+    replace_python(tmp_path, "kill -SEGV $$", monkeypatch)
     with (
         pytest.raises(Unavailable, match="the import ended with status -11"),
         check_torch_in_background(Settings(data_dir=tmp_path)),
@@ -123,7 +123,7 @@ def test_a_silent_end_of_the_imports_is_told_by_its_status(
 def test_a_good_pair_is_tried_once_until_one_of_its_files_changes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program(tmp_path, "echo tried >> $PYTHONPATH/tries", monkeypatch)
+    replace_python(tmp_path, "echo tried >> $PYTHONPATH/tries", monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     settings = Settings(data_dir=tmp_path)
 
@@ -133,7 +133,7 @@ def test_a_good_pair_is_tried_once_until_one_of_its_files_changes(
         return len((tmp_path / "tries").read_text().split())
 
     assert (tries(), tries()) == (1, 1)
-    stand_in(tmp_path, torchvision="")
+    write_fake_modules(tmp_path, torchvision="")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     assert tries() == 2
@@ -142,7 +142,7 @@ def test_a_good_pair_is_tried_once_until_one_of_its_files_changes(
 def test_a_first_start_is_one_whose_pair_has_not_passed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program(tmp_path, "exit 0", monkeypatch)
+    replace_python(tmp_path, "exit 0", monkeypatch)
     settings = Settings(data_dir=tmp_path)
     assert not has_torch_check_passed(settings)
     with check_torch_in_background(settings):

@@ -13,11 +13,11 @@ from perennial._async.pages import AsyncPages
 from perennial._async.upload import SubmittedBatch, send_batch
 from perennial._async.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
-from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
-from perennial.fields import BatchOptions
+from perennial.errors import UndecidedBatch, ArchiveRejected, Invalid
+from perennial.fields import OpenBatchOptions
 from perennial.guard import build_api_path
 from perennial.shapes import convert_from_json
-from perennial.transfer import BatchIn, Progress, prepare_batch_source
+from perennial.transfer import BatchIn, Progress, open_batch_as_transfer_source
 
 Name = str | None
 Recipe = Mapping[str, Any] | None
@@ -50,7 +50,7 @@ class AsyncTasks:
         choose: Choose = None,
         max_seconds: float | None = None,
         progress: bool | Progress = False,
-        **options: Unpack[BatchOptions],
+        **options: Unpack[OpenBatchOptions],
     ) -> AsyncJobHandle:
         """Send a batch and return a handle for its job.
 
@@ -75,7 +75,7 @@ class AsyncTasks:
             max_seconds: seconds of the job after which no further trial begins.
             progress: True: a bar on standard error or in a notebook; or a function that is called
                 with the bytes done and the total bytes.
-            options: options for reading a folder or data set: see `perennial.fields.BatchOptions`.
+            options: options for reading a folder or data set: see `perennial.fields.OpenBatchOptions`.
 
         Raises:
             ArchiveRejected: it cannot be used; the message names the file and the reason.
@@ -111,7 +111,7 @@ class AsyncTasks:
         again: bool = False,
         trials: Trials = None,
         progress: bool | Progress = False,
-        **options: Unpack[BatchOptions],
+        **options: Unpack[OpenBatchOptions],
     ) -> types.Report:
         """Check a batch by names and sizes, without submitting it; list the `trials` of it."""
         query = {
@@ -132,7 +132,7 @@ class AsyncTasks:
         recipe: Recipe = None,
         keep_conflicts: bool = False,
         progress: bool | Progress = False,
-        **options: Unpack[BatchOptions],
+        **options: Unpack[OpenBatchOptions],
     ) -> AsyncJobHandle:
         """Check a batch with every image decoded, in a job whose `report` has the findings."""
         query = {"validate": "full", "conflicts": "keep" if keep_conflicts else None}
@@ -228,7 +228,7 @@ class AsyncTasks:
         options: Mapping[str, Any],
     ) -> Any:
         try:
-            source = await run_in_thread(lambda: prepare_batch_source(batch, **options))
+            source = await run_in_thread(lambda: open_batch_as_transfer_source(batch, **options))
         except UndecidedBatch:
             # Asked only for an ambiguous folder, because it reads the model's whole list of
             # batches.
@@ -236,7 +236,7 @@ class AsyncTasks:
             if not classes:
                 raise
             source = await run_in_thread(
-                lambda: prepare_batch_source(batch, known_classes=classes, **options)
+                lambda: open_batch_as_transfer_source(batch, known_classes=classes, **options)
             )
         # Archives alone have it: the options of a folder were applied when the client packed it.
         reading: Mapping[str, str] = getattr(source, "reading", {})

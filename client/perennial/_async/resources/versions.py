@@ -13,7 +13,7 @@ from perennial._async.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
 from perennial.comparison import Comparison
 from perennial.errors import BadAnswer
-from perennial.guard import build_api_path, make_safe_filename
+from perennial.guard import build_api_path, require_safe_filename
 from perennial.pictures import (
     Image,
     Images,
@@ -174,7 +174,7 @@ class AsyncVersions:
         if target.is_dir():
             # The model is whatever text the caller passes: a slash in it
             # would lead to another folder.
-            target /= make_safe_filename(f"{model}-{version_or_alias}.zip")
+            target /= require_safe_filename(f"{model}-{version_or_alias}.zip")
         where = build_api_path("models", model, "versions", version_or_alias, "download")
         params = None if format == "safetensors" else {"format": format}
         with open_transfer_bar(target.name, progress) as show:

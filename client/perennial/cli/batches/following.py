@@ -21,10 +21,10 @@ from perennial.guard import quote_shell_word
 from perennial.text import make_text_one_line
 from perennial.words import (
     describe_compared_versions,
-    describe_findings,
     describe_left_out_files_and_entries,
     explain_missing_base_weights,
     replace_requests_by_task_commands,
+    summarise_findings_without_warning,
 )
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ def wait_for_job(shell: CommandContext, handle: JobHandle, timeout: float | None
     except BaseUnavailable as lacking:
         if shell.is_json and handle.job is not None:
             print_json_document(handle.job)
-        lacking.add_note(_format_follow_commands(handle.id))
+        lacking.add_note(_format_follow_and_cancel_commands(handle.id))
         raise
     except WaitTimeout as late:
-        late.add_note(_format_come_back_command(handle.id))
+        late.add_note(_format_commands_after_interruption(handle.id))
         raise
     except (ServiceUnreachable, Unavailable) as away:
         away.add_note(describe_interrupted_job(handle.id).strip())
@@ -122,7 +122,7 @@ def print_job_events(shell: CommandContext, handle: JobHandle) -> None:
     except KeyboardInterrupt:
         raise FollowInterrupted(describe_interrupted_job(handle.id)) from None
     except BaseUnavailable as lacking:
-        lacking.add_note(_format_follow_commands(handle.id))
+        lacking.add_note(_format_follow_and_cancel_commands(handle.id))
         raise
     # Events end with every final state, so ask for the one that the job is in.
     error = handle.ending(handle.refresh())
@@ -145,7 +145,7 @@ def _wait_for_model_base(handle: JobHandle) -> None:
             time.sleep(LOOK_S)
 
 
-def _format_follow_commands(job: str) -> str:
+def _format_follow_and_cancel_commands(job: str) -> str:
     """Return the commands that follow or cancel a job that waits for missing base weights."""
     word = quote_shell_word(job)
     return (
@@ -156,10 +156,10 @@ def _format_follow_commands(job: str) -> str:
 
 def describe_interrupted_job(job: str) -> str:
     """Return the message after Ctrl-C: the job continues, and a command follows it again."""
-    return f"\nJob {quote_shell_word(job)} goes on. {_format_come_back_command(job)}"
+    return f"\nJob {quote_shell_word(job)} goes on. {_format_commands_after_interruption(job)}"
 
 
-def _format_come_back_command(job: str) -> str:
+def _format_commands_after_interruption(job: str) -> str:
     word = quote_shell_word(job)
     return f"Come back with: perennial jobs watch {word}\nEnd it with: perennial jobs cancel {word}"
 
@@ -185,5 +185,5 @@ def print_job_outcome(client: Perennial, job: Job, task: Task | None) -> None:
         print_text(f"  {text}")
     for text in describe_compared_versions(version):
         print_text(f"  {make_text_one_line(text)}")
-    for text in describe_findings(task) if task else ():
+    for text in summarise_findings_without_warning(task) if task else ():
         print_text(f"  data: {replace_requests_by_task_commands(text, model.name, job.task)}")

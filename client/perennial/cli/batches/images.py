@@ -42,7 +42,7 @@ def run_list_images_command(
 ) -> None:
     """List the images of a batch by number, as `relabel` and `remove` take them."""
     pages = shell.create_client().tasks.images(
-        model, task, split=_parse_part_option(part), label=label
+        model, task, split=_parse_dataset_part_option(part), label=label
     )
     images = list(islice(pages, limit))
     rows = [(image.index, image.label, image.path) for image in images]
@@ -71,7 +71,7 @@ def run_relabel_images_command(
             "relabel": {
                 "task": task,
                 "image": image,
-                "part": _parse_part_option(part),
+                "part": _parse_dataset_part_option(part),
                 "label": label,
             }
         }
@@ -114,7 +114,8 @@ def run_remove_images_command(
         raise click.UsageError("--all is of a TASK.")
     scope = {} if task is None else {"task": task}
     operations: list[dict[str, Any]] = [
-        {"remove": {**scope, "image": image, "part": _parse_part_option(part)}} for image in images
+        {"remove": {**scope, "image": image, "part": _parse_dataset_part_option(part)}}
+        for image in images
     ]
     operations += [{"remove": {**scope, "name": pattern}} for pattern in patterns]
     if is_whole:
@@ -122,5 +123,5 @@ def run_remove_images_command(
     confirm_and_send_edit(shell, model, operations, collect_edit_sending_options(values))
 
 
-def _parse_part_option(part: str) -> Split:
+def _parse_dataset_part_option(part: str) -> Split:
     return "train" if part == "train" else "held_out"

@@ -80,7 +80,7 @@ def read_state_of_watched_batch(path: Path) -> FoundBatch | None:
                 # Also ctime: a copy that preserves times looks old while it is still being written.
                 latest = max(latest, status.st_mtime, status.st_ctime)
                 state.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
-                problem = problem or _explain_refused_entry(
+                problem = problem or _explain_link_or_special_file(
                     make_text_one_line(f"{path.name}/{name}"), status.st_mode
                 )
         except FileNotFoundError:
@@ -94,7 +94,7 @@ def read_state_of_watched_batch(path: Path) -> FoundBatch | None:
     return FoundBatch(path, latest, tuple(sorted(state)), is_marked, problem)
 
 
-def _explain_refused_entry(name: str, mode: int) -> str | None:
+def _explain_link_or_special_file(name: str, mode: int) -> str | None:
     """Explain why a link or special file in a batch is refused; None for a file or a folder."""
     if stat.S_ISLNK(mode):
         return f"It holds a link, {name}: links are not followed."

@@ -58,9 +58,9 @@ def run_list_issues_command(shell: CommandContext, model: str, task: int, kind: 
     ]
     shell.print_rows(items, rows, "Nothing of this batch is to be looked at.")
     if is_for_person:
-        for text in _describe_relabelling(refusal, list(filter(None, commands))):
+        for text in _suggest_relabel_commands(refusal, list(filter(None, commands))):
             print_text(text)
-    for name, listed, count in count_findings(batch):
+    for name, listed, count in iterate_finding_counts_by_kind(batch):
         if kind in (None, name) and listed < count:
             print_notice(f"{name}: {listed:,} of {count:,} are listed.")
 
@@ -104,7 +104,7 @@ def _build_relabel_command(model: str, task: Task, row: Row) -> str | None:
         return None
 
 
-def _describe_relabelling(refusal: str | None, commands: list[str]) -> Iterator[str]:
+def _suggest_relabel_commands(refusal: str | None, commands: list[str]) -> Iterator[str]:
     """Yield the commands that correct suspicious labels, or why they cannot be corrected."""
     if refusal:
         yield refusal
@@ -147,7 +147,7 @@ def _build_near_duplicate_rows(pairs: list[NearPair], where: str) -> Iterator[Ro
         yield ("near_duplicate", None, pair.path, None, None, None, pair.like, where)
 
 
-def count_findings(task: Task) -> Iterator[tuple[str, int, int]]:
+def iterate_finding_counts_by_kind(task: Task) -> Iterator[tuple[str, int, int]]:
     """Yield the kind of each list of findings in a batch, its length, and the total count."""
     report, data = task.report, task.report.data
     if data is not None:

@@ -20,13 +20,13 @@ from perennial.cli.batches.following import follow_and_print_job, report_version
 from perennial.cli.batches.trials import parse_trials_option, print_trials
 from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
 from perennial.cli.output import Cell, print_fields, print_notice, print_text
-from perennial.errors import NotFound, UndecidedBatch
+from perennial.errors import UndecidedBatch, NotFound
 from perennial.guard import quote_shell_word
 from perennial.pack.remote.address import is_remote_address
 from perennial.pack.remote.url_list import is_remote_source
 from perennial.shapes import convert_to_json
 from perennial.text import make_text_one_line
-from perennial.transfer import PackedSource, prepare_batch_source
+from perennial.transfer import PackedSource, open_batch_as_transfer_source
 from perennial.types import Report
 from perennial.words import (
     describe_bad_entries,
@@ -119,9 +119,9 @@ def run_submit_batch_command(
     labels, the command follows the job that learns them, or reports the version that has.
     """
     client, is_shown = shell.create_client(), sys.stderr.isatty()
-    with _open_named_source(batch) as path:
+    with _open_source_or_standard_input(batch) as path:
         chosen = dict(_parse_reading_option(option) for option in options)
-        keep_conflicts = _are_conflicting_images_kept(str(chosen.pop("conflicts", "reject")))
+        keep_conflicts = _parse_conflicts_option(str(chosen.pop("conflicts", "reject")))
         if allow_private:
             chosen["allow_private"] = True
         # Only lists of URLs and buckets take `progress`; another kind would refuse the option.
@@ -131,14 +131,14 @@ def run_submit_batch_command(
             if progress is not None:
                 chosen["progress"] = progress
             try:
-                source = prepare_batch_source(path, **chosen)
+                source = open_batch_as_transfer_source(path, **chosen)
             except UndecidedBatch:
                 # Asked only for an ambiguous folder, because it reads the model's whole list of
                 # batches.
                 known_classes = client.tasks.known_classes(model)
                 if not known_classes:
                     raise
-                source = prepare_batch_source(path, known_classes=known_classes, **chosen)
+                source = open_batch_as_transfer_source(path, known_classes=known_classes, **chosen)
         printed_warnings = (
             _print_source_summary(source) if isinstance(source, PackedSource) else set()
         )
@@ -211,7 +211,7 @@ def run_submit_batch_command(
 
 
 @contextmanager
-def _open_named_source(batch: str) -> Iterator[Path | str]:
+def _open_source_or_standard_input(batch: str) -> Iterator[Path | str]:
     """Yield the named source; standard input becomes a temporary file, since a retry may have to
     read it again."""
     if batch != "-":
@@ -249,7 +249,7 @@ def _parse_reading_option(option: str) -> tuple[str, Any]:
         return name, value
 
 
-def _are_conflicting_images_kept(text: str) -> bool:
+def _parse_conflicts_option(text: str) -> bool:
     """Return True if images that occur under two labels are to be learned, too.
 
     Raises UsageError for other values.

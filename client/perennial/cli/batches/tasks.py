@@ -10,7 +10,7 @@ from perennial.cli.batches.following import follow_and_print_job
 from perennial.cli.command import REASON, RECIPE, CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.listing import ListingFormat
-from perennial.cli.marks import ModelVersionMarks
+from perennial.cli.marks import ProductionAndLatestVersions
 from perennial.cli.models.accuracies import MeasuredAccuracy
 from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import (
@@ -26,9 +26,9 @@ from perennial.guard import quote_shell_word
 from perennial.text import make_text_one_line
 from perennial.types import Task
 from perennial.words import (
-    describe_findings,
     describe_left_out_files_and_entries,
     replace_requests_by_task_commands,
+    summarise_findings_without_warning,
 )
 
 EMPTY = "No batch yet: `perennial submit`."
@@ -67,7 +67,7 @@ def run_list_tasks_command(shell: CommandContext, model: str, standing: str | No
             matching_tasks, (_build_task_row(one, one.version) for one in matching_tasks), EMPTY
         )
         return
-    where = ModelVersionMarks.from_aliases(client.models.retrieve(model).aliases)
+    where = ProductionAndLatestVersions.from_aliases(client.models.retrieve(model).aliases)
     shell.print_rows(
         matching_tasks,
         (_build_task_row(one, where.format_marked_version(one.version)) for one in matching_tasks),
@@ -106,12 +106,12 @@ def run_show_task_command(shell: CommandContext, model: str, task: int) -> None:
         lambda: _print_task_fields(
             model,
             task_details,
-            ModelVersionMarks.from_aliases(client.models.retrieve(model).aliases),
+            ProductionAndLatestVersions.from_aliases(client.models.retrieve(model).aliases),
         ),
     )
 
 
-def _print_task_fields(model: str, task: Task, where: ModelVersionMarks) -> None:
+def _print_task_fields(model: str, task: Task, where: ProductionAndLatestVersions) -> None:
     classes = ", ".join(f"{label} {count}" for label, count in task.classes.items())
     rows = [
         ("task", task.number),
@@ -138,7 +138,7 @@ def _print_task_fields(model: str, task: Task, where: ModelVersionMarks) -> None
         print_text(make_text_one_line(note))
     for warning in (*task.warnings, *describe_left_out_files_and_entries(task.report)):
         print_text(f"warning: {replace_requests_by_task_commands(warning, model, task.number)}")
-    for text in describe_findings(task):
+    for text in summarise_findings_without_warning(task):
         print_text(f"data: {replace_requests_by_task_commands(text, model, task.number)}")
 
 
@@ -149,7 +149,7 @@ def _describe_accuracy(accuracy: float | None, task: Task) -> Cell:
     return str(MeasuredAccuracy(accuracy, task.n_held_out))
 
 
-def _describe_task_version(version: int | None, where: ModelVersionMarks) -> Cell:
+def _describe_task_version(version: int | None, where: ProductionAndLatestVersions) -> Cell:
     return None if version is None else f"{version}{where.describe_version_role(version)}"
 
 

@@ -9,7 +9,7 @@ from perennial.cli.command import CommandContext, parse_json_option
 from perennial.cli.output import Cell, print_text
 from perennial.guard import quote_shell_word
 from perennial.shapes import convert_to_json
-from perennial.text import format_count, make_text_one_line
+from perennial.text import format_count_with_noun, make_text_one_line
 from perennial.types import Trial, Trials
 
 TRIAL_COLUMNS = (
@@ -59,8 +59,8 @@ def _describe_trial_images(trials: Trials) -> str:
         else "to learn from, each answered as if it had been left out"
     )
     sentences = [
-        f"Scores rest on {format_count(scored, 'image')} {basis}." if scored else "",
-        f"Accuracy and forgetting rest on {format_count(held_out, 'held-out image')}."
+        f"Scores rest on {format_count_with_noun(scored, 'image')} {basis}." if scored else "",
+        f"Accuracy and forgetting rest on {format_count_with_noun(held_out, 'held-out image')}."
         if held_out
         else "",
     ]

@@ -117,7 +117,7 @@ def run_watch_folder_command(
     with inbox.lock_watched_folder(folder), shell.create_client() as client:
         # a wrong name or key ends the command before any batch is sent
         client.models.retrieve(model)
-        watch = WatchedFolder(shell, client, folder, model, recipe, quiet_s)
+        watch = FolderWatcher(shell, client, folder, model, recipe, quiet_s)
         until = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
@@ -148,7 +148,7 @@ class FollowedBatch:
 
 
 @dataclass
-class WatchedFolder:
+class FolderWatcher:
     """Progress of `watch-folder`: which batches were sent, settled or could not be moved.
 
     Attributes:
@@ -200,7 +200,7 @@ class WatchedFolder:
         """Move batches whose jobs have ended to their outcome folders, and send complete new ones."""
         self.away = None
         self._apply_to_batches_despite_temporary_errors(
-            list(self.sent.values()), self._follow_sent_job
+            list(self.sent.values()), self._poll_sent_job
         )
         # Without a service, each batch would only repeat the failure.
         if not isinstance(self.away, ServiceUnreachable):
@@ -208,7 +208,7 @@ class WatchedFolder:
                 [
                     batch
                     for batch in inbox.find_batches_in_folder(self.folder)
-                    if self._is_batch_new(batch)
+                    if self._is_batch_ready_to_send(batch)
                 ],
                 self._send_batch,
             )
@@ -223,7 +223,7 @@ class WatchedFolder:
         if sent is not None:
             waits = "waits" if _does_job_need_decision(sent.job) else "goes on"
             return f"job {sent.handle.id} {waits}"
-        if not self._is_batch_new(batch):
+        if not self._is_batch_ready_to_send(batch):
             if self.stuck.get(batch.path.name) == batch:
                 return "it cannot be read or moved"
             return f"changed less than {format_duration(self.quiet_s)} ago"
@@ -256,7 +256,7 @@ class WatchedFolder:
             else:
                 self.heard = time.monotonic()
 
-    def _is_batch_new(self, batch: FoundBatch) -> bool:
+    def _is_batch_ready_to_send(self, batch: FoundBatch) -> bool:
         name = batch.path.name
         return (
             name not in self.sent
@@ -264,17 +264,17 @@ class WatchedFolder:
             and batch.is_batch_complete(self.quiet_s)
         )
 
-    def _follow_sent_job(self, one: FollowedBatch) -> None:
+    def _poll_sent_job(self, one: FollowedBatch) -> None:
         one.job = one.handle.refresh()
         if one.job.is_terminal:
             error = one.handle.ending(one.job)
             # Before it is settled: a batch that was changed meanwhile stays, and is sent again.
             del self.sent[one.batch.path.name]
-            self._move_settled_batch(one.batch, error, one.job)
+            self._move_finished_batch_or_leave_it(one.batch, error, one.job)
         else:
-            self._report_missing_base_once(one)
+            self._report_missing_base_weights_once(one)
 
-    def _report_missing_base_once(self, one: FollowedBatch) -> None:
+    def _report_missing_base_weights_once(self, one: FollowedBatch) -> None:
         """Report once that a sent batch waits for base weights that cannot be fetched."""
         lacking = None if one.job is None else explain_missing_base_weights(one.job)
         if lacking is not None and not one.is_wait_reported:
@@ -297,7 +297,7 @@ class WatchedFolder:
         except OF_THE_BATCH as error:
             if _is_temporary_error(error):
                 raise
-            self._move_settled_batch(batch, error, None)
+            self._move_finished_batch_or_leave_it(batch, error, None)
             return
         except OSError as problem:
             self._leave_batch_until_changed(batch, "read", problem)
@@ -305,17 +305,17 @@ class WatchedFolder:
         repeats = handle.repeats
         # An earlier run was ended between the job's end and the move.
         if repeats is not None and repeats.standing == "learned":
-            self._move_settled_batch(batch, None, handle.job)
+            self._move_finished_batch_or_leave_it(batch, None, handle.job)
             return
         self._report_batch_event(path.name, "sent", f"job {handle.id}")
         self.sent[path.name] = sent = FollowedBatch(batch, handle, handle.job)
-        self._report_missing_base_once(sent)
+        self._report_missing_base_weights_once(sent)
 
-    def _move_settled_batch(
+    def _move_finished_batch_or_leave_it(
         self, batch: FoundBatch, error: PerennialError | None, job: Job | None
     ) -> None:
         try:
-            self._move_batch_away(batch, error, job)
+            self._move_batch_by_job_outcome(batch, error, job)
         except OSError as problem:
             self._leave_batch_until_changed(batch, "moved", problem)
 
@@ -327,7 +327,7 @@ class WatchedFolder:
             make_text_one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}.")
         )
 
-    def _move_batch_away(
+    def _move_batch_by_job_outcome(
         self, batch: FoundBatch, error: PerennialError | None, job: Job | None
     ) -> None:
         # Somebody may have changed or removed the batch while its job ran.

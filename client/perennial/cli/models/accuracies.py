@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from perennial.cli.output import NOTHING
-from perennial.text import format_count
+from perennial.text import format_count_with_noun
 
 if TYPE_CHECKING:
     from perennial import Perennial
@@ -26,7 +26,7 @@ class MeasuredAccuracy(NamedTuple):
         """Return the accuracy with its images, such as 0.944 (18 images)."""
         if self.value is None:
             return NOTHING
-        return f"{self.value:.3f} ({format_count(self.images, 'image')})"
+        return f"{self.value:.3f} ({format_count_with_noun(self.images, 'image')})"
 
 
 def read_task_accuracies_of_version(

@@ -13,8 +13,8 @@ from perennial.cli.command import RECIPE, CommandContext, cli_command, parse_jso
 from perennial.cli.models.recipe import describe_architecture
 from perennial.cli.models.references import (
     ReferenceComparison,
-    compare_with_closed_form,
     read_reference_batches,
+    train_and_compare_closed_form_model,
 )
 from perennial.cli.output import print_fields, print_text
 from perennial.shapes import convert_to_json
@@ -80,11 +80,11 @@ def run_adopt_classifier_command(
     if references is None:
         shell.print_result(adopted, lambda: _print_adopted_model(adopted))
         return
-    found = compare_with_closed_form(client, adopted.name, references)
-    shell.print_result(found.to_dict(), lambda: _print_comparison(adopted, found))
+    found = train_and_compare_closed_form_model(client, adopted.name, references)
+    shell.print_result(found.to_dict(), lambda: _print_reference_comparison(adopted, found))
 
 
-def _print_comparison(adopted: Model, found: ReferenceComparison) -> None:
+def _print_reference_comparison(adopted: Model, found: ReferenceComparison) -> None:
     _print_adopted_model(adopted)
     print_fields(
         [

@@ -88,7 +88,9 @@ def run_drop_classes_command(
 @cli_command("aliases", class_commands, columns=("former name", "class", "edit"))
 @click.argument("model")
 @click.option("--remove", metavar="NAME", help="Remove this former name.")
-def run_list_class_aliases_command(shell: CommandContext, model: str, remove: str | None) -> None:
+def run_list_or_remove_class_aliases_command(
+    shell: CommandContext, model: str, remove: str | None
+) -> None:
     """List former class names, which batches may still use, or --remove one."""
     client = shell.create_client()
     if remove is not None:

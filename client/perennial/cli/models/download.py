@@ -15,7 +15,7 @@ from perennial.cli.models.triton import write_triton_folder
 from perennial.cli.models.unpack import open_downloaded_version_zip
 from perennial.cli.output import format_bytes, print_text
 from perennial.errors import BadAnswer
-from perennial.guard import make_safe_filename, require_whole_number_in_response
+from perennial.guard import require_safe_filename, require_whole_number_in_response
 
 UNITS = {
     "": 1,
@@ -89,12 +89,12 @@ def run_download_version_command(
         version = version_argument
     client = shell.create_client()
     # Resolved once: if the alias moves meanwhile, name and content still belong together.
-    number = _check_version_number(client.versions.retrieve(model, version).number, version)
+    number = _require_requested_version(client.versions.retrieve(model, version).number, version)
     if layout == "triton":
         form = "onnx"
     ending = "" if form == "safetensors" else f"-{form}"
     # Named by the number, because an alias may point elsewhere tomorrow.
-    name = make_safe_filename(f"{model}-{number}{ending}.zip")
+    name = require_safe_filename(f"{model}-{number}{ending}.zip")
     # The zip is hidden if it is only unpacked, and removed afterwards.
     target = (
         prepare_output_file(output, name)
@@ -148,7 +148,7 @@ def prepare_output_folder(place: str | None) -> Path:
     return target
 
 
-def _check_version_number(value: object, requested: str) -> int:
+def _require_requested_version(value: object, requested: str) -> int:
     """Check and return the number of the version that the service returned for a download.
 
     Raises:
@@ -164,7 +164,7 @@ def _check_version_number(value: object, requested: str) -> int:
 
 def _unpack_download(archive: Path, folder: Path, model: str, number: int) -> Path:
     """Extract a downloaded version into a folder named after model and version."""
-    target = folder / make_safe_filename(f"{model}-{number}")
+    target = folder / require_safe_filename(f"{model}-{number}")
     target.mkdir(parents=True, exist_ok=True)
     with open_downloaded_version_zip(archive) as package:
         for name in package.names:

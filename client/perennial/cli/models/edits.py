@@ -27,7 +27,7 @@ from perennial.cli.output import (
     print_text,
 )
 from perennial.guard import quote_shell_word
-from perennial.text import format_count, make_text_one_line
+from perennial.text import format_count_with_noun, make_text_one_line
 from perennial.types import Edit, EditPlan
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def describe_edit_plan(plan: EditPlan) -> list[str]:
     )
     sentences = [
         f"It changes the data of {_format_task_numbers(plan.tasks)}, by "
-        f"{format_count(plan.operations, 'operation')}.",
+        f"{format_count_with_noun(plan.operations, 'operation')}.",
         f"Way: {plan.way}; {WAYS.get(plan.way, 'the service knows it')}.{again}",
         *([] if plan.approximation is None else [f"Approximate: {plan.approximation}"]),
         f"Classes: {plan.classes_before:,} before, {plan.classes_after:,} after.",
@@ -160,7 +160,7 @@ def _describe_finished_edit(model: str, edit: Edit) -> list[str]:
     images = edit.images
     # An edit of classes alone changes the label of no image.
     counts = [
-        f"{format_count(count, 'image')} {what}"
+        f"{format_count_with_noun(count, 'image')} {what}"
         for count, what in (
             (images.relabelled or 0, "relabelled"),
             (images.removed or 0, "removed"),

@@ -19,7 +19,7 @@ from perennial.cli.models.predict import MOST_BYTES, MOST_IMAGES
 from perennial.cli.output import Cell, is_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, ConfigError, PerennialError
 from perennial.pack.tar_batch import TarBatch
-from perennial.text import format_count, make_text_one_line
+from perennial.text import format_count_with_noun, make_text_one_line
 from perennial.types import Prediction
 
 Z95 = 1.959964
@@ -35,7 +35,7 @@ TABLES = {
 
 
 @dataclass
-class EvaluationScore:
+class EvaluatedPredictions:
     """Predictions of a version for labelled images, and the figures computed from them."""
 
     version: int | None = None
@@ -149,7 +149,7 @@ def run_evaluate_version_command(
         raise click.UsageError("--wrong is for --list images.")
     # A wrong --columns ends the command before any image is sent.
     shell.form.select_column_indices(TABLES[listed])
-    client, score = shell.create_client(), EvaluationScore()
+    client, score = shell.create_client(), EvaluatedPredictions()
     source = open_labelled_images(folder)
     with show_listing_bar(sys.stderr.isatty(), "asked") as show:
         for batch in group_images_into_predict_requests(source):
@@ -179,13 +179,14 @@ def run_evaluate_version_command(
     for name, why in score.unusable:
         print_notice(make_text_one_line(f"{name}: {why}"))
     shell.print_result(
-        score.build_json_document(), lambda: _print_score(shell, model, score, listed, wrong)
+        score.build_json_document(),
+        lambda: _print_evaluation_result(shell, model, score, listed, wrong),
     )
     return 1 if score.unusable else 0
 
 
-def _print_score(
-    shell: CommandContext, model: str, score: EvaluationScore, listed: str, wrong: bool
+def _print_evaluation_result(
+    shell: CommandContext, model: str, score: EvaluatedPredictions, listed: str, wrong: bool
 ) -> None:
     rows: Iterator[tuple[Cell, ...]]
     if listed == "classes":
@@ -206,19 +207,19 @@ def _print_score(
         return
     if listed == "classes":
         for (label, called), number in score.count_confused_classes().most_common(PAIRS):
-            images = format_count(number, "image")
+            images = format_count_with_noun(number, "image")
             print_text(f"  {make_text_one_line(f'“{label}” called “{called}”')}: {images}")
 
 
 @dataclass(frozen=True)
-class LabelledImages:
+class LabelledFolderImages:
     """Labelled images of a folder to evaluate a version on. `count`: number of images."""
 
     batch: TarBatch
     count: int
 
 
-def open_labelled_images(folder: Path) -> LabelledImages:
+def open_labelled_images(folder: Path) -> LabelledFolderImages:
     """Open a folder of labelled images to evaluate. Raises ConfigError if it has none."""
     from perennial.pack import PackError, open_batch
 
@@ -228,17 +229,17 @@ def open_labelled_images(folder: Path) -> LabelledImages:
         raise ConfigError(str(error)) from error
     if not isinstance(batch, TarBatch):
         raise ConfigError(f"{folder} is an archive: unpack it, and name the folder.")
-    return LabelledImages(batch, batch.count)
+    return LabelledFolderImages(batch, batch.count)
 
 
 def group_images_into_predict_requests(
-    source: LabelledImages,
+    source: LabelledFolderImages,
 ) -> Iterator[list[tuple[str, str, bytes]]]:
     """Yield labelled images in lists that fit one predict request. Raises ConfigError."""
     images: list[tuple[str, str, bytes]] = []
     total_bytes = 0
     try:
-        for one in source.batch.read_labelled():
+        for one in source.batch.iterate_labelled_images():
             if images and (len(images) == MOST_IMAGES or total_bytes + len(one[2]) > MOST_BYTES):
                 yield images
                 images, total_bytes = [], 0

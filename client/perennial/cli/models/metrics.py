@@ -6,7 +6,7 @@ import click
 
 from perennial.cli.command import DYNAMIC, CommandContext, cli_command
 from perennial.cli.listing import ListingFormat
-from perennial.cli.marks import EDITED, ModelVersionMarks
+from perennial.cli.marks import EDITED, ProductionAndLatestVersions
 from perennial.cli.models.accuracies import MeasuredAccuracy
 from perennial.cli.output import Cell, is_terminal, print_fields, print_notice, print_text
 from perennial.types import Metrics
@@ -51,9 +51,9 @@ def run_metrics_command(shell: CommandContext, model: str, version: str, last: i
             )
         pairs = list(zip(matrix.rows, matrix.accuracy_matrix, strict=True))[-last:]
         where = (
-            ModelVersionMarks.from_aliases(client.models.retrieve(model).aliases)
+            ProductionAndLatestVersions.from_aliases(client.models.retrieve(model).aliases)
             if is_free
-            else ModelVersionMarks(None, None)
+            else ProductionAndLatestVersions(None, None)
         )
         marked = {(mark.version, mark.task) for mark in matrix.marks or ()} if is_free else set()
         rows: list[tuple[Cell, ...]] = [

@@ -132,7 +132,7 @@ class _GateLimitType(click.ParamType[float | str]):
 LIMIT = _GateLimitType()
 
 
-def _add_model_settings_options() -> Callable[[Work], Work]:
+def _build_model_settings_decorator() -> Callable[[Work], Work]:
     """Return a decorator that adds the options shared by `models create` and `models set`."""
 
     def add_model_options(work: Work) -> Work:
@@ -256,7 +256,7 @@ def _build_model_fields_from_options(values: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--wait", "is_awaited", is_flag=True, help="Wait until the weights of the base are ready."
 )
-@_add_model_settings_options()
+@_build_model_settings_decorator()
 def run_create_model_command(
     shell: CommandContext, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any
 ) -> None:
@@ -304,7 +304,7 @@ def _print_new_model(model: Model) -> None:
         f"Model {make_text_one_line(model.name)} ({model.id}): network {describe_architecture(model.architecture)}, "
         f"images of {model.image.size} × {model.image.size} pixels, method {method}."
     )
-    _print_fetched_base(model)
+    _print_how_to_follow_base_fetch(model)
     for warning in model.warnings:
         print_text(f"note: {words.replace_requests_by_commands(warning)}")
     _print_pending_decisions(model)
@@ -345,13 +345,13 @@ def _print_model_fields(model: Model) -> None:
             f"checks off: {', '.join(off)} (perennial models set {quote_shell_word(model.name)} --checks "
             f"on)"
         )
-    _print_fetched_base(model)
+    _print_how_to_follow_base_fetch(model)
     for warning in model.warnings:
         print_text(f"warning: {words.replace_requests_by_commands(warning)}")
     _print_pending_decisions(model)
 
 
-def _print_fetched_base(model: Model) -> None:
+def _print_how_to_follow_base_fetch(model: Model) -> None:
     """Print how to follow the job that fetches the model's base weights, if there is one."""
     # A base that cannot be fetched is an item of `attention`, which names the remedy.
     if model.job is not None and not model.attention:
@@ -369,7 +369,7 @@ def _print_pending_decisions(model: Model) -> None:
 
 @cli_command("set", model_commands)
 @click.argument("model")
-@_add_model_settings_options()
+@_build_model_settings_decorator()
 def run_change_model_command(shell: CommandContext, model: str, **values: Any) -> None:
     """Change a model's recipe, gate and rules, for later batches."""
     changes = _build_model_fields_from_options(values)
@@ -405,7 +405,7 @@ def run_delete_model_command(shell: CommandContext, model: str, yes: bool) -> No
 @cli_command("memory", model_commands)
 @click.argument("model")
 @click.option("--delete", is_flag=True, help="Delete all of them.")
-def run_show_memory_command(shell: CommandContext, model: str, delete: bool) -> None:
+def run_show_or_delete_memory_command(shell: CommandContext, model: str, delete: bool) -> None:
     """Show the images that a model retains for replay, or delete them."""
     client = shell.create_client()
     if delete:

@@ -122,7 +122,7 @@ def _print_rebase_comparison(move: Rebase, *, with_next: bool = True) -> None:
     rows.append(
         (
             *("all", None, None, total.flips.n),
-            *(_get_share_accuracy(total.old), _get_share_accuracy(total.new)),
+            *(_get_accuracy_or_none(total.old), _get_accuracy_or_none(total.new)),
             *(total.flips.negative, total.flips.positive, total.flips.mcnemar_p),
         )
     )
@@ -130,8 +130,8 @@ def _print_rebase_comparison(move: Rebase, *, with_next: bool = True) -> None:
     if total.old is not None and total.new is not None:
         print_text(
             f"On {total.flips.n} held-out images {move.old.name} (version {move.old.version}) is "
-            f"right on {_format_interval(total.old)} and {move.new.name} (version "
-            f"{move.new.version}) on {_format_interval(total.new)}: "
+            f"right on {_format_accuracy_with_interval(total.old)} and {move.new.name} (version "
+            f"{move.new.version}) on {_format_accuracy_with_interval(total.new)}: "
             f"{total.flips.negative} got worse, {total.flips.positive} better; p of no difference "
             f"{total.flips.mcnemar_p:.3g} (McNemar)."
         )
@@ -182,7 +182,7 @@ def _build_rebase_row(task: RebaseTask) -> tuple[Cell, ...]:
     flips = task.flips
     return (
         *(task.task, task.name, where, None if task.old is None else task.old.total),
-        *(_get_share_accuracy(task.old), _get_share_accuracy(task.new)),
+        *(_get_accuracy_or_none(task.old), _get_accuracy_or_none(task.new)),
         *(
             (None, None, None)
             if flips is None
@@ -191,10 +191,10 @@ def _build_rebase_row(task: RebaseTask) -> tuple[Cell, ...]:
     )
 
 
-def _get_share_accuracy(share: Share | None) -> float | None:
+def _get_accuracy_or_none(share: Share | None) -> float | None:
     return None if share is None else share.accuracy
 
 
-def _format_interval(share: Share) -> str:
+def _format_accuracy_with_interval(share: Share) -> str:
     low, high = share.interval
     return f"{share.accuracy:.1%} ({low:.1%} to {high:.1%})"

@@ -27,7 +27,7 @@ _HELD_OUT_EVERY = 4
 
 
 @dataclass(frozen=True)
-class ReferenceBatches:
+class ReferenceImageBatches:
     """Batches made from a user's reference images: held-out ones alone, and all of them.
 
     Attributes:
@@ -63,7 +63,7 @@ class ReferenceComparison:
         return dict(vars(self))
 
 
-def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceBatches:
+def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceImageBatches:
     """Read reference images from one folder per class into batches.
 
     Raises:
@@ -92,7 +92,7 @@ def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceBat
             # The first image of each class is held out, so that every class is measured.
             part = held_out if number % _HELD_OUT_EVERY == 0 else training
             part[f"{name}/{number:06}{file.suffix}"] = file
-    return ReferenceBatches(
+    return ReferenceImageBatches(
         len(held_out) + len(training),
         _zip_files({f"test/{name}": file for name, file in held_out.items()}),
         _zip_files(
@@ -102,8 +102,8 @@ def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceBat
     )
 
 
-def compare_with_closed_form(
-    client: Perennial, model: str, references: ReferenceBatches
+def train_and_compare_closed_form_model(
+    client: Perennial, model: str, references: ReferenceImageBatches
 ) -> ReferenceComparison:
     """Create a closed-form model on the classifier's features, and compare both on held-out images.
 

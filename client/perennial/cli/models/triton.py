@@ -9,7 +9,7 @@ from typing import Any
 from perennial.answers import parse_json
 from perennial.cli.models.unpack import open_downloaded_version_zip
 from perennial.errors import BadAnswer, PerennialError
-from perennial.guard import make_safe_filename, require_whole_number_in_response
+from perennial.guard import require_safe_filename, require_whole_number_in_response
 from perennial.text import make_text_one_line
 
 INPUT = "images"
@@ -23,7 +23,7 @@ def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -
         BadAnswer: a name in the archive is unsafe, or its documents do not describe a model.
         PerennialError: the archive has no model.onnx.
     """
-    root = folder / make_safe_filename(model)
+    root = folder / require_safe_filename(model)
     target = root / str(require_whole_number_in_response(version, "version"))
     target.mkdir(parents=True, exist_ok=True)
     with open_downloaded_version_zip(archive) as package:
@@ -40,7 +40,7 @@ def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -
             parse_json(package.read_packed_file("labels.json")),
             parse_json(package.read_packed_file("config.json")),
         )
-    outputs = _parse_labels_by_output(labels)
+    outputs = _parse_labels_of_onnx_outputs(labels)
     text = build_triton_config(model, config, outputs)
     for name, each in outputs.items():
         (root / f"{name}.txt").write_text("".join(f"{label}\n" for label in each))
@@ -48,14 +48,14 @@ def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -
     return root
 
 
-def _parse_labels_by_output(labels: Any) -> dict[str, list[str]]:
+def _parse_labels_of_onnx_outputs(labels: Any) -> dict[str, list[str]]:
     """Return the class labels of each model output, whose name becomes a file name. Raises
     BadAnswer.
     """
     if not isinstance(labels, dict) or not all(isinstance(each, list) for each in labels.values()):
         raise BadAnswer("labels.json of the download does not name the labels of each output.")
     return {
-        make_safe_filename(name): [make_text_one_line(str(label)) for label in each]
+        require_safe_filename(name): [make_text_one_line(str(label)) for label in each]
         for name, each in labels.items()
     }
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perennial.errors import BadAnswer
-from perennial.guard import make_safe_filename
+from perennial.guard import require_safe_filename
 
 MAX_ENTRIES = 1000
 MAX_GROWTH = 20
@@ -37,7 +37,7 @@ class DownloadedVersionZip:
                 f"The download holds {len(entries):,} files; {MAX_ENTRIES:,} are taken."
             )
         # Checked before the first file is written, so that a hostile archive leaves none.
-        self.names = sorted({make_safe_filename(name) for name in entries})
+        self.names = sorted({require_safe_filename(name) for name in entries})
 
     def unpack_file(self, name: str, folder: Path) -> None:
         """Extract one file of the download into a folder. Raises BadAnswer if it unpacks to too

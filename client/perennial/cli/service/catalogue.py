@@ -20,7 +20,7 @@ from perennial.types import Base, Method
     short_help="List continual-learning methods.",
 )
 @click.argument("name", required=False)
-def run_methods_command(shell: CommandContext, name: str | None) -> None:
+def run_list_or_show_methods_command(shell: CommandContext, name: str | None) -> None:
     """List continual-learning methods; with NAME show one with its hyper-parameters."""
     client = shell.create_client()
     if name is not None:
@@ -115,7 +115,7 @@ def run_show_base_command(shell: CommandContext, base: str) -> None:
 @cli_command(
     "architectures", base_commands, columns=("architecture", "family", "pixels from", "description")
 )
-def run_architectures_command(shell: CommandContext) -> None:
+def run_list_architectures_command(shell: CommandContext) -> None:
     """List network architectures for models."""
     architecture_list = list(shell.create_client().architectures.list())
     rows = [(of.name, of.family, of.min_size, of.description) for of in architecture_list]

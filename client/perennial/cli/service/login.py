@@ -56,7 +56,7 @@ def run_login_command(
     profile = shell.profile or os.environ.get("PERENNIAL_PROFILE") or config.DEFAULT_PROFILE
     if address and shell.url and address != shell.url:
         raise click.UsageError("There are two addresses: URL and --url. Name one.")
-    url = config.parse_service_url(address or shell.url or _ask_for_url(profile))
+    url = config.extract_service_base_url(address or shell.url or _ask_for_url(profile))
     if browser or (
         browser is None and key is None and sys.stdin.isatty() and has_graphical_browser()
     ):

@@ -96,10 +96,10 @@ def run_status_command(shell: CommandContext, is_told: bool) -> int:
         _print_items_needing_attention(models)
 
     shell.print_result(result, print_service_status)
-    return _choose_status_exit_code(ready.status, models) if is_told else 0
+    return _choose_exit_of_status_command(ready.status, models) if is_told else 0
 
 
-def _choose_status_exit_code(ready: str, models: list[ListedModel]) -> int:
+def _choose_exit_of_status_command(ready: str, models: list[ListedModel]) -> int:
     """Return the exit status of `perennial status`: 0, or which problem or decision is pending.
 
     For pending decisions it is the status that a submit would have ended with.
@@ -139,9 +139,9 @@ def run_open_pages_command(shell: CommandContext, model: str | None) -> None:
         # safe='', because a slash in a name would lead to another page.
         page += f"/models/{quote(shell.create_client().models.retrieve(model).name, safe='')}"
 
-    def print_page_url() -> None:
+    def print_and_open_page_url() -> None:
         print_text(page)
         if not webbrowser.open(page):
             print_notice("There is no browser here: open the address where there is one.")
 
-    shell.print_result({"url": page}, print_page_url)
+    shell.print_result({"url": page}, print_and_open_page_url)

@@ -41,7 +41,9 @@ def run_list_webhooks_command(shell: CommandContext, state: str | None) -> None:
     shell.print_rows(hooks, rows, "No webhook.")
 
 
-def _find_webhook_id(shell: CommandContext, webhook: str) -> tuple[Perennial, str]:
+def _create_client_and_find_webhook_id(
+    shell: CommandContext, webhook: str
+) -> tuple[Perennial, str]:
     """Create a client, and find the id of a webhook given by id or URL."""
     client = shell.create_client()
     return client, resolve_id_or_name(
@@ -81,7 +83,7 @@ def run_create_webhook_command(
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def run_rotate_secret_command(shell: CommandContext, webhook: str) -> None:
     """Create a new secret; for a day deliveries are signed with the old one too."""
-    client, webhook = _find_webhook_id(shell, webhook)
+    client, webhook = _create_client_and_find_webhook_id(shell, webhook)
     _show_secret_once(shell, client.webhooks.rotate(webhook))
 
 
@@ -98,7 +100,7 @@ def _show_secret_once(shell: CommandContext, made: types.NewWebhook) -> None:
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def run_show_webhook_command(shell: CommandContext, webhook: str) -> None:
     """Show one webhook: its state and events."""
-    client, webhook = _find_webhook_id(shell, webhook)
+    client, webhook = _create_client_and_find_webhook_id(shell, webhook)
     hook = client.webhooks.retrieve(webhook)
     rows: list[tuple[str, Cell]] = [
         ("webhook", hook.id),
@@ -120,7 +122,7 @@ def run_show_webhook_command(shell: CommandContext, webhook: str) -> None:
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def run_remove_webhook_command(shell: CommandContext, webhook: str) -> None:
     """Remove a webhook with its deliveries."""
-    client, webhook = _find_webhook_id(shell, webhook)
+    client, webhook = _create_client_and_find_webhook_id(shell, webhook)
     client.webhooks.delete(webhook)
     shell.print_result({"deleted": webhook}, lambda: print_text(f"Webhook {webhook} is removed."))
 
@@ -129,7 +131,7 @@ def run_remove_webhook_command(shell: CommandContext, webhook: str) -> None:
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def run_disable_webhook_command(shell: CommandContext, webhook: str) -> None:
     """Stop sending; events that occur meanwhile are not sent later."""
-    client, webhook = _find_webhook_id(shell, webhook)
+    client, webhook = _create_client_and_find_webhook_id(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=False)
     shell.print_result(
         hook,
@@ -144,7 +146,7 @@ def run_disable_webhook_command(shell: CommandContext, webhook: str) -> None:
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def run_enable_webhook_command(shell: CommandContext, webhook: str) -> None:
     """Resume sending to a webhook, pending deliveries first."""
-    client, webhook = _find_webhook_id(shell, webhook)
+    client, webhook = _create_client_and_find_webhook_id(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=True)
     shell.print_result(
         hook,
@@ -156,7 +158,7 @@ def run_enable_webhook_command(shell: CommandContext, webhook: str) -> None:
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def run_send_test_event_command(shell: CommandContext, webhook: str) -> int:
     """Send a webhook.test event, and show its result."""
-    client, webhook = _find_webhook_id(shell, webhook)
+    client, webhook = _create_client_and_find_webhook_id(shell, webhook)
     return _wait_for_first_attempt(shell, client, client.webhooks.test(webhook))
 
 
@@ -183,7 +185,7 @@ def run_list_deliveries_command(
     shell: CommandContext, webhook: str, state: Any, limit: int
 ) -> None:
     """List sent and pending deliveries, newest first."""
-    client, webhook = _find_webhook_id(shell, webhook)
+    client, webhook = _create_client_and_find_webhook_id(shell, webhook)
     delivery_list = list(islice(client.webhooks.deliveries(webhook, state=state), limit))
     rows = [
         (one.id, one.type, one.state, one.attempts, one.status, format_time(one.sent_at), one.error)
@@ -197,7 +199,7 @@ def run_list_deliveries_command(
 @click.argument("delivery")
 def run_resend_delivery_command(shell: CommandContext, webhook: str, delivery: str) -> int:
     """Send a delivery again, and show its result."""
-    client, webhook = _find_webhook_id(shell, webhook)
+    client, webhook = _create_client_and_find_webhook_id(shell, webhook)
     return _wait_for_first_attempt(shell, client, client.webhooks.redeliver(webhook, delivery))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
-from perennial.pack.images import SourceImage
+from perennial.pack.images import BatchImageEntry
 from perennial.pack.names import (
     build_sortable_numbered_name,
     explain_invalid_path,
@@ -14,29 +14,29 @@ from perennial.pack.remote.address import BucketAddress, parse_bucket_address
 from perennial.pack.remote.fetching import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
-    FetchedImages,
-    ListedEntryChanged,
     Progress,
+    RemoteImageChanged,
+    RemoteImageSource,
     require_positive_limit,
 )
 from perennial.pack.remote.names import is_safe_file_name
 from perennial.pack.remote.stores import ListedObject, StoreOptions, open_remote_bucket
 from perennial.pack.rules.entries import BatchReadingOptions, UnreadableBatchError
-from perennial.pack.rules.plan import IGNORED, BatchReadingPlan
+from perennial.pack.rules.plan import IGNORED, FileClassesAndParts
 from perennial.pack.rules.tables import MAX_TABLE_BYTES
 from perennial.pack.sources.csv_file import parse_reading_options_of_caller
 from perennial.pack.sources.folder import (
     are_classes_derivable_from_names,
+    assign_classes_and_parts_in_folder,
     describe_warnings_of_reading_plan,
-    plan_folder_reading,
 )
-from perennial.pack.text import format_count, quote_name
+from perennial.pack.text import format_count_with_noun, quote_name
 
 _MOST_PAGES = 5000
 """Maximum number of pages in a listing, since pages may be empty."""
 
 
-class BucketImages(FetchedImages):
+class BucketImages(RemoteImageSource):
     """The labelled images below a prefix of a cloud storage bucket, ordered by key."""
 
     def __init__(
@@ -109,7 +109,7 @@ class BucketImages(FetchedImages):
                 )
         self.listed = not are_classes_derivable_from_names(plan, self.rows)
         self._said = describe_warnings_of_reading_plan(plan, self.listed)
-        self.update_bad_image_warnings()
+        self.check_bad_share_and_update_warnings()
 
     def _plan_classes_of_bucket_objects(
         self,
@@ -117,7 +117,7 @@ class BucketImages(FetchedImages):
         object_by_name: dict[str, ListedObject],
         options: BatchReadingOptions,
         known_classes: Collection[str],
-    ) -> BatchReadingPlan:
+    ) -> FileClassesAndParts:
         def read_object_by_number(number: int) -> bytes:
             table = object_by_name[names[number]]
             # By the listing, before a byte of it is fetched.
@@ -128,12 +128,12 @@ class BucketImages(FetchedImages):
                 )
             try:
                 return self._store.read_object(table)
-            except ListedEntryChanged as changed:
+            except RemoteImageChanged as changed:
                 raise UnreadableBatchError(
                     f"The object {quote_name(table.key)} {changed}."
                 ) from changed
 
-        return plan_folder_reading(
+        return assign_classes_and_parts_in_folder(
             names, options, read_object_by_number, known_classes, self.origin
         )
 
@@ -151,7 +151,7 @@ class BucketImages(FetchedImages):
         # Keys may hold what some file systems do not take, such as a colon or a final dot.
         if not is_safe_file_name(base):
             name = f"{folder}/{build_sortable_numbered_name(len(self.rows))}".removeprefix("/")
-        self.rows.append(SourceImage(name, label, part))
+        self.rows.append(BatchImageEntry(name, label, part))
 
     def _list_objects(self, max_entries: int, progress: Progress | None) -> dict[str, ListedObject]:
         """List the bucket's objects by their names in the batch; invalid names are bad entries."""
@@ -162,7 +162,7 @@ class BucketImages(FetchedImages):
             # Checked for each page, before a huge bucket fills the memory.
             if keys > max_entries or number > _MOST_PAGES:
                 raise PackError(
-                    f"{self.origin} has more than {format_count(max_entries, 'key')}. Name a "
+                    f"{self.origin} has more than {format_count_with_noun(max_entries, 'key')}. Name a "
                     f"longer prefix and send it in "
                     f"several batches, or raise the limit with -o max_entries={max_entries * 2}."
                 )

@@ -37,11 +37,11 @@ def require_positive_limit(max_entries: object) -> None:
         )
 
 
-class ListedEntryChanged(Exception):
+class RemoteImageChanged(Exception):
     """A remote image has changed since it was listed; the message is the end of a sentence."""
 
 
-class FetchedImages(ImageSource):
+class RemoteImageSource(ImageSource):
     """Base class of images that are fetched from a bucket or URLs while the batch is sent."""
 
     def __init__(self, origin: str, max_bad: float) -> None:
@@ -54,7 +54,7 @@ class FetchedImages(ImageSource):
 
     @abstractmethod
     def fetch_image(self, number: int) -> bytes:
-        """Fetch the bytes of a remote image. Raises ListedEntryChanged, or PackError to end the
+        """Fetch the bytes of a remote image. Raises RemoteImageChanged, or PackError to end the
         batch.
         """
 
@@ -88,7 +88,7 @@ class FetchedImages(ImageSource):
         Raises:
             SourceChanged: an image has changed whose bytes were already sent.
         """
-        ahead: deque[tuple[int, Future[bytes | ListedEntryChanged]]] = deque()
+        ahead: deque[tuple[int, Future[bytes | RemoteImageChanged]]] = deque()
         waiting, following = 0, first
         with ThreadPoolExecutor(AT_ONCE, "perennial-fetch") as pool:
             try:
@@ -116,23 +116,23 @@ class FetchedImages(ImageSource):
                     future.cancel()
         self._is_read |= first == 0
 
-    def _try_fetch_image(self, number: int) -> bytes | ListedEntryChanged:
+    def _try_fetch_image(self, number: int) -> bytes | RemoteImageChanged:
         # Once replaced by zeros, always: each reading must give the same bytes.
         if number in self._empty:
-            return ListedEntryChanged("")
+            return RemoteImageChanged("")
         try:
             content = self.fetch_image(number)
-        except ListedEntryChanged as changed:
+        except RemoteImageChanged as changed:
             return changed
         if len(content) == self._sizes[number]:
             return content
         has = "more" if len(content) > self._sizes[number] else f"{len(content):,}"
-        return ListedEntryChanged(
+        return RemoteImageChanged(
             f"had {self._sizes[number]:,} bytes when it was listed, and now it has {has}"
         )
 
     def _replace_with_zeros(
-        self, number: int, changed: ListedEntryChanged, is_cut: bool
+        self, number: int, changed: RemoteImageChanged, is_cut: bool
     ) -> Iterable[bytes]:
         """Yield zeros in place of a changed remote image. Raises SourceChanged, or PackError."""
         if number not in self._empty:
@@ -143,15 +143,15 @@ class FetchedImages(ImageSource):
                 )
             self._empty.add(number)
             self._bad.add_bad_entry(self.describe_image_place(number), str(changed))
-            self.update_bad_image_warnings()
+            self.check_bad_share_and_update_warnings()
         left = self._sizes[number]
         while left > 0:
             yield bytes(min(left, _ZEROS))
             left -= _ZEROS
 
-    def update_bad_image_warnings(self) -> None:
+    def check_bad_share_and_update_warnings(self) -> None:
         """Update the warnings about remote images left out. Raises PackError if there are too many."""
         self.warnings[:] = [
-            *self._bad.build_bad_entry_warning(len(self.rows) - len(self._empty)),
+            *self._bad.check_bad_share_and_build_warning(len(self.rows) - len(self._empty)),
             *self._said,
         ]

@@ -53,7 +53,7 @@ class UnusableUrl(Exception):
         self.is_passing = is_passing
 
 
-class ImageResponseHead(NamedTuple):
+class ImageSizeAndVersion(NamedTuple):
     """Size and version of an image, from the headers of an HTTP response.
 
     Attributes:
@@ -84,12 +84,14 @@ class ImageFetcher:
             seconds,
         )
 
-    def fetch_size_and_version(self, url: str) -> ImageResponseHead:
+    def fetch_size_and_version(self, url: str) -> ImageSizeAndVersion:
         """Return size and version of the image at a URL, by a HEAD request. Raises UnusableUrl."""
         with self._open_response("HEAD", url) as response:
             return _parse_size_and_version_headers(response)
 
-    def fetch_first_bytes(self, url: str, most: int) -> tuple[ImageResponseHead, bytes]:
+    def fetch_size_version_and_first_bytes(
+        self, url: str, most: int
+    ) -> tuple[ImageSizeAndVersion, bytes]:
         """Return size and version of the image at a URL, and its first `most` bytes. Raises
         UnusableUrl.
         """
@@ -147,7 +149,7 @@ class ImageFetcher:
             ssl_context=self._tls_context,
             # Connects to the addresses checked here: a second look-up could give others.
             network_backend=_CheckedAddressBackend(
-                target, self._resolve_allowed_addresses(target), deadline
+                target, self._resolve_and_check_addresses(target), deadline
             ),
             # No connection is reused, since each belongs to one checked target and one deadline.
             max_keepalive_connections=0,
@@ -158,7 +160,7 @@ class ImageFetcher:
         """TLS context with the system's certificates, or those in SSL_CERT_FILE."""
         return httpcore2.default_ssl_context()
 
-    def _resolve_allowed_addresses(self, target: HttpRequestTarget) -> list[IPAddress]:
+    def _resolve_and_check_addresses(self, target: HttpRequestTarget) -> list[IPAddress]:
         """Resolve a URL's host to addresses that may be connected to. Raises UnusableUrl."""
         # By name as well, because such a service may have an address that --allow-private admits.
         if is_cloud_metadata_name(target.host):
@@ -251,13 +253,13 @@ def _get_response_header(answer: Any, name: bytes) -> str:
     return values[0].decode("latin-1") if values else ""
 
 
-def _parse_size_and_version_headers(answer: Any) -> ImageResponseHead:
+def _parse_size_and_version_headers(answer: Any) -> ImageSizeAndVersion:
     length = _get_response_header(answer, b"content-length")
     version = _get_response_header(answer, b"etag") or _get_response_header(
         answer, b"last-modified"
     )
     # Cut, because a list may have half a million URLs, and each version stays in memory.
-    return ImageResponseHead(
+    return ImageSizeAndVersion(
         int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None, version[:500]
     )
 

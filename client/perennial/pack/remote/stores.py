@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from perennial.pack.errors import PackError
 from perennial.pack.extras import import_optional_module
 from perennial.pack.remote.address import BucketAddress
-from perennial.pack.remote.fetching import ListedEntryChanged
+from perennial.pack.remote.fetching import RemoteImageChanged
 from perennial.pack.text import quote_name
 
 PAGE_KEYS = 1000
@@ -74,15 +74,15 @@ class RemoteBucket(ABC):
             token = following
 
     def read_object(self, listed: ListedObject) -> bytes:
-        """Read an object of the bucket. Raises ListedEntryChanged or PackError."""
+        """Read an object of the bucket. Raises RemoteImageChanged or PackError."""
         try:
             # One byte more than listed reveals an object that has grown.
             return self._read_object_start(listed, listed.size + 1)
         except FileNotFoundError:
-            raise ListedEntryChanged(_GONE) from None
+            raise RemoteImageChanged(_GONE) from None
         except self.errors as error:
             if self._is_changed_error(error):
-                raise ListedEntryChanged(_GONE) from error
+                raise RemoteImageChanged(_GONE) from error
             raise PackError(
                 f"The object {quote_name(listed.key)} of {quote_name(str(self.address))} cannot be "
                 f"read: {_format_store_error(error)}. Send the "

@@ -12,21 +12,21 @@ from typing import NamedTuple, TypeVar
 from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
-from perennial.pack.images import SourceImage
+from perennial.pack.images import BatchImageEntry
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.remote.fetching import (
     AT_ONCE,
     MAX_ENTRIES,
-    FetchedImages,
-    ListedEntryChanged,
     Progress,
+    RemoteImageChanged,
+    RemoteImageSource,
     require_positive_limit,
 )
 from perennial.pack.remote.https import ImageFetcher, UnusableUrl, parse_https_url
 from perennial.pack.remote.names import is_safe_file_name
 from perennial.pack.remote.url_list import FORM, UNKNOWN_PART, UrlListRow, iterate_url_lines
-from perennial.pack.text import format_count, quote_name
+from perennial.pack.text import format_count_with_noun, quote_name
 
 MAX_IMAGE_BYTES = 256 << 20
 _TRIES = 3
@@ -37,7 +37,7 @@ _NO_LABELS = ("", "nan", "-1")
 _T = TypeVar("_T")
 
 
-class _RemoteImage(NamedTuple):
+class _UrlImageSizeAndVersion(NamedTuple):
     """Size and version (ETag, time or digest) of an image found at a URL."""
 
     row: UrlListRow
@@ -45,7 +45,7 @@ class _RemoteImage(NamedTuple):
     version: str
 
 
-class UrlImages(FetchedImages):
+class UrlImages(RemoteImageSource):
     """Labelled images at the https URLs of a list, in its order."""
 
     def __init__(
@@ -73,10 +73,10 @@ class UrlImages(FetchedImages):
         super().__init__(f"the list {quote_name(file.name)}", max_bad)
         require_positive_limit(max_entries)
         self._fetcher = fetcher or ImageFetcher(allow_private)
-        self._found: list[_RemoteImage] = []
+        self._found: list[_UrlImageSizeAndVersion] = []
         rows = self._read_url_rows(file, max_entries)
         as_taken = parts.map_dataset_parts_to_splits((row.part for row in rows), quote_name(file))
-        for image in self._request_images(rows, progress):
+        for image in self._probe_remote_images(rows, progress):
             self._found.append(image)
             self._sizes.append(image.size)
             # Without the query, which names no file and may hold a signature.
@@ -85,9 +85,11 @@ class UrlImages(FetchedImages):
                 len(self.rows), tail if tail and is_safe_file_name(tail) else ""
             )
             self.rows.append(
-                SourceImage(name, normalise_label_text(image.row.label), as_taken[image.row.part])
+                BatchImageEntry(
+                    name, normalise_label_text(image.row.label), as_taken[image.row.part]
+                )
             )
-        self.update_bad_image_warnings()
+        self.check_bad_share_and_update_warnings()
 
     def _read_url_rows(self, file: Path, max_entries: int) -> list[UrlListRow]:
         """Read a URL list's rows, each URL once and with one label. Raises PackError."""
@@ -97,7 +99,7 @@ class UrlImages(FetchedImages):
         for row in iterate_url_lines(file):
             if len(urls) >= max_entries:
                 raise PackError(
-                    f"{quote_name(file)} has more than {format_count(max_entries, 'line')}. Send "
+                    f"{quote_name(file)} has more than {format_count_with_noun(max_entries, 'line')}. Send "
                     f"it in several batches, or raise "
                     f"the limit with -o max_entries={max_entries * 2}."
                 )
@@ -131,17 +133,21 @@ class UrlImages(FetchedImages):
                 rows[row.url] = row
             urls.add(row.url)
         if unlabelled:
-            self._said.append(f"{format_count(unlabelled, 'line')} without a label left out.")
+            self._said.append(
+                f"{format_count_with_noun(unlabelled, 'line')} without a label left out."
+            )
         if repeated:
-            self._said.append(f"{format_count(repeated, 'line')} left out, which repeat others.")
+            self._said.append(
+                f"{format_count_with_noun(repeated, 'line')} left out, which repeat others."
+            )
         if not rows:
-            self._bad.build_bad_entry_warning(0)
+            self._bad.check_bad_share_and_build_warning(0)
             raise PackError(f"{quote_name(file)} lists no images: {FORM}.")
         return list(rows.values())
 
-    def _request_images(
+    def _probe_remote_images(
         self, rows: list[UrlListRow], progress: Progress | None
-    ) -> Iterator[_RemoteImage]:
+    ) -> Iterator[_UrlImageSizeAndVersion]:
         """Request the size and version of each image of a URL list; unavailable ones are bad
         entries.
         """
@@ -150,10 +156,10 @@ class UrlImages(FetchedImages):
             # In groups, because `map` would submit the whole list at once and hold all its results.
             for row_group in _split_rows_into_groups(rows):
                 for row, result in zip(
-                    row_group, pool.map(self._request_image, row_group), strict=True
+                    row_group, pool.map(self._probe_remote_image, row_group), strict=True
                 ):
                     done += 1
-                    if isinstance(result, _RemoteImage):
+                    if isinstance(result, _UrlImageSizeAndVersion):
                         yield result
                     else:
                         self._bad.add_bad_entry(
@@ -162,7 +168,7 @@ class UrlImages(FetchedImages):
                 if progress is not None:
                     progress(done, len(rows))
 
-    def _request_image(self, row: UrlListRow) -> _RemoteImage | UnusableUrl:
+    def _probe_remote_image(self, row: UrlListRow) -> _UrlImageSizeAndVersion | UnusableUrl:
         try:
             try:
                 head = _call_with_retries(lambda: self._fetcher.fetch_size_and_version(row.url))
@@ -174,7 +180,9 @@ class UrlImages(FetchedImages):
                 # Without a declared size, only reading the image tells it, and the digest is its
                 # version.
                 _, content = _call_with_retries(
-                    lambda: self._fetcher.fetch_first_bytes(row.url, MAX_IMAGE_BYTES + 1)
+                    lambda: self._fetcher.fetch_size_version_and_first_bytes(
+                        row.url, MAX_IMAGE_BYTES + 1
+                    )
                 )
                 size, version = len(content), _SAID + hashlib.sha256(content).hexdigest()
             else:
@@ -187,7 +195,7 @@ class UrlImages(FetchedImages):
                 f"has {more}{min(size, MAX_IMAGE_BYTES):,} bytes; an image has 1 to "
                 f"{MAX_IMAGE_BYTES:,}"
             )
-        return _RemoteImage(row, size, version)
+        return _UrlImageSizeAndVersion(row, size, version)
 
     def fetch_image(self, number: int) -> bytes:
         """Fetch an image of the URL list by its number."""
@@ -195,10 +203,12 @@ class UrlImages(FetchedImages):
         try:
             # One byte more than listed reveals an image that has grown.
             head, content = _call_with_retries(
-                lambda: self._fetcher.fetch_first_bytes(listed_image.row.url, listed_image.size + 1)
+                lambda: self._fetcher.fetch_size_version_and_first_bytes(
+                    listed_image.row.url, listed_image.size + 1
+                )
             )
         except UnusableUrl as error:
-            raise ListedEntryChanged(str(error)) from error
+            raise RemoteImageChanged(str(error)) from error
         if listed_image.version.startswith(_SAID):
             is_same = hashlib.sha256(content).hexdigest() == listed_image.version.removeprefix(
                 _SAID
@@ -209,7 +219,7 @@ class UrlImages(FetchedImages):
                 not head.version or not listed_image.version or head.version == listed_image.version
             )
         if not is_same:
-            raise ListedEntryChanged("has been replaced since it was listed")
+            raise RemoteImageChanged("has been replaced since it was listed")
         return content
 
     def describe_image_place(self, number: int) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from perennial.pack.rules import label_files
-from perennial.pack.rules.builder import MOST_NOTES, BatchPlanBuilder
+from perennial.pack.rules.builder import MOST_NOTES, FileClassesAndPartsBuilder
 from perennial.pack.rules.entries import (
     BatchReadingOptions,
     BatchReadingRemedy,
@@ -11,23 +11,27 @@ from perennial.pack.rules.entries import (
 )
 from perennial.pack.rules.levels import ClassFolderPath, Known
 from perennial.pack.rules.names import CSV_NAME, is_image_path, normalise_label_text, quote_name
-from perennial.pack.rules.sentences import format_count, format_counts_by_name, format_first_names
+from perennial.pack.rules.sentences import (
+    format_count_with_noun,
+    format_counts_by_name,
+    format_first_names,
+)
 from perennial.pack.rules.tables import suggest_file_name_pattern
 from perennial.pack.rules.words import (
     find_folders_combining_class_and_part,
     get_dataset_part_of_folder,
-    is_container_folder_name,
+    is_generic_folder_name,
 )
 
 
-class ClassFolderChoice:
+class ClassFolderDecider:
     """Decides if the names of a batch's folders are its class labels, with remedies if they are
     not.
     """
 
     def __init__(
         self,
-        builder: BatchPlanBuilder,
+        builder: FileClassesAndPartsBuilder,
         remaining: Sequence[int],
         options: BatchReadingOptions,
         levels: ClassFolderPath,
@@ -46,11 +50,11 @@ class ClassFolderChoice:
         if self._options.one_class and len(tally) > 1:
             raise UnreadableBatchError(
                 f"one_class=true was asked for, and the batch has "
-                f"{format_count(len(tally), 'class', 'classes')}: {format_counts_by_name(tally)}. Leave the "
+                f"{format_count_with_noun(len(tally), 'class', 'classes')}: {format_counts_by_name(tally)}. Leave the "
                 f"option out.",
                 "labels",
             )
-        containers = sorted(name for name in tally if is_container_folder_name(name))
+        containers = sorted(name for name in tally if is_generic_folder_name(name))
         label_files_found = label_files.find_possible_label_files(
             self._builder.names, self._remaining
         )
@@ -61,11 +65,11 @@ class ClassFolderChoice:
             if self._options.one_class:
                 # There is only one here: several were refused above.
                 (name,) = tally
-                return {name: normalise_label_text(self._find_single_class_folder())}
-            if not self._are_known_classes():
+                return {name: normalise_label_text(self._find_folder_naming_single_class())}
+            if not self._decide_by_known_classes():
                 raise self._build_unclear_labels_error(label_files_found)
         if len(tally) > 1:
-            plan.warnings += _warn_of_unlikely_class_folder_names(
+            plan.warnings += _build_unlikely_class_folder_warnings(
                 containers, bool(self._levels.parts)
             )
         halves = find_folders_combining_class_and_part(tally)
@@ -84,7 +88,7 @@ class ClassFolderChoice:
             )
         return {}
 
-    def _are_known_classes(self) -> bool:
+    def _decide_by_known_classes(self) -> bool:
         """Return True if the model knows all class folders as classes."""
         labels = {normalise_label_text(name) for name in self._tally}
         if not labels <= set(self._known()):
@@ -93,25 +97,25 @@ class ClassFolderChoice:
         self._levels.decided_by |= labels
         return True
 
-    def _find_single_class_folder(self) -> str:
+    def _find_folder_naming_single_class(self) -> str:
         """Return the folder that names the batch's single class: the deepest that is not a
         container.
         """
         (name,) = self._tally
         above = [*self._levels.passed, name]
         return next(
-            (folder for folder in reversed(above) if not is_container_folder_name(folder)), name
+            (folder for folder in reversed(above) if not is_generic_folder_name(folder)), name
         )
 
     def _build_unclear_labels_error(
         self, label_files_found: Sequence[label_files.PossibleLabelFile]
     ) -> UnreadableBatchError:
         tally = self._tally
-        images = format_count(sum(tally.values()), "image")
+        images = format_count_with_noun(sum(tally.values()), "image")
         remedies = []
         if len(tally) == 1:
             (name,) = tally
-            label = normalise_label_text(self._find_single_class_folder())
+            label = normalise_label_text(self._find_folder_naming_single_class())
             path = quote_name("/".join([*self._levels.passed, name]))
             issue = (
                 f"{images} lie in one folder {path}"
@@ -155,11 +159,11 @@ class ClassFolderChoice:
         remedies += pattern_remedies
         label_file_hint = f"; {label_files_found[0]}" if label_files_found else ""
         others_hint = (
-            f", and so do {format_count(len(label_files_found) - 1, 'other file')}"
+            f", and so do {format_count_with_noun(len(label_files_found) - 1, 'other file')}"
             if len(label_files_found) > 1
             else ""
         )
-        advice = label_files_found[0].reading_program_advice if label_files_found else ""
+        advice = label_files_found[0].unpack_and_submit_advice if label_files_found else ""
         return UnreadableBatchError(
             f"The batch has no labels that are sure: {issue}{label_file_hint}{others_hint}."
             f"{advice} Put the images of each class in a folder of its name, or send their labels "
@@ -169,7 +173,7 @@ class ClassFolderChoice:
         )
 
 
-def _warn_of_unlikely_class_folder_names(containers: Sequence[str], has_parts: bool) -> list[str]:
+def _build_unlikely_class_folder_warnings(containers: Sequence[str], has_parts: bool) -> list[str]:
     """Return warnings about class folders that are named like dataset parts or containers.
 
     Such names are accepted beside other classes.

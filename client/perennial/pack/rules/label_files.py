@@ -59,7 +59,7 @@ class PossibleLabelFile(NamedTuple):
     is_aside: bool = False
 
     @property
-    def reading_program_advice(self) -> str:
+    def unpack_and_submit_advice(self) -> str:
         """Sentence on which program can read a label file, after a blank; "" if there is none."""
         is_read = any(words in self.description for words in _READ_FROM_FOLDERS)
         return " Unpacked, “perennial submit MODEL FOLDER” reads it." if is_read else ""
@@ -84,7 +84,7 @@ def find_possible_label_files(
         file = path.rpartition("/")[2].lower()
         if is_image_path(file) or "." not in file:
             continue
-        description = describe_label_file(file)
+        description = describe_label_file_kind_by_name(file)
         ending = file[file.rindex(".") :]
         if description is None and ending not in _SIDECARS:
             continue
@@ -100,7 +100,7 @@ def find_possible_label_files(
     return [*batch_files, *_group_label_sidecar_files(names, aside)]
 
 
-def describe_label_file(file: str) -> str | None:
+def describe_label_file_kind_by_name(file: str) -> str | None:
     """Return what kind of label file has such a name, in words, or None.
 
     `file` is in lower case and has no folder.

@@ -17,7 +17,7 @@ from perennial.pack.rules.words import (
     TEST,
     TRAINING,
     VALIDATION,
-    find_part_folders_with_common_word,
+    find_dataset_parts_with_common_word,
     get_dataset_part_of_folder,
 )
 
@@ -68,7 +68,7 @@ def find_dataset_parts_of_top_folders(
     if held_out_alone and parts and not other_folders and len(classes_in) == len(parts):
         return parts
     # Only folders with class folders in them: `seg_train` with images alone is a class.
-    parts_by_word = find_part_folders_with_common_word(other_folders & folders_with_folders)
+    parts_by_word = find_dataset_parts_with_common_word(other_folders & folders_with_folders)
     if parts_by_word and not parts:
         return parts_by_word
     for top, part in sorted(parts.items()):
@@ -109,7 +109,7 @@ def is_held_out_part(part: str, parts: Iterable[str]) -> bool:
     return part == TEST or (part == VALIDATION and TEST not in parts)
 
 
-def describe_how_folder_was_used(folder: str, part: str, parts: Collection[str]) -> str:
+def describe_dataset_part_of_folder(folder: str, part: str, parts: Collection[str]) -> str:
     """Return a sentence for the batch's report about the dataset part that a folder was used as."""
     if part != VALIDATION:
         return f"the folder {quote_name(folder)} was taken as the {part} part"

@@ -16,7 +16,7 @@ _PIECE = 1 << 20
 def looks_like_archive(first: bytes) -> bool:
     """Return True if a file with these first bytes is an archive that the service reads."""
     # Tars from before POSIX have no mark, so only their checksum identifies them.
-    return FORMATS.has_any_format_mark(first) or _is_old_tar(first)
+    return FORMATS.has_any_format_signature(first) or _is_old_tar(first)
 
 
 def _is_old_tar(first: bytes) -> bool:
@@ -68,7 +68,7 @@ class ArchiveBatch(PackedBatch):
         )
         return f"{name} of {self.size:,} bytes, sent as it is."
 
-    def _read_bytes(self, start: int) -> Iterator[bytes]:
+    def _iterate_packed_bytes_from(self, start: int) -> Iterator[bytes]:
         if isinstance(self._source, Path):
             return self._seen.read_pieces(0, str(self._source), start)
         return (self._source[at : at + _PIECE] for at in range(start, self.size, _PIECE))

@@ -16,10 +16,10 @@ from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError, SourceChanged
 from perennial.pack.extras import import_optional_module
 from perennial.pack.files import FileImages, ListedFileStates
-from perennial.pack.images import ImageSource, SourceImage
+from perennial.pack.images import BatchImageEntry, ImageSource
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_sortable_numbered_name
-from perennial.pack.text import format_count, quote_name
+from perennial.pack.text import format_count_with_noun, quote_name
 
 _COMPRESS_LEVEL = 1
 """zlib level: three times as fast as the default, and about 10 % larger."""
@@ -154,7 +154,7 @@ class SingleClassBoxImages(FileImages):
                     )
                     continue
                 self.rows.append(
-                    SourceImage(
+                    BatchImageEntry(
                         build_sortable_numbered_name(len(self.rows), picture.name),
                         labels.pop(),
                         picture.part,
@@ -162,7 +162,7 @@ class SingleClassBoxImages(FileImages):
                 )
             several += len(labels) > 1
             none += not picture.boxes
-        self.warnings = [*bad.build_bad_entry_warning(len(self.rows)), *notices]
+        self.warnings = [*bad.check_bad_share_and_build_warning(len(self.rows)), *notices]
         if not self.rows:
             raise PackError(
                 f"No image of {origin} shows one class alone. Without whole=True its boxes are "
@@ -170,7 +170,9 @@ class SingleClassBoxImages(FileImages):
             )
         for number, description in ((several, "of several classes"), (none, "without boxes")):
             if number:
-                self.warnings.append(f"{format_count(number, 'image')} {description} left out.")
+                self.warnings.append(
+                    f"{format_count_with_noun(number, 'image')} {description} left out."
+                )
 
 
 class BoxCropImages(ImageSource):
@@ -188,7 +190,7 @@ class BoxCropImages(ImageSource):
         super().__init__(origin)
         self._pillow = import_optional_module("PIL.Image", "Cropping boxes")
         self._counted, self._bad, self._said = boxes, bad, notices
-        self._pictures: list[_ListedPicture] = []
+        self._pictures: list[_NumberedPicture] = []
         self._first: list[int] = []  # for each picture, the row of its first box
         self._seen = ListedFileStates()
         self._guessed = 0
@@ -198,21 +200,23 @@ class BoxCropImages(ImageSource):
             self._empty += len(picture.boxes) - len(boxes_in)
             self._without += not boxes_in
             if boxes_in:
-                self._add_picture(picture._replace(boxes=boxes_in))
-        self._set_left_out_warnings()
+                self._add_crops_of_picture(picture._replace(boxes=boxes_in))
+        self._check_bad_share_and_set_warnings()
 
-    def _set_left_out_warnings(self) -> None:
+    def _check_bad_share_and_set_warnings(self) -> None:
         """Update the warnings about boxes and pictures left out. Raises PackError if there are too
         many.
         """
-        self.warnings = [*self._bad.build_bad_entry_warning(len(self.rows)), *self._said]
+        self.warnings = [*self._bad.check_bad_share_and_build_warning(len(self.rows)), *self._said]
         if not self.rows:
             raise PackError(f"{self.origin[:1].upper()}{self.origin[1:]} has no boxes to crop.")
         if self._without:
-            self.warnings.append(f"{format_count(self._without, 'image')} without boxes left out.")
+            self.warnings.append(
+                f"{format_count_with_noun(self._without, 'image')} without boxes left out."
+            )
         if self._empty:
             self.warnings.append(
-                f"{format_count(self._empty, 'box', 'boxes')} of no area, or outside the image, "
+                f"{format_count_with_noun(self._empty, 'box', 'boxes')} of no area, or outside the image, "
                 f"left out."
             )
         if self._guessed:
@@ -220,13 +224,13 @@ class BoxCropImages(ImageSource):
                 (TURNED, "as stored") if self._counted == STORED else (STORED, "as turned")
             )
             self.warnings.append(
-                f"{format_count(self._guessed, 'image is', 'images are')} turned by EXIF, and "
+                f"{format_count_with_noun(self._guessed, 'image is', 'images are')} turned by EXIF, and "
                 f"nothing says of which pixels "
                 f"the boxes are: they were taken {orientation}. If the crops are wrong: -o "
                 f"boxes={alternative}."
             )
 
-    def _add_picture(self, picture: BoxedPicture) -> None:
+    def _add_crops_of_picture(self, picture: BoxedPicture) -> None:
         try:
             self._seen.record_file_state(picture.path)
         except PackError as error:
@@ -234,20 +238,20 @@ class BoxCropImages(ImageSource):
                 quote_name(picture.name), f"names an image that is not there: {error}"
             )
             return
-        self._pictures.append(_ListedPicture(picture, len(self._pictures)))
+        self._pictures.append(_NumberedPicture(picture, len(self._pictures)))
         self._first.append(len(self.rows))
         # Crops of one picture share its name, so that a person finds the picture of a crop.
         stem = picture.name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
         for number, box in enumerate(picture.boxes):
             name = build_sortable_numbered_name(len(self.rows), f"{stem}-{number}.png")
-            self.rows.append(SourceImage(name, normalise_label_text(box.label), picture.part))
+            self.rows.append(BatchImageEntry(name, normalise_label_text(box.label), picture.part))
 
     def collect_image_sizes(self) -> "array[int]":
         """Cut out and encode all boxes once, because only then the sizes of the PNGs are known."""
         sizes, rows, pictures, first = (
             array("q"),
-            list[SourceImage](),
-            list[_ListedPicture](),
+            list[BatchImageEntry](),
+            list[_NumberedPicture](),
             list[int](),
         )
         for (picture, number), at in zip(self._pictures, self._first, strict=True):
@@ -270,12 +274,12 @@ class BoxCropImages(ImageSource):
                 rows.append(self.rows[row])
                 sizes.append(len(_encode_png(image.cut_upright_crop(area))))
             if usable:
-                pictures.append(_ListedPicture(picture._replace(boxes=usable), number))
+                pictures.append(_NumberedPicture(picture._replace(boxes=usable), number))
                 first.append(len(rows) - len(usable))
             self._guessed += image.is_guessed
         # Replaced together, since positions in one refer to the others.
         self.rows[:], self._pictures, self._first = rows, pictures, first
-        self._set_left_out_warnings()
+        self._check_bad_share_and_set_warnings()
         return sizes
 
     def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
@@ -330,7 +334,7 @@ class _UnusableImage(Exception):
     """A picture with boxes cannot be used; the message is the end of a sentence."""
 
 
-class _ListedPicture(NamedTuple):
+class _NumberedPicture(NamedTuple):
     """A picture with bounding boxes, and the number of its file."""
 
     picture: BoxedPicture

@@ -18,7 +18,7 @@ from perennial.pack.sources.boxes import (
     LabelledBox,
     open_images_with_boxes,
 )
-from perennial.pack.text import format_count, format_first_names, quote_name
+from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
 
 _KEYS = ("images", "annotations", "categories")
 _HEAD_CHARS = 1 << 16
@@ -48,7 +48,7 @@ def open_coco_boxes(
         PackError: files are missing or invalid, or too many entries are bad.
     """
     options = BoxOptions(whole, boxes, max_bad).validate_box_options()
-    folder = source if source.is_dir() else _find_top_folder(source)
+    folder = source if source.is_dir() else _get_dataset_folder_of_annotations(source)
     root = SourceFolder(folder, allow_outside)
     files = (
         find_annotation_files(root, root.list_files())
@@ -62,7 +62,7 @@ def open_coco_boxes(
     part_by_file = dict(zip(files, parts.find_dataset_parts_of_files(files), strict=True))
     as_taken = parts.map_dataset_parts_to_splits(part_by_file.values(), quote_name(source))
     images_root = root if images is None else SourceFolder(Path(images), allow_outside)
-    origin = f"{format_count(len(files), 'COCO file')} in {quote_name(source.name)}"
+    origin = f"{format_count_with_noun(len(files), 'COCO file')} in {quote_name(source.name)}"
     bad = BadEntryCollector(origin, max_bad)
     pictures: list[BoxedPicture] = []
     crowds = 0
@@ -76,13 +76,15 @@ def open_coco_boxes(
             images_root.folder if images is not None else _find_image_folder(root, file, document)
         )
         pictures += _iterate_annotated_images(
-            _AnnotationFile(file, document, bad), base.absolute(), images_root, as_taken[part]
+            _CocoAnnotationFile(file, document, bad), base.absolute(), images_root, as_taken[part]
         )
-    notices = [f"{format_count(crowds, 'annotation')} of crowds left out."] if crowds else []
+    notices = (
+        [f"{format_count_with_noun(crowds, 'annotation')} of crowds left out."] if crowds else []
+    )
     return open_images_with_boxes(pictures, origin, options, bad, notices)
 
 
-def _find_top_folder(file: Path) -> Path:
+def _get_dataset_folder_of_annotations(file: Path) -> Path:
     """Return the top folder of a COCO data set, which has the annotations and the images."""
     return file.parent.parent if file.parent.name == "annotations" else file.parent
 
@@ -159,7 +161,7 @@ def _find_image_folder(root: SourceFolder, file: str, document: dict[str, Any]) 
     )
 
 
-class _AnnotationFile(NamedTuple):
+class _CocoAnnotationFile(NamedTuple):
     """A COCO annotation file: its path, its JSON lists, and its bad entries."""
 
     file: str
@@ -168,7 +170,7 @@ class _AnnotationFile(NamedTuple):
 
 
 def _iterate_annotated_images(
-    document: _AnnotationFile, base: Path, root: SourceFolder, part: str
+    document: _CocoAnnotationFile, base: Path, root: SourceFolder, part: str
 ) -> Iterator[BoxedPicture]:
     """Yield every image of a COCO file with its boxes; inconsistent entries are bad. Raises
     PackError.
@@ -201,7 +203,7 @@ def _iterate_annotated_images(
             )
 
 
-def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[LabelledBox]]:
+def _read_boxes_by_image(document: _CocoAnnotationFile) -> dict[object, list[LabelledBox]]:
     """Return the bounding boxes in a COCO file by image id, ordered by annotation id."""
     names: dict[object, str] = {}
     for number, row in enumerate(document.lists["categories"], start=1):

@@ -13,7 +13,7 @@ from perennial.pack import parts
 from perennial.pack.bad import BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, SourceFolder
-from perennial.pack.images import SourceImage
+from perennial.pack.images import BatchImageEntry
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import (
     CSV_NAME,
@@ -40,7 +40,7 @@ from perennial.pack.rules.tables import (
     resolve_label_table_images,
 )
 from perennial.pack.rules.tables.images import MISSING, ImageNameIndex
-from perennial.pack.text import format_count, quote_name
+from perennial.pack.text import format_count_with_noun, quote_name
 
 _MOST_SAID = 5
 # Next to MISSING and AMBIGUOUS, the codes of ImageNameIndex.
@@ -123,7 +123,7 @@ class _DiskImageNames(ImageNameIndex):
             number = self._found[name] = self._find_image_on_disk(name, folder, part)
         return number
 
-    def get_image_folder(self, number: int) -> str:
+    def get_name_of_image_folder(self, number: int) -> str:
         """Return the name of the folder that contains an image found on disk."""
         return self.names[number].rpartition("/")[0].rpartition("/")[2]
 
@@ -147,7 +147,7 @@ class _DiskImageNames(ImageNameIndex):
         is_outside = False
         if "://" not in path and "\0" not in path and os.path.isfile(whole):  # noqa: PTH113
             if self._root.allow_outside or self._root.is_inside_root(whole):
-                return self._get_path_number(posixpath.normpath(path))
+                return self._get_or_add_path_number(posixpath.normpath(path))
             is_outside = True
         # Walked only if a path is not found as it is, because large folders take seconds.
         if self._in_folder is None:
@@ -155,14 +155,14 @@ class _DiskImageNames(ImageNameIndex):
             self._in_folder = ImageNameIndex(self._walked, range(len(self._walked)))
         index = self._in_folder.find_image(name, folder, part)
         return (
-            self._get_path_number(self._walked[index])
+            self._get_or_add_path_number(self._walked[index])
             if index >= 0
             else _OUTSIDE
             if is_outside
             else index
         )
 
-    def _get_path_number(self, path: str) -> int:
+    def _get_or_add_path_number(self, path: str) -> int:
         number = self._numbers.setdefault(path, len(self.names))
         if number == len(self.names):
             self.names.append(path)
@@ -206,7 +206,7 @@ def describe_left_out_table_entries(entries: Sequence[BadLabelTableEntry]) -> li
         return []
     first = "; ".join(f"{where}: {reason}" for where, reason in entries[:_MOST_SAID])
     more = f"; and {len(entries) - _MOST_SAID:,} more" if len(entries) > _MOST_SAID else ""
-    return [f"{format_count(len(entries), 'entry', 'entries')} left out: {first}{more}."]
+    return [f"{format_count_with_noun(len(entries), 'entry', 'entries')} left out: {first}{more}."]
 
 
 def add_table_images(
@@ -260,10 +260,10 @@ def add_table_images(
                 bad.add_bad_entry(where, f"names an image that is not there: {error}")
                 continue
             raise PackError(f"{where}: {error}") from error
-        images.rows.append(SourceImage(name, normalise_label_text(label), part))
+        images.rows.append(BatchImageEntry(name, normalise_label_text(label), part))
     if renamed:
         images.warnings.append(
-            f"{format_count(renamed, 'image')} got another name in the batch, "
+            f"{format_count_with_noun(renamed, 'image')} got another name in the batch, "
             f"renamed/<number>-<name>: the service would "
             "refuse or leave out the path."
         )

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from perennial.pack.errors import PackError, Undecided
 from perennial.pack.files import FileImages, SourceFolder
-from perennial.pack.images import SourceImage
+from perennial.pack.images import BatchImageEntry
 from perennial.pack.name_patterns import build_table_by_pattern
 from perennial.pack.names import explain_invalid_path, normalise_to_nfc
 from perennial.pack.rules.entries import BatchReadingOptions, UnreadableBatchError
 from perennial.pack.rules.plan import (
     IGNORED,
     LEFT_BEHIND,
-    BatchReadingPlan,
+    FileClassesAndParts,
     Read,
-    plan_batch_reading,
-    plan_batch_reading_by_table,
+    assign_file_classes_and_parts,
+    assign_file_classes_and_parts_by_table,
 )
 from perennial.pack.sources.csv_file import (
     MOST_ENTRIES,
@@ -29,7 +29,7 @@ from perennial.pack.sources.csv_file import (
     parse_reading_options_of_caller,
     read_label_table_bytes,
 )
-from perennial.pack.text import format_count, format_first_names, quote_name
+from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
 
 _EXAMPLES = 3
 
@@ -89,7 +89,7 @@ class FolderImages(FileImages):
         )
         root = SourceFolder(folder, allow_outside)
         names = list(root.list_files())
-        plan = plan_folder_reading(
+        plan = assign_classes_and_parts_in_folder(
             names,
             options,
             lambda number: read_label_table_bytes(Path(root.resolve_named_path(names[number]))),
@@ -109,7 +109,7 @@ class FolderImages(FileImages):
         self.warnings += describe_warnings_of_reading_plan(plan, self.listed)
         if root.hidden:
             self.warnings.append(
-                f"{format_count(len(root.hidden), 'hidden folder')} left out: "
+                f"{format_count_with_noun(len(root.hidden), 'hidden folder')} left out: "
                 f"{format_first_names(root.hidden, _EXAMPLES)}."
             )
 
@@ -120,16 +120,16 @@ class FolderImages(FileImages):
                 f"{quote_name(name)} {wrong}, and the service would refuse the batch. Rename it."
             )
         self.add_image_file(name)
-        self.rows.append(SourceImage(name, label, part))
+        self.rows.append(BatchImageEntry(name, label, part))
 
 
-def plan_folder_reading(
+def assign_classes_and_parts_in_folder(
     names: Sequence[str],
     options: BatchReadingOptions,
     read: Read,
     known_classes: Collection[str],
     where: str,
-) -> BatchReadingPlan:
+) -> FileClassesAndParts:
     """Plan how a folder's files are read as a batch: the class and part of each file.
 
     Args:
@@ -144,11 +144,11 @@ def plan_folder_reading(
     try:
         # Without `{label}` it is a regular expression, which only the sender runs.
         if pattern and "{label}" not in pattern:
-            return plan_batch_reading_by_table(
+            return assign_file_classes_and_parts_by_table(
                 normalized, options, build_table_by_pattern(pattern, list(names))
             )
         try:
-            return plan_batch_reading(
+            return assign_file_classes_and_parts(
                 normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES
             )
         except UnreadableBatchError as error:
@@ -157,7 +157,7 @@ def plan_folder_reading(
             # Only the service knows if the model waits for held-out images alone.
             alone = replace(options, held_out_alone=True)
             try:
-                return plan_batch_reading(
+                return assign_file_classes_and_parts(
                     normalized, alone, read, lambda: known_classes, most_entries=MOST_ENTRIES
                 )
             except UnreadableBatchError:
@@ -167,7 +167,9 @@ def plan_folder_reading(
         raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
 
 
-def are_classes_derivable_from_names(plan: BatchReadingPlan, rows: Sequence[SourceImage]) -> bool:
+def are_classes_derivable_from_names(
+    plan: FileClassesAndParts, rows: Sequence[BatchImageEntry]
+) -> bool:
     """Return True if the service would derive the same classes and parts from file names alone."""
     # Labels from a table, an option or a pattern are nowhere in the names.
     if plan.kind not in ("folders", "split"):
@@ -177,7 +179,7 @@ def are_classes_derivable_from_names(plan: BatchReadingPlan, rows: Sequence[Sour
             [normalise_to_nfc(row.name) for row in rows],
             BatchReadingOptions(held_out_alone=True),
         )
-        derived = plan_batch_reading(names, options, _raise_on_reading_file)
+        derived = assign_file_classes_and_parts(names, options, _raise_on_reading_file)
     except UnreadableBatchError:
         return False
     labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]
@@ -186,7 +188,7 @@ def are_classes_derivable_from_names(plan: BatchReadingPlan, rows: Sequence[Sour
     )
 
 
-def describe_warnings_of_reading_plan(plan: BatchReadingPlan, is_listed: bool) -> list[str]:
+def describe_warnings_of_reading_plan(plan: FileClassesAndParts, is_listed: bool) -> list[str]:
     """Return warnings of a reading plan, and sentences about files left out.
 
     Args:
@@ -198,7 +200,9 @@ def describe_warnings_of_reading_plan(plan: BatchReadingPlan, is_listed: bool) -
             examples = [path for path, why in plan.ignored_files if why == reason][:_EXAMPLES]
             more = f" and {number - len(examples):,} more" if number > len(examples) else ""
             named = f": {format_first_names(examples)}{more}" if examples else ""
-            sentences.append(f"{format_count(number, 'file')} left out ({reason}){named}.")
+            sentences.append(
+                f"{format_count_with_noun(number, 'file')} left out ({reason}){named}."
+            )
     sentences += plan.warnings
     sentences += describe_left_out_table_entries(plan.bad_entries)
     if is_listed:

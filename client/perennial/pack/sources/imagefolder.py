@@ -10,7 +10,7 @@ from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, SourceFolder
 from perennial.pack.sources.csv_file import add_table_images
-from perennial.pack.text import format_count, format_first_names, quote_name
+from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
 
 METADATA = ("metadata.csv", "metadata.jsonl")
 _FILE = "file_name"
@@ -44,13 +44,13 @@ class MetadataImages(FileImages):
         bad = BadEntryCollector(self.origin, max_bad)
         self._unlabelled = 0
         rows_with_parts = [
-            (row, parts.find_part_in_name(row[0].partition("/")[0]))
+            (row, parts.find_dataset_part_in_name(row[0].partition("/")[0]))
             for file in files
             for row in self._iterate_metadata_rows(root, file, label, bad)
         ]
         if not rows_with_parts:
             # If all rows were bad, their reasons say more than the error below.
-            bad.build_bad_entry_warning(0)
+            bad.check_bad_share_and_build_warning(0)
             raise PackError(f"{format_first_names(files)} in {quote_name(folder)} list no images.")
         as_taken = parts.map_dataset_parts_to_splits(
             (part for _, part in rows_with_parts), quote_name(folder)
@@ -59,10 +59,10 @@ class MetadataImages(FileImages):
             (path, name, as_taken[part], where) for (path, name, where), part in rows_with_parts
         )
         add_table_images(self, rows, root, bad)
-        self.warnings = [*bad.build_bad_entry_warning(len(self.rows)), *self.warnings]
+        self.warnings = [*bad.check_bad_share_and_build_warning(len(self.rows)), *self.warnings]
         if self._unlabelled:
             self.warnings.append(
-                f"{format_count(self._unlabelled, 'row')} without a label left out."
+                f"{format_count_with_noun(self._unlabelled, 'row')} without a label left out."
             )
 
     def _iterate_metadata_rows(
@@ -71,7 +71,11 @@ class MetadataImages(FileImages):
         """Yield path, label and place of each row of a metadata file. Raises PackError."""
         folder = f"{file.rpartition('/')[0]}/" if "/" in file else ""
         path = Path(root.resolve_named_path(file))
-        rows = _read_vertex_jsonl_lines(path) if file.endswith(".jsonl") else _read_csv_lines(path)
+        rows = (
+            _iterate_metadata_jsonl_lines(path)
+            if file.endswith(".jsonl")
+            else _iterate_metadata_csv_rows(path)
+        )
         problem, is_any_whole = None, False
         for line_number, row in rows:
             where = f"Line {line_number} of {quote_name(file)}"
@@ -127,7 +131,7 @@ _Line = tuple[int, dict[str, object] | str]
 """Line number, and cells by column; a text instead of cells says why the line is bad."""
 
 
-def _read_csv_lines(path: Path) -> Iterator[_Line]:
+def _iterate_metadata_csv_rows(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as text:
             # Without `strict`, csv guesses at broken quotes, and cells end up in other columns.
@@ -142,7 +146,7 @@ def _read_csv_lines(path: Path) -> Iterator[_Line]:
         raise PackError(f"{quote_name(path)} is no CSV in UTF-8: {error}.") from error
 
 
-def _read_vertex_jsonl_lines(path: Path) -> Iterator[_Line]:
+def _iterate_metadata_jsonl_lines(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig") as text:
             for number, text_line in enumerate(text, start=1):

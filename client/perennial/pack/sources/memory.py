@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from perennial.pack import parts
 from perennial.pack.errors import PackError
 from perennial.pack.files import ListedFileStates
-from perennial.pack.images import ImageSource, SourceImage
+from perennial.pack.images import BatchImageEntry, ImageSource
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.text import quote_name
@@ -16,7 +16,7 @@ Content = bytes | str | os.PathLike[str]
 Classes = Mapping[str, Sequence[Content]]
 
 
-class MappedImages(ImageSource):
+class ImagesFromMapping(ImageSource):
     """Images given in Python as a mapping from class to images, or from train and test to classes."""
 
     def __init__(self, source: Mapping[str, Sequence[Content] | Classes]) -> None:
@@ -84,7 +84,7 @@ class MappedImages(ImageSource):
                     f"path, or its file's bytes."
                 )
             self.rows.append(
-                SourceImage(
+                BatchImageEntry(
                     build_sortable_numbered_name(len(self.rows), name.replace(os.sep, "/")),
                     normalise_label_text(label),
                     part,

@@ -17,12 +17,12 @@ from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.extras import import_optional_module
 from perennial.pack.files import ListedFileStates, SourceFolder
-from perennial.pack.images import ImageSource, SourceImage
+from perennial.pack.images import BatchImageEntry, ImageSource
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.sources.parquet_columns import ParquetColumns, find_image_and_label_columns
-from perennial.pack.text import format_count, quote_name
+from perennial.pack.text import format_count_with_noun, quote_name
 
 SUFFIX = ".parquet"
 # Few rows at once, because each is a whole image in memory.
@@ -71,7 +71,9 @@ class ParquetImages(ImageSource):
         folder = source if source.is_dir() else source.parent
         root = SourceFolder(folder, allow_outside)
         files = find_parquet_files(root.list_files()) if source.is_dir() else [source.name]
-        super().__init__(f"{format_count(len(files), 'parquet file')} in {quote_name(source.name)}")
+        super().__init__(
+            f"{format_count_with_noun(len(files), 'parquet file')} in {quote_name(source.name)}"
+        )
         self._files = [root.resolve_named_path(file) for file in files]
         self._seen, self._columns = ListedFileStates(), list[ParquetColumns]()
         self._bad = BadEntryCollector(self.origin, max_bad)
@@ -84,24 +86,24 @@ class ParquetImages(ImageSource):
                 self._columns.append(
                     find_image_and_label_columns(file.schema_arrow, path, image, label)
                 )
-                self._list_labelled_rows(file, number, part_of[number])
+                self._add_labelled_rows_of_file(file, number, part_of[number])
         # After all files: only parts with labelled rows decide how the batch is split.
         parts_present = {row.part for row in self.rows}
-        self._set_left_out_warnings()
+        self._check_bad_share_and_set_warnings()
         as_taken = parts.map_dataset_parts_to_splits(parts_present, quote_name(source))
         self.rows = [row._replace(part=as_taken[row.part]) for row in self.rows]
 
-    def _set_left_out_warnings(self) -> None:
+    def _check_bad_share_and_set_warnings(self) -> None:
         """Update the warnings about parquet rows left out. Raises PackError if there are too many."""
-        self.warnings = self._bad.build_bad_entry_warning(len(self.rows))
+        self.warnings = self._bad.check_bad_share_and_build_warning(len(self.rows))
         if not self.rows:
             raise PackError(f"There is no labelled image in {self.origin}.")
         if self._unlabelled:
             self.warnings.append(
-                f"{format_count(self._unlabelled, 'row')} without a label left out."
+                f"{format_count_with_noun(self._unlabelled, 'row')} without a label left out."
             )
 
-    def _list_labelled_rows(self, file: Any, number: int, part: str) -> None:
+    def _add_labelled_rows_of_file(self, file: Any, number: int, part: str) -> None:
         # An array of machine integers: a list of millions of ints takes several times the memory.
         columns, labelled_rows = self._columns[number], array("l")
         classes, file_name = (
@@ -109,7 +111,7 @@ class ParquetImages(ImageSource):
             quote_name(self._files[number]),
         )
         at = 0
-        for batch in file.iter_batches(columns=columns.columns_to_read, use_threads=False):
+        for batch in file.iter_batches(columns=columns.label_and_path_columns, use_threads=False):
             labels = batch.column(columns.label).to_pylist()
             for label, path in zip(labels, columns.get_image_paths(batch), strict=True):
                 where = f"Row {at} of {file_name}"
@@ -119,7 +121,7 @@ class ParquetImages(ImageSource):
                         self._unlabelled += 1
                     else:
                         self.rows.append(
-                            SourceImage(
+                            BatchImageEntry(
                                 build_sortable_numbered_name(len(self.rows), path or ""),
                                 normalise_label_text(name),
                                 part,
@@ -134,12 +136,12 @@ class ParquetImages(ImageSource):
 
     def collect_image_sizes(self) -> "array[int]":
         """Read the image column once to determine all sizes, leaving out rows without an image."""
-        sizes, rows, at = array("q"), list[SourceImage](), 0
+        sizes, rows, at = array("q"), list[BatchImageEntry](), 0
         for number, labelled_rows in enumerate(self._rows_of):
             rows_with_images = array("l")
             with self._open_parquet_file(number) as file:
                 for row, content in zip(
-                    labelled_rows, self._read_plain_table_rows(file, number, 0), strict=True
+                    labelled_rows, self._iterate_images_of_plain_rows(file, number, 0), strict=True
                 ):
                     if content:
                         rows_with_images.append(row)
@@ -154,7 +156,7 @@ class ParquetImages(ImageSource):
                     at += 1
             self._rows_of[number] = rows_with_images
         self.rows[:] = rows
-        self._set_left_out_warnings()
+        self._check_bad_share_and_set_warnings()
         return sizes
 
     def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
@@ -165,10 +167,12 @@ class ParquetImages(ImageSource):
         for number, usable_rows in enumerate(self._rows_of):
             if first < len(usable_rows):
                 with self._open_parquet_file(number) as file:
-                    yield from self._read_plain_table_rows(file, number, first)
+                    yield from self._iterate_images_of_plain_rows(file, number, first)
             first = max(0, first - len(usable_rows))
 
-    def _read_plain_table_rows(self, file: Any, number: int, first: int) -> Iterator[bytes | None]:
+    def _iterate_images_of_plain_rows(
+        self, file: Any, number: int, first: int
+    ) -> Iterator[bytes | None]:
         """Yield the image bytes of a parquet file's labelled rows from the `first` one on."""
         labelled_rows, columns, at, begin = self._rows_of[number], self._columns[number], first, 0
         for group in range(file.num_row_groups):

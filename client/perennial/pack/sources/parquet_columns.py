@@ -36,7 +36,7 @@ class ParquetColumns:
     names: Sequence[str] | None
 
     @property
-    def columns_to_read(self) -> list[str]:
+    def label_and_path_columns(self) -> list[str]:
         """Names of the columns to read with pyarrow: the label's, and that of the image's path if
         there is one.
         """
@@ -95,7 +95,7 @@ def find_image_and_label_columns(
     image = _choose_column(image, images, _IMAGE_COLUMNS, "image", schema.names, path)
     label = _choose_column(label, labels, _LABEL_COLUMNS, "label", schema.names, path)
     fields = _list_image_struct_fields(types, schema.field(image).type, image, path)
-    _require_single_label_column(types, schema, label, path)
+    _require_one_label_per_row(types, schema, label, path)
     names = _read_class_names(features[label], path) if label in labels else None
     return ParquetColumns(image, bool(fields), PATH in fields, label, names)
 
@@ -126,7 +126,7 @@ def _list_image_struct_fields(types: Any, kind: Any, image: str, path: str) -> l
     return []
 
 
-def _require_single_label_column(types: Any, schema: Any, label: str, path: str) -> None:
+def _require_one_label_per_row(types: Any, schema: Any, label: str, path: str) -> None:
     """Raise PackError unless the label column has one label per row."""
     kind = schema.field(label).type
     # A dictionary is only an encoding: the labels are its values.

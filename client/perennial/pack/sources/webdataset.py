@@ -17,11 +17,11 @@ from perennial.pack import parts, tar
 from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import ListedFileStates, SourceFolder
-from perennial.pack.images import ImageSource, SourceImage
+from perennial.pack.images import BatchImageEntry, ImageSource
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import IMAGE_SUFFIXES, build_sortable_numbered_name, is_junk_path
 from perennial.pack.sources.numbers import NumberedClassNames
-from perennial.pack.text import format_count, format_first_names, quote_name
+from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
 
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 CLASS_NAMES = "classnames.txt"
@@ -68,7 +68,7 @@ class ShardImages(ImageSource):
         root = SourceFolder(folder, allow_outside)
         shards = find_webdataset_shards(root.list_files()) if source.is_dir() else [source.name]
         super().__init__(
-            f"{format_count(len(shards), 'WebDataset shard')} in {quote_name(source.name)}"
+            f"{format_count_with_noun(len(shards), 'WebDataset shard')} in {quote_name(source.name)}"
         )
         self._shards = [root.resolve_named_path(shard) for shard in shards]
         self._seen = ListedFileStates()
@@ -83,7 +83,7 @@ class ShardImages(ImageSource):
             self._seen.record_file_state(self._shards[number])
             for sample in read_shard_samples(self._shards[number]):
                 self._add_sample_image(sample, number, as_taken[part], classes)
-        self.warnings = self._bad.build_bad_entry_warning(len(self.rows))
+        self.warnings = self._bad.check_bad_share_and_build_warning(len(self.rows))
         if not self.rows:
             raise PackError(
                 f"The shards in {quote_name(source)} have no image "
@@ -92,7 +92,7 @@ class ShardImages(ImageSource):
             )
         if self._without:
             self.warnings.append(
-                f"{format_count(len(self._without), 'sample')} without an image or a label left "
+                f"{format_count_with_noun(len(self._without), 'sample')} without an image or a label left "
                 f"out: {format_first_names(self._without, 3)}."
             )
 
@@ -113,7 +113,7 @@ class ShardImages(ImageSource):
             self._bad.add_bad_entry(where, str(error).removeprefix(where).strip())
             return
         self.rows.append(
-            SourceImage(
+            BatchImageEntry(
                 build_sortable_numbered_name(len(self.rows), sample.image),
                 normalise_label_text(label),
                 part,
@@ -244,12 +244,12 @@ def _add_tar_member_to_shard_sample(
             sample.wrong = f"has a label of {member.size:,} bytes, {quote_name(member.name)}"
             return
         try:
-            sample.label = _parse_label_file(file.read(), suffix, quote_name(member.name))
+            sample.label = _parse_webdataset_label(file.read(), suffix, quote_name(member.name))
         except PackError as error:
             sample.wrong = str(error)
 
 
-def _parse_label_file(data: bytes, suffix: str, where: str) -> str | int | None:
+def _parse_webdataset_label(data: bytes, suffix: str, where: str) -> str | int | None:
     """Parse the label in a `.cls` or `.json` member of a WebDataset shard. Raises PackError."""
     try:
         text = data.decode("utf-8-sig").strip()

@@ -18,7 +18,7 @@ from perennial.pack.sources.boxes import (
     open_images_with_boxes,
 )
 from perennial.pack.sources.numbers import NumberedClassNames
-from perennial.pack.text import format_count, format_first_names, quote_name
+from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
 
 _PARTS = ("train", "val", "test")
 _BOX_NUMBERS = 4
@@ -58,7 +58,7 @@ def open_yolo_boxes(
     root = SourceFolder(file.parent, allow_outside)
     classes = NumberedClassNames(_read_class_names(document, file), quote_name(file.name))
     # An image in several parts belongs to the first of them, so that no learned image is held out.
-    part_of = dict(reversed(list(_iterate_yolo_part_images(root, document, file))))
+    part_of = dict(reversed(list(_iterate_yolo_images_with_part(root, document, file))))
     if not part_of:
         raise PackError(f"The folders of train, val and test in {quote_name(file)} have no images.")
     as_taken = parts.map_dataset_parts_to_splits(part_of.values(), quote_name(file))
@@ -72,20 +72,20 @@ def open_yolo_boxes(
         path = root.resolve_named_path(image, quote_name(file.name))
         pictures.append(BoxedPicture(image, path, as_taken[part], boxes_in or (), shares=True))
     notices = (
-        [f"{format_count(unlabelled, 'image has', 'images have')} no file of labels."]
+        [f"{format_count_with_noun(unlabelled, 'image has', 'images have')} no file of labels."]
         if unlabelled
         else []
     )
     return open_images_with_boxes(pictures, origin, options, bad, notices)
 
 
-def _iterate_yolo_part_images(
+def _iterate_yolo_images_with_part(
     root: SourceFolder, document: dict[str, plain_yaml.Value], file: Path
 ) -> Iterator[tuple[str, str]]:
     """Yield every image of a YOLO data set with its part (train, test or validation)."""
     for part in _PARTS:
-        for place in _find_image_places_of_part(root, document, part, file):
-            for image in _iterate_images_of_yolo_place(root, place, file):
+        for place in _find_image_folders_or_lists_of_part(root, document, part, file):
+            for image in _iterate_images_of_folder_or_list(root, place, file):
                 yield image, parts.parse_dataset_part(part)
 
 
@@ -128,7 +128,7 @@ def _read_class_names(document: dict[str, plain_yaml.Value], file: Path) -> list
     )
 
 
-def _find_image_places_of_part(
+def _find_image_folders_or_lists_of_part(
     root: SourceFolder, document: dict[str, plain_yaml.Value], part: str, file: Path
 ) -> list[str]:
     """Return the folders or list files with a part's images that data.yaml names.
@@ -159,7 +159,7 @@ def _find_image_places_of_part(
     return places
 
 
-def _iterate_images_of_yolo_place(root: SourceFolder, place: str, file: Path) -> Iterator[str]:
+def _iterate_images_of_folder_or_list(root: SourceFolder, place: str, file: Path) -> Iterator[str]:
     """Yield the images in a folder, or in a text file that lists one per line."""
     path = Path(root.resolve_named_path(place, quote_name(file.name)))
     if path.is_dir():

@@ -12,7 +12,7 @@ from core.ingest.rules.tables.reading import (
     may_be_label_table_name,
 )
 from core.ingest.rules.tables.resolving import (
-    LabelledImage,
+    ImageNumberWithLabelRow,
     ResolvedLabelTableEntries,
     resolve_label_table_images,
     select_held_out_parts,
@@ -22,7 +22,7 @@ __all__ = [
     "MAX_TABLE_BYTES",
     "MOST_ENTRIES",
     "FoundLabelTable",
-    "LabelledImage",
+    "ImageNumberWithLabelRow",
     "ResolvedLabelTableEntries",
     "find_label_table",
     "may_be_label_table_name",

@@ -109,7 +109,7 @@ def read_table_rows(data: bytes, separator: str) -> Iterator[TableCellRow]:
 def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[TableCellRow]:
     # Strict, so that a broken quote is a problem of its row instead of wrong cells.
     reader = csv.reader(
-        _remove_null_characters(text),
+        _iterate_lines_replacing_nulls(text),
         delimiter=separator,
         strict=True,
         skipinitialspace=separator == " ",
@@ -130,7 +130,7 @@ def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[TableCe
         previous_line_number = line_number
 
 
-def _remove_null_characters(text: io.TextIOWrapper) -> Iterator[str]:
+def _iterate_lines_replacing_nulls(text: io.TextIOWrapper) -> Iterator[str]:
     """Yield the lines of a table with NUL characters removed.
 
     A NUL, which stops older CSV readers, is replaced by a character that no label may have.

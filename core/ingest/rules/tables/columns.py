@@ -13,7 +13,7 @@ from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.images import ImageNameIndex
 from core.ingest.rules.tables.records import SAMPLE, TableRecords
 from core.ingest.rules.tables.values import parse_dataset_part_word
-from core.ingest.rules.tables.words import format_column_names, quote_option_value
+from core.ingest.rules.tables.words import format_column_names, quote_option_value_if_needed
 
 _IMAGE_WORDS = (
     "path", "filepath", "file_path", "filename", "file_name", "file", "image_path", "image_file", "image_name", "image",
@@ -85,19 +85,19 @@ def choose_table_columns(
     option.
     """
     sample = records.sample_entry_values()
-    image, sample_images = _find_image_column(records, options, sample, find)
+    image, sample_images = _find_image_column_and_row_images(records, options, sample, find)
     if image < 0:
         # A table that is meant must not be passed over because its names are wrong.
         image = _find_named_image_column(records) if is_own else -1
     if image < 0:
         raise NotALabelTable
-    part = _find_part_column(records, sample, {image})
-    label = _find_label_column(
+    part = _find_dataset_part_column(records, sample, {image})
+    label = _choose_label_column(
         records,
         options,
         sample,
         {image, part},
-        [images.get_image_folder(i) if i >= 0 else "" for i in sample_images],
+        [images.get_name_of_image_folder(i) if i >= 0 else "" for i in sample_images],
         not (is_own or options.image_column or _has_mostly_image_endings(sample, image))
         and 2 * len({i for i in sample_images if i >= 0}) <= min(SAMPLE, len(images)),
     )
@@ -115,7 +115,7 @@ def find_column_named_by_option(records: TableRecords, name: str) -> int:
     return lower.index(name.lower()) if lower.count(name.lower()) == 1 else -1
 
 
-def _find_image_column(
+def _find_image_column_and_row_images(
     records: TableRecords, options: BatchReadingOptions, sample: list[Sequence[object]], find: Find
 ) -> tuple[int, list[int]]:
     """Return the table column that names the most images, and each sampled row's image; -1 without
@@ -231,7 +231,7 @@ def _is_label_column_name(column: str) -> bool:
     )
 
 
-def _find_part_column(
+def _find_dataset_part_column(
     records: TableRecords, sample: list[Sequence[object]], excluded: set[int]
 ) -> int:
     for at, column in enumerate(records.columns):
@@ -245,7 +245,7 @@ def _find_part_column(
     return -1
 
 
-def _find_label_column(
+def _choose_label_column(
     records: TableRecords,
     options: BatchReadingOptions,
     sample: list[Sequence[object]],
@@ -326,7 +326,7 @@ def _refuse_unlikely_labels(
     """
     name, file = records.columns[label], records.file.name
     settles = (
-        f"If it is the label, say -o label={quote_option_value(name)}; to take folders as classes, "
+        f"If it is the label, say -o label={quote_option_value_if_needed(name)}; to take folders as classes, "
         f"-o layout=folders"
     )
     if len(sample) >= _FEW and len({str(row[label]) for row in sample}) == len(sample):
@@ -360,17 +360,20 @@ def _refuse_decimal_labels(
 ) -> None:
     """Raise UnreadableBatchError if most labels are different decimal numbers: each would be a class."""
     values = {text for row in sample if (text := str(row[label]).strip())}
-    if len(values) > max(2, len(sample) // 2) and sum(map(_is_decimal, values)) > len(values) // 2:
+    if (
+        len(values) > max(2, len(sample) // 2)
+        and sum(map(_has_nonzero_decimals, values)) > len(values) // 2
+    ):
         name = records.columns[label]
         raise UnreadableBatchError(
             f"The column {quote_name(name)} of {quote_name(records.file.name)} has numbers with decimals, "
             f"nearly each another: classes are learned, and no numbers. If each is a class, say -o "
-            f"label={quote_option_value(name)}.",
+            f"label={quote_option_value_if_needed(name)}.",
             "labels",
         )
 
 
-def _is_decimal(text: str) -> bool:
+def _has_nonzero_decimals(text: str) -> bool:
     whole, dot, decimals = text.removeprefix("-").partition(".")
     return bool(dot) and whole.isdecimal() and decimals.isdecimal() and bool(decimals.strip("0"))
 
@@ -378,7 +381,7 @@ def _is_decimal(text: str) -> bool:
 def _build_ambiguous_columns_error(
     records: TableRecords, names: list[str], kind: str, option: str
 ) -> UnreadableBatchError:
-    example = quote_option_value(names[0])
+    example = quote_option_value_if_needed(names[0])
     return UnreadableBatchError(
         f"{quote_name(records.file.name)} has several columns that may be the one {kind}: "
         f"{format_column_names(names)}. Say which with -o {option}={example} (?{option}={example}).",

@@ -24,7 +24,7 @@ class JsonTextReader:
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
 
-    def peek_character(self) -> str:
+    def peek_nonblank_character(self) -> str:
         """Return the next character of a JSON text that is not blank, without moving; "" at the
         end.
         """
@@ -33,7 +33,7 @@ class JsonTextReader:
 
     def read_value(self) -> object:
         """Read and return the JSON value at the current position."""
-        self.peek_character()
+        self.peek_nonblank_character()
         # Windows grow: one as long as the text would be copied for each of its entries.
         size = _FIRST_CHARS
         while True:
@@ -63,13 +63,13 @@ class JsonTextReader:
         The caller must read the item before requesting the next one.
         """
         self._expect_character("[")
-        if self.peek_character() == "]":
+        if self.peek_nonblank_character() == "]":
             return self._expect_character("]")
         number = 1
         while True:
             yield number
             number += 1
-            if self.peek_character() != ",":
+            if self.peek_nonblank_character() != ",":
                 return self._expect_character("]")
             self._expect_character(",")
 
@@ -79,7 +79,7 @@ class JsonTextReader:
         The caller must read the key's value before requesting the next key.
         """
         self._expect_character("{")
-        if self.peek_character() == "}":
+        if self.peek_nonblank_character() == "}":
             return self._expect_character("}")
         while True:
             key = self.read_value()
@@ -87,7 +87,7 @@ class JsonTextReader:
                 raise NotJson("has a key that is no text")
             self._expect_character(":")
             yield key
-            if self.peek_character() != ",":
+            if self.peek_nonblank_character() != ",":
                 return self._expect_character("}")
             self._expect_character(",")
 
@@ -98,7 +98,7 @@ class JsonTextReader:
             self.read_value()
         except NotJson:
             self._at = at
-            first = self.peek_character()
+            first = self.peek_nonblank_character()
             if first == "[":
                 for _ in self.iterate_array_positions():
                     self.read_value()
@@ -109,7 +109,7 @@ class JsonTextReader:
                 raise
 
     def _expect_character(self, character: str) -> None:
-        if self.peek_character() != character:
+        if self.peek_nonblank_character() != character:
             raise NotJson(f"is no valid JSON at character {self._at + 1}")
         self._at += 1
 
@@ -127,6 +127,6 @@ def parse_jsonl_line(text: str) -> object:
     """Parse a line of a JSONL file. Raises NotJson."""
     document = JsonTextReader(text)
     value = document.read_value()
-    if document.peek_character():
+    if document.peek_nonblank_character():
         raise NotJson("is no single JSON value")
     return value

@@ -81,7 +81,7 @@ class ImageNameIndex:
             else self._find_image_by_folder_and_name(path)
         )
 
-    def get_image_folder(self, number: int) -> str:
+    def get_name_of_image_folder(self, number: int) -> str:
         """Return the name of the folder that contains an image; "" at the top."""
         return self._names[number].rpartition("/")[0].rpartition("/")[2]
 
@@ -130,7 +130,7 @@ class ImageNameIndex:
     def _find_image_by_folder_and_name(self, path: str) -> int:
         """Find an image by its name and the folder that contains it."""
         if not self._tails:
-            self._tails = _index_names_that_occur_once(
+            self._tails = _index_names_marking_ambiguous_ones(
                 ("/".join(self._get_name(i).split("/")[-2:]), i) for i in self._among
             )
         return self._tails.get("/".join(path.split("/")[-2:]), MISSING)
@@ -138,31 +138,31 @@ class ImageNameIndex:
     def _find_image_by_name(self, base: str, part: Part) -> int:
         """Find an image by its file name alone, with or without its ending."""
         if not self._bases:
-            self._bases = _index_names_that_occur_once(
+            self._bases = _index_names_marking_ambiguous_ones(
                 (self._get_name(i).rpartition("/")[2], i) for i in self._among
             )
         number = self._bases.get(base, MISSING)
         if number == MISSING:
             # Built only here, since most tables name files with their endings.
             if not self._base_stems:
-                self._base_stems = _index_names_that_occur_once(
+                self._base_stems = _index_names_marking_ambiguous_ones(
                     (_strip_file_ending(self._get_name(i).rpartition("/")[2]), i)
                     for i in self._among
                 )
             number = self._base_stems.get(base, MISSING)
         if number == AMBIGUOUS and part:
-            number = self._find_image_in_part(base, part)
+            number = self._find_image_in_dataset_part(base, part)
         if number == MISSING and _UPLOAD_START.match(base):
             number = self._find_image_by_name(base[9:], part)
         return number
 
-    def _find_image_in_part(self, base: str, part: Part) -> int:
+    def _find_image_in_dataset_part(self, base: str, part: Part) -> int:
         if not self._in_parts:
             pairs = ((self._get_name(i), i) for i in self._among)
-            self._in_parts = _index_names_that_occur_once(
+            self._in_parts = _index_names_marking_ambiguous_ones(
                 (f"{part_of_folder}/{shape}", i)
                 for name, i in pairs
-                for part_of_folder in {_find_dataset_part_in_folders(name)}
+                for part_of_folder in {_find_part_in_folder_name_prefixes(name)}
                 if part_of_folder
                 for shape in {name.rpartition("/")[2], _strip_file_ending(name.rpartition("/")[2])}
             )
@@ -170,7 +170,7 @@ class ImageNameIndex:
 
     def _find_image_by_name_without_ending(self, path: str) -> int:
         if not self._stems:
-            self._stems = _index_names_that_occur_once(
+            self._stems = _index_names_marking_ambiguous_ones(
                 (_strip_file_ending(self._get_name(i)), i) for i in self._among
             )
         return self._stems.get(path, MISSING)
@@ -184,7 +184,7 @@ class _LowerCaseImageNameIndex(ImageNameIndex):
 
     def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:
         small = {i: _to_nfc(names[i]).casefold() for i in among}
-        unique = _index_names_that_occur_once((name, i) for i, name in small.items())
+        unique = _index_names_marking_ambiguous_ones((name, i) for i, name in small.items())
         super().__init__(names, [i for i, name in small.items() if unique[name] >= 0])
         self._small = small
         self._paths = {small[i]: i for i in self._among}
@@ -193,7 +193,7 @@ class _LowerCaseImageNameIndex(ImageNameIndex):
         return self._small[number]
 
 
-def _index_names_that_occur_once(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _index_names_marking_ambiguous_ones(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for key, number in pairs:
         numbers[key] = number if numbers.setdefault(key, number) == number else AMBIGUOUS
@@ -231,7 +231,7 @@ def _parse_image_path(name: str) -> tuple[str, bool]:
     return path.removeprefix("./").strip("/"), path.startswith("/")
 
 
-def _find_dataset_part_in_folders(name: str) -> Part:
+def _find_part_in_folder_name_prefixes(name: str) -> Part:
     """Return the dataset part that a folder's name means: `train`, `train_images`, `val2017`."""
     for folder in name.split("/")[:-1]:
         part = parse_dataset_part_word(re.split(r"[^A-Za-z]", folder, maxsplit=1)[0])

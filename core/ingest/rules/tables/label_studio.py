@@ -5,7 +5,7 @@ from itertools import islice
 
 from core.ingest.rules.tables.documents import NotJson
 from core.ingest.rules.tables.records import CELLS, LIST, TableRecords, iterate_json_entries
-from core.ingest.rules.tables.source import LabelTableSource
+from core.ingest.rules.tables.source import LabelTableReadingContext
 from core.ingest.rules.tables.values import NOTHING
 
 TITLE = "Label Studio export"
@@ -15,7 +15,7 @@ _MOST_CHOICES, _MOST_VALUES = 5, 20
 _ABOUT = _OF_ANNOTATIONS | {"id", "created_at", "updated_at", "comment", "agreement", "predictions"}
 
 
-def read_label_studio_export(source: LabelTableSource) -> bool:
+def try_read_label_studio_export(source: LabelTableReadingContext) -> bool:
     """Read labels from a Label Studio export; return False if the file is not one."""
     if source.form == LIST and isinstance(source.first_entry, dict):
         first = source.first_entry
@@ -28,11 +28,11 @@ def read_label_studio_export(source: LabelTableSource) -> bool:
     # One such column alone may be in anybody's table.
     if records is None or len(_OF_ANNOTATIONS & set(records.columns)) < 2:
         return False
-    return _read_flat_label_studio_export(source, records)
+    return _try_read_flat_label_studio_export(source, records)
 
 
-def _read_label_studio_tasks(source: LabelTableSource) -> None:
-    rows = source.begin_entry_collector(TITLE)
+def _read_label_studio_tasks(source: LabelTableReadingContext) -> None:
+    rows = source.get_collector_for_table_file(TITLE)
     for where, task in iterate_json_entries(source.file, LIST):
         if isinstance(task, NotJson):
             rows.add_bad_entry(where, str(task))
@@ -46,7 +46,9 @@ def _read_label_studio_tasks(source: LabelTableSource) -> None:
                 rows.add_label_entry(_find_label_studio_image_name(source, task), choices, where)
 
 
-def _find_label_studio_image_name(source: LabelTableSource, task: dict[str, object]) -> object:
+def _find_label_studio_image_name(
+    source: LabelTableReadingContext, task: dict[str, object]
+) -> object:
     """Return the image name in the data of a Label Studio task, else its uploaded file."""
     data = task["data"]
     assert isinstance(data, dict)
@@ -88,7 +90,9 @@ def _list_annotation_choices(task: dict[str, object]) -> list[object] | None:
     return distinct_choices
 
 
-def _read_flat_label_studio_export(source: LabelTableSource, records: TableRecords) -> bool:
+def _try_read_flat_label_studio_export(
+    source: LabelTableReadingContext, records: TableRecords
+) -> bool:
     """Read a Label Studio export in CSV or JSON-MIN.
 
     The columns that are not about the annotation are the task's data and its choice.
@@ -107,7 +111,7 @@ def _read_flat_label_studio_export(source: LabelTableSource, records: TableRecor
     )
     if image < 0 or label < 0:
         return False
-    rows = source.begin_entry_collector(TITLE)
+    rows = source.get_collector_for_table_file(TITLE)
     for entry in records:
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
@@ -122,7 +126,9 @@ def _read_flat_label_studio_export(source: LabelTableSource, records: TableRecor
     return True
 
 
-def _choose_label_studio_image_column(source: LabelTableSource, records: TableRecords) -> int:
+def _choose_label_studio_image_column(
+    source: LabelTableReadingContext, records: TableRecords
+) -> int:
     best, most_matches, sample = -1, 0, records.sample_entry_values()
     for at, name in enumerate(records.columns):
         if name in _ABOUT:

@@ -20,7 +20,7 @@ from core.ingest.rules.tables.values import find_dataset_part_in_path
 from core.ingest.rules.tables.words import format_share_as_percent
 
 
-class LabelledImage(NamedTuple):
+class ImageNumberWithLabelRow(NamedTuple):
     """An image of the batch, by its number, and the table entry that labels it."""
 
     number: int
@@ -37,7 +37,7 @@ class ResolvedLabelTableEntries:
         unlabelled: entries that say that they have no label, and repetitions of an entry.
     """
 
-    placed: list[LabelledImage] = field(default_factory=list)
+    placed: list[ImageNumberWithLabelRow] = field(default_factory=list)
     bad: list[BadLabelTableEntry] = field(default_factory=list)
     unlabelled: list[BadLabelTableEntry] = field(default_factory=list)
 
@@ -93,7 +93,7 @@ def resolve_label_table_images(
             )
             by_image[number] = None
     resolved.placed = [
-        LabelledImage(number, row) for number, row in by_image.items() if row is not None
+        ImageNumberWithLabelRow(number, row) for number, row in by_image.items() if row is not None
     ]
     _require_few_unreadable_entries(table, resolved, options)
     return resolved

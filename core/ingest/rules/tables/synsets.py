@@ -35,7 +35,7 @@ def label_images_by_synset_table(
     labels = _read_synset_names(file)
     if not labels:
         return False
-    rows.begin_table_file(file)
+    rows.set_current_table_file(file)
     for i in remaining:
         ids = [
             (at, folder)
@@ -66,7 +66,7 @@ def add_tiny_imagenet_validation(
     line.
     """
     labels = _read_synset_names(mapping)
-    rows.begin_table_file(file)
+    rows.set_current_table_file(file)
     folder = f"{file.folder}/images/" if file.folder else "images/"
     for line_number, _, values, problem in cells.read_table_rows(file.data, "\t"):
         where = f"line {line_number} of {file.name}"

@@ -77,16 +77,16 @@ def measure_version_calibration(logits: HeldOutLogits, temperature: float) -> Ca
         of_other = fit_softmax_temperature(
             logits.values[other_half], logits.targets[other_half], start=temperature
         )
-        probabilities[half], right[half] = _predict_selected_images_from_logits(
+        probabilities[half], right[half] = _compute_top_probability_and_correctness(
             logits, half, of_other
         )
     curve = build_precision_curve(
-        *_predict_selected_images_from_logits(logits, torch.arange(n), temperature)
+        *_compute_top_probability_and_correctness(logits, torch.arange(n), temperature)
     )
     return compute_calibration_error(probabilities, right).model_copy(update={"curve": curve})
 
 
-def _predict_selected_images_from_logits(
+def _compute_top_probability_and_correctness(
     logits: HeldOutLogits, rows: Tensor, temperature: float
 ) -> tuple[Floats, Mask]:
     """Predict selected images from logits: return each prediction's probability and correctness."""

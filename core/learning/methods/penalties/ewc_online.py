@@ -16,7 +16,7 @@ from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import compute_log_probability_gradients
 from core.learning.curvature.layers import (
-    find_layer_with_measurable_curvature,
+    get_layer_with_measurable_curvature,
     list_layers_owning_parameters,
 )
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
@@ -88,10 +88,7 @@ class EwcOnlineMethod(EwcMethod):
             names = section.json["layers"]
             # Once per task: a head that grew has more outputs than the stored factors.
             FactoredImportance.get_cached_importance(ctx, section).grow_blocks_to_outputs(
-                {
-                    n: find_layer_with_measurable_curvature(ctx.network, n).output_count
-                    for n in names
-                }
+                {n: get_layer_with_measurable_curvature(ctx.network, n).output_count for n in names}
             )
 
     def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from pydantic import ConfigDict, Field
 
-from core.learning.curvature.per_sample import PerExampleGradientSizes
+from core.learning.curvature.per_sample import PerExampleGradientSizeSums
 from core.learning.methods.method import MemoryFootprint
 from core.learning.methods.penalties.quadratic import (
     QuadraticPenaltyMethod,
@@ -71,7 +71,7 @@ class MemoryAwareSynapses(QuadraticPenaltyMethod):
         weights.
         """
         tensors = self.stored_tensors
-        gradients = PerExampleGradientSizes(
+        gradients = PerExampleGradientSizeSums(
             ctx.network,
             lambda x: self.forward(ctx.network, x, ctx.task_argument_of_forward),
             list(ctx.trainable),

@@ -75,7 +75,7 @@ class QuadraticPenaltyMethod(Method):
                 (self.get_importance_key(name), torch.zeros_like(now)),
                 (f"anchor.{name}", now.clone()),
             ):
-                self.stored_tensors[key] = _extend_rows_to_shape(
+                self.stored_tensors[key] = _extend_rows_with_fresh_values(
                     self.stored_tensors[key], fresh, name
                 )
         self._warn_of_steep_penalty(ctx)
@@ -204,7 +204,7 @@ def copy_parameter_values(ctx: TaskTrainingContext, name: str) -> Tensor:
     return ctx.network.get_parameter(name).detach().clone(memory_format=torch.preserve_format)
 
 
-def _extend_rows_to_shape(old: Tensor, fresh: Tensor, name: str) -> Tensor:
+def _extend_rows_with_fresh_values(old: Tensor, fresh: Tensor, name: str) -> Tensor:
     """Extend the tensor `old` to the shape of `fresh`, whose values fill the added rows.
 
     Raises ValueError for shapes that do not fit.

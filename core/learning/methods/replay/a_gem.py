@@ -65,7 +65,7 @@ class AGemMethod(ReservoirMethod):
             return
         # The table for augmentation is drawn as well, but a memory's gradient is of unaugmented
         # images.
-        items, _ = reservoir.draw_items(self.hyper.reference_batch)
+        items, _ = reservoir.draw_items_and_augmentation_numbers(self.hyper.reference_batch)
         parameters = list(ctx.trainable.values())
         reference = compute_replay_gradient_vector(self, ctx, items, parameters)
         products = torch.stack(

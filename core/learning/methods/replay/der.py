@@ -162,7 +162,7 @@ class DarkExperienceReplay(ReservoirMethod):
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:
                 slice_count, averaged = (
-                    _count_loss_term_values(ctx, name, group) for group in (items, whole)
+                    _compute_loss_term_denominator(ctx, name, group) for group in (items, whole)
                 )
                 terms[name] = ctx.part.compute_mean_correction(slice_count, averaged) * terms[name]
         return terms
@@ -206,7 +206,7 @@ class DarkExperienceReplay(ReservoirMethod):
             tensors["widths"][rows] = logits.shape[1]
 
 
-def _count_loss_term_values(ctx: TaskTrainingContext, term: str, items: ReplayItems) -> int:
+def _compute_loss_term_denominator(ctx: TaskTrainingContext, term: str, items: ReplayItems) -> int:
     """Return the count over which a replay loss term is a mean: items, or outputs if heads differ
     in size.
     """

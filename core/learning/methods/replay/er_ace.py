@@ -52,7 +52,7 @@ class ExperienceReplayAce(ExperienceReplay):
         if n == 0 or reservoir.item_count == 0:
             logits = self.forward(ctx.network, batch.x, None).float()
             return {"task": compute_cross_entropy_over_batch_classes(logits, batch.y)}
-        items, table = reservoir.draw_items(n, ctx.augment.columns)
+        items, table = reservoir.draw_items_and_augmentation_numbers(n, ctx.augment.columns)
         x = torch.cat([batch.x, make_inputs_of_replay_items(ctx, items, table)])
         # One pass over both, so that BatchNorm sees new and old images together.
         logits, new = self.forward(ctx.network, x, None).float(), len(batch.y)

@@ -158,8 +158,8 @@ class IcarlMethod(Method):
         with ctx.use_exact_evaluation_mode(), torch.no_grad():
             chosen = choose_exemplars_by_herding(ctx.network, batches, share, ctx.alive)
             lists = {label + offset: images for label, images in chosen.items()}
-            exemplars.append_exemplars_of_classes(lists, ctx.task, share)
-            self._compute_class_means(ctx, exemplars, classes)
+            exemplars.append_and_trim_class_exemplars(lists, ctx.task, share)
+            self._compute_and_store_class_means(ctx, exemplars, classes)
 
     def renumber_classes(self, classes: ClassMap) -> None:
         """Renumber the exemplars' classes, and average the means of merged classes."""
@@ -174,7 +174,7 @@ class IcarlMethod(Method):
         """Compute the class means of the exemplars again after a patch."""
         exemplars = ExemplarBuffer(self.state["exemplars"])
         if exemplars.size and MEANS in self.state["own"].tensors:
-            self._compute_class_means(ctx, exemplars, len(ctx.network.classes))
+            self._compute_and_store_class_means(ctx, exemplars, len(ctx.network.classes))
 
     def erase_task_examples(self, tasks: set[int]) -> None:
         """Delete the exemplars of these tasks.
@@ -196,7 +196,7 @@ class IcarlMethod(Method):
         columns: tuple[Tensor, Tensor] = ctx.cache["columns"]
         return columns
 
-    def _compute_class_means(
+    def _compute_and_store_class_means(
         self, ctx: TaskTrainingContext, exemplars: ExemplarBuffer, classes: int
     ) -> None:
         """Compute the mean exemplar feature of each class, normalised to length one: float32 [C,

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from core.contract.pretrained import PretrainedWeights
 from core.learning.networks.backbone import Backbone, ImageSpec, Layer, split_layers_evenly
-from core.learning.networks.backbones.timm_names import DEFAULT, find_timm_weights_properties
+from core.learning.networks.backbones.timm_names import DEFAULT, get_timm_weights_properties
 from core.learning.timm_import import import_timm_models
 
 THIRDS = 3
@@ -96,7 +96,7 @@ def build_timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
 
     Raises ValueError for an unknown name, or images that it does not take.
     """
-    return TimmBackbone(find_timm_weights_properties(hyper.model), image)
+    return TimmBackbone(get_timm_weights_properties(hyper.model), image)
 
 
 def get_timm_feature_width(net: nn.Module) -> int:

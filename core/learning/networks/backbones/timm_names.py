@@ -14,7 +14,7 @@ from pathlib import Path
 from core.contract.pretrained import (
     PretrainedWeights,
     PretrainedWeightsTable,
-    describe_pretrained_weights,
+    build_pretrained_weights_from_row,
 )
 
 DEFAULT = "mobilenetv3_small_100.lamb_in1k"
@@ -47,7 +47,7 @@ def load_timm_weights_table() -> PretrainedWeightsTable:
     return value
 
 
-def find_timm_weights_properties(name: str) -> PretrainedWeights:
+def get_timm_weights_properties(name: str) -> PretrainedWeights:
     """Find the measured properties of pretrained weights by timm's name.
 
     Raises:
@@ -56,7 +56,7 @@ def find_timm_weights_properties(name: str) -> PretrainedWeights:
     """
     properties = load_timm_weights_table()["weights"].get(name)
     if properties is not None:
-        return describe_pretrained_weights(name, properties)
+        return build_pretrained_weights_from_row(name, properties)
     why = load_timm_weights_table()["refused"].get(name)
     if why is not None:
         raise ValueError(f"timm/{name} cannot be used: {why}")

@@ -39,7 +39,7 @@ class TimmNetworkProperties:
     resized_by: str
 
 
-def measure_timm_network(name: str, size: int) -> TimmNetworkProperties:
+def measure_timm_network_properties(name: str, size: int) -> TimmNetworkProperties:
     """Measure the properties of the timm network of some weights, at their own image size.
 
     Raises:

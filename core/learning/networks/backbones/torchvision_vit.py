@@ -39,7 +39,7 @@ class VitVariantHyper(BaseModel):
     patch: Patch = None
 
 
-def _require_hidden_multiple_of_heads(schema: dict[str, Any]) -> None:
+def _add_heads_divisibility_to_schema(schema: dict[str, Any]) -> None:
     """Add to a JSON Schema the rule that `hidden` is a multiple of `heads`, which defaults to 3."""
     # JSON Schema cannot compare two fields, so there is a rule for each allowed number of heads.
     rules = [
@@ -60,7 +60,7 @@ class VitHyper(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", json_schema_extra=_require_hidden_multiple_of_heads
+        frozen=True, extra="forbid", json_schema_extra=_add_heads_divisibility_to_schema
     )
     layers: int = Field(6, ge=1, le=48)
     heads: Literal[1, 2, 3, 4, 6, 8, 12, 16] = 3

@@ -20,7 +20,7 @@ from core.learning.networks.dne.expert import DneExpert, ExpertSizes
 STAGES = 4
 
 
-class DneHyper(BaseModel):
+class DneArchitectureHyper(BaseModel):
     """Hyper-parameters of the architecture `dne`: sizes of the first expert.
 
     It has `heads` of `head_dim` channels in `layers` layers. The last layer attends from a class
@@ -45,7 +45,7 @@ class DneBackbone(Backbone):
 
     ignored = ("head.",)
 
-    def __init__(self, hyper: DneHyper, image: ImageSpec) -> None:
+    def __init__(self, hyper: DneArchitectureHyper, image: ImageSpec) -> None:
         super().__init__()
         patch = hyper.patch or (16 if image.size > SMALL_IMAGE else 4 if image.size <= 32 else 8)
         # A convolution would fail as well, but with a message about kernel sizes.

@@ -37,18 +37,18 @@ class ExpertSizes:
     gated: bool
 
     @property
-    def hidden_channels(self) -> int:
+    def hidden_head_channels(self) -> int:
         """Number of channels of a hidden head in an expert's MLP."""
         return self.expansion * self.head_dim
 
 
-class ExpertMlp(nn.Module):
+class FirstExpertMlp(nn.Module):
     """Channel mixing of the first expert: an ordinary MLP."""
 
     def __init__(self, heads: int, sizes: ExpertSizes) -> None:
         super().__init__()
-        self.inner = nn.Linear(heads * sizes.head_dim, heads * sizes.hidden_channels)
-        self.outer = nn.Linear(heads * sizes.hidden_channels, heads * sizes.head_dim)
+        self.inner = nn.Linear(heads * sizes.head_dim, heads * sizes.hidden_head_channels)
+        self.outer = nn.Linear(heads * sizes.hidden_head_channels, heads * sizes.head_dim)
 
     def compute_hidden_channels(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map channels [B, N, d] to the MLP's hidden ones [B, N, γ d]; other experts' heads are not
@@ -69,7 +69,7 @@ class TaskChannelMixing(nn.Module):
 
     def __init__(self, heads: int, sources: int, sizes: ExpertSizes) -> None:
         super().__init__()
-        self._narrow, self._wide = sizes.head_dim, sizes.hidden_channels
+        self._narrow, self._wide = sizes.head_dim, sizes.hidden_head_channels
         self.inner = TaskAttention(heads, sources, self._narrow, self._wide)
         self.outer = TaskAttention(heads, sources, self._wide, self._narrow)
 
@@ -103,7 +103,9 @@ class DneLayer(nn.Module):
         self.attention = PatchGridAttention(heads, sizes.head_dim, grid, local=not earlier)
         self.norm2 = nn.LayerNorm(width, EPSILON)
         self.mixing = (
-            TaskChannelMixing(heads, earlier + heads, sizes) if earlier else ExpertMlp(heads, sizes)
+            TaskChannelMixing(heads, earlier + heads, sizes)
+            if earlier
+            else FirstExpertMlp(heads, sizes)
         )
 
     def attend_between_patches(

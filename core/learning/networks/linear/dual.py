@@ -26,7 +26,7 @@ from core.learning.networks.linear.tangents import (
 )
 
 
-class MissingDualRule(NotImplementedError):
+class MissingDualRuleError(NotImplementedError):
     """Raised for a function that has no rule for dual numbers."""
 
 
@@ -51,7 +51,7 @@ class DualTensor:
             return _apply_to_value_and_derivative(function, *args, **(kwargs or {}))
         rule = RULES.get(function)
         if rule is None:
-            raise MissingDualRule(
+            raise MissingDualRuleError(
                 f"{getattr(function, '__name__', function)} has no rule for dual numbers"
             )
         return rule(*args, **(kwargs or {}))
@@ -112,7 +112,7 @@ class DualTensor:
                 method, (), (self, *args), kwargs
             )
         if method is not None:
-            raise MissingDualRule(f"{name} has no rule for dual numbers")
+            raise MissingDualRuleError(f"{name} has no rule for dual numbers")
         raise AttributeError(f"dual numbers have no {name}")
 
     def __getitem__(self, index: Any) -> DualTensor:
@@ -244,7 +244,7 @@ def _convolve_dual(
 
 def _convert_to_height_width_pair(value: Any) -> tuple[int, int]:
     if isinstance(value, str):
-        raise MissingDualRule(f"padding {value!r} has no rule for dual numbers")
+        raise MissingDualRuleError(f"padding {value!r} has no rule for dual numbers")
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
@@ -277,7 +277,7 @@ def _apply_dual_relu(x: Any, inplace: bool = False) -> DualTensor:
 
 def _apply_dual_gelu(x: Any, approximate: str = "none") -> DualTensor:
     if approximate != "none":
-        raise MissingDualRule("the tanh form of gelu has no rule for dual numbers")
+        raise MissingDualRuleError("the tanh form of gelu has no rule for dual numbers")
     value = functional.gelu(x.x)
     if x.dx is None:
         return DualTensor(value, None)
@@ -303,7 +303,7 @@ def _reject_active_dropout(
     # The value and its derivative would need the same mask, and the result would not be a function
     # of the weights.
     if training and p > 0:
-        raise MissingDualRule("dropout is random: a linearised network has none")
+        raise MissingDualRuleError("dropout is random: a linearised network has none")
     return x
 
 
@@ -321,7 +321,7 @@ def _apply_dual_batch_norm(
     eps: float = 1e-5,
 ) -> DualTensor:
     if training:
-        raise MissingDualRule("a batch norm in training mode has no derivative per example")
+        raise MissingDualRuleError("a batch norm in training mode has no derivative per example")
     shape = (1, -1, *[1] * (x.x.dim() - 2))
     inverse = (var + eps).rsqrt().view(shape)
     # By running statistics, which are constants, so the norm is linear in x.
@@ -384,12 +384,12 @@ def _apply_dual_attention(
     plain = (
         bias_k is None and bias_v is None and not add_zero_attn and query is key and key is value
     )
-    # Refused rather than ignored: a wrong derivative would go unnoticed, while `MissingDualRule` falls back
+    # Refused rather than ignored: a wrong derivative would go unnoticed, while `MissingDualRuleError` falls back
     # to `jvp`.
     plain = plain and not options.get("need_weights", True) and in_proj_weight is not None
     plain = plain and options.get("key_padding_mask") is None and options.get("attn_mask") is None
     if not plain or (dropout_p and options.get("training", True)):
-        raise MissingDualRule("only plain self-attention has a rule for dual numbers")
+        raise MissingDualRuleError("only plain self-attention has a rule for dual numbers")
     mixed = _compute_self_attention(
         _apply_dual_linear(query, in_proj_weight, in_proj_bias), num_heads
     )

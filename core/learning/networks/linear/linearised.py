@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from core.learning.networks.backbone import copy_to_contiguous_cpu_tensor
-from core.learning.networks.linear.dual import DualTensor, MissingDualRule, use_dual_parameters
+from core.learning.networks.linear.dual import DualTensor, MissingDualRuleError, use_dual_parameters
 from core.learning.networks.linear.edits import fold_batch_norms, replace_relu_by_leaky_relu
 from core.learning.networks.network import MAX_GROUPS, Network
 
@@ -56,7 +56,7 @@ class LinearisedNetwork(Network):
         self._base: str | None = None  # digest of ψ0 that a load checks
         replace_relu_by_leaky_relu(self.backbone, slope)
         if frozen:
-            self.freeze_backbone()
+            self.fold_norms_and_freeze_backbone()
 
     @staticmethod
     def from_description(plain: Network, description: Mapping[str, Any]) -> LinearisedNetwork:
@@ -84,7 +84,7 @@ class LinearisedNetwork(Network):
             "slope": self.slope,
             "fixed_head": self.fixed_head,
             "frozen": self.frozen,
-            "references": list(self.reference_rows),
+            "references": list(self.reference_head_rows),
             "base": self.hash_frozen_backbone() if self.frozen else None,
         }
 
@@ -111,7 +111,7 @@ class LinearisedNetwork(Network):
 
     # ψ0 and ψ.
 
-    def freeze_backbone(self) -> None:
+    def fold_norms_and_freeze_backbone(self) -> None:
         """Freeze the present backbone as ψ0: fold its norms, and start every displacement at
         zero.
         """
@@ -127,10 +127,10 @@ class LinearisedNetwork(Network):
         rows.
         """
         if not self.frozen and any(name.startswith(DISPLACEMENT) for name in names):
-            self.freeze_backbone()
+            self.fold_norms_and_freeze_backbone()
         heads = {name.removeprefix(REFERENCE) for name in names if name.startswith(REFERENCE)}
         # Sorted, since a set has no order, and that of the buffers is part of the state dict.
-        self._add_zero_reference_rows(sorted(heads - set(self.reference_rows)))
+        self._add_zero_reference_rows(sorted(heads - set(self.reference_head_rows)))
 
     def _add_zero_reference_rows(self, references: Iterable[str]) -> None:
         """Add reference rows of zeros for heads, whose values are loaded afterwards."""
@@ -139,7 +139,7 @@ class LinearisedNetwork(Network):
             self.set_reference_rows(name, torch.zeros_like(head.weight, requires_grad=False))  # type: ignore[union-attr,arg-type]
 
     @property
-    def reference_rows(self) -> dict[str, Tensor]:
+    def reference_head_rows(self) -> dict[str, Tensor]:
         """Fixed rows that map the derivative to logits, by head: "shared", or a task's number."""
         return dict(self.reference.named_buffers())
 
@@ -147,7 +147,7 @@ class LinearisedNetwork(Network):
         """Set a head's fixed reference rows [classes, width]. Raises ValueError when they are
         set.
         """
-        if name in self.reference_rows:
+        if name in self.reference_head_rows:
             raise ValueError(f"the reference rows of {name} are set already")
         self.reference.register_buffer(name, rows)
 
@@ -169,7 +169,7 @@ class LinearisedNetwork(Network):
         if not self._by_jvp:
             try:
                 return self.expand_by_dual_numbers(x)
-            except MissingDualRule:
+            except MissingDualRuleError:
                 # Later passes need not try again.
                 self._by_jvp = True
         return self.expand_by_forward_mode(x)
@@ -244,7 +244,7 @@ class LinearisedNetwork(Network):
     def get_readout_rows(self, task: int | None = None) -> Tensor:
         """Return the rows [classes, width] through which logits read the derivative."""
         if self.fixed_head:
-            return self.reference_rows[self.get_reference_rows_name(task)]
+            return self.reference_head_rows[self.get_reference_rows_name(task)]
         return self.get_own_head_rows(task)
 
     def get_own_head_rows(self, task: int | None = None) -> Tensor:
@@ -280,7 +280,7 @@ class LinearisedNetwork(Network):
         which never change either.
         """
         names = super().list_tensor_names_by_part()
-        for name in self.reference_rows:
+        for name in self.reference_head_rows:
             names[f"{REFERENCE}{name}"] = [f"{REFERENCE}{name}"]
         if self.frozen:
             for stage in range(len(self.backbone.stage_prefixes)):

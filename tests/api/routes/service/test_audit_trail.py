@@ -17,11 +17,11 @@ from starlette.testclient import TestClient
 from core.bases import expected_base
 from core.contract.edit import EditJournal
 from core.database.session import Database
-from core.database.tables import AuditEntry, ClassAlias, Edit, Job, Table, Task
+from core.database.tables import AuditEntry, ClassAlias, DatabaseTable, Edit, Job, Task
 from core.settings import Settings
 from tests.api.choosing import make_choosing_job
-from tests.api.conftest import KeyOf, Make, serving, serving_copy
-from tests.api.routes.conftest import Publish, create_model, publisher
+from tests.api.conftest import KeyOf, Make, serve_api, serve_copy
+from tests.api.routes.conftest import Publish, create_model, make_publisher
 
 READS_ONLY = {
     "POST /v1/models/{model}/versions/{version}/predict": "answers from a version and stores "
@@ -142,14 +142,14 @@ def prepared(
 ) -> tuple[Path, Calls]:
     """A data folder with something for every call to change, and the calls."""
     folder = prepare_folder(tmp_path_factory.mktemp("prepared"))
-    with serving(Settings(data_dir=folder, threads=1)) as client:
-        return folder, prepare_calls(client, publisher(client, folder), archive)
+    with serve_api(Settings(data_dir=folder, threads=1)) as client:
+        return folder, prepare_calls(client, make_publisher(client, folder), archive)
 
 
 @pytest.fixture
 def client(prepared: tuple[Path, Calls], tmp_path: Path) -> Iterator[TestClient]:
     """A client of an API with a copy of that folder."""
-    with serving_copy(prepared[0], tmp_path) as made:
+    with serve_copy(prepared[0], tmp_path) as made:
         yield made
 
 
@@ -158,7 +158,7 @@ def unchanged(
     prepared: tuple[Path, Calls], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TestClient]:
     """A client of an API with another copy, of which no test changes anything."""
-    with serving_copy(prepared[0], tmp_path_factory.mktemp("unchanged")) as made:
+    with serve_copy(prepared[0], tmp_path_factory.mktemp("unchanged")) as made:
         yield made
 
 
@@ -176,13 +176,14 @@ def no_audit() -> Iterator[None]:
 
 
 def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
-    """Make what the calls of all routes are to change."""
+    """Make what the calls of all routes are to change, and return these calls."""
     model = create_model(client, "birds")
     publish(model)
     memory = {"buffer": {"images": np.zeros((2, 8, 8, 3), np.uint8)}}
     publish(model, memory, types={"buffer": "buffer"})
     jobs = [
-        submit(client, archive, name) for name in ("to-cancel", "to-pause", "to-resume", "to-retry")
+        submit_as_decoded(client, archive, name)
+        for name in ("to-cancel", "to-pause", "to-resume", "to-retry")
     ]
     assert client.post(f"/v1/jobs/{jobs[2]}/pause").status_code == 200
     publish(create_model(client, "stopped"), passed=False)
@@ -200,7 +201,7 @@ def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
     publish(create_model(client, "to-edit"), manifest=RECIPE)
     for name in ("edited", "purged"):
         make_edit(client, publish, name)
-    lacking = submit(client, archive, "lacking")
+    lacking = submit_as_decoded(client, archive, "lacking")
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     with db.write() as session:
         failed, learned = session.get_one(Job, jobs[3]), session.get_one(Job, lacking)
@@ -293,9 +294,9 @@ def make_edit(client: TestClient, publish: Publish, name: str) -> None:
         session.add(ClassAlias(model_id=job.model_id, name="cat", to="dog", edit=1, created_at=1.0))
 
 
-def submit(client: TestClient, archive: Make, name: str) -> str:
-    """Send a batch to a new model, as if it was decoded, so that it can be learned again; return
-    its job.
+def submit_as_decoded(client: TestClient, archive: Make, name: str) -> str:
+    """Send a batch to a new model, mark it as decoded, so that it can be learned again, and
+    return its job.
     """
     create_model(client, name)
     sent = client.post(f"/v1/models/{name}/tasks", content=archive(a=2, b=2)).json()
@@ -315,10 +316,10 @@ def test_every_call_that_is_no_get_is_known_here(unchanged: TestClient) -> None:
 def test_without_its_row_nothing_is_changed(
     unchanged: TestClient, prepared: tuple[Path, Calls], no_audit: None, route: str
 ) -> None:
-    before = _everything(unchanged)
+    before = _read_all_tables(unchanged)
     method, path, more = prepared[1][route]
     assert unchanged.request(method, path, **more).status_code == 500
-    assert _everything(unchanged) == before
+    assert _read_all_tables(unchanged) == before
 
 
 @pytest.mark.parametrize("route", ACTIONS)
@@ -345,10 +346,10 @@ def test_a_change_leaves_one_row_that_says_who_and_what(
         assert row["data"]["reason"] == reason
 
 
-def _everything(client: TestClient) -> dict[str, list[Any]]:
+def _read_all_tables(client: TestClient) -> dict[str, list[Any]]:
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     with Session(db.engine) as session:
-        tables = Table.metadata.tables.items()
+        tables = DatabaseTable.metadata.tables.items()
         return {
             name: [tuple(row) for row in session.execute(select(table))] for name, table in tables
         }

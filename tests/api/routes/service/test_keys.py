@@ -4,26 +4,26 @@ import re
 
 from sqlalchemy import select
 
-from core.database.tables import Key
+from core.database.tables import AccessKey
 
 
-def make(client, **more):
+def request_key(client, **more):
     return client.post("/v1/keys", json={"name": "ci", "owner": "team", "scope": "read", **more})
 
 
 def test_a_secret_is_shown_once_and_only_its_digest_is_stored(client):
-    made = make(client).json()
+    made = request_key(client).json()
     assert re.fullmatch(r"pk_[a-z0-9]{12}_[A-Za-z0-9_-]{43}", made["secret"])
     assert made["secret"] not in client.get("/v1/keys").text
     headers = {"Authorization": f"Bearer {made['secret']}"}
     assert client.get("/v1/models", headers=headers).status_code == 200
     with client.app.state.database.read() as session:
-        row = session.scalars(select(Key).where(Key.id == made["id"])).one()
+        row = session.scalars(select(AccessKey).where(AccessKey.id == made["id"])).one()
     assert len(row.hash) == 64 and row.hash not in made["secret"]
 
 
 def test_a_revoked_key_no_longer_opens_anything(client):
-    made = make(client).json()
+    made = request_key(client).json()
     headers = {"Authorization": f"Bearer {made['secret']}"}
     for _ in range(2):
         assert client.delete(f"/v1/keys/{made['id']}").status_code == 204
@@ -38,18 +38,21 @@ def test_a_key_cannot_revoke_itself(client):
 
 
 def test_keys_of_one_new_owner_share_that_owner(client):
-    assert {make(client).json()["owner"], make(client, scope="write").json()["owner"]} == {"team"}
+    assert {
+        request_key(client).json()["owner"],
+        request_key(client, scope="write").json()["owner"],
+    } == {"team"}
 
 
 def test_an_expiry_in_the_past_or_of_another_form_is_422(client):
     for at in ("2001-01-01T00:00:00Z", "tomorrow", "2030-01-01"):
-        assert make(client, expires_at=at).status_code == 422
-    made = make(client, expires_at="2199-01-01T00:00:00Z").json()
+        assert request_key(client, expires_at=at).status_code == 422
+    made = request_key(client, expires_at="2199-01-01T00:00:00Z").json()
     assert made["expires_at"] == "2199-01-01T00:00:00.000000Z"
 
 
 def test_making_and_revoking_a_key_is_audited_without_the_secret(client):
-    made = make(client).json()
+    made = request_key(client).json()
     client.delete(f"/v1/keys/{made['id']}")
     trail = client.get("/v1/audit")
     actions = [row["action"] for row in trail.json()["items"] if row["object"] == made["id"]]

@@ -3,7 +3,7 @@
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from tests.openapi import check
+from tests.openapi import check_schema
 
 
 def test_the_caller_learns_of_his_key_his_owner_and_what_he_may_do(client, key_of):
@@ -17,7 +17,7 @@ def test_the_caller_learns_of_his_key_his_owner_and_what_he_may_do(client, key_o
     assert found["service"]["formats"]["downloads"] == ["safetensors", "onnx"]
     assert found["service"]["auth"] == "on"
     assert found["service"]["version"] == client.get("/openapi.json").json()["info"]["version"]
-    check(client, "MeOut", found)
+    check_schema(client, "MeOut", found)
 
 
 def test_a_key_that_never_expires_says_null(client):

@@ -16,8 +16,8 @@ from bench.experiment import conduct, program, runs
 from bench.experiment.__main__ import main
 
 
-def hold_after(results: int) -> None:
-    """Let the run that follows so many results wait for ever before its second stage."""
+def hold_second_stage(results: int) -> None:
+    """Let the run that follows `results` results wait forever before its second stage."""
     ended, learn = conduct.RunProgressPrinter.print_run_end, runs.run_job_and_evaluate
     counts = {"results": 0, "stages": 0}
 
@@ -53,8 +53,8 @@ for line in sys.stdin:
             if not request["figures"]:
                 conduct.draw_experiment_figures = lambda outcomes, folder: []
             if request["hold_after"] is not None:
-                hold_after(request["hold_after"])
-            status = program.run_main(main)
+                hold_second_stage(request["hold_after"])
+            status = program.run_main_and_get_exit_status(main)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

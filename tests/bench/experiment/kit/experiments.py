@@ -18,7 +18,7 @@ from bench.experiment.grid import ExperimentRun
 from bench.experiment.program import ENVIRONMENT
 from bench.experiment.runs import ExperimentResultStore, execute_run_stages
 from bench.experiment.unfinished import FinishedStageRecords
-from core.learning.training.control import ControlRequestSource, NoControlRequests
+from core.learning.training.control import ControlRequestSource, EmptyControlRequestSource
 
 ROOT = Path(__file__).parents[4]
 PLAN = """
@@ -50,10 +50,10 @@ FACTS = {
 """What the record of a stage holds beside its results."""
 
 
-def made_run(
+def make_run(
     method: str = "a", seed: int = 0, depth: int = 5, order: int = 0, **other: Any
 ) -> ExperimentRun:
-    """A run without stages, as tables show it."""
+    """Make a run without stages, as tables show it."""
     settings = {"joint": False, "reference": False, "base": None, **other}
     config = {"architecture": {"name": "mlp"}, "base": None, "name": (method, seed, depth, order)}
     return ExperimentRun(
@@ -61,36 +61,36 @@ def made_run(
     )
 
 
-def learn(
+def learn_run(
     run: ExperimentRun, store: ExperimentResultStore, control: ControlRequestSource | None = None
 ) -> dict[str, Any]:
-    """Learn all stages of a run, or what is left of them; its record."""
+    """Learn all stages of a run, or those that are left, and return its record."""
     return execute_run_stages(
         run,
         store,
-        control or NoControlRequests(),
+        control or EmptyControlRequestSource(),
         FinishedStageRecords(store.get_unfinished_folder(run.result_inputs_digest)),
     )
 
 
-def learn_all(runs: list[ExperimentRun], store: ExperimentResultStore) -> None:
+def learn_runs(runs: list[ExperimentRun], store: ExperimentResultStore) -> None:
     """Learn runs and write their records."""
     for run in runs:
         store.write_run_record(
             run.result_inputs_digest,
-            {**learn(run, store), "name": run.log_name, "config": run.config},
+            {**learn_run(run, store), "name": run.log_name, "config": run.config},
         )
 
 
 def write_idx(path: Path, values: np.ndarray, kind: int = 8) -> None:
-    """An idx file, gzipped when its name says so."""
+    """Write an idx file, compressed with gzip if its name ends in .gz."""
     shape = np.array(values.shape, ">i4").tobytes()
     raw = bytes([0, 0, kind, values.ndim]) + shape + values.tobytes()
     path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
 
 
-def plan_file(path: Path, extra: str) -> Path:
-    """A file with `PLAN` and more; what `extra` sets replaces PLAN's line."""
+def write_plan(path: Path, extra: str) -> Path:
+    """Write a file with `PLAN` and `extra`, whose keys replace those of `PLAN`."""
     extra = textwrap.dedent(extra)
     changed = {
         line.partition("=")[0].strip()
@@ -147,7 +147,7 @@ class Runner:
         self.out = folder / "out"
 
     def arguments(self, extra: str, jobs: int) -> list[object]:
-        path = plan_file(self._folder / "plan.toml", extra)
+        path = write_plan(self._folder / "plan.toml", extra)
         return [path, "--data", self._data, "--out", self.out, "--jobs", jobs]
 
     def __call__(self, extra: str, *, figures: bool = False) -> tuple[int, str]:
@@ -162,14 +162,14 @@ class Runner:
         """
         log = self._folder / "log.txt"
         pid = self._server.start(*self.arguments(extra, 1), log=log, hold_after=results)
-        until(
+        wait_until(
             lambda: (
                 any((self.out / "unfinished").glob("*/1/result")) and len(self.records()) == results
             )
         )
         os.kill(pid, signal.SIGKILL)
         assert self._server.wait() == -signal.SIGKILL
-        until(lambda: not _group_alive(pid))
+        wait_until(lambda: not _is_group_alive(pid))
 
     def records(self) -> dict[str, dict]:
         """File name → content of every result."""
@@ -182,14 +182,14 @@ class Runner:
         return {p.name: p.stat().st_mtime_ns for p in (self.out / "runs").glob("*.json")}
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
 
 
-def _group_alive(pid: int) -> bool:
+def _is_group_alive(pid: int) -> bool:
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:

@@ -12,7 +12,7 @@ from hub_server import COMMIT, TOKEN, Hub
 from core.bases.hub import unfinished
 from core.bases.hub.downloader import download_hub_file_in_separate_process
 from core.contract.jobs.hub import HubDownloadRequest
-from core.errors import WeightsUnavailable
+from core.errors import PretrainedWeightsUnavailable
 from core.ingest.ingest import IngestStopped
 
 REPOSITORY = "timm/net"
@@ -22,15 +22,15 @@ DATA = bytes(range(256)) * 4096
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with hub_server.running() as found:
+    with hub_server.run_hub() as found:
         found.put(REPOSITORY, DATA)
         for name, value in found.environment().items():
             monkeypatch.setenv(name, value)
         yield found
 
 
-def fetched(folder: Path, **asked: int) -> bytes:
-    """The bytes that a download brings."""
+def fetch_bytes(folder: Path, **asked: int) -> bytes:
+    """Return the bytes that a download brings."""
     question = HubDownloadRequest(
         repository=REPOSITORY,
         file="model.safetensors",
@@ -44,9 +44,9 @@ def fetched(folder: Path, **asked: int) -> bytes:
     return found.path.read_bytes()
 
 
-def refused(folder: Path, **asked: int) -> str:
-    with pytest.raises(WeightsUnavailable) as error:
-        fetched(folder, **asked)
+def fetch_refused_detail(folder: Path, **asked: int) -> str:
+    with pytest.raises(PretrainedWeightsUnavailable) as error:
+        fetch_bytes(folder, **asked)
     return error.value.detail
 
 
@@ -54,7 +54,7 @@ def test_a_file_comes_whole_with_its_commit_and_the_token_goes_to_the_hub_alone(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    assert fetched(tmp_path) == DATA
+    assert fetch_bytes(tmp_path) == DATA
     assert hub.gets == [(REPOSITORY, 0)]
     assert {token for path, token in hub.tokens if "/cdn/" not in path} == {f"Bearer {TOKEN}"}
     assert {token for path, token in hub.tokens if "/cdn/" in path} == {None}
@@ -70,36 +70,38 @@ def test_what_an_earlier_attempt_left_is_gone_on_with_and_a_cut_connection_too(
     path.parent.mkdir(parents=True)
     path.write_bytes(DATA[:300_000])
     hub.cut_at = 700_000
-    assert fetched(tmp_path) == DATA
+    assert fetch_bytes(tmp_path) == DATA
     assert hub.gets[0][1] == 300_000 < hub.gets[1][1] <= 700_000
 
 
 def test_other_bytes_than_the_hub_names_are_refused_and_not_kept(hub: Hub, tmp_path: Path) -> None:
     hub.digests[REPOSITORY, "model.safetensors"] = hashlib.sha256(b"other").hexdigest()
-    assert "the digest of model.safetensors is another one" in refused(tmp_path)
+    assert "the digest of model.safetensors is another one" in fetch_refused_detail(tmp_path)
     assert not list(tmp_path.rglob("*.part"))
     hub.digests.clear()
-    assert fetched(tmp_path) == DATA
+    assert fetch_bytes(tmp_path) == DATA
 
 
 def test_a_small_file_is_compared_by_the_digest_that_git_gives_it(hub: Hub, tmp_path: Path) -> None:
     named = hashlib.sha1(b"blob %d\0" % len(DATA) + DATA, usedforsecurity=False).hexdigest()
     hub.digests[REPOSITORY, "model.safetensors"] = named
-    assert fetched(tmp_path) == DATA
+    assert fetch_bytes(tmp_path) == DATA
 
 
 def test_a_repository_without_safetensors_is_refused_before_any_file_is_read(
     hub: Hub, tmp_path: Path
 ) -> None:
     hub.files = {(REPOSITORY, "pytorch_model.bin"): b"pickle"}
-    assert refused(tmp_path).startswith("The repository timm/net has no model.safetensors")
+    assert fetch_refused_detail(tmp_path).startswith(
+        "The repository timm/net has no model.safetensors"
+    )
     assert hub.gets == []
 
 
 def test_a_file_beyond_the_limit_is_refused_by_the_size_that_the_hub_names(
     hub: Hub, tmp_path: Path
 ) -> None:
-    assert "1048576 bytes; 1000 are taken here (PERENNIAL_MAX_FETCH_BYTES)" in refused(
+    assert "1048576 bytes; 1000 are taken here (PERENNIAL_MAX_FETCH_BYTES)" in fetch_refused_detail(
         tmp_path, max_bytes=1000
     )
     assert hub.gets == []
@@ -110,7 +112,7 @@ def test_a_private_repository_asks_for_a_token_and_no_token_is_repeated(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     hub.private.add(REPOSITORY)
-    said = refused(tmp_path)
+    said = fetch_refused_detail(tmp_path)
     assert "only with a token (HF_TOKEN)" in said and TOKEN not in said
 
 
@@ -118,9 +120,9 @@ def test_offline_mode_and_a_hub_that_is_away_are_told_apart(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert refused(tmp_path).startswith("The Hub cannot be reached (Connect")
+    assert fetch_refused_detail(tmp_path).startswith("The Hub cannot be reached (Connect")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert refused(tmp_path).startswith("HF_HUB_OFFLINE is set")
+    assert fetch_refused_detail(tmp_path).startswith("HF_HUB_OFFLINE is set")
 
 
 @pytest.mark.slow
@@ -137,5 +139,5 @@ def test_a_download_is_stopped_in_its_middle_and_one_that_does_not_grow_is_ended
             asked, lambda: sum(seen) > 0, lambda done, _all: seen.append(done), 20.0
         )
     assert 0 < sum(seen) <= 500_000
-    with pytest.raises(WeightsUnavailable, match=r"Nothing came from the Hub for 1 s"):
+    with pytest.raises(PretrainedWeightsUnavailable, match=r"Nothing came from the Hub for 1 s"):
         download_hub_file_in_separate_process(asked, lambda: False, lambda _done, _all: None, 1.0)

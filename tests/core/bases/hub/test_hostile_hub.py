@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from core.bases.hub import download as process
 from core.bases.hub import guarded_hub
 from core.bases.hub.guarded_hub import GuardedHubClient, HubResponseRefused
-from core.contract.jobs.hub import HubDownloadedFile, HubDownloadRequest
+from core.contract.jobs.hub import HubDownloadCompletedEvent, HubDownloadRequest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DATA = b"weights " * 1000
@@ -115,34 +115,34 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         server.shutdown()
 
 
-def fetched(folder: Path, repository: str = "timm/net") -> HubDownloadedFile:
+def fetch_hub_file(folder: Path, repository: str = "timm/net") -> HubDownloadCompletedEvent:
     asked = HubDownloadRequest(
         repository=repository, file="w.safetensors", folder=folder, max_bytes=1 << 20
     )
     return process.download_hub_file(asked)
 
 
-def _info(**fields: Any) -> Callable[[Hub], None]:
+def _build_info_change(**fields: Any) -> Callable[[Hub], None]:
     def put(hub: Hub) -> None:
         hub.info = (200, {}, {**hub.info[2], **fields})
 
     return put
 
 
-def _answer(
+def _build_response_change(
     part: str, status: int, headers: dict[str, str], body: Any = b""
 ) -> Callable[[Hub], None]:
     return lambda hub: setattr(hub, part, (status, headers, body))
 
 
-def _head(**headers: str) -> Callable[[Hub], None]:
+def _build_head_change(**headers: str) -> Callable[[Hub], None]:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     usual = {"ETag": SHA256, "Content-Length": str(len(DATA))}
     return lambda hub: setattr(hub, "head", (200, {**usual, **given}, b""))
 
 
-def _to(location: str) -> Callable[[Hub], None]:
-    return _answer("file", 302, {"Location": location})
+def _build_redirect_change(location: str) -> Callable[[Hub], None]:
+    return _build_response_change("file", 302, {"Location": location})
 
 
 INSIDE = (
@@ -156,38 +156,38 @@ SCHEMES = (
     "http://user:pw@example.org/x", "http://", "http://[", "//", "http://exa mple.org/x", "unix:///var/run/docker.sock",
 )  # fmt: skip
 HOSTILE: dict[str, Callable[[Hub], None]] = {
-    **{f"commit {sha!r:.40}": _info(sha=sha) for sha in
+    **{f"commit {sha!r:.40}": _build_info_change(sha=sha) for sha in
        ("../../../pwned", "/tmp/pwned", "main", "", COMMIT.upper(), COMMIT + "0", COMMIT[:-1] + "/", None, 5, [COMMIT],
         COMMIT + "\n", "a" * 10_000)},
-    "no files": _info(siblings=None),
+    "no files": _build_info_change(siblings=None),
     "files that are "
-    "none": _info(siblings=[None, 5, {"rfilename": ["w.safetensors"]}, {"rfilename": {}}, "a"]),
-    "info that is a list": _answer("info", 200, {}, [1]),
-    "info that is null": _answer("info", 200, {}, None),
-    "info that nests too deep": _answer("info", 200, {}, b"[" * 200_000),
-    "info that is a page": _answer("info", 200, {}, b"<html>"),
+    "none": _build_info_change(siblings=[None, 5, {"rfilename": ["w.safetensors"]}, {"rfilename": {}}, "a"]),
+    "info that is a list": _build_response_change("info", 200, {}, [1]),
+    "info that is null": _build_response_change("info", 200, {}, None),
+    "info that nests too deep": _build_response_change("info", 200, {}, b"[" * 200_000),
+    "info that is a page": _build_response_change("info", 200, {}, b"<html>"),
     "endless info": lambda hub: setattr(hub, "info", (200, {}, itertools.repeat(b" " * 65536))),
-    "info in a loop": _answer("info", 302, {"Location": "/api/again"}),
-    "info elsewhere": _answer("info", 302, {"Location": "http://localhost:1/x"}),
-    "info refused": _answer("info", 500, {}),
-    "no digest": _answer("head", 200, {"Content-Length": "8000"}),
-    "a digest that is a path": _head(ETag="../" * 21 + "a"),
-    "another digest": _head(ETag="0" * 64),
-    "a size that is none": _head(X_Linked_Size="1e3"),
-    "a size below zero": _head(X_Linked_Size="-8000"),
-    "a size without end": _head(X_Linked_Size="9" * 40),
-    "a size beyond the limit": _head(X_Linked_Size=str(2 << 20)),
-    "a head in a loop": _answer("head", 302, {"Location": "/again"}),
-    "a head to a file": _answer("head", 302, {"Location": "file:///etc/passwd"}),
+    "info in a loop": _build_response_change("info", 302, {"Location": "/api/again"}),
+    "info elsewhere": _build_response_change("info", 302, {"Location": "http://localhost:1/x"}),
+    "info refused": _build_response_change("info", 500, {}),
+    "no digest": _build_response_change("head", 200, {"Content-Length": "8000"}),
+    "a digest that is a path": _build_head_change(ETag="../" * 21 + "a"),
+    "another digest": _build_head_change(ETag="0" * 64),
+    "a size that is none": _build_head_change(X_Linked_Size="1e3"),
+    "a size below zero": _build_head_change(X_Linked_Size="-8000"),
+    "a size without end": _build_head_change(X_Linked_Size="9" * 40),
+    "a size beyond the limit": _build_head_change(X_Linked_Size=str(2 << 20)),
+    "a head in a loop": _build_response_change("head", 302, {"Location": "/again"}),
+    "a head to a file": _build_response_change("head", 302, {"Location": "file:///etc/passwd"}),
     "more than it named": lambda hub: setattr(hub, "file", (200, {}, itertools.repeat(DATA))),
-    "less than it named": _answer("file", 200, {}, DATA[:-1]),
-    "nothing": _answer("file", 200, {}, b""),
-    "other bytes": _answer("file", 200, {}, DATA[:-1] + b"!"),
-    "a file in a loop": _answer("file", 302, {"Location": "/again"}),
-    "a file refused": _answer("file", 403, {}),
-    "a redirect without a place": _answer("file", 302, {}),
-    **{f"inside: {place}": _to(place) for place in INSIDE},
-    **{f"scheme: {place}": _to(place) for place in SCHEMES},
+    "less than it named": _build_response_change("file", 200, {}, DATA[:-1]),
+    "nothing": _build_response_change("file", 200, {}, b""),
+    "other bytes": _build_response_change("file", 200, {}, DATA[:-1] + b"!"),
+    "a file in a loop": _build_response_change("file", 302, {"Location": "/again"}),
+    "a file refused": _build_response_change("file", 403, {}),
+    "a redirect without a place": _build_response_change("file", 302, {}),
+    **{f"inside: {place}": _build_redirect_change(place) for place in INSIDE},
+    **{f"scheme: {place}": _build_redirect_change(place) for place in SCHEMES},
 }  # fmt: skip
 
 
@@ -198,7 +198,7 @@ def test_a_hostile_hub_ends_as_a_sentence_and_leaves_nothing_outside(
     HOSTILE[name](hub)
     folder = tmp_path / "downloads"
     with pytest.raises(process.HubDownloadError) as failed:
-        fetched(folder)
+        fetch_hub_file(folder)
     said = str(failed.value)
     assert said.isprintable() and len(said) < 300 and TOKEN not in said
     if name.startswith(("inside", "scheme")):
@@ -217,12 +217,12 @@ def test_what_is_no_repository_is_asked_of_no_hub(
     hub: Hub, repository: str, tmp_path: Path
 ) -> None:
     with pytest.raises(process.HubDownloadError, match="no repository"):
-        fetched(tmp_path, repository)
+        fetch_hub_file(tmp_path, repository)
     assert hub.asked == []
 
 
 def test_an_honest_hub_is_read_with_its_token(hub: Hub, tmp_path: Path) -> None:
-    assert fetched(tmp_path).path.read_bytes() == DATA
+    assert fetch_hub_file(tmp_path).path.read_bytes() == DATA
     assert {token for _, _, token in hub.asked} == {f"Bearer {TOKEN}"}
 
 

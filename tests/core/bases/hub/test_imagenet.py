@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.bases.hub.imagenet import convert_imagenet_checkpoint_to_timm
-from core.bases.pretrained import PretrainedWeightsPolicy
+from core.bases.pretrained import PretrainedWeightsLimits
 from core.database.states import JobState
 from core.database.tables import Version
-from core.ingest.decoding.resizing import SquareResizing
+from core.ingest.decoding.resizing import SquareResizingSettings
 from core.ingest.images import decode_image
 from core.learning.networks.backbone import ImageSpec
 from core.learning.networks.backbones.timm_backbone import TimmBackbone
-from core.learning.networks.backbones.timm_names import find_timm_weights_properties
+from core.learning.networks.backbones.timm_names import get_timm_weights_properties
 from core.models import models
 from core.models.new_model import NewModelLimits
 from core.packaged import imagenet_base
@@ -41,15 +41,15 @@ def checkpoint() -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def backbone(checkpoint: dict[str, Tensor]) -> TimmBackbone:
-    made = TimmBackbone(find_timm_weights_properties(imagenet_base.MODEL), ImageSpec(224, 3))
+    made = TimmBackbone(get_timm_weights_properties(imagenet_base.MODEL), ImageSpec(224, 3))
     made.load_state_dict(convert_imagenet_checkpoint_to_timm(checkpoint))
     return made.eval()
 
 
 def read_photo(name: str) -> Tensor:
     """Return float32 [1, 3, 224, 224] as the weights expect it, from -1 to 1."""
-    known = find_timm_weights_properties(imagenet_base.MODEL)
-    resizing = SquareResizing(float(known.crop), known.interpolation)
+    known = get_timm_weights_properties(imagenet_base.MODEL)
+    resizing = SquareResizingSettings(float(known.crop), known.interpolation)
     pixels = decode_image((PHOTOS / name).read_bytes(), 224, 3, 1 << 24, resizing)
     return torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
 
@@ -100,11 +100,11 @@ def test_a_tensor_of_another_shape_is_refused(checkpoint: dict[str, Tensor]) -> 
 
 
 def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:
-    """Create a model at a service that may not ask the Hub, and starts models from this base."""
+    """Create a model in a service that may not ask the Hub, and that starts models from this base."""
     if not desk.owner:
         desk.new_owner("team")
     given = {"name": name, "scenario": "class", **fields}
-    limits = NewModelLimits(terms=PretrainedWeightsPolicy(hub=False, photos=True))
+    limits = NewModelLimits(terms=PretrainedWeightsLimits(hub=False, photos=True))
     service = UseCaseResources(desk.db, desk.blobs, load_recipe_catalogue(desk.settings))
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return dict(made)

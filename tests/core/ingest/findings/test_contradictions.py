@@ -23,7 +23,7 @@ from core.statistics.near import MOST_BITS, Hashes, Rows, compute_hamming_distan
 
 
 def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> ImageFingerprints:
-    """ImageFingerprints of images uint8 [N, S, S, C], all of them learned from."""
+    """Return the fingerprints of images, uint8 [N, S, S, C], all of which are learned."""
     classes = sorted(set(labels))
     return ImageFingerprints(
         near.hash_images_perceptually(images),
@@ -35,12 +35,12 @@ def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> Imag
     )
 
 
-def pairs_of(found: list[dict[str, object]]) -> list[tuple[object, object]]:
+def list_pairs(found: list[dict[str, object]]) -> list[tuple[object, object]]:
     return [(tuple(one["paths"]), tuple(one["labels"])) for one in found]  # type: ignore[arg-type]
 
 
-def draw(numbers: list[int]) -> np.ndarray:
-    """An image of noise for each number; equal numbers have equal images."""
+def draw_noise_images(numbers: list[int]) -> np.ndarray:
+    """Draw an image of noise for each number; equal numbers have equal images."""
     return np.stack(
         [np.random.default_rng(one).integers(0, 256, (8, 8, 3), dtype=np.uint8) for one in numbers]
     )
@@ -53,7 +53,7 @@ MEMBERS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc")), min_siz
 @settings(deadline=None)
 def test_equal_pixels_under_two_labels_are_found_in_a_batch(members: list[tuple[int, str]]) -> None:
     labels = [label for _, label in members]
-    images = draw([number for number, _ in members])
+    images = draw_noise_images([number for number, _ in members])
     expected = set()
     for row, (number, label) in enumerate(members):
         first = next(i for i, (other, _) in enumerate(members) if other == number)
@@ -63,7 +63,7 @@ def test_equal_pixels_under_two_labels_are_found_in_a_batch(members: list[tuple[
     found = contradictions.find_label_contradictions_in_batch(
         make_traces(images, labels), lambda row: images[row]
     ).to_report()
-    assert set(pairs_of(found["conflicts"])) == expected  # type: ignore[arg-type]
+    assert set(list_pairs(found["conflicts"])) == expected  # type: ignore[arg-type]
     assert found["conflicts_count"] == len(expected)
 
 
@@ -72,7 +72,7 @@ def test_equal_pixels_under_two_labels_are_found_in_a_batch(members: list[tuple[
 def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
     members: list[tuple[int, str]], earlier: list[tuple[int, str]]
 ) -> None:
-    images = draw([number for number, _ in members])
+    images = draw_noise_images([number for number, _ in members])
     own = make_traces(images, [label for _, label in members])
     made = contradictions.LabelContradictions()
     half = len(earlier) // 2
@@ -80,7 +80,9 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
     tasks = [
         (
             number,
-            make_traces(draw([n for n, _ in part]), [label for _, label in part], f"{number}/"),
+            make_traces(
+                draw_noise_images([n for n, _ in part]), [label for _, label in part], f"{number}/"
+            ),
         )
         for number, part in enumerate(parts, 3)
         if part
@@ -106,13 +108,15 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
         )
 
 
-def near_by(hashes: Hashes, labels: Rows, earlier: Hashes, earlier_labels: Rows) -> set[int]:
+def find_near_contradictions(
+    hashes: Hashes, labels: Rows, earlier: Hashes, earlier_labels: Rows
+) -> set[int]:
     close = compute_hamming_distances(hashes[:, None], earlier[None]) <= MOST_BITS
     return set(np.flatnonzero((close & (labels[:, None] != earlier_labels[None])).any(1)).tolist())
 
 
 def draw_hashes(seed: int, count: int) -> tuple[Hashes, Rows]:
-    """Hashes of which many are a few bits apart, and labels."""
+    """Draw hashes, many of which are a few bits apart, and labels."""
     random = np.random.default_rng(seed)
     base = random.integers(0, 2**63, (4, 2), dtype=np.uint64)
     found = base[random.integers(0, 4, count)].copy()
@@ -132,7 +136,10 @@ def test_near_duplicates_under_another_label_are_those_that_all_pairs_have(
     later = {
         row
         for row in range(count)
-        if row in near_by(hashes[: row + 1], labels[: row + 1], hashes[:row], labels[:row])
+        if row
+        in find_near_contradictions(
+            hashes[: row + 1], labels[: row + 1], hashes[:row], labels[:row]
+        )
     }
     assert {row for _, row in found} == later
     for first, row in found:
@@ -150,7 +157,9 @@ def test_near_duplicates_of_earlier_images_are_those_that_all_pairs_have(
     found = near.find_near_duplicates_with_other_label(
         hashes[new], labels[new], hashes[old], labels[old]
     )
-    assert {row for _, row in found} == near_by(hashes[new], labels[new], hashes[old], labels[old])
+    assert {row for _, row in found} == find_near_contradictions(
+        hashes[new], labels[new], hashes[old], labels[old]
+    )
 
 
 @given(st.integers(0, 2**31), st.integers(0, 30), st.integers(0, 30))
@@ -233,8 +242,8 @@ def test_a_near_contradiction_is_listed_and_no_equal_one_is_listed_twice() -> No
         make_traces(image, ["good", "bad", "bad"]), lambda row: image[row]
     )
     report = found.to_report()
-    assert pairs_of(report["conflicts"]) == [(("0.png", "1.png"), ("good", "bad"))]  # type: ignore[arg-type]
-    assert pairs_of(report["near_conflicts"]) == [(("0.png", "2.png"), ("good", "bad"))]  # type: ignore[arg-type]
+    assert list_pairs(report["conflicts"]) == [(("0.png", "1.png"), ("good", "bad"))]  # type: ignore[arg-type]
+    assert list_pairs(report["near_conflicts"]) == [(("0.png", "2.png"), ("good", "bad"))]  # type: ignore[arg-type]
     assert all(
         one["picture"].startswith("data:image/jpeg;base64,") for one in report["near_conflicts"]
     )
@@ -242,7 +251,7 @@ def test_a_near_contradiction_is_listed_and_no_equal_one_is_listed_twice() -> No
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_first_ten_have_a_picture(channels: int) -> None:
-    image = np.concatenate([draw(list(range(24)))] * 2)[..., :channels]
+    image = np.concatenate([draw_noise_images(list(range(24)))] * 2)[..., :channels]
     labels = ["a"] * 24 + ["b"] * 24
     report = contradictions.find_label_contradictions_in_batch(
         make_traces(image, labels), lambda row: image[row]
@@ -254,7 +263,7 @@ def test_the_first_ten_have_a_picture(channels: int) -> None:
 def test_traces_keep_digests_and_labels_and_those_of_earlier_releases_are_read(
     tmp_path: Path,
 ) -> None:
-    traces = make_traces(draw([1, 2, 1]), ["ä", "b", "b"])
+    traces = make_traces(draw_noise_images([1, 2, 1]), ["ä", "b", "b"])
     write_image_fingerprints(tmp_path / "new", traces)
     read = read_image_fingerprints(tmp_path / "new")
     assert (
@@ -272,7 +281,7 @@ def test_traces_keep_digests_and_labels_and_those_of_earlier_releases_are_read(
 
 
 def test_traces_whose_labels_do_not_fit_are_refused(tmp_path: Path) -> None:
-    traces = make_traces(draw([1, 2]), ["a", "b"])
+    traces = make_traces(draw_noise_images([1, 2]), ["a", "b"])
     write_image_fingerprints(
         tmp_path / "one",
         ImageFingerprints(
@@ -304,14 +313,14 @@ CONFLICT: BatchReport = {
     ids=["none", "kept", "older"],
 )
 def test_a_batch_that_may_be_learned_is(report: BatchReport) -> None:
-    contradictions.require_no_label_contradictions(report)
+    contradictions.refuse_unaccepted_label_contradictions(report)
 
 
 def test_a_rejection_names_both_images_and_what_to_do() -> None:
     report: BatchReport = {**CONFLICT, "conflicts_policy": "reject"}
     report["conflicts"] = [{**report["conflicts"][0], "task": 2}]
     with pytest.raises(Rejected) as raised:
-        contradictions.require_no_label_contradictions(report)
+        contradictions.refuse_unaccepted_label_contradictions(report)
     assert raised.value.detail == (
         "The same image has two classes: “cat/1.png” is “cat” in task 2 and “dog/2.png” is “dog”. "
         "What contradicts itself cannot be learned. Correct the batch and send it again; to learn "

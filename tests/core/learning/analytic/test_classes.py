@@ -9,34 +9,36 @@ from core.learning.analytic.sums import FeatureSums
 from core.learning.class_map import ClassMap
 
 
-def draw(classes: int = 4, each: int = 30, width: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features of classes with means of their own."""
+def draw_features(
+    classes: int = 4, each: int = 30, width: int = 6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw features of classes, each with a mean of its own, and their labels."""
     generator = torch.Generator().manual_seed(1)
     labels = torch.arange(classes).repeat(each)
     means = torch.randn(classes, width, generator=generator) * 3
     return means[labels] + torch.randn(len(labels), width, generator=generator), labels
 
 
-def sum_up(h: torch.Tensor, labels: torch.Tensor, classes: int) -> FeatureSums:
+def compute_sums(h: torch.Tensor, labels: torch.Tensor, classes: int) -> FeatureSums:
     sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     return sums
 
 
 def test_sums_of_merged_classes_are_those_of_one_class() -> None:
-    h, labels = draw()
+    h, labels = draw_features()
     classes = ClassMap([[0, 3], [1], [2]], 4)
-    made = renumber_classes_in_task_sums(sum_up(h, labels, 4), torch.arange(4), classes)
+    made = renumber_classes_in_task_sums(compute_sums(h, labels, 4), torch.arange(4), classes)
     assert made is not None
-    expected = sum_up(h, classes.renumber_labels(labels), 3)
+    expected = compute_sums(h, classes.renumber_labels(labels), 3)
     assert made[1].tolist() == [0, 1, 2] and torch.equal(made[0].counts, expected.counts)
     assert torch.equal(made[0].gram, expected.gram)
     assert torch.allclose(made[0].cross, expected.cross, rtol=1e-13)
 
 
 def test_a_dropped_class_leaves_means_and_shared_covariance_of_the_others() -> None:
-    h, labels = draw()
-    sums = sum_up(h, labels, 4)
+    h, labels = draw_features()
+    sums = compute_sums(h, labels, 4)
     made = renumber_classes_in_task_sums(sums, torch.arange(4), ClassMap([[0], [2], [3]], 4))
     assert made is not None
     others = [0, 2, 3]
@@ -46,7 +48,7 @@ def test_a_dropped_class_leaves_means_and_shared_covariance_of_the_others() -> N
     assert torch.allclose(*covariances)
     # Near the sums without the class's images, whose scatter alone is estimated.
     kept = labels != 1
-    exact = sum_up(h[kept], torch.tensor([0, 9, 1, 2])[labels[kept]], 3)
+    exact = compute_sums(h[kept], torch.tensor([0, 9, 1, 2])[labels[kept]], 3)
     assert float((made[0].gram - exact.gram).norm() / exact.gram.norm()) < 0.02
     assert renumber_classes_in_task_sums(sums, torch.arange(4), ClassMap([[4]], 5)) is None
 

@@ -31,8 +31,10 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "CACHE_BYTES", 5 * 8 * WIDTH)
 
 
-def examples(seed: int, count: int = EXAMPLES, classes: int = CLASSES) -> tuple[Tensor, Tensor]:
-    """Features float64 [N, D] around a mean for each class, and labels."""
+def draw_examples(
+    seed: int, count: int = EXAMPLES, classes: int = CLASSES
+) -> tuple[Tensor, Tensor]:
+    """Draw features float64 [N, D] around a mean for each class, and labels."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % classes
     means = torch.randn(classes, WIDTH, generator=generator, dtype=torch.float64)
@@ -42,7 +44,7 @@ def examples(seed: int, count: int = EXAMPLES, classes: int = CLASSES) -> tuple[
     return (means[labels] + noise @ mixing)[order], labels[order]
 
 
-def sums_of(h: Tensor, labels: Tensor, classes: int = CLASSES) -> FeatureSums:
+def compute_sums(h: Tensor, labels: Tensor, classes: int = CLASSES) -> FeatureSums:
     sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     return sums
@@ -50,19 +52,19 @@ def sums_of(h: Tensor, labels: Tensor, classes: int = CLASSES) -> FeatureSums:
 
 @pytest.mark.parametrize("strength", [1e-3, 1.0, 100.0])
 def test_ridge_from_sums_is_scikit_learns_ridge(strength: float) -> None:
-    features, labels = examples(0)
+    features, labels = draw_examples(0)
     h = append_column_of_ones(features)
     reference = Ridge(alpha=strength, fit_intercept=False, solver="cholesky").fit(
         h, np.eye(CLASSES)[labels]
     )
-    weight = ridge.solve_ridge_regression(sums_of(h, labels), strength)
+    weight = ridge.solve_ridge_regression(compute_sums(h, labels), strength)
     torch.testing.assert_close(weight.T, torch.from_numpy(reference.coef_), rtol=1e-9, atol=1e-10)
 
 
 def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() -> None:
-    features, labels = examples(1, 60)
+    features, labels = draw_examples(1, 60)
     h = append_column_of_ones(features)
-    sums = sums_of(h, labels)
+    sums = compute_sums(h, labels)
     y = torch.eye(CLASSES, dtype=torch.float64)[labels]
 
     def slow(strength: float) -> float:
@@ -74,7 +76,7 @@ def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() 
         strength: slow(strength)
         for strength in ridge.list_candidate_ridge_strengths(float(sums.gram.diagonal().mean()))
     }
-    chosen, weight = ridge.choose_ridge_strength(sums)
+    chosen, weight = ridge.choose_ridge_strength_and_solve(sums)
     assert chosen == min(values, key=lambda s: (values[s], -s))
     assert len({round(value, 6) for value in values.values()}) > 3
     torch.testing.assert_close(
@@ -83,14 +85,16 @@ def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() 
 
 
 def test_a_gram_matrix_of_fewer_examples_than_features_has_a_finite_solution() -> None:
-    features, labels = examples(2, 6)
-    _, weight = ridge.choose_ridge_strength(sums_of(append_column_of_ones(features), labels))
+    features, labels = draw_examples(2, 6)
+    _, weight = ridge.choose_ridge_strength_and_solve(
+        compute_sums(append_column_of_ones(features), labels)
+    )
     assert weight.isfinite().all()
 
 
 @pytest.mark.parametrize("prior", ["uniform", "empirical"])
 def test_discriminants_without_shrinkage_are_scikit_learns(prior: discriminant.Prior) -> None:
-    features, labels = examples(3)
+    features, labels = draw_examples(3)
     kept = (labels != 0) | (torch.arange(len(labels)) % 3 == 0)  # a rare class
     features, labels = features[kept], labels[kept]
     priors = np.full(CLASSES, 1 / CLASSES) if prior == "uniform" else None
@@ -98,7 +102,7 @@ def test_discriminants_without_shrinkage_are_scikit_learns(prior: discriminant.P
         features, labels
     )
     linear = discriminant.solve_linear_discriminant_analysis(
-        sums_of(features, labels), prior, share=0.0
+        compute_sums(features, labels), prior, share=0.0
     )
     # scikit-learn divides the covariance by N, ours by N - C
     log_prior = torch.from_numpy(np.log(reference.priors_))
@@ -110,16 +114,16 @@ def test_discriminants_without_shrinkage_are_scikit_learns(prior: discriminant.P
 
 
 def test_what_all_classes_have_in_common_is_left_out_of_discriminants() -> None:
-    features, labels = examples(3)
+    features, labels = draw_examples(3)
     far = features + 1000  # as features after a ReLU lie far from 0
-    linear = discriminant.solve_linear_discriminant_analysis(sums_of(far, labels), share=0.1)
+    linear = discriminant.solve_linear_discriminant_analysis(compute_sums(far, labels), share=0.1)
     weight, bias = linear.weight.sum(0), linear.bias.sum()
     assert float(weight.abs().max()) <= 1e-9 * float(linear.weight.abs().max())
     assert abs(float(bias)) <= 1e-9 * float(linear.bias.abs().max())
-    mu = discriminant.compute_class_means(sums_of(far, labels))
+    mu = discriminant.compute_class_means(compute_sums(far, labels))
     inverse = torch.linalg.inv(
         discriminant.shrink_covariance(
-            discriminant.compute_shared_covariance(sums_of(far, labels)), 0.1
+            discriminant.compute_shared_covariance(compute_sums(far, labels)), 0.1
         )
     )
     written_out = far @ inverse @ mu.T - 0.5 * (mu @ inverse * mu).sum(1)
@@ -127,8 +131,8 @@ def test_what_all_classes_have_in_common_is_left_out_of_discriminants() -> None:
 
 
 def test_shrinkage_is_the_papers_formula_written_out() -> None:
-    features, labels = examples(4, 40)
-    sigma = discriminant.compute_shared_covariance(sums_of(features, labels))
+    features, labels = draw_examples(4, 40)
+    sigma = discriminant.compute_shared_covariance(compute_sums(features, labels))
     p, n = WIDTH, 40
     square = sum(float(sigma[i, j]) * float(sigma[j, i]) for i in range(p) for j in range(p))
     trace = sum(float(sigma[i, i]) for i in range(p))
@@ -139,8 +143,10 @@ def test_shrinkage_is_the_papers_formula_written_out() -> None:
 
 
 def test_a_class_without_examples_is_never_answered() -> None:
-    features, labels = examples(5, classes=3)
-    linear = discriminant.solve_linear_discriminant_analysis(sums_of(features, labels, classes=4))
+    features, labels = draw_examples(5, classes=3)
+    linear = discriminant.solve_linear_discriminant_analysis(
+        compute_sums(features, labels, classes=4)
+    )
     assert linear(features).softmax(1)[:, 3].max() == 0
 
 
@@ -149,26 +155,28 @@ def test_a_class_without_examples_is_never_answered() -> None:
 def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
     random: object, cuts: int
 ) -> None:
-    features, labels = examples(6)
+    features, labels = draw_examples(6)
     h = append_column_of_ones(
         project_to_random_features(features, draw_projection_matrix(40, WIDTH, seed=1))
     ).double()
-    whole = ridge.choose_ridge_strength(sums_of(h, labels))
+    whole = ridge.choose_ridge_strength_and_solve(compute_sums(h, labels))
     order = list(range(len(h)))
     random.shuffle(order)  # type: ignore[attr-defined]
     parts = []
     for piece in torch.tensor(order).chunk(cuts):
         own = labels[piece].unique().tolist()
         columns = torch.tensor([own.index(label) for label in labels[piece].tolist()])
-        parts.append((sums_of(h[piece], columns, len(own)).to_tensors(), own))
-    strength, weight = ridge.choose_ridge_strength(add_feature_sums_of_tasks(parts, CLASSES))
+        parts.append((compute_sums(h[piece], columns, len(own)).to_tensors(), own))
+    strength, weight = ridge.choose_ridge_strength_and_solve(
+        add_feature_sums_of_tasks(parts, CLASSES)
+    )
     assert strength == pytest.approx(whole[0], rel=1e-9)
     assert float((weight - whole[1]).norm() / whole[1].norm()) <= 1e-8
     assert torch.equal((h @ weight).argmax(1), (h @ whole[1]).argmax(1))
 
 
 def test_packed_sums_are_the_same_to_the_bit() -> None:
-    sums = sums_of(*examples(7))
+    sums = compute_sums(*draw_examples(7))
     again = FeatureSums.from_tensors(sums.to_tensors())
     assert torch.equal(again.gram, sums.gram.tril() + sums.gram.tril(-1).T)
     assert torch.equal(again.cross, sums.cross) and torch.equal(again.counts, sums.counts)
@@ -176,16 +184,16 @@ def test_packed_sums_are_the_same_to_the_bit() -> None:
 
 
 def test_scores_of_left_out_examples_are_those_of_a_solution_without_each() -> None:
-    features, labels = examples(8, 30)
+    features, labels = draw_examples(8, 30)
     h = append_column_of_ones(features)
-    sums = sums_of(h, labels)
+    sums = compute_sums(h, labels)
     strength = 0.5
     found = ridge.compute_left_out_scores(
         sums, strength, ridge.solve_ridge_regression(sums, strength), h, labels
     )
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
-        weight = ridge.solve_ridge_regression(sums_of(h[others], labels[others]), strength)
+        weight = ridge.solve_ridge_regression(compute_sums(h[others], labels[others]), strength)
         torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-9, atol=1e-9)
 
 
@@ -212,7 +220,7 @@ RARE = torch.tensor([0] * 30 + [1] * 20 + [2] * 8 + [3] * 2)
 """Labels of one class in fifteen times as many examples as another."""
 
 
-def rare_examples(seed: int) -> tuple[Tensor, Tensor]:
+def draw_rare_examples(seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     means = torch.randn(CLASSES, WIDTH, generator=generator, dtype=torch.float64)
     noise = torch.randn(len(RARE), WIDTH, generator=generator, dtype=torch.float64)
@@ -220,8 +228,8 @@ def rare_examples(seed: int) -> tuple[Tensor, Tensor]:
 
 
 def test_balanced_sums_are_the_weighted_moments_written_out() -> None:
-    h, labels = rare_examples(9)
-    found = balance.weigh_classes_equally_in_sums(sums_of(h, labels))
+    h, labels = draw_rare_examples(9)
+    found = balance.weigh_classes_equally_in_sums(compute_sums(h, labels))
     mu = torch.stack([h[labels == c].mean(0) for c in range(CLASSES)])
     sigma = (h - mu[labels]).T @ (h - mu[labels]) / len(h)
     weights = len(h) / CLASSES / torch.bincount(labels)
@@ -235,7 +243,7 @@ def test_balanced_sums_are_the_weighted_moments_written_out() -> None:
 
 
 def test_balance_does_not_change_classes_of_equal_size() -> None:
-    sums = sums_of(*examples(10))
+    sums = compute_sums(*draw_examples(10))
     balanced = balance.weigh_classes_equally_in_sums(sums)
     torch.testing.assert_close(balanced.gram, sums.gram, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(balanced.cross, sums.cross, rtol=1e-10, atol=1e-10)
@@ -245,25 +253,25 @@ def test_balance_does_not_change_classes_of_equal_size() -> None:
 def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_each(
     strength: float,
 ) -> None:
-    h, labels = rare_examples(11)
-    found = balance.RidgeLeaveOneOut(sums_of(h, labels), h, labels).compute_scores(strength)
+    h, labels = draw_rare_examples(11)
+    found = balance.RidgeLeaveOneOut(compute_sums(h, labels), h, labels).compute_scores(strength)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
         weight = ridge.solve_ridge_regression(
-            balance.weigh_classes_equally_in_sums(sums_of(h[others], labels[others])), strength
+            balance.weigh_classes_equally_in_sums(compute_sums(h[others], labels[others])), strength
         )
         torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-8, atol=1e-8)
 
 
 def test_a_rare_class_is_answered_by_a_balanced_ridge() -> None:
-    h, labels = rare_examples(14)
-    sums = sums_of(h, labels)
+    h, labels = draw_rare_examples(14)
+    sums = compute_sums(h, labels)
     rare = (
         h[labels == 3].mean(0)
         + torch.randn(500, WIDTH, generator=torch.Generator().manual_seed(1)).double()
     )
     plain, balanced = (
-        rare @ ridge.choose_ridge_strength(given)[1]
+        rare @ ridge.choose_ridge_strength_and_solve(given)[1]
         for given in (sums, balance.weigh_classes_equally_in_sums(sums))
     )
     recalls = [float((scores.argmax(1) == 3).double().mean()) for scores in (plain, balanced)]
@@ -271,9 +279,9 @@ def test_a_rare_class_is_answered_by_a_balanced_ridge() -> None:
 
 
 def test_the_only_example_of_a_class_has_no_score_without_it() -> None:
-    h, labels = rare_examples(13)
+    h, labels = draw_rare_examples(13)
     h, labels = h[:-1], labels[:-1]
-    scores = balance.RidgeLeaveOneOut(sums_of(h, labels), h, labels).compute_scores(1.0)
+    scores = balance.RidgeLeaveOneOut(compute_sums(h, labels), h, labels).compute_scores(1.0)
     assert bool(scores[-1].isnan().all()) and bool(scores[:-1].isfinite().all())
 
 
@@ -281,14 +289,14 @@ def test_the_only_example_of_a_class_has_no_score_without_it() -> None:
 def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each(
     share: float,
 ) -> None:
-    h, labels = rare_examples(15)
-    found = discriminant.DiscriminantLeaveOneOut(sums_of(h, labels), h, labels).compute_scores(
+    h, labels = draw_rare_examples(15)
+    found = discriminant.DiscriminantLeaveOneOut(compute_sums(h, labels), h, labels).compute_scores(
         share
     )
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
         classifier = discriminant.solve_linear_discriminant_analysis(
-            sums_of(h[others], labels[others]), share=share
+            compute_sums(h[others], labels[others]), share=share
         )
         expected = classifier(h[i : i + 1])[0]
         difference = found[i] - expected
@@ -298,8 +306,8 @@ def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each
 
 
 def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_answers() -> None:
-    h, labels = examples(18, 24)
-    sums = sums_of(h, labels)
+    h, labels = draw_examples(18, 24)
+    sums = compute_sums(h, labels)
 
     def slow(share: float) -> float:
         scores = []
@@ -307,7 +315,7 @@ def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_ans
             others = torch.arange(len(h)) != i
             scores.append(
                 discriminant.solve_linear_discriminant_analysis(
-                    sums_of(h[others], labels[others]), share=share
+                    compute_sums(h[others], labels[others]), share=share
                 )(h[i])
             )
         found = torch.stack(scores)
@@ -327,15 +335,16 @@ def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_ans
 
 
 def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answers() -> None:
-    h, labels = rare_examples(16)
-    sums = sums_of(h, labels)
+    h, labels = draw_rare_examples(16)
+    sums = compute_sums(h, labels)
 
     def slow(strength: float) -> float:
         by_class: dict[int, list[float]] = {}
         for i in range(len(h)):
             others = torch.arange(len(h)) != i
             weight = ridge.solve_ridge_regression(
-                balance.weigh_classes_equally_in_sums(sums_of(h[others], labels[others])), strength
+                balance.weigh_classes_equally_in_sums(compute_sums(h[others], labels[others])),
+                strength,
             )
             error = h[i] @ weight - torch.eye(CLASSES, dtype=torch.float64)[labels[i]]
             by_class.setdefault(int(labels[i]), []).append(float(error.square().sum()))
@@ -367,7 +376,7 @@ def test_repeated_images_do_not_take_the_strength_away() -> None:
         balance.RidgeLeaveOneOut(sums, h, labels).choose_strength(
             balance.weigh_classes_equally_in_sums(sums)
         )
-        > ridge.choose_ridge_strength(balance.weigh_classes_equally_in_sums(sums))[0]
+        > ridge.choose_ridge_strength_and_solve(balance.weigh_classes_equally_in_sums(sums))[0]
     )
 
 
@@ -395,7 +404,7 @@ def test_left_out_answers_to_pure_noise_are_at_chance(
         generator = torch.Generator().manual_seed(seed)
         h = torch.randn(count, width, generator=generator, dtype=torch.float64)
         labels = torch.arange(count) % classes
-        scores = score(sums_of(h, labels, classes), h, labels)
+        scores = score(compute_sums(h, labels, classes), h, labels)
         right += float((scores.argmax(1) == labels).double().mean()) / draws
     error = (classes - 1) ** 0.5 / classes / (draws * count) ** 0.5
     assert abs(right - 1 / classes) <= 3 * error

@@ -11,8 +11,8 @@ from core.learning.analytic.offsets import fit_score_offsets_by_class
 COUNTS = torch.tensor([120, 6, 6, 0])
 
 
-def answers(counts: torch.Tensor, lead: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Noisy scores, in which the first class is `lead` ahead."""
+def draw_scores(counts: torch.Tensor, lead: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw noisy scores, in which the first class is `lead` ahead, and labels."""
     labels = torch.arange(len(counts)).repeat_interleave(counts)
     noise = torch.randn(
         len(labels), len(counts), generator=torch.Generator().manual_seed(0), dtype=torch.float64
@@ -23,7 +23,7 @@ def answers(counts: torch.Tensor, lead: float) -> tuple[torch.Tensor, torch.Tens
 
 
 def test_equal_classes_have_none() -> None:
-    scores, labels = answers(torch.tensor([9, 9, 0, 9]), 0.5)
+    scores, labels = draw_scores(torch.tensor([9, 9, 0, 9]), 0.5)
     assert torch.equal(
         fit_score_offsets_by_class(scores, labels, torch.tensor([9, 9, 0, 9])),
         torch.zeros(4, dtype=torch.float64),
@@ -32,13 +32,13 @@ def test_equal_classes_have_none() -> None:
 
 @pytest.mark.parametrize(("lead", "expected"), [(-1.0, False), (1.0, True)])
 def test_a_large_class_is_only_ever_put_back(lead: float, expected: bool) -> None:
-    found = fit_score_offsets_by_class(*answers(COUNTS, lead), COUNTS)
+    found = fit_score_offsets_by_class(*draw_scores(COUNTS, lead), COUNTS)
     assert bool((found != 0).any()) is expected
     assert float(found[0]) <= float(found[1]) == float(found[2])
 
 
 def test_no_other_slope_and_scale_answer_better() -> None:
-    scores, labels = answers(COUNTS, 1.0)
+    scores, labels = draw_scores(COUNTS, 1.0)
     weights = 1 / COUNTS.double()[labels]
 
     def loss(offsets: torch.Tensor) -> float:
@@ -54,13 +54,13 @@ def test_no_other_slope_and_scale_answer_better() -> None:
 
 
 def test_a_class_without_images_has_none() -> None:
-    scores, labels = answers(COUNTS, 1.0)
+    scores, labels = draw_scores(COUNTS, 1.0)
     found = fit_score_offsets_by_class(scores, labels, COUNTS)
     assert float(found[0]) < 0 and float(found[3]) == 0
 
 
 def test_classes_of_other_heads_say_nothing() -> None:
-    scores, labels = answers(COUNTS, 1.0)
+    scores, labels = draw_scores(COUNTS, 1.0)
     apart = torch.cat([scores, torch.full_like(scores[:, :1], -torch.inf)], 1)
     counts = torch.cat([COUNTS, torch.tensor([50])])
     found = fit_score_offsets_by_class(apart, labels, counts)
@@ -74,13 +74,13 @@ def test_without_examples_there_are_none() -> None:
 
 @pytest.mark.parametrize("unit", [0.01, 1.0, 300.0])
 def test_the_offset_is_that_of_the_best_slope_whatever_the_unit_of_scores(unit: float) -> None:
-    scores, labels = answers(COUNTS, 1.0)
+    scores, labels = draw_scores(COUNTS, 1.0)
     found = float(fit_score_offsets_by_class(unit * scores, labels, COUNTS)[0]) / unit
     assert found == pytest.approx(find_best_offset(scores, labels), rel=1e-3)
 
 
 def find_best_offset(scores: torch.Tensor, labels: torch.Tensor) -> float:
-    """Offset of the largest class, by trying scales and slopes on finer and finer grids."""
+    """Find the offset of the largest class by trying scales and slopes on finer and finer grids."""
     sizes = COUNTS.clamp(min=1).double().log() - COUNTS[COUNTS > 0].double().log().mean()
     sizes = sizes * (COUNTS > 0)
     weights = 1 / COUNTS.double()[labels]

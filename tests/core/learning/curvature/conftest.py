@@ -23,9 +23,9 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def network() -> nn.Sequential:
-    return toys.cnn()
+    return toys.build_cnn()
 
 
 @pytest.fixture
 def x() -> Tensor:
-    return toys.images()
+    return toys.draw_images()

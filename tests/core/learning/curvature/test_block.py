@@ -18,38 +18,38 @@ from core.learning.curvature.factor import make_dense_factor
 ROWS, COLUMNS = 4, 5
 
 
-def symmetric(size, seed):
+def draw_symmetric_matrix(size, seed):
     root = torch.randn(
         size, size + 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     )
     return root @ root.T
 
 
-def d(seed=9):
+def draw_displacement(seed=9):
     return torch.randn(
         ROWS, COLUMNS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     )
 
 
-def made(seed=0):
-    a, g = symmetric(COLUMNS, seed), symmetric(ROWS, seed + 50)
-    rows = torch.stack([symmetric(COLUMNS, seed + i) for i in range(ROWS)])
+def make_blocks(seed=0):
+    a, g = draw_symmetric_matrix(COLUMNS, seed), draw_symmetric_matrix(ROWS, seed + 50)
+    rows = torch.stack([draw_symmetric_matrix(COLUMNS, seed + i) for i in range(ROWS)])
     return {
-        "diagonal": DiagonalCurvatureBlock(d(seed).square()),
+        "diagonal": DiagonalCurvatureBlock(draw_displacement(seed).square()),
         "kfac": KroneckerCurvatureBlock(make_dense_factor(a), make_dense_factor(g)),
         "tkfac": TraceRestrictedKroneckerBlock(
             make_dense_factor(a / a.trace() * 3),
             make_dense_factor(g / g.trace() * 3),
             torch.tensor(3.0).double(),
         ),
-        "exact": ExactCurvatureBlock(symmetric(ROWS * COLUMNS, seed)),
+        "exact": ExactCurvatureBlock(draw_symmetric_matrix(ROWS * COLUMNS, seed)),
         "gram": HeadGramCurvatureBlock(make_dense_factor(a)),
         "channels": GroupedConvolutionCurvatureBlock(rows),
     }
 
 
-def wanted(block):
-    """H [o w, o w] by its definition."""
+def compute_expected_matrix(block):
+    """Return H [o w, o w] of a block by its definition."""
     if isinstance(block, DiagonalCurvatureBlock):
         return block.values.flatten().diag()
     if isinstance(block, KroneckerCurvatureBlock):
@@ -63,30 +63,36 @@ def wanted(block):
     return block.matrix
 
 
-KINDS = tuple(made())
+KINDS = tuple(make_blocks())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_multiplying_is_what_the_matrix_does_to_the_flattened_displacement(kind) -> None:
-    block = made()[kind]
+    block = make_blocks()[kind]
     assert (
-        toys.relative(block.multiply_by_curvature(d()).flatten(), wanted(block) @ d().flatten())
+        toys.compute_relative_error(
+            block.multiply_by_curvature(draw_displacement()).flatten(),
+            compute_expected_matrix(block) @ draw_displacement().flatten(),
+        )
         < 1e-12
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_multiplying_is_the_gradient_of_half_the_quadratic_form(kind) -> None:
-    block, moved = made()[kind], d().requires_grad_()
-    value = moved.flatten() @ wanted(block) @ moved.flatten()
+    block, moved = make_blocks()[kind], draw_displacement().requires_grad_()
+    value = moved.flatten() @ compute_expected_matrix(block) @ moved.flatten()
     (gradient,) = torch.autograd.grad(value / 2, moved)
-    assert toys.relative(block.multiply_by_curvature(d()), gradient) < 1e-12
+    assert (
+        toys.compute_relative_error(block.multiply_by_curvature(draw_displacement()), gradient)
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_block_is_symmetric_and_not_negative(kind) -> None:
-    matrix = toys.matrix_of(made()[kind], ROWS)
-    assert toys.relative(matrix, matrix.T) < 1e-12
+    matrix = toys.compute_matrix(make_blocks()[kind], ROWS)
+    assert toys.compute_relative_error(matrix, matrix.T) < 1e-12
     assert float(torch.linalg.eigvalsh((matrix + matrix.T) / 2).min()) >= -1e-9 * float(
         matrix.norm()
     )
@@ -95,14 +101,14 @@ def test_a_block_is_symmetric_and_not_negative(kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_trace_is_that_of_the_matrix(kind) -> None:
     rows = ROWS if kind == "gram" else 1  # a gram knows one row's
-    assert float(made()[kind].trace()) * rows == pytest.approx(
-        float(wanted(made()[kind]).trace()), rel=1e-12
+    assert float(make_blocks()[kind].trace()) * rows == pytest.approx(
+        float(compute_expected_matrix(make_blocks()[kind]).trace()), rel=1e-12
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_storing_and_loading_gives_the_same_block(kind) -> None:
-    block = made()[kind]
+    block = make_blocks()[kind]
     again = blocks.rebuild_curvature_block(
         block.kind, block.factor_storage_tiers, block.to_tensors()
     )
@@ -111,12 +117,15 @@ def test_storing_and_loading_gives_the_same_block(kind) -> None:
         and again.factor_storage_tiers == block.factor_storage_tiers
         and again.nbytes == block.nbytes
     )
-    assert torch.equal(again.multiply_by_curvature(d()), block.multiply_by_curvature(d()))
+    assert torch.equal(
+        again.multiply_by_curvature(draw_displacement()),
+        block.multiply_by_curvature(draw_displacement()),
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_merging_weighs_each_stored_statistic(kind) -> None:
-    one, two = made()[kind], made(1)[kind]
+    one, two = make_blocks()[kind], make_blocks(1)[kind]
     merged = one.average_with(two, 0.25).to_tensors()
     for name, tensor in one.to_tensors().items():
         assert torch.allclose(
@@ -125,19 +134,24 @@ def test_merging_weighs_each_stored_statistic(kind) -> None:
 
 
 def test_merging_factors_is_not_merging_their_products() -> None:
-    one, two = made()["kfac"], made(1)["kfac"]
-    merged = toys.matrix_of(one.average_with(two, 0.5), ROWS)
-    assert toys.relative(merged, (wanted(one) + wanted(two)) / 2) > 0.01
+    one, two = make_blocks()["kfac"], make_blocks(1)["kfac"]
+    merged = toys.compute_matrix(one.average_with(two, 0.5), ROWS)
+    assert (
+        toys.compute_relative_error(
+            merged, (compute_expected_matrix(one) + compute_expected_matrix(two)) / 2
+        )
+        > 0.01
+    )
 
 
 def test_blocks_of_two_kinds_are_not_merged() -> None:
     with pytest.raises(ValueError, match="a kfac block cannot be merged with a tkfac one"):
-        made()["kfac"].average_with(made()["tkfac"], 0.5)
+        make_blocks()["kfac"].average_with(make_blocks()["tkfac"], 0.5)
 
 
 @pytest.mark.parametrize("kind", ["diagonal", "exact", "channels"])
 def test_blocks_of_two_shapes_are_not_merged(kind) -> None:
-    block = made()[kind]
+    block = make_blocks()[kind]
     (name,) = block.to_tensors()
     smaller = type(block)(**{name: block.to_tensors()[name][1:]})
     with pytest.raises(ValueError, match="of shapes"):
@@ -150,28 +164,34 @@ def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> No
         make_dense_factor(torch.zeros(ROWS, ROWS)),
         torch.zeros(()),
     )
-    assert float(zero.multiply_by_curvature(d().float()).abs().max()) == 0 == float(zero.trace())
+    assert (
+        float(zero.multiply_by_curvature(draw_displacement().float()).abs().max())
+        == 0
+        == float(zero.trace())
+    )
 
 
 @pytest.mark.parametrize("kind", ["kfac", "tkfac"])
 def test_a_layer_whose_factors_fit_nowhere_keeps_its_diagonal_and_trace(kind) -> None:
-    block = made()[kind]
+    block = make_blocks()[kind]
     small = block.compress_factors(8)
     assert isinstance(small, DiagonalCurvatureBlock) and small.factor_storage_tiers == {}
-    assert torch.allclose(small.values.flatten(), wanted(block).diagonal(), rtol=1e-12)
+    assert torch.allclose(
+        small.values.flatten(), compute_expected_matrix(block).diagonal(), rtol=1e-12
+    )
 
 
 def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
-    small = made()["kfac"].compress_factors(ROWS * ROWS * 8)
+    small = make_blocks()["kfac"].compress_factors(ROWS * ROWS * 8)
     assert small.factor_storage_tiers == {"a": "packed", "g": "full"}
     assert small.nbytes == (COLUMNS * (COLUMNS + 1) // 2 + ROWS * ROWS) * 8
 
 
 def test_a_gram_fits_any_number_of_rows() -> None:
-    a = symmetric(COLUMNS, 0)
+    a = draw_symmetric_matrix(COLUMNS, 0)
     moved = torch.randn(7, COLUMNS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     assert (
-        toys.relative(
+        toys.compute_relative_error(
             HeadGramCurvatureBlock(make_dense_factor(a)).multiply_by_curvature(moved), moved @ a
         )
         < 1e-12

@@ -16,68 +16,72 @@ from core.learning.state import load_tensors, save_tensors
 KINDS = ("diagonal", "kfac", "tkfac", "exact")
 
 
-def curvature(kind="kfac", seed=1, n=6, limit=None):
-    network = toys.cnn()
+def make_curvatures(kind="kfac", seed=1, n=6, limit=None):
+    network = toys.build_cnn()
     return LayerCurvatures(
-        toys.measure(network, toys.images(n, seed), kind).build_curvature_blocks(limit)
+        toys.estimate_curvature(network, toys.draw_images(n, seed), kind).build_curvature_blocks(
+            limit
+        )
     )
 
 
-def displacements():
+def draw_displacements():
     generator = torch.Generator().manual_seed(7)
     return {
         name: torch.randn(p.shape, generator=generator, dtype=torch.float64)
-        for name, p in toys.cnn().named_parameters()
+        for name, p in toys.build_cnn().named_parameters()
     }
 
 
-def same(one, two, error):
+def is_same_curvature(one, two, error):
     first, second = one.to_tensors(), two.to_tensors()
     return first.keys() == second.keys() and all(
-        toys.relative(first[k], second[k]) <= error for k in first
+        toys.compute_relative_error(first[k], second[k]) <= error for k in first
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradient_and_value_are_those_of_autograd_on_the_whole_matrix(kind) -> None:
-    found = curvature(kind)
-    moved = {name: d.requires_grad_() for name, d in displacements().items()}
+    found = make_curvatures(kind)
+    moved = {name: d.requires_grad_() for name, d in draw_displacements().items()}
     value = 0
     for layer, block in found.blocks.items():
-        d = toys.joined(moved[f"{layer}.weight"], moved.get(f"{layer}.bias"))
-        value = value + d.flatten() @ toys.matrix_of(block, d.shape[0]) @ d.flatten() / 2
+        d = toys.join_parameters(moved[f"{layer}.weight"], moved.get(f"{layer}.bias"))
+        value = value + d.flatten() @ toys.compute_matrix(block, d.shape[0]) @ d.flatten() / 2
     wanted = torch.autograd.grad(value, list(moved.values()))
     gradient, mine = found.compute_penalty_and_gradient(
         {name: d.detach() for name, d in moved.items()}
     )
     assert float(mine) == pytest.approx(float(value.detach()), rel=1e-12)
     for name, of in zip(moved, wanted, strict=True):
-        assert toys.relative(gradient[name], of) < 1e-12, name
+        assert toys.compute_relative_error(gradient[name], of) < 1e-12, name
         assert gradient[name].shape == moved[name].shape and not gradient[name].requires_grad
 
 
 def test_the_penalty_and_its_gradient_are_zero_at_the_anchor() -> None:
-    gradient, value = curvature().compute_penalty_and_gradient(
-        {n: torch.zeros_like(d) for n, d in displacements().items()}
+    gradient, value = make_curvatures().compute_penalty_and_gradient(
+        {n: torch.zeros_like(d) for n, d in draw_displacements().items()}
     )
     assert float(value) == 0 == max(float(g.abs().max()) for g in gradient.values())
 
 
 def test_layers_that_are_not_given_are_left_out() -> None:
-    moved = displacements()
+    moved = draw_displacements()
     some = {name: moved[name] for name in ("5.weight", "5.bias")}
-    gradient, value = curvature().compute_penalty_and_gradient(some | {"elsewhere": torch.ones(2)})
-    alone, wanted = LayerCurvatures({"5": curvature().blocks["5"]}).compute_penalty_and_gradient(
-        moved
+    gradient, value = make_curvatures().compute_penalty_and_gradient(
+        some | {"elsewhere": torch.ones(2)}
     )
+    alone, wanted = LayerCurvatures(
+        {"5": make_curvatures().blocks["5"]}
+    ).compute_penalty_and_gradient(moved)
     assert gradient.keys() == some.keys() and float(value) == float(wanted)
     assert torch.equal(gradient["5.weight"], alone["5.weight"])
 
 
 def test_a_bias_that_is_not_given_did_not_move() -> None:
-    moved = displacements()
-    still, value = curvature().compute_penalty_and_gradient({"5.weight": moved["5.weight"]})
-    both, wanted = curvature().compute_penalty_and_gradient(
+    moved = draw_displacements()
+    still, value = make_curvatures().compute_penalty_and_gradient({"5.weight": moved["5.weight"]})
+    both, wanted = make_curvatures().compute_penalty_and_gradient(
         {"5.weight": moved["5.weight"], "5.bias": torch.zeros(5).double()}
     )
     assert still.keys() == {"5.weight"} and float(value) == float(wanted)
@@ -86,16 +90,16 @@ def test_a_bias_that_is_not_given_did_not_move() -> None:
 
 def test_a_bias_without_its_weight_is_refused() -> None:
     with pytest.raises(ValueError, match="is given without"):
-        curvature().compute_penalty_and_gradient({"5.bias": torch.zeros(5)})
+        make_curvatures().compute_penalty_and_gradient({"5.bias": torch.zeros(5)})
 
 
 def test_a_displacement_of_another_width_is_refused() -> None:
     with pytest.raises(ValueError, match="5: displacements of 3 columns for a block of 17"):
-        curvature().compute_penalty_and_gradient({"5.weight": torch.zeros(5, 3)})
+        make_curvatures().compute_penalty_and_gradient({"5.weight": torch.zeros(5, 3)})
 
 
 def test_nothing_to_hold_costs_nothing() -> None:
-    assert float(LayerCurvatures({}).compute_penalty_and_gradient(displacements())[1]) == 0
+    assert float(LayerCurvatures({}).compute_penalty_and_gradient(draw_displacements())[1]) == 0
 
 
 def test_a_projection_and_a_bare_parameter_are_found_by_their_own_names() -> None:
@@ -117,24 +121,26 @@ def test_a_projection_and_a_bare_parameter_are_found_by_their_own_names() -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_merging_two_tasks_is_measuring_their_data_together(kind) -> None:
-    network, x = toys.cnn(), toys.images(8)
-    both = LayerCurvatures(toys.blocks(network, x, kind))
-    one, two = (LayerCurvatures(toys.blocks(network, part, kind)) for part in x.split(4))
-    assert same(one.average_with(two, 0.5), both, 1e-12)
-    three, five = (LayerCurvatures(toys.blocks(network, part, kind)) for part in x.split([3, 5]))
-    assert same(three.average_with(five, 5 / 8), both, 1e-12)
+    network, x = toys.build_cnn(), toys.draw_images(8)
+    both = LayerCurvatures(toys.build_blocks(network, x, kind))
+    one, two = (LayerCurvatures(toys.build_blocks(network, part, kind)) for part in x.split(4))
+    assert is_same_curvature(one.average_with(two, 0.5), both, 1e-12)
+    three, five = (
+        LayerCurvatures(toys.build_blocks(network, part, kind)) for part in x.split([3, 5])
+    )
+    assert is_same_curvature(three.average_with(five, 5 / 8), both, 1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_merging_copies_of_one_task_gives_it_back(kind) -> None:
-    one = merged = curvature(kind)
+    one = merged = make_curvatures(kind)
     for t in range(2, 6):
         merged = merged.average_with(one, 1 / t)
-    assert same(merged, one, 1e-12)
+    assert is_same_curvature(merged, one, 1e-12)
 
 
 def test_the_order_of_tasks_does_not_matter() -> None:
-    tasks = [curvature("tkfac", seed) for seed in range(4)]
+    tasks = [make_curvatures("tkfac", seed) for seed in range(4)]
 
     def all_of(order):
         merged = tasks[order[0]]
@@ -142,11 +148,11 @@ def test_the_order_of_tasks_does_not_matter() -> None:
             merged = merged.average_with(tasks[task], 1 / t)
         return merged
 
-    assert same(all_of([0, 1, 2, 3]), all_of([3, 1, 0, 2]), 1e-12)
+    assert is_same_curvature(all_of([0, 1, 2, 3]), all_of([3, 1, 0, 2]), 1e-12)
 
 
 def test_curvatures_of_different_layers_are_not_merged() -> None:
-    one = curvature()
+    one = make_curvatures()
     with pytest.raises(ValueError, match="only one of two curvatures that are to be merged has 5"):
         one.average_with(LayerCurvatures({k: b for k, b in one.blocks.items() if k != "5"}), 0.5)
 
@@ -154,7 +160,7 @@ def test_curvatures_of_different_layers_are_not_merged() -> None:
 @pytest.mark.parametrize("limit", [None, 400, 60])
 @pytest.mark.parametrize("kind", KINDS)
 def test_storing_in_files_and_loading_gives_the_same_bits(kind, limit, tmp_path) -> None:
-    found = curvature(kind, limit=limit)
+    found = make_curvatures(kind, limit=limit)
     save_tensors(found.to_tensors(), tmp_path / "curvature.safetensors")
     stored = json.loads(json.dumps(found.to_json()))
     again = LayerCurvatures.from_tensors(load_tensors(tmp_path / "curvature.safetensors"), stored)
@@ -163,8 +169,8 @@ def test_storing_in_files_and_loading_gives_the_same_bits(kind, limit, tmp_path)
         and again.measure_layer_bytes() == found.measure_layer_bytes()
     )
     assert all(torch.equal(t, again.to_tensors()[k]) for k, t in found.to_tensors().items())
-    gradient, value = found.compute_penalty_and_gradient(displacements())
-    other, same_value = again.compute_penalty_and_gradient(displacements())
+    gradient, value = found.compute_penalty_and_gradient(draw_displacements())
+    other, same_value = again.compute_penalty_and_gradient(draw_displacements())
     # Products of tensors that lie elsewhere in memory may differ in the last bit.
     torch.testing.assert_close(other, gradient, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(same_value, value, rtol=1e-12, atol=0)
@@ -172,7 +178,8 @@ def test_storing_in_files_and_loading_gives_the_same_bits(kind, limit, tmp_path)
 
 def test_a_limit_on_bytes_shows_in_the_tiers_of_each_layer() -> None:
     kinds = {
-        name: of["tiers"] or of["kind"] for name, of in curvature(limit=2000).to_json().items()
+        name: of["tiers"] or of["kind"]
+        for name, of in make_curvatures(limit=2000).to_json().items()
     }
     assert kinds == {
         "0": {"a": "packed", "g": "full"},  # 19 x 19 numbers of 8 bytes
@@ -183,15 +190,15 @@ def test_a_limit_on_bytes_shows_in_the_tiers_of_each_layer() -> None:
 
 
 def test_bytes_by_layer_are_those_of_its_tensors() -> None:
-    found = curvature(limit=2000)
+    found = make_curvatures(limit=2000)
     for layer, size in found.measure_layer_bytes().items():
         stored = [t.nbytes for k, t in found.to_tensors().items() if k.startswith(f"{layer}/")]
         assert size == sum(stored)
 
 
 def test_the_trace_is_the_sum_over_layers() -> None:
-    found = curvature("tkfac")
-    wanted = sum(float(b.trace()) for b in curvature("exact").blocks.values())
+    found = make_curvatures("tkfac")
+    wanted = sum(float(b.trace()) for b in make_curvatures("exact").blocks.values())
     assert float(found.trace()) == pytest.approx(wanted, rel=1e-12)
 
 
@@ -209,9 +216,9 @@ class Bilinear(nn.Module):
         return self.head(x @ self.fixed.T + self.displacement(x))
 
 
-def whole_hessian(x, rows):
-    """Of half the squared error in all parameters, with two rows of zeros appended to two that are
-    learned.
+def compute_whole_hessian(x, rows):
+    """Return the Hessian of half the squared error in all parameters, with two rows of zeros
+    appended to two that are learned.
     """
     network = Bilinear(rows)
     with torch.no_grad():
@@ -232,8 +239,8 @@ def whole_hessian(x, rows):
 
 
 def test_appended_rows_have_the_curvature_of_the_rows_that_were_there() -> None:
-    x = toys.images(9, shape=(4,))
-    network, hessian = whole_hessian(x, 4)
+    x = toys.draw_images(9, shape=(4,))
+    network, hessian = compute_whole_hessian(x, 4)
     estimate = CurvatureEstimator(network, network, {"head": "gram"})
     estimate.add_examples(x)
     gram = estimate.build_curvature_blocks()["head"]
@@ -242,11 +249,11 @@ def test_appended_rows_have_the_curvature_of_the_rows_that_were_there() -> None:
     order = torch.cat([weights, biases[:, None]], 1)
     new = order[2:].flatten()
     wanted = torch.kron(torch.eye(2, dtype=torch.float64), gram.a.to_dense())
-    assert toys.relative(hessian[new][:, new], wanted) < 1e-12
+    assert toys.compute_relative_error(hessian[new][:, new], wanted) < 1e-12
 
 
 def test_appended_rows_have_no_curvature_with_anything_else_when_they_come() -> None:
-    _, hessian = whole_hessian(toys.images(9, shape=(4,)), 4)
+    _, hessian = compute_whole_hessian(toys.draw_images(9, shape=(4,)), 4)
     weights, biases = torch.arange(12, 24).view(4, 3), torch.arange(24, 28)
     new = torch.cat([weights[2:].flatten(), biases[2:]])
     rest = torch.tensor([i for i in range(28) if i not in new.tolist()])
@@ -254,9 +261,9 @@ def test_appended_rows_have_no_curvature_with_anything_else_when_they_come() -> 
 
 
 def test_the_displacement_of_a_bilinear_network_has_its_exact_block() -> None:
-    x = toys.images(9, shape=(4,))
-    network, hessian = whole_hessian(x, 4)
-    found = toys.blocks(network, x, "kfac", make_basis_vector_cotangents, ["displacement"])[
+    x = toys.draw_images(9, shape=(4,))
+    network, hessian = compute_whole_hessian(x, 4)
+    found = toys.build_blocks(network, x, "kfac", make_basis_vector_cotangents, ["displacement"])[
         "displacement"
     ]
-    assert toys.relative(toys.matrix_of(found, 3), hessian[:12, :12]) < 1e-12
+    assert toys.compute_relative_error(toys.compute_matrix(found, 3), hessian[:12, :12]) < 1e-12

@@ -5,25 +5,25 @@ import torch
 from torch import nn
 
 from core.learning.curvature import per_sample
-from core.learning.curvature.per_sample import PerExampleGradientSizes
+from core.learning.curvature.per_sample import PerExampleGradientSizeSums
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
 
-def squared_norm(logits):
+def differentiate_squared_norm(logits):
     return [2 * logits]
 
 
-def of(network, inputs, size=torch.abs, names=None):
-    found = PerExampleGradientSizes(
+def compute_gradient_sizes(network, inputs, size=torch.abs, names=None):
+    found = PerExampleGradientSizeSums(
         network, network, names or [n for n, _ in network.named_parameters()], size
     )
     for x in inputs:
-        found.add_examples(x, squared_norm)
+        found.add_examples(x, differentiate_squared_norm)
     return found.compute_mean_gradient_sizes()
 
 
-def slow(network, x, size=torch.abs):
-    """One backward per example."""
+def compute_slow_sizes(network, x, size=torch.abs):
+    """Return the mean gradient sizes, with one backward pass per example."""
     parameters = dict(network.named_parameters())
     total = {name: torch.zeros_like(p, requires_grad=False) for name, p in parameters.items()}
     for one in x:
@@ -53,9 +53,9 @@ def test_closed_forms_equal_vmap(name, size, by_vmap) -> None:
         per_sample._find_layers_with_closed_gradients(network, dict(network.named_parameters()))
         is not None
     )
-    fast = of(network, [x], size)
+    fast = compute_gradient_sizes(network, [x], size)
     by_vmap()
-    for key, oracle in of(network, [x], size).items():
+    for key, oracle in compute_gradient_sizes(network, [x], size).items():
         assert torch.allclose(fast[key], oracle, rtol=1e-9, atol=1e-12 * float(oracle.max() + 1)), (
             key
         )
@@ -71,8 +71,8 @@ def test_the_closed_form_of_a_convolution_equals_one_backward_each(convolution) 
     ).double()
     x = torch.randn(4, 2, 7, 7, dtype=torch.float64)
     network(x)
-    wanted = slow(network, x)
-    for name, value in of(network, [x[:3], x[3:]]).items():
+    wanted = compute_slow_sizes(network, x)
+    for name, value in compute_gradient_sizes(network, [x[:3], x[3:]]).items():
         assert torch.allclose(value, wanted[name], rtol=1e-12, atol=1e-14)
 
 
@@ -86,8 +86,8 @@ def test_layers_without_a_closed_form_are_measured_by_vmap(layer) -> None:
     shaped = nn.Unflatten(1, (4, 1)) if isinstance(layer, nn.Conv1d) else nn.Identity()
     network = nn.Sequential(shaped, layer, nn.Flatten(), nn.Linear(4, 2)).double()
     x = torch.randn(5, 4, dtype=torch.float64)
-    wanted = slow(network, x)
-    for name, value in of(network, [x]).items():
+    wanted = compute_slow_sizes(network, x)
+    for name, value in compute_gradient_sizes(network, [x]).items():
         assert torch.allclose(value, wanted[name], rtol=1e-12, atol=1e-14)
 
 
@@ -109,27 +109,27 @@ def test_a_whole_network_equals_one_backward_each(architecture) -> None:
         for parameter in network.head.parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(1))
     x = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    wanted = slow(network, x)
-    for name, value in of(network, [x]).items():
+    wanted = compute_slow_sizes(network, x)
+    for name, value in compute_gradient_sizes(network, [x]).items():
         assert torch.allclose(value, wanted[name], rtol=1e-8, atol=1e-12), name
 
 
 def test_vmap_holds_few_gradients_at_once_and_adds_up_the_same(by_vmap, monkeypatch) -> None:
     torch.manual_seed(0)
     network, x = nn.Linear(3, 2).double(), torch.randn(5, 3, dtype=torch.float64)
-    wanted = of(network, [x])
+    wanted = compute_gradient_sizes(network, [x])
     by_vmap()
     monkeypatch.setattr(per_sample, "GRADIENTS", 16)  # two examples of eight parameters
-    value = of(network, [x])
+    value = compute_gradient_sizes(network, [x])
     assert all(torch.allclose(value[name], wanted[name], rtol=1e-12) for name in wanted)
 
 
 def test_a_parameter_that_is_not_asked_for_is_not_measured() -> None:
     network = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
-    assert set(of(network, [torch.randn(2, 3)], names=["1.bias"])) == {"1.bias"}
+    assert set(compute_gradient_sizes(network, [torch.randn(2, 3)], names=["1.bias"])) == {"1.bias"}
 
 
 def test_no_gradient_is_left_behind() -> None:
     network = nn.Linear(3, 2)
-    of(network, [torch.randn(2, 3)])
+    compute_gradient_sizes(network, [torch.randn(2, 3)])
     assert all(p.grad is None for p in network.parameters())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from streams import Bench, Learned, row_of, spied, watched
+from streams import Bench, Learned, get_class_row, spy_on_calls, spy_on_losses
 from torch.nn import functional
 
 from core.learning.memory.reservoir import ReservoirBuffer
@@ -22,32 +22,32 @@ TASKS = (("ant", "bee"), ("cat", "dog"))
 
 
 def write_task(bench: Bench, number: int, counts: list[int]) -> None:
-    """Write a task's training part with so many images of each of its classes."""
+    """Write a task's training part with `counts` images of its classes."""
     names = bench.task_classes(number)
     labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     generator = torch.Generator().manual_seed(number)
     images = torch.randint(0, 120, (len(labels), bench.size, bench.size, 1), generator=generator)
     for image, label in zip(images, labels.tolist(), strict=True):
-        image[row_of(names[label])] += 120
+        image[get_class_row(names[label])] += 120
     path = bench.folder / f"{bench.scenario}-{number}-train.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({"images": images.to(torch.uint8), "labels": labels}, path)
 
 
-def learn_known(bench: Bench, counts: list[int], **recipe: Any) -> list[Learned]:
-    """Learn two tasks of 20 images each, then one with so many of each of its classes."""
+def learn_counted_task(bench: Bench, counts: list[int], **recipe: Any) -> list[Learned]:
+    """Learn two tasks of 20 images each, then one with `counts` images of its classes."""
     for number, each in enumerate(([10, 10], [10, 10], counts), 1):
         write_task(bench, number, each)
     return bench.learn_tasks(3, **recipe)
 
 
-def classes_of(monkeypatch: pytest.MonkeyPatch, method: type) -> list[list[int]]:
-    """The labels of each batch of a method, one after the other."""
-    return spied(monkeypatch, method, lambda self, ctx, batch, terms: batch.y.tolist())
+def spy_on_labels(monkeypatch: pytest.MonkeyPatch, method: type) -> list[list[int]]:
+    """Record the labels of each batch of a method, one after the other."""
+    return spy_on_losses(monkeypatch, method, lambda self, ctx, batch, terms: batch.y.tolist())
 
 
 def test_each_class_of_a_one_sided_task_has_its_share_of_every_batch(tmp_path, monkeypatch) -> None:
-    bench, batches = Bench(tmp_path, classes=TASKS), classes_of(monkeypatch, ExperienceReplay)
+    bench, batches = Bench(tmp_path, classes=TASKS), spy_on_labels(monkeypatch, ExperienceReplay)
     write_task(bench, 1, [40, 2])
     bench.learn_task(1, method="er", **BALANCED)
     assert {(batch.count(0), batch.count(1)) for batch in batches} == {(4, 4)}
@@ -57,8 +57,11 @@ def test_remembered_images_of_a_one_sided_task_are_drawn_evenly(tmp_path, monkey
     bench = Bench(tmp_path, classes=TASKS)
     write_task(bench, 1, [40, 4])
     first = bench.learn_task(1, method="er", **BALANCED)
-    drawn = watched(
-        monkeypatch, ReservoirBuffer, "draw_items", lambda found, *_: found[0].labels.tolist()
+    drawn = spy_on_calls(
+        monkeypatch,
+        ReservoirBuffer,
+        "draw_items_and_augmentation_numbers",
+        lambda found, *_: found[0].labels.tolist(),
     )
     bench.learn_task(2, first, method="er", **BALANCED)
     assert (drawn[0].count(0), drawn[0].count(1)) == (4, 4)
@@ -81,9 +84,9 @@ def test_known_classes_alone_take_their_share_of_a_step(
 ) -> None:
     bench, batches = (
         Bench(tmp_path, classes=(*TASKS, classes)),
-        classes_of(monkeypatch, ExperienceReplay),
+        spy_on_labels(monkeypatch, ExperienceReplay),
     )
-    learned = learn_known(bench, counts, method="er", **BALANCED)
+    learned = learn_counted_task(bench, counts, method="er", **BALANCED)
     last = batches[-learned[-1].result["steps"] :]
     assert {len(batch) for batch in last} == {size}
     assert all(batch.count(c) == size // len(classes) for batch in last for c in set(batch))
@@ -94,7 +97,7 @@ def test_an_update_of_one_known_class_takes_as_many_steps_as_its_images_fill(
     tmp_path, name
 ) -> None:
     bench = Bench(tmp_path, METHODS[name].scenarios[-1], classes=(*TASKS, ("ant",)))
-    last = learn_known(bench, [36], method=name, **BALANCED)[-1]
+    last = learn_counted_task(bench, [36], method=name, **BALANCED)[-1]
     assert last.result["steps"] == BALANCED["epochs"] * 5
 
 
@@ -107,8 +110,8 @@ def test_a_batch_is_whole_where_no_other_class_competes(
     tmp_path, monkeypatch, method: str, kind: type, scenario: str
 ) -> None:
     bench = Bench(tmp_path, scenario, classes=(*TASKS, ("ant",)))
-    batches = classes_of(monkeypatch, kind)
-    learned = learn_known(bench, [40], method=method, **BALANCED)
+    batches = spy_on_labels(monkeypatch, kind)
+    learned = learn_counted_task(bench, [40], method=method, **BALANCED)
     assert {len(batch) for batch in batches[-learned[-1].result["steps"] :]} == {BATCH}
 
 
@@ -119,9 +122,9 @@ def test_in_der_new_images_weigh_as_their_classes_share(tmp_path, monkeypatch) -
 
     bench, seen = (
         Bench(tmp_path, classes=(*TASKS, ("ant",))),
-        spied(monkeypatch, DarkExperienceReplayPlusPlus, compare),
+        spy_on_losses(monkeypatch, DarkExperienceReplayPlusPlus, compare),
     )
-    steps = learn_known(bench, [40], method="der++", **BALANCED)[-1].result["steps"]
+    steps = learn_counted_task(bench, [40], method="der++", **BALANCED)[-1].result["steps"]
     for number, (share, term, plain) in enumerate(seen, 1):
         assert share == (0.25 if number > len(seen) - steps else 1)
         assert term == pytest.approx(share * plain, rel=1e-5)
@@ -132,8 +135,8 @@ def test_without_balanced_batches_a_one_sided_batch_is_taken_as_it_is(
 ) -> None:
     bench, batches = (
         Bench(tmp_path, classes=(*TASKS, ("ant", "dog"))),
-        classes_of(monkeypatch, ExperienceReplay),
+        spy_on_labels(monkeypatch, ExperienceReplay),
     )
-    steps = learn_known(bench, [40, 2], method="er", batch_size=BATCH)[-1].result["steps"]
+    steps = learn_counted_task(bench, [40, 2], method="er", batch_size=BATCH)[-1].result["steps"]
     seen = [label for batch in batches[-steps:] for label in batch]
     assert (seen.count(0), seen.count(3)) == (80, 4)

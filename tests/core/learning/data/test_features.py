@@ -14,9 +14,9 @@ from core.learning.networks.backbones.mlp import MlpBackbone
 CACHED = {"features": "cached", "depth": 1, "augment": "none", "batch_size": 8}
 
 
-def learned(bench: Bench, **recipe: object) -> Learned:
-    """One task with n = 32, so that no batch is a small remainder, for which kernels round
-    otherwise.
+def learn_one_task(bench: Bench, **recipe: object) -> Learned:
+    """Learn one task with n = 32, so that no batch is a small remainder, for which kernels round
+    differently.
     """
     return bench.learn_task(1, **{**CACHED, **recipe})
 
@@ -35,7 +35,7 @@ def test_epochs_after_the_first_pass_do_not_touch_the_backbone(tmp_path, monkeyp
         bench = Bench(tmp_path / kind, n=32)
         for epochs in (1, 5):
             seen.clear()
-            learned(bench, method="finetune", features=kind, epochs=epochs)
+            learn_one_task(bench, method="finetune", features=kind, epochs=epochs)
             passes[kind, epochs] = sum(seen)
     assert passes["computed", 5] - passes["computed", 1] == 4 * 32
     assert passes["cached", 5] == passes["cached", 1] == passes["computed", 1]
@@ -45,9 +45,9 @@ def test_in_a_scratch_file_features_are_the_same_and_nothing_is_left_of_it(
     tmp_path, monkeypatch
 ) -> None:
     bench = Bench(tmp_path, n=32)
-    in_memory = learned(bench, method="er")
+    in_memory = learn_one_task(bench, method="er")
     monkeypatch.setattr(features, "MEMORY_BYTES", 0)
-    in_a_file = learned(bench, method="er")
+    in_a_file = learn_one_task(bench, method="er")
     assert in_a_file.digests == in_memory.digests
     assert not list((tmp_path / in_a_file.folder.parent.name).glob("tmp*"))
 
@@ -72,7 +72,8 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(tmp_path) -> None:
 def test_the_log_says_whether_features_are_cached_and_why_not(tmp_path, recipe, words) -> None:
     bench = Bench(tmp_path, n=32, size=8)
     assert any(
-        words in line for line in learned(bench, method="finetune", epochs=1, **recipe).logged()
+        words in line
+        for line in learn_one_task(bench, method="finetune", epochs=1, **recipe).logged()
     )
 
 
@@ -80,7 +81,7 @@ def test_features_that_would_take_too_much_room_are_not_cached(tmp_path, monkeyp
     monkeypatch.setattr(features, "FILE_BYTES", 100)
     assert any(
         "100 are allowed" in line
-        for line in learned(Bench(tmp_path, n=32), method="finetune").logged()
+        for line in learn_one_task(Bench(tmp_path, n=32), method="finetune").logged()
     )
 
 
@@ -91,7 +92,7 @@ def test_a_backbone_in_training_mode_moves_by_its_statistics(tmp_path, monkeypat
     )
     assert any(
         "training mode" in line
-        for line in learned(Bench(tmp_path, n=32), method="finetune").logged()
+        for line in learn_one_task(Bench(tmp_path, n=32), method="finetune").logged()
     )
 
 
@@ -111,7 +112,7 @@ def test_a_remembered_image_has_the_same_features_whatever_is_drawn_beside_it(
     monkeypatch.setattr(
         features, "MEMORY_BYTES", 0
     )  # nothing is kept: each is computed at every draw
-    learned(Bench(tmp_path, n=32), method="er")
+    learn_one_task(Bench(tmp_path, n=32), method="er")
     assert len(found) > 8
 
 

@@ -44,8 +44,8 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     return seen
 
 
-def with_answers(spec: dict[str, Any], parent: Learned) -> dict[str, Any]:
-    """The spec with the answers that the parent's job has left."""
+def add_answers(spec: dict[str, Any], parent: Learned) -> dict[str, Any]:
+    """Add the answers that the parent's job has left to a spec."""
     said = {
         one["task"]: {
             "path": str(parent.folder / one["file"]),
@@ -59,8 +59,10 @@ def with_answers(spec: dict[str, Any], parent: Learned) -> dict[str, Any]:
     return {**spec, "history": history}
 
 
-def told(learned: Learned) -> dict[str, Any]:
-    """Cells and figures; what was measured of the parent on earlier tasks is in its own result."""
+def collect_measurements(learned: Learned) -> dict[str, Any]:
+    """Return the cells and figures. What was measured of the parent on earlier tasks is in its own
+    result.
+    """
     return {name: learned.result.get(name) for name in (*FIGURES, "results")}
 
 
@@ -73,8 +75,8 @@ def test_stored_answers_of_the_parent_stand_for_its_pass(
     measured = bench.learn_task(3, parent, method=method)
     by_pass = sum(map(len, passes))
     passes.clear()
-    read = bench.learn(with_answers(bench.spec(3, parent, method=method), parent))
-    assert told(read) == told(measured)
+    read = bench.learn(add_answers(bench.spec(3, parent, method=method), parent))
+    assert collect_measurements(read) == collect_measurements(measured)
     all_answers, new_ones = measured.answers, read.answers
     assert all_answers.keys() - new_ones.keys() == {("parent", 1), ("parent", 2)}
     assert all(torch.equal(all_answers[of]["rows"], new_ones[of]["rows"]) for of in new_ones)
@@ -88,7 +90,7 @@ def test_answers_of_before_that_lack_fields_serve_and_those_of_other_images_do_n
     bench: Bench, passes: list[torch.Tensor], tmp_path: Path
 ) -> None:
     parent = bench.stream(2, method="er")
-    spec = with_answers(bench.spec(3, parent, method="er"), parent)
+    spec = add_answers(bench.spec(3, parent, method="er"), parent)
     measured = bench.learn(spec)
     oldest, other = tmp_path / "oldest.safetensors", tmp_path / "other.safetensors"
     tensors = parent.answers["new", 1]
@@ -99,7 +101,7 @@ def test_answers_of_before_that_lack_fields_serve_and_those_of_other_images_do_n
     spec["out"] = f"{spec['out']}-again"
     passes.clear()
     again = bench.learn(spec)
-    assert told(again) == told(measured)
+    assert collect_measurements(again) == collect_measurements(measured)
     assert sum(map(len, passes)) == 6 * bench.n_held_out
 
 
@@ -109,11 +111,13 @@ def test_without_room_for_features_the_images_are_passed(
     parent = bench.stream(1, method="er")
     measured = bench.learn_task(2, parent, method="er")
     monkeypatch.setattr(held_out_features, "MEMORY_BYTES", 0)
-    assert told(bench.learn_task(2, parent, method="er")) == told(measured)
+    assert collect_measurements(bench.learn_task(2, parent, method="er")) == collect_measurements(
+        measured
+    )
 
 
-def with_features(spec: dict[str, Any], *learned: Learned) -> dict[str, Any]:
-    """The spec with the features of held-out images that earlier jobs have left."""
+def add_features(spec: dict[str, Any], *learned: Learned) -> dict[str, Any]:
+    """Add the features of held-out images that earlier jobs have left to a spec."""
     left = {
         one["task"]: run.folder / one["file"]
         for run in learned
@@ -138,8 +142,8 @@ def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
     monkeypatch.setattr(
         MlpBackbone, "forward", lambda self, x: (read_images.append(x), forward(self, x))[1]
     )
-    kept = bench.learn(with_features(bench.spec(3, second, method=ANALYTIC), first, second))
-    assert told(kept) == told(measured)
+    kept = bench.learn(add_features(bench.spec(3, second, method=ANALYTIC), first, second))
+    assert collect_measurements(kept) == collect_measurements(measured)
     by_pass, by_features = measured.answers, kept.answers
     assert by_pass.keys() == by_features.keys()
     for cell, answers in by_pass.items():
@@ -159,14 +163,14 @@ def test_features_of_other_images_or_another_width_are_not_used(
 ) -> None:
     first, second = bench.learn_tasks(2, method=ANALYTIC)
     measured = bench.learn_task(3, second, method=ANALYTIC)
-    spec = with_features(bench.spec(3, second, method=ANALYTIC), first, second)
+    spec = add_features(bench.spec(3, second, method=ANALYTIC), first, second)
     for task, cut in zip(
         spec["history"], (slice(1, None), (slice(None), slice(1, None))), strict=True
     ):
         rows = load_file(task["features"])["features"]
         task["features"] = str(tmp_path / f"{task['number']}.safetensors")
         save_file({"features": rows[cut].contiguous()}, task["features"])
-    assert told(bench.learn(spec)) == told(measured)
+    assert collect_measurements(bench.learn(spec)) == collect_measurements(measured)
 
 
 def test_a_method_that_moves_the_backbone_keeps_no_features(bench: Bench) -> None:

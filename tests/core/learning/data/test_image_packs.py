@@ -17,7 +17,7 @@ from core.learning.data import image_packs
 from core.learning.memory.reservoir import ReservoirBuffer
 from core.learning.methods import registry
 from core.learning.state import MethodStateSection, load_tensors, save_tensors
-from core.learning.training.control import NoControlRequests
+from core.learning.training.control import EmptyControlRequestSource
 
 BEFORE = Path(__file__).parents[3] / "data" / "before-packs.tar.gz"
 """See `tests/data/make_before_packs.py`."""
@@ -26,8 +26,8 @@ IMAGE_BYTES = 6 * 6
 HEADER_BYTES = 200
 
 
-def memory(pixels: list[int], tasks: list[int]) -> dict[str, torch.Tensor]:
-    """A memory of images [2, 2, 1] of one value each."""
+def build_memory(pixels: list[int], tasks: list[int]) -> dict[str, torch.Tensor]:
+    """Build a memory of images [2, 2, 1] of one value each."""
     images = (
         torch.tensor(pixels, dtype=torch.uint8)[:, None, None, None]
         .expand(-1, 2, 2, 1)
@@ -74,39 +74,39 @@ def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
 
 
 def test_a_memory_is_read_as_it_was_stored(versions) -> None:
-    held = memory([5, 7, 5, 9, 5], [2, 1, 2, 1, 1])
+    held = build_memory([5, 7, 5, 9, 5], [2, 1, 2, 1, 1])
     versions.store(held)
     assert_same(versions.load(), held)
 
 
 def test_an_image_that_is_remembered_twice_is_stored_once(versions) -> None:
-    assert versions.store(memory([5, 5, 6], [1, 1, 1])) == {"1": 2}
+    assert versions.store(build_memory([5, 5, 6], [1, 1, 1])) == {"1": 2}
 
 
 def test_an_image_that_two_tasks_brought_is_in_the_packs_of_both(versions) -> None:
     """Or deleting the images of one task would take the other's."""
-    versions.store(memory([5, 5, 6], [1, 2, 2]))
+    versions.store(build_memory([5, 5, 6], [1, 2, 2]))
     packs = image_packs.load_replay_image_packs("buffer", versions.parts)
     assert {task: pack[:, 0, 0, 0].tolist() for task, pack in packs.items()} == {1: [5], 2: [5, 6]}
 
 
 def test_what_is_left_of_a_task_stays_in_its_pack(versions) -> None:
-    versions.store(memory([1, 2, 3, 4], [1, 1, 1, 1]))
-    left = memory([8, 4, 2], [2, 1, 1])
+    versions.store(build_memory([1, 2, 3, 4], [1, 1, 1, 1]))
+    left = build_memory([8, 4, 2], [2, 1, 1])
     assert versions.store(left) == {"2": 1}
     assert_same(versions.load(), left)
 
 
 def test_a_task_that_is_forgotten_has_no_pack(versions) -> None:
-    versions.store(memory([1, 2], [1, 1]))
-    versions.store(memory([3], [2]))
+    versions.store(build_memory([1, 2], [1, 1]))
+    versions.store(build_memory([3], [2]))
     assert set(image_packs.load_replay_image_packs("buffer", versions.parts)) == {2}
 
 
 def test_images_that_a_pack_lacks_are_never_taken_for_others(versions) -> None:
     """A task may be learned again from other images."""
-    versions.store(memory([1, 2], [1, 1]))
-    again = memory([3, 2], [1, 1])
+    versions.store(build_memory([1, 2], [1, 1]))
+    again = build_memory([3, 2], [1, 1])
     assert versions.store(again) == {"1": 2}
     assert_same(versions.load(), again)
 
@@ -115,9 +115,9 @@ def test_images_that_a_pack_lacks_are_never_taken_for_others(versions) -> None:
 def test_a_pack_of_which_almost_nothing_is_left_is_written_again(
     versions, brought, written
 ) -> None:
-    versions.store(memory(list(range(brought)), [1] * brought))
-    assert versions.store(memory([4], [1])) == written
-    assert_same(versions.load(), memory([4], [1]))
+    versions.store(build_memory(list(range(brought)), [1] * brought))
+    assert versions.store(build_memory([4], [1])) == written
+    assert_same(versions.load(), build_memory([4], [1]))
 
 
 def test_whatever_leaves_versions_add_little_more_than_the_images_that_came(versions) -> None:
@@ -128,7 +128,7 @@ def test_whatever_leaves_versions_add_little_more_than_the_images_that_came(vers
         brought = [next(pixels) for _ in range(45)]
         for kept in (45, 2, 1):
             left = [next(iter(brought))] if kept == 1 else brought[:kept]
-            added += sum(versions.store(memory(left, [task] * len(left))).values())
+            added += sum(versions.store(build_memory(left, [task] * len(left))).values())
         came += len(brought)
     assert came < added <= 1.05 * came
 
@@ -153,7 +153,7 @@ def test_over_many_tasks_a_reservoir_adds_what_came_and_its_packs_stay_few_times
 
 
 def test_an_empty_memory_is_read_as_it_was_stored(versions) -> None:
-    held = {name: tensor[:0] for name, tensor in memory([1], [1]).items()}
+    held = {name: tensor[:0] for name, tensor in build_memory([1], [1]).items()}
     versions.store(held)
     assert_same(versions.load(), held)
 
@@ -165,7 +165,7 @@ def test_packs_that_vanish_while_a_task_is_learned_are_shared_all_the_same(tmp_p
     kept = first.digests["buffer.images.1"]
     file = first.folder / "parts" / "buffer.images.1.safetensors"
 
-    class Trimmed(NoControlRequests):
+    class Trimmed(EmptyControlRequestSource):
         @property
         def has_pending_request(self) -> bool:
             file.unlink(missing_ok=True)
@@ -176,7 +176,7 @@ def test_packs_that_vanish_while_a_task_is_learned_are_shared_all_the_same(tmp_p
 
 
 def test_a_memory_without_one_of_its_packs_is_refused(versions) -> None:
-    versions.store(memory([1, 2], [1, 2]))
+    versions.store(build_memory([1, 2], [1, 2]))
     versions.parts = [part for part in versions.parts if part.name != "buffer.images.2"]
     with pytest.raises(ValueError, match="images of task 2"):
         versions.load()
@@ -224,9 +224,9 @@ STORED_BEFORE = [("der++", "buffer"), ("gem", "buffer"), ("icarl", "exemplars")]
 def test_a_memory_that_older_code_stored_goes_on_row_by_row(
     tmp_path, before, name, kind, resumed
 ) -> None:
-    bench = Bench(tmp_path, recipe={"method": _method(before / name)})
+    bench = Bench(tmp_path, recipe={"method": _read_method(before / name)})
     second = Learned(bench.spec(2, None), [], before / name / "task-2")
-    assert list(image_packs.load_replay_image_packs(kind, parts_of(second))) == []
+    assert list(image_packs.load_replay_image_packs(kind, list_parts(second))) == []
     expected = load_tensors(before / name / "task-3" / "parts" / f"{kind}.safetensors")
     spec = bench.spec(3, second)
     spec["snapshot"] = str(before / name / "snapshot") if resumed else None
@@ -238,14 +238,14 @@ def test_a_memory_that_older_code_stored_goes_on_row_by_row(
             torch.testing.assert_close(found[of], tensor)
         else:
             assert torch.equal(found[of], tensor), of
-    assert set(image_packs.load_replay_image_packs(kind, parts_of(third))) == {1, 2, 3}
+    assert set(image_packs.load_replay_image_packs(kind, list_parts(third))) == {1, 2, 3}
 
 
-def parts_of(learned: Learned) -> list[LocalPartFile]:
+def list_parts(learned: Learned) -> list[LocalPartFile]:
     return [LocalPartFile.from_json(part) for part in learned.as_parent()["parts"]]
 
 
-def _method(folder: Path) -> dict[str, object]:
-    """With its hyper-parameters, as the manifest of then names it."""
+def _read_method(folder: Path) -> dict[str, object]:
+    """Return the method with its hyper-parameters, as the manifest of then names it."""
     made = json.loads((folder / "task-2" / "result.json").read_text())["method"]
     return {"name": made["name"], **made["hyper"]}

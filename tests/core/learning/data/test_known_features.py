@@ -6,7 +6,7 @@ from streams import Bench
 
 from core.learning.data import known_features
 from core.learning.data.dataset import Dataset
-from core.learning.data.known_features import KnownFeatureInputs
+from core.learning.data.known_features import KnownFeatureInputNormaliser
 from core.learning.evaluation.probe import compute_image_features
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbones.mlp import MlpBackbone
@@ -15,21 +15,23 @@ CPU = torch.device("cpu")
 ANALYTIC = {"name": "analytic", "projection": 50}
 
 
-def network_of(seed: int) -> Network:
+def build_seeded_network(seed: int) -> Network:
     architecture = {"name": "mlp", "hidden": [5]}
     return build_network(
         architecture, ImageSpec(4, 1), "class", HeadSpec(("cat", "dog")), seed=seed
     )
 
 
-def images_of(n: int) -> torch.Tensor:
+def draw_images(n: int) -> torch.Tensor:
     return torch.randint(
         0, 256, (n, 4, 4, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(n)
     )
 
 
-def known(parent: Network, base: Network | None, *parts: torch.Tensor) -> KnownFeatureInputs:
-    inputs = KnownFeatureInputs(None, 1, CPU)
+def cache_known_features(
+    parent: Network, base: Network | None, *parts: torch.Tensor
+) -> KnownFeatureInputNormaliser:
+    inputs = KnownFeatureInputNormaliser(None, 1, CPU)
     inputs.cache_features_of_job_images(parent, base, parts, lambda: None)
     return inputs
 
@@ -73,33 +75,39 @@ def test_a_first_task_that_moves_the_backbone_reads_images(bench: Bench, passes:
 
 
 def test_features_of_known_images_equal_those_of_images_in_any_batch() -> None:
-    network, images = network_of(1), images_of(70)
-    found = known(network, None, images)
+    network, images = build_seeded_network(1), draw_images(70)
+    found = cache_known_features(network, None, images)
     order = torch.randperm(70, generator=torch.Generator().manual_seed(3))
-    expected = compute_image_features(network, images, KnownFeatureInputs(None, 1, CPU))
+    expected = compute_image_features(network, images, KnownFeatureInputNormaliser(None, 1, CPU))
     assert found(images[order]).shape == (70, 5)
     torch.testing.assert_close(
         compute_image_features(network, images[order], found), expected[order]
     )
 
 
-@pytest.mark.parametrize("other", [images_of(3), torch.zeros(3, 4, 4, 1), images_of(0)], ids=str)
+@pytest.mark.parametrize(
+    "other", [draw_images(3), torch.zeros(3, 4, 4, 1), draw_images(0)], ids=str
+)
 def test_a_batch_with_an_unknown_image_stays_images(other: torch.Tensor) -> None:
-    found = known(network_of(1), None, images_of(40))
-    batch = torch.cat([images_of(40)[:2].to(other.dtype), other])[2:]
+    found = cache_known_features(build_seeded_network(1), None, draw_images(40))
+    batch = torch.cat([draw_images(40)[:2].to(other.dtype), other])[2:]
     assert found(batch).shape == (len(other), 1, 4, 4)
 
 
 def test_versions_with_different_backbones_have_no_features_in_common() -> None:
-    assert known(network_of(1), network_of(1), images_of(4)).has_features
-    assert not known(network_of(1), network_of(2), images_of(4)).has_features
+    assert cache_known_features(
+        build_seeded_network(1), build_seeded_network(1), draw_images(4)
+    ).has_features
+    assert not cache_known_features(
+        build_seeded_network(1), build_seeded_network(2), draw_images(4)
+    ).has_features
 
 
 def test_beyond_their_bound_features_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_features, "MEMORY_BYTES", 33 * 5 * 4)
-    found = known(network_of(1), None, images_of(200))
-    assert found(images_of(200)[:64]).dim() == 2
-    assert found(images_of(200)[64:]).dim() == 4
+    found = cache_known_features(build_seeded_network(1), None, draw_images(200))
+    assert found(draw_images(200)[:64]).dim() == 2
+    assert found(draw_images(200)[64:]).dim() == 4
 
 
 @pytest.mark.parametrize("left_out", [1, 2, 3])
@@ -111,7 +119,10 @@ def test_the_last_images_have_the_features_of_any_batch(left_out: int) -> None:
     images = torch.randint(
         0, 256, (32 + left_out, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator()
     )
-    some, others = KnownFeatureInputs(None, 3, CPU), KnownFeatureInputs(None, 3, CPU)
-    some.compute_dataset_features(network, images, lambda: None)
-    others.compute_dataset_features(network, images[left_out:], lambda: None)
+    some, others = (
+        KnownFeatureInputNormaliser(None, 3, CPU),
+        KnownFeatureInputNormaliser(None, 3, CPU),
+    )
+    some.cache_dataset_features(network, images, lambda: None)
+    others.cache_dataset_features(network, images[left_out:], lambda: None)
     assert torch.equal(some(images[left_out:]), others(images[left_out:]))

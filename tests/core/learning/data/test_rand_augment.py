@@ -19,9 +19,9 @@ SIGNS = torch.tensor([1.0, -1.0, 1.0, -1.0])
 
 
 @cache
-def tv() -> Any:
-    """The functions of torchvision, whose import takes seconds that only a process of these tests
-    pays.
+def load_transforms() -> Any:
+    """Return the functions of torchvision, whose import takes seconds that only a process of these
+    tests pays.
     """
     import_torchvision_models()
     from torchvision.transforms import functional
@@ -29,34 +29,40 @@ def tv() -> Any:
     return functional
 
 
-def moved(image: Tensor, angle: float, x: float, y: float) -> Tensor:
+def move_image(image: Tensor, angle: float, x: float, y: float) -> Tensor:
     size = image.shape[-1]
-    return tv().affine(
+    return load_transforms().affine(
         image.float(),
         angle,
         [x * size, y * size],
         1.0,
         [0.0, 0.0],
-        tv().InterpolationMode.BILINEAR,
+        load_transforms().InterpolationMode.BILINEAR,
         [128.0],
     )
 
 
 ORACLES: dict[str, Callable[[Tensor, float, float], Tensor]] = {
-    "auto-contrast": lambda x, level, sign: tv().autocontrast(x),
-    "equalize": lambda x, level, sign: tv().equalize(x),
-    "invert": lambda x, level, sign: tv().invert(x),
-    "posterize": lambda x, level, sign: tv().posterize(x, 4 - int(level * 4)),
-    "solarize": lambda x, level, sign: tv().solarize(x, 256 - int(level * 256)) if level else x,
-    "color": lambda x, level, sign: tv().adjust_saturation(x, 1 + 0.9 * level * sign),
-    "contrast": lambda x, level, sign: tv().adjust_contrast(x, 1 + 0.9 * level * sign),
-    "brightness": lambda x, level, sign: tv().adjust_brightness(x, 1 + 0.9 * level * sign),
-    "sharpness": lambda x, level, sign: tv().adjust_sharpness(x, 1 + 0.9 * level * sign),
+    "auto-contrast": lambda x, level, sign: load_transforms().autocontrast(x),
+    "equalize": lambda x, level, sign: load_transforms().equalize(x),
+    "invert": lambda x, level, sign: load_transforms().invert(x),
+    "posterize": lambda x, level, sign: load_transforms().posterize(x, 4 - int(level * 4)),
+    "solarize": lambda x, level, sign: (
+        load_transforms().solarize(x, 256 - int(level * 256)) if level else x
+    ),
+    "color": lambda x, level, sign: load_transforms().adjust_saturation(x, 1 + 0.9 * level * sign),
+    "contrast": lambda x, level, sign: load_transforms().adjust_contrast(x, 1 + 0.9 * level * sign),
+    "brightness": lambda x, level, sign: load_transforms().adjust_brightness(
+        x, 1 + 0.9 * level * sign
+    ),
+    "sharpness": lambda x, level, sign: load_transforms().adjust_sharpness(
+        x, 1 + 0.9 * level * sign
+    ),
 }
 MOVES: dict[str, Callable[[Tensor, float], Tensor]] = {
-    "rotate": lambda x, by: moved(x, -30 * by, 0, 0),
-    "translate-x": lambda x, by: moved(x, 0, -0.45 * by, 0),
-    "translate-y": lambda x, by: moved(x, 0, 0, -0.45 * by),
+    "rotate": lambda x, by: move_image(x, -30 * by, 0, 0),
+    "translate-x": lambda x, by: move_image(x, 0, -0.45 * by, 0),
+    "translate-y": lambda x, by: move_image(x, 0, 0, -0.45 * by),
 }
 
 

@@ -20,8 +20,8 @@ def test_a_shuffled_epoch_shows_every_image_once_in_no_batch_of_one(n, size) -> 
     assert size == 1 or n == 1 or min(len(p) for p in parts) > 1
 
 
-def stream(labels: list[int], size: int, epochs: int, seed: int = 3) -> list[list[int]]:
-    """The batches of some epochs; every third image is not for training."""
+def draw_batches(labels: list[int], size: int, epochs: int, seed: int = 3) -> list[list[int]]:
+    """Return the batches of some epochs; every third image is not for training."""
     every = torch.tensor(labels)
     rows = torch.arange(len(labels))
     rows = rows[rows % 3 != 0]
@@ -40,7 +40,7 @@ def test_shares_and_rotation_are_those_of_a_count_by_hand(size) -> None:
     """floor(M / N) of each class and M mod N classes in rotation, running on from epoch to
     epoch.
     """
-    batches = stream(LABELS, size, epochs=4)
+    batches = draw_batches(LABELS, size, epochs=4)
     classes, turn = [0, 1, 2, 4], 0
     for batch in batches:
         wanted = {c: size // 4 for c in classes}
@@ -52,7 +52,7 @@ def test_shares_and_rotation_are_those_of_a_count_by_hand(size) -> None:
 
 @pytest.mark.parametrize("size", [4, 7, 3, 100])
 def test_a_class_is_gone_through_before_anything_of_it_is_repeated(size) -> None:
-    batches = stream(LABELS, size, epochs=6)
+    batches = draw_batches(LABELS, size, epochs=6)
     for c in (0, 1, 2, 4):
         members = {i for i, label in enumerate(LABELS) if label == c and i % 3}
         seen = [i for batch in batches for i in batch if LABELS[i] == c]
@@ -62,7 +62,7 @@ def test_a_class_is_gone_through_before_anything_of_it_is_repeated(size) -> None
 
 
 def test_each_pass_over_a_class_has_an_order_of_its_own() -> None:
-    seen = [i for batch in stream([0] * 30 + [1] * 30, 4, epochs=8) for i in batch if i < 30]
+    seen = [i for batch in draw_batches([0] * 30 + [1] * 30, 4, epochs=8) for i in batch if i < 30]
     orders = {tuple(seen[k : k + 20]) for k in range(0, 80, 20)}
     assert len(orders) == 4
 
@@ -71,7 +71,7 @@ def test_an_epoch_has_as_many_batches_as_its_images_fill() -> None:
     n = sum(1 for i in range(len(LABELS)) if i % 3)
     for size in (1, 4, 7, 100):
         assert (
-            len(stream(LABELS, size, epochs=1))
+            len(draw_batches(LABELS, size, epochs=1))
             == count_epoch_batches("stratified", n, size)
             == -(-n // size)
         )

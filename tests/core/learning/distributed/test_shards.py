@@ -85,14 +85,14 @@ def ranks() -> Iterator[RankServer]:
     server.close()
 
 
-def often(names: set[str]) -> list[object]:
-    """All methods that take slices; the campaign alone takes those that have no name here."""
+def list_shardable_methods(names: set[str]) -> list[object]:
+    """List all methods that take slices. Only the campaign takes those that are not named here."""
     return [pytest.param(n, marks=() if n in names else pytest.mark.campaign) for n in SHARDABLE]
 
 
-def in_scenarios(first: str, *others: str) -> list[object]:
-    """Methods that take slices with the scenarios that they work in; the campaign alone takes
-    `others`.
+def list_shardable_cases(first: str, *others: str) -> list[object]:
+    """List the methods that take slices with the scenarios in which they work. Only the campaign
+    takes `others`.
     """
     return [
         pytest.param(
@@ -106,7 +106,7 @@ def in_scenarios(first: str, *others: str) -> list[object]:
     ]
 
 
-def architecture_of(name: str) -> dict[str, Any]:
+def choose_architecture(name: str) -> dict[str, Any]:
     if name != "vpt":
         return {"name": "mlp", "hidden": [12]}
     return {"name": "vit", "layers": 2, "heads": 2, "hidden": 8, "mlp": 16, "patch": 3}
@@ -118,7 +118,7 @@ def streams_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     @cache
     def learn(name: str) -> tuple[Bench, list[Learned]]:
-        bench = Bench(tmp_path_factory.mktemp("shards"), architecture=architecture_of(name))
+        bench = Bench(tmp_path_factory.mktemp("shards"), architecture=choose_architecture(name))
         bench.recipe = {"method": name, "shards": 2}
         return bench, bench.learn_tasks(2)
 
@@ -160,18 +160,18 @@ def test_the_ranks_are_the_most_that_divide_the_shards(
     assert choose_slice_process_count(shards, devices) == ranks
 
 
-@pytest.mark.parametrize(("name", "scenario"), in_scenarios("class", "task"))
+@pytest.mark.parametrize(("name", "scenario"), list_shardable_cases("class", "task"))
 def test_slices_learn_what_the_whole_batch_learns_up_to_rounding(
     name: str, scenario: str, tmp_path: Path
 ) -> None:
     classes = (("ant", "bee", "cat"), ("dog", "elk"))  # heads of different sizes
-    bench = Bench(tmp_path, scenario, architecture_of(name), classes=classes)
+    bench = Bench(tmp_path, scenario, choose_architecture(name), classes=classes)
     whole, cut = (bench.stream(2, method=name, augment="none", shards=n) for n in (1, 3))
     for key, tensor in whole.weights.items():
         torch.testing.assert_close(cut.weights[key], tensor, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", often(ON_RANKS))
+@pytest.mark.parametrize("name", list_shardable_methods(ON_RANKS))
 def test_two_ranks_give_the_bits_of_one_process_and_do_so_twice(
     name: str, streams_of: Any, ranks: RankServer
 ) -> None:
@@ -192,14 +192,14 @@ def test_ranks_share_slices_of_uneven_sizes_and_batches_too_small_to_cut(
     assert (found.digests, statuses) == (alone.digests, [0, 0])
 
 
-@pytest.mark.parametrize("name", often(ON_RANKS))
+@pytest.mark.parametrize("name", list_shardable_methods(ON_RANKS))
 def test_a_run_in_slices_resumes_to_the_same_bits(name: str, streams_of: Any) -> None:
     bench, (first, second) = streams_of(name)
     assert bench.resumed(2, first, 7, 9).digests == second.digests
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-@pytest.mark.parametrize("name", often(ON_RANKS))
+@pytest.mark.parametrize("name", list_shardable_methods(ON_RANKS))
 def test_ranks_resume_to_the_same_bits_after_one_was_killed(
     name: str, killed: int, streams_of: Any, ranks: RankServer
 ) -> None:

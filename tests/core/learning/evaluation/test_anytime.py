@@ -14,7 +14,7 @@ from streams import Bench, Learned, Script
 from torch import nn
 
 from core.contract.jobs.control_request import JobControlRequest
-from core.contract.jobs.job_spec import JobSpec
+from core.contract.jobs.job_spec import LearnJobSpec
 from core.contract.manifest import Manifest
 from core.learning.data.augment import draw_epoch_random_numbers
 from core.learning.data.dataset import Dataset
@@ -57,11 +57,11 @@ class Counter(nn.Module):
         self.step = nn.Parameter(torch.zeros(()))
 
 
-def walked(
+def run_validation(
     steps: int, right: dict[int, float], tested: dict[int, float], monkeypatch
 ) -> RunValidation:
-    """`RunValidation` over made-up accuracies: of the validation part and of the test part,
-    by step.
+    """Run `RunValidation` over made-up accuracies of the validation part and of the test part, by
+    step.
     """
     network, measured = Counter(), []
 
@@ -105,7 +105,7 @@ TESTED = {0: 0.10, 1: 0.28, 3: 0.26, 6: 0.49, 10: 0.47}
 
 
 def test_the_curve_is_the_test_accuracy_of_the_best_validated_state_so_far(monkeypatch) -> None:
-    found = walked(13, RIGHT, TESTED, monkeypatch)
+    found = run_validation(13, RIGHT, TESTED, monkeypatch)
     points = [(point.step, point.accuracy["1"]) for point in found.curve.points]
     assert points == [(0, 0.10), (1, 0.28), (2, 0.28), (3, 0.28), (5, 0.28), (8, 0.49), (13, 0.49)]
     assert [point.best_step for point in found.curve.points] == [0, 1, 1, 1, 1, 6, 6]
@@ -113,13 +113,13 @@ def test_the_curve_is_the_test_accuracy_of_the_best_validated_state_so_far(monke
 
 
 def test_adp_mean_is_over_the_checkpoints_from_the_first_step_on(monkeypatch) -> None:
-    adp = walked(13, RIGHT, TESTED, monkeypatch).build_anytime_performance()
+    adp = run_validation(13, RIGHT, TESTED, monkeypatch).build_anytime_performance()
     assert adp is not None
     assert adp.mean["1"] == pytest.approx((4 * 0.28 + 2 * 0.49) / 6, abs=1e-15)
 
 
 def test_a_tie_keeps_the_earlier_state(monkeypatch) -> None:
-    found = walked(10, {**RIGHT, 6: 0.30, 10: 0.30}, TESTED, monkeypatch)
+    found = run_validation(10, {**RIGHT, 6: 0.30, 10: 0.30}, TESTED, monkeypatch)
     assert found.best.step == 1
 
 
@@ -128,9 +128,9 @@ def test_the_last_state_is_one_to_deploy_but_none_of_the_curve(monkeypatch, step
     """The cadence has neither step; ADP has a checkpoint at 8, where the state of step 6 is the
     best by its rule.
     """
-    found = walked(steps, {**RIGHT, steps: 0.60}, TESTED, monkeypatch)
+    found = run_validation(steps, {**RIGHT, steps: 0.60}, TESTED, monkeypatch)
     assert found.best.step == int(found._ctx.network.step) == steps
-    whole = walked(13, RIGHT, TESTED, monkeypatch).curve.points
+    whole = run_validation(13, RIGHT, TESTED, monkeypatch).curve.points
     assert found.curve.points == [point for point in whole if point.step <= steps]
 
 
@@ -150,31 +150,36 @@ def test_the_mean_is_of_tasks_that_were_tested_at_every_checkpoint() -> None:
 # In a job.
 
 
-def points(learned: Learned) -> list[dict]:
+def read_curve(learned: Learned) -> list[dict]:
     return learned.result["adp"]["curve"]
 
 
-def metric(learned: Learned, name: str) -> list[tuple[int, float]]:
+def read_metric(learned: Learned, name: str) -> list[tuple[int, float]]:
     return [(e["step"], e["value"]) for e in learned.events if e.get("name") == name]
 
 
 def test_a_job_reports_validation_and_adp_in_events_and_result(bench) -> None:
     learned = bench.learn_task(1, **ANYTIME)
     assert learned.result["steps"] == 16
-    validated = metric(learned, "validation_accuracy")
+    validated = read_metric(learned, "validation_accuracy")
     assert [step for step, _ in validated] == [0, 1, 3, 6, 10, 15, 16]
-    assert metric(learned, "adp") == [(p["step"], p["accuracy"]["1"]) for p in points(learned)]
-    assert [p["step"] for p in points(learned)] == [0, 1, 2, 3, 5, 8, 13]
+    assert read_metric(learned, "adp") == [
+        (p["step"], p["accuracy"]["1"]) for p in read_curve(learned)
+    ]
+    assert [p["step"] for p in read_curve(learned)] == [0, 1, 2, 3, 5, 8, 13]
     best = max(validated, key=lambda at: (at[1], -at[0]))
-    assert metric(learned, "deployed_step") == [(16, best[0])]
+    assert read_metric(learned, "deployed_step") == [(16, best[0])]
     best_by_13 = max((v for v in validated if v[0] <= 13), key=lambda at: (at[1], -at[0]))
-    assert (points(learned)[-1]["best_step"], points(learned)[-1]["validation"]) == best_by_13
+    assert (
+        read_curve(learned)[-1]["best_step"],
+        read_curve(learned)[-1]["validation"],
+    ) == best_by_13
 
 
 def test_without_anytime_there_is_no_adp_and_validation_is_per_epoch(bench) -> None:
     learned = bench.learn_task(1, validation=0.25, epochs=3)
-    assert learned.result["adp"] is None and metric(learned, "adp") == []
-    assert [step for step, _ in metric(learned, "validation_accuracy")] == [4, 8, 12]
+    assert learned.result["adp"] is None and read_metric(learned, "adp") == []
+    assert [step for step, _ in read_metric(learned, "validation_accuracy")] == [4, 8, 12]
 
 
 @pytest.mark.parametrize("scenario", ["task", "class"])
@@ -183,9 +188,9 @@ def test_earlier_tasks_are_tested_beside_the_new_one(tmp_path, scenario) -> None
     first, learned = bench.learn_tasks(2)
     kept = first.cell("new", 1)
     assert (
-        points(learned)[0]["accuracy"]["1"] == kept["correct"] / kept["total"]
+        read_curve(learned)[0]["accuracy"]["1"] == kept["correct"] / kept["total"]
     )  # nothing is trained yet
-    assert all(set(point["accuracy"]) == {"1", "2"} for point in points(learned))
+    assert all(set(point["accuracy"]) == {"1", "2"} for point in read_curve(learned))
     assert set(learned.result["adp"]["mean"]) == {"1", "2"}
 
 
@@ -208,7 +213,7 @@ def test_what_is_deployed_does_not_depend_on_the_test_part(bench) -> None:
     spec["task"]["held_out"] = str(bench.folder / "wrong.safetensors")
     misled = bench.learn(spec)
     assert misled.network_digests == honest.network_digests
-    assert points(misled) != points(honest)
+    assert read_curve(misled) != read_curve(honest)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +224,7 @@ def test_what_is_deployed_does_not_depend_on_the_test_part(bench) -> None:
 def test_a_kill_at_any_step_changes_no_bit_of_weights_or_curve(tmp_path, scenario) -> None:
     bench = Bench(tmp_path, scenario, recipe={**ANYTIME, "sampler": "stratified"})
     first, undisturbed = bench.learn_tasks(2)
-    assert len(points(undisturbed)) == 7
+    assert len(read_curve(undisturbed)) == 7
     for at in (1, 2, 6, 13, 15):
         assert bench.resumed(2, first, at, at + 1).digests == undisturbed.digests
     stopped = bench.spec(2, first)
@@ -294,7 +299,7 @@ class Asking(Script):
         return JobControlRequest.ANYTIME
 
 
-def state_at(learned: Learned, number: int) -> tuple[Path, dict]:
+def read_anytime_state(learned: Learned, number: int) -> tuple[Path, dict]:
     paths = [Path(e["path"]) for e in learned.events if e["event"] == "anytime"]
     return paths[number], json.loads((paths[number] / "result.json").read_text())
 
@@ -305,9 +310,9 @@ def test_the_best_state_that_is_asked_for_is_written_beside_the_training(bench) 
     undisturbed = bench.learn_task(1, **ANYTIME)
     assert learned.network_digests == undisturbed.network_digests
     announced = [e["step"] for e in learned.events if e["event"] == "best"]
-    _, early = state_at(learned, 0)
+    _, early = read_anytime_state(learned, 0)
     assert early["steps"] == max(s for s in announced if s <= 2)
-    folder, facts = state_at(learned, 1)
+    folder, facts = read_anytime_state(learned, 1)
     assert facts["steps"] == announced[-1]
     for part in facts[
         "parts"
@@ -319,7 +324,7 @@ def test_the_best_state_that_is_asked_for_is_written_beside_the_training(bench) 
 def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(bench) -> None:
     spec = bench.spec(1, None, **ANYTIME)
     learned = bench.learn(spec, Asking(12))
-    folder, facts = state_at(learned, 0)
+    folder, facts = read_anytime_state(learned, 0)
     stored = [{**part, "sha256": "", "bytes": 0} for part in facts["parts"]]
     manifest = {
         **{key: spec[key] for key in ("architecture", "image", "scenario")},
@@ -329,9 +334,11 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
     network = predicting.load_version_network(
         Manifest.from_json(manifest), {p["name"]: folder / p["file"] for p in facts["parts"]}
     )
-    run = job.LearningJob(JobSpec.from_json(spec), lambda event: None, job.NoControlRequests())
+    run = job.LearningJob(
+        LearnJobSpec.from_json(spec), lambda event: None, job.EmptyControlRequestSource()
+    )
     data = Dataset.read_dataset_file(Path(spec["task"]["train"]), spec["task"]["classes"])
-    part = validation_part(data, spec)
+    part = split_validation_rows(data, spec)
     held_back = EvaluationImages(data.images[part], data.labels[part])
     right = validation.score_image_predictions(
         network, held_back, None, type(network).forward, run._inputs
@@ -342,7 +349,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
     )
 
 
-def validation_part(data: Dataset, spec: dict) -> torch.Tensor:
+def split_validation_rows(data: Dataset, spec: dict) -> torch.Tensor:
     order = draw_epoch_random_numbers(0, 1, VALIDATION_EPOCH, len(data))[:, 0]
     return CLASSIFICATION.split_training_and_validation_rows(
         data.labels, spec["recipe"]["validation"], order

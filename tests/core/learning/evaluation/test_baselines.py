@@ -10,10 +10,10 @@ from streams import Bench, Learned
 from core.learning.evaluation.baselines import (
     FOLDS,
     assign_cross_validation_folds,
-    classify_by_cross_validation,
+    cross_validate_feature_baselines,
     evaluate_feature_baselines,
     find_first_row_scored_above_own_class,
-    mask_images_for_cross_validation,
+    mask_images_usable_for_cross_validation,
 )
 from core.learning.evaluation.probe import ProbedImages
 from core.learning.networks import HeadSpec, ImageSpec, build_network
@@ -21,18 +21,22 @@ from core.learning.networks import HeadSpec, ImageSpec, build_network
 TEN = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"), ("gnu", "hen"), ("ibex", "jay"))
 
 
-def examples(n: int = 60, width: int = 8, classes: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
-    """Overlapping classes: float32 features [n, width] and labels."""
+def draw_examples(
+    n: int = 60, width: int = 8, classes: int = 3
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw overlapping classes: float32 features [n, width] and labels."""
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(0, classes, (n,), generator=generator)
     means = torch.randn(classes, width, generator=generator)
     return means[labels] + 1.5 * torch.randn(n, width, generator=generator), labels
 
 
-def slowly(
+def predict_slowly(
     features: torch.Tensor, labels: torch.Tensor, fold: list[int]
 ) -> tuple[list[int], list[int]]:
-    """The answers of both classifiers: all is summed again for each image, in float64."""
+    """Return the predictions of both classifiers, summing everything again for each image in
+    float64.
+    """
     x, y = features.double().numpy(), labels.numpy()
     n, width = x.shape
     classes = sorted(set(y.tolist()))
@@ -58,11 +62,11 @@ def slowly(
 
 
 def test_both_classifiers_answer_as_when_all_is_summed_again_for_each_image() -> None:
-    features, labels = examples()
-    by_mean, by_discriminant = slowly(
+    features, labels = draw_examples()
+    by_mean, by_discriminant = predict_slowly(
         features, labels, assign_cross_validation_folds(labels).tolist()
     )
-    found = classify_by_cross_validation(features, labels)
+    found = cross_validate_feature_baselines(features, labels)
     assert found.lda is not None
     assert found.ncm.tolist() == [a == b for a, b in zip(by_mean, labels.tolist(), strict=True)]
     assert found.lda.tolist() == [
@@ -74,15 +78,15 @@ def test_both_classifiers_answer_as_when_all_is_summed_again_for_each_image() ->
 def test_the_images_of_a_class_are_dealt_to_the_folds_in_their_order() -> None:
     labels = torch.tensor([0, 1, 0, 0, 1, 0, 0, 0, 2])
     assert assign_cross_validation_folds(labels).tolist() == [0, 1, 1, 2, 2, 3, 4, 0, 2]
-    _, many = examples(100)
+    _, many = draw_examples(100)
     for label in range(3):
         counts = torch.bincount(assign_cross_validation_folds(many)[many == label], minlength=FOLDS)
         assert int(counts.max() - counts.min()) <= 1
 
 
 def test_a_discriminant_is_not_made_of_too_many_features() -> None:
-    features, labels = examples(30, 2049)
-    found = classify_by_cross_validation(features, labels)
+    features, labels = draw_examples(30, 2049)
+    found = cross_validate_feature_baselines(features, labels)
     assert found.lda is None and len(found.ncm) == 30
 
 
@@ -98,17 +102,19 @@ def test_a_discriminant_is_not_made_of_too_many_features() -> None:
     ids=("all", "missing", "one", "a tenth", "none"),
 )
 def test_classes_with_one_image_are_left_out_up_to_a_tenth(labels, classes, kept) -> None:
-    found = mask_images_for_cross_validation(torch.tensor(labels, dtype=torch.int64), classes)
+    found = mask_images_usable_for_cross_validation(
+        torch.tensor(labels, dtype=torch.int64), classes
+    )
     assert (None if found is None else found.tolist()) == kept
 
 
-def sampled(scenario: str, n: int = 30):
-    """A network with two tasks of two classes, a sample of each, and what the version answers
-    rightly.
+def make_samples(scenario: str, n: int = 30):
+    """Return a network with two tasks of two classes, a sample of each, and which of their images
+    the version predicts correctly.
     """
     heads = HeadSpec(("a", "b", "c", "d"), ((1, ("a", "b")), (2, ("c", "d"))))
     network = build_network({"name": "mlp", "hidden": [3]}, ImageSpec(2, 1), scenario, heads, 1)
-    features, labels = examples(2 * n, classes=4)
+    features, labels = draw_examples(2 * n, classes=4)
     labels = torch.cat([labels[:n] % 2, labels[n:] % 2 + 2])
     samples = {
         task: ProbedImages(torch.arange(n), features[at : at + n], labels[at : at + n])
@@ -118,28 +124,28 @@ def sampled(scenario: str, n: int = 30):
 
 
 def test_all_classes_are_told_apart_but_in_the_task_scenario_those_of_a_task() -> None:
-    network, samples, right = sampled("class")
+    network, samples, right = make_samples("class")
     together = evaluate_feature_baselines(network, samples, right).ncm
-    apart = evaluate_feature_baselines(sampled("task")[0], samples, right).ncm
+    apart = evaluate_feature_baselines(make_samples("task")[0], samples, right).ncm
     assert together is not None and apart is not None
-    pooled = classify_by_cross_validation(
+    pooled = cross_validate_feature_baselines(
         *(torch.cat([getattr(s, f) for s in samples.values()]) for f in ("features", "labels"))
     )
     assert together.all == (int(pooled.ncm.sum()), 60) and together.own == (20, 60)
     single = {
-        str(t): int(classify_by_cross_validation(s.features, s.labels).ncm.sum())
+        str(t): int(cross_validate_feature_baselines(s.features, s.labels).ncm.sum())
         for t, s in samples.items()
     }
     assert apart.tasks == {task: (count, 30) for task, count in single.items()}
 
 
 def test_of_fewer_than_twenty_images_nothing_is_told() -> None:
-    assert evaluate_feature_baselines(*sampled("class", 9)) == (None, None, None)
-    assert None not in evaluate_feature_baselines(*sampled("class", 10))
+    assert evaluate_feature_baselines(*make_samples("class", 9)) == (None, None, None)
+    assert None not in evaluate_feature_baselines(*make_samples("class", 10))
 
 
 def test_a_task_that_the_version_cannot_answer_is_left_out() -> None:
-    network, samples, right = sampled("task")
+    network, samples, right = make_samples("task")
     found = evaluate_feature_baselines(network, samples, {1: right[1]}).ncm
     assert found is not None and set(found.tasks) == {"1"} and found.own[1] == 30
 
@@ -159,13 +165,13 @@ def test_the_first_better_row_is_the_one_that_a_loop_over_growing_heads_finds() 
 
 
 def test_among_the_classes_before_a_row_as_many_are_right_as_are_counted() -> None:
-    network, samples, right = sampled("class")
+    network, samples, right = make_samples("class")
     found = evaluate_feature_baselines(network, samples, right)
     assert found.lda is not None and found.later is not None and set(found.later) == {"1", "2"}
     assert found.later["2"] == {} and set(found.later["1"]) <= {"2", "3"}
     every = torch.cat([samples[task].features for task in (1, 2)])
     labels = torch.cat([samples[task].labels for task in (1, 2)])
-    first = classify_by_cross_validation(every, labels).first
+    first = cross_validate_feature_baselines(every, labels).first
     assert first is not None
     alone = int((first[:30] >= 2).sum())
     assert (
@@ -174,7 +180,7 @@ def test_among_the_classes_before_a_row_as_many_are_right_as_are_counted() -> No
 
 
 def test_rows_of_the_head_may_be_in_another_order_than_labels() -> None:
-    network, samples, right = sampled("class")
+    network, samples, right = make_samples("class")
     plain = evaluate_feature_baselines(network, samples, right)
     turned = evaluate_feature_baselines(network, samples, right, torch.tensor([0, 1, 3, 2]))
     assert plain.later is not None and turned.later is not None and plain.lda == turned.lda
@@ -182,10 +188,10 @@ def test_rows_of_the_head_may_be_in_another_order_than_labels() -> None:
 
 
 def test_where_classes_do_not_grow_nothing_is_said_of_fewer_classes() -> None:
-    assert evaluate_feature_baselines(*sampled("task")).later is None
+    assert evaluate_feature_baselines(*make_samples("task")).later is None
 
 
-def digits(tmp_path, method: object, **recipe: object) -> Learned:
+def learn_digits(tmp_path, method: object, **recipe: object) -> Learned:
     bench = Bench(tmp_path, "class", {"name": "mlp", "hidden": [64]}, size=8, classes=TEN)
     bench.show_digits()
     more = {"epochs": 3, "batch_size": 32, "augment": "none", **recipe}
@@ -193,7 +199,7 @@ def digits(tmp_path, method: object, **recipe: object) -> Learned:
 
 
 def test_they_stand_in_the_result_and_among_the_metrics_of_a_job(tmp_path) -> None:
-    learned = digits(tmp_path, "finetune")
+    learned = learn_digits(tmp_path, "finetune")
     ncm, own = learned.result["baseline_ncm"]["all"], learned.result["baseline_ncm"]["own"]
     new = [row for row in learned.result["results"] if row["version"] == "new"]
     assert own == [sum(r["correct"] for r in new), sum(r["total"] for r in new)]

@@ -12,19 +12,19 @@ from torch import nn
 from core.learning.evaluation.comparison import (
     compute_weight_update_norm,
     count_correctness_changes,
-    measure_weight_drift,
+    measure_weight_drift_from_base,
 )
 from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
 
-def known(*values: int) -> torch.Tensor:
+def make_mask(*values: int) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.bool)
 
 
 def test_changes_are_counted_per_image() -> None:
-    before, after = known(1, 1, 1, 0, 0), known(1, 0, 0, 1, 0)
+    before, after = make_mask(1, 1, 1, 0, 0), make_mask(1, 0, 0, 1, 0)
     assert count_correctness_changes(before, after) == {"regressed": 2, "improved": 1, "total": 5}
 
 
@@ -77,7 +77,7 @@ def test_drift_counts_frozen_parameters_and_no_head() -> None:
     with torch.no_grad():
         network.head.weight += 5
         next(network.backbone.parameters()).view(-1)[:2] += torch.tensor([3.0, 4.0])
-    assert measure_weight_drift(network, base) == pytest.approx(5.0)
+    assert measure_weight_drift_from_base(network, base) == pytest.approx(5.0)
     assert compute_weight_update_norm(network, base, {"head.weight"})["backbone"] == 0.0
 
 

@@ -28,7 +28,7 @@ def test_tasks_decoded_together_have_the_predictions_of_each_alone(
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluate, "DECODED_NUMBERS", most_numbers)
-        together = evaluate.predict_classes_of_tasks(logits, 1.7)
+        together = evaluate.make_class_predictions_of_tasks(logits, 1.7)
     assert list(together) == list(logits)
     for task, part in logits.items():
         alone = make_class_predictions(part.values, part.targets, 1.7)

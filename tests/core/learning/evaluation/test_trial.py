@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from core.contract.jobs.job_spec import SelectionDataset
-from core.ingest.dataset import write_image_dataset
+from core.ingest.dataset import write_image_dataset_file
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import trial
 
@@ -24,7 +24,7 @@ class Parts:
 def write_part(folder: Path, task: int, labels: list[int], classes: list[str]) -> SelectionDataset:
     path = folder / f"{task}.safetensors"
     images = np.zeros((len(labels), 2, 2, 1), np.uint8)
-    write_image_dataset(path, np.array(labels, np.int64), (2, 2, 1), [images])
+    write_image_dataset_file(path, np.array(labels, np.int64), (2, 2, 1), [images])
     return SelectionDataset(task=task, classes=classes, path=path)
 
 

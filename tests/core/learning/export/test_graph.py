@@ -78,7 +78,7 @@ def exported(
 
 
 def check_graph(path: Path, case: ExportCase) -> ExportCheckResult:
-    """Show that it answers alike, in batches of 1, 3 and 17 images."""
+    """Check that a graph predicts like the version, in batches of 1, 3 and 17 images."""
     found = compare_graph_with_version(
         path, case.build_prediction_module(), (case.size, CHANNELS), {}, threads=1
     )
@@ -183,17 +183,17 @@ def test_a_probability_may_differ_by_what_rounding_does_to_its_scores(
 ) -> None:
     draw = np.random.default_rng(3)
     scores = draw.normal(size=(200, 4)) * 3
-    ours = _softmax(scores)
+    ours = _compute_softmax(scores)
     may = compute_allowed_probability_differences(ours, np.full(200, moved, np.float32), 1e-5)
     assert may.min() >= 1e-5 and may.max() <= most
     for _ in range(
         20
     ):  # what every score may do, no probability exceeds; rounding of float32 besides
-        other = _softmax(scores + draw.uniform(-moved, moved, scores.shape))
+        other = _compute_softmax(scores + draw.uniform(-moved, moved, scores.shape))
         assert (np.abs(other - ours) <= may + 1e-6)[may < 1e-2].all()
 
 
-def _softmax(scores: np.ndarray) -> np.ndarray:
+def _compute_softmax(scores: np.ndarray) -> np.ndarray:
     raised = np.exp(scores - scores.max(axis=1, keepdims=True))
     return (raised / raised.sum(axis=1, keepdims=True)).astype(np.float32)
 

@@ -29,7 +29,7 @@ from step_counts import StepCounts
 
 
 def count_calls(expressions: list[str]) -> dict[str, int | str]:
-    """Evaluate expressions; the blocking calls of each."""
+    """Evaluate expressions and return the number of blocking calls of each."""
     x, counts = torch.arange(6.0, device=simulated_device.NAME), dict[str, int | str]()
     names = {"torch": torch, "x": x, "mask": x > 2}
     for expression in expressions:
@@ -42,8 +42,10 @@ def count_calls(expressions: list[str]) -> dict[str, int | str]:
     return counts
 
 
-def answer(request: dict[str, Any], folder: Path, steps: StepCounts) -> dict[str, Any]:
-    """Learn two tasks as the request says; what blocked in the second."""
+def count_blocking_calls(
+    request: dict[str, Any], folder: Path, steps: StepCounts
+) -> dict[str, Any]:
+    """Learn two tasks as requested, and return what blocked in the second."""
     case = Case(request["method"], request["scenario"], folder, ForkServer())
     recipe = {"method": case.settings, **request.get("recipe", {})}
     simulated_device.backend.free = request.get("free_bytes", simulated_device.FREE_BYTES)
@@ -69,7 +71,7 @@ def main(folder: Path) -> None:
             if "expressions" in request:
                 said = count_calls(request["expressions"])
             else:
-                said = answer(request, folder / str(number), steps)
+                said = count_blocking_calls(request, folder / str(number), steps)
         except Exception as error:  # noqa: BLE001  # of one request: the others still have their answers
             traceback.print_exc()
             said = {"error": f"{type(error).__name__}: {error}"}

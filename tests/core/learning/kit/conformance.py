@@ -61,7 +61,7 @@ class ShallowResNet(resnet.SmallResNet):
 
 
 @contextmanager
-def shallow_resnets() -> Iterator[None]:
+def build_shallow_resnets() -> Iterator[None]:
     """Build the small ResNets with one block a stage."""
     with mock.patch.object(resnet, "SmallResNet", ShallowResNet):
         yield
@@ -184,9 +184,9 @@ class Case:
 _finetuned: dict[str, dict[str, str]] = {}
 
 
-def finetuned(bench: Bench) -> dict[str, str]:
-    """The network digests of plain fine-tuning on a bench's two tasks: the same for all methods, so
-    learned once.
+def compute_finetuned_digests(bench: Bench) -> dict[str, str]:
+    """Return the network digests of plain fine-tuning on a bench's two tasks. They are the same
+    for all methods, so they are learned once.
     """
     key = repr((bench.scenario, bench.architecture, bench.size, bench.n, bench.drift, bench.recipe))
     if key not in _finetuned:
@@ -194,7 +194,7 @@ def finetuned(bench: Bench) -> dict[str, str]:
     return _finetuned[key]
 
 
-@shallow_resnets()
+@build_shallow_resnets()
 def equals_finetuning_at_strength_zero(case: Case) -> None:
     neutral = case.method.neutral
     if neutral is None:
@@ -202,14 +202,16 @@ def equals_finetuning_at_strength_zero(case: Case) -> None:
         return
     bench = case.new_bench("small-resnet", size=8, n=5, recipe={"epochs": 1})
     ours = bench.stream(2, method={"name": case.name, **neutral.model_dump(by_alias=True)})
-    assert ours.network_digests == finetuned(bench)
+    assert ours.network_digests == compute_finetuned_digests(bench)
 
 
 def differs_from_finetuning_at_its_defaults(case: Case) -> None:
     if case.method.neutral == case.method.Hyper():
         return
     bench, first = case.drifting  # methods that only resolve conflicts need one
-    assert bench.learn_task(2, first, method=case.settings).network_digests != finetuned(bench)
+    assert bench.learn_task(
+        2, first, method=case.settings
+    ).network_digests != compute_finetuned_digests(bench)
 
 
 def resumes_to_the_same_bits_after_a_kill(case: Case) -> None:
@@ -222,7 +224,7 @@ def resumes_to_the_same_bits_after_a_kill(case: Case) -> None:
 
 
 def resumes_with_convolutions_too(case: Case) -> None:
-    """Their optimizer's state has another layout in memory."""
+    """Check it with convolutions too, whose optimizer's state has another layout in memory."""
     bench = case.new_bench("small-cnn")
     first, second = bench.learn_tasks(2, method=case.settings)
     check_kills(case, bench, first, second, KILLS)
@@ -285,9 +287,9 @@ def growth_keeps_the_old_rows(case: Case) -> None:
         assert torch.equal(case.begun_with[name][tuple(slice(size) for size in old.shape)], old)
 
 
-@shallow_resnets()
+@build_shallow_resnets()
 def keeps_what_the_depth_freezes(case: Case) -> None:
-    """Statistics included, also in a first task, whose other statistics move."""
+    """Check statistics too, also in a first task, whose other statistics move."""
     depth = min(case.method.accepts.depths)
     if depth == 5:
         return  # the depth freezes nothing
@@ -305,8 +307,8 @@ def keeps_what_the_depth_freezes(case: Case) -> None:
 
 
 def manages_without_the_gradient_of_a_parameter(case: Case) -> None:
-    """As if no loss had reached it: no method fails, and it stays unless the method itself gives it
-    a gradient.
+    """Check that no method fails if no loss reaches a parameter, and that the parameter stays
+    unless the method itself gives it a gradient.
     """
     (bench, first), method = case.drifting, case.method
     seen: list[tuple[str, bool, torch.Tensor]] = []
@@ -379,7 +381,7 @@ def merges_or_says_why_not(case: Case) -> None:
 
 
 def rebalances_or_says_why_not(case: Case) -> None:
-    """Killed within the stage, it ends with the same bits."""
+    """Check that a run that is killed within the stage ends with the same bits."""
     if case.scenario == "task":
         return
     recipe = {"method": case.settings, "rebalance": {"epochs": 1}}
@@ -396,7 +398,7 @@ def rebalances_or_says_why_not(case: Case) -> None:
 
 
 def resumes_with_balanced_batches(case: Case) -> None:
-    """A snapshot includes the draws and the retained images of each class."""
+    """Check that a snapshot includes the draws and the retained images of each class."""
     if case.method.remembers is None:
         return
     recipe: dict[str, Any] = {"method": case.settings, "balanced_batches": True}

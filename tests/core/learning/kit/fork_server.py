@@ -14,20 +14,20 @@ import sys
 import simulated_device
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  # for meta tensors, once here: it takes a second
 
-from core.contract.jobs.job_spec import JobSpec
+from core.contract.jobs.job_spec import LearnJobSpec
 from core.learning.torchvision_import import import_torchvision_models
 from core.learning.training import job
 
 if os.environ.get("PERENNIAL_TEST_DEVICE") == simulated_device.NAME:
-    simulated_device.install()
+    simulated_device.install_device()
 
 
-def child(request: dict) -> int:
+def learn_in_child(request: dict) -> int:
     if request["import"]:
         found = importlib.util.spec_from_file_location("extra_method", request["import"])
         found.loader.exec_module(importlib.util.module_from_spec(found))
     with open(request["spec"]) as file:  # noqa: PTH123
-        job.learn_task(JobSpec.from_json(json.load(file)), lambda event: None)
+        job.learn_task(LearnJobSpec.from_json(json.load(file)), lambda event: None)
     # torchvision imports the compiler itself
     lean = "torchvision" in sys.modules or "torch._dynamo" not in sys.modules
     assert lean, "torch's compiler was imported: see core.learning.optimizers.eager"
@@ -43,7 +43,7 @@ for line in sys.stdin:
     if pid == 0:
         status = 1
         try:
-            status = child(request)
+            status = learn_in_child(request)
         finally:
             sys.stderr.flush()
             os._exit(status)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from recipes import resolve
+from recipes import resolve_patch
 from safetensors.torch import save_file
 from streams import Bench
 from torch import nn
@@ -36,22 +36,24 @@ SMALL: dict[str, tuple[dict[str, Any], int, int]] = {
 WITH_NORMS = ["resnet20", "slim-resnet18", "resnet18-small-stem", "resnet18-standard-stem"]
 
 
-def cases(names: Iterable[str] = SMALL, *, large_in_ci: bool = False) -> list[Any]:
-    """As parameters of a test. Of the two large ones CI takes that with a pool behind its stem, or
-    none.
+def list_case_parameters(names: Iterable[str] = SMALL, *, large_in_ci: bool = False) -> list[Any]:
+    """Return the cases as parameters of a test. Of the two large ones, CI takes the one with a
+    pool behind its stem, or none.
     """
     often = () if large_in_ci else pytest.mark.campaign
     large = {"resnet18-standard-stem": often, "resnet18-small-stem": pytest.mark.campaign}
     return [pytest.param(name, marks=large.get(name, ())) for name in names]
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def make_generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def randomised(network: nn.Module) -> None:
-    """Random biases, scales, tokens and running statistics, in place: nothing is left at 0 or 1."""
-    g = generator(1)
+def randomise_network(network: nn.Module) -> None:
+    """Randomise biases, scales, tokens and running statistics in place, so that nothing is left
+    at 0 or 1.
+    """
+    g = make_generator(1)
 
     def noise(t: torch.Tensor) -> torch.Tensor:
         return torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype)
@@ -67,38 +69,40 @@ def randomised(network: nn.Module) -> None:
 
 
 @cache
-def _plain(case: str) -> Network:
+def _build_plain(case: str) -> Network:
     architecture, size, _ = SMALL[case]
     network = (
         build_network(architecture, ImageSpec(size, 3), "class", HeadSpec(CLASSES)).double().eval()
     )
-    randomised(network)
+    randomise_network(network)
     return network
 
 
-def plain(case: str) -> Network:
-    """A plain network with random weights, norms and rows."""
-    return copy.deepcopy(_plain(case))
+def copy_plain_network(case: str) -> Network:
+    """Return a plain network with random weights, norms and rows."""
+    return copy.deepcopy(_build_plain(case))
 
 
-def linearised(case: str, *, fixed_head: bool = False) -> LinearisedNetwork:
-    network = LinearisedNetwork(plain(case), slope=0.01, fixed_head=fixed_head, frozen=True)
+def build_linearised_network(case: str, *, fixed_head: bool = False) -> LinearisedNetwork:
+    network = LinearisedNetwork(
+        copy_plain_network(case), slope=0.01, fixed_head=fixed_head, frozen=True
+    )
     if fixed_head:
         head = network.get_own_head_rows()
         network.set_reference_rows(
-            "shared", torch.randn(head.shape, generator=generator(3), dtype=head.dtype)
+            "shared", torch.randn(head.shape, generator=make_generator(3), dtype=head.dtype)
         )
     return network.eval()
 
 
-def images(case: str, seed: int = 2) -> torch.Tensor:
+def draw_images(case: str, seed: int = 2) -> torch.Tensor:
     _, size, n = SMALL[case]
-    return torch.randn(n, 3, size, size, generator=generator(seed), dtype=torch.float64)
+    return torch.randn(n, 3, size, size, generator=make_generator(seed), dtype=torch.float64)
 
 
-def displacement(network: LinearisedNetwork, seed: int) -> dict[str, torch.Tensor]:
-    """A random displacement by name, of a fifth of each weight's size."""
-    g = generator(seed)
+def draw_displacement(network: LinearisedNetwork, seed: int) -> dict[str, torch.Tensor]:
+    """Draw a random displacement by name, of a fifth of each weight's size."""
+    g = make_generator(seed)
     return {
         name: 0.2
         * weight.norm()
@@ -108,22 +112,24 @@ def displacement(network: LinearisedNetwork, seed: int) -> dict[str, torch.Tenso
     }
 
 
-def move(network: LinearisedNetwork, psi: dict[str, torch.Tensor]) -> None:
-    """Put the network at a displacement."""
+def set_displacement(network: LinearisedNetwork, psi: dict[str, torch.Tensor]) -> None:
+    """Set the displacement of a network."""
     with torch.no_grad():
         for name, parameter in network.displacement.named_parameters():
             parameter.copy_(psi[name])
 
 
-def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+def compute_relative_error(a: torch.Tensor, b: torch.Tensor) -> float:
     return float((a - b).detach().norm() / b.detach().norm())
 
 
-def relative_of(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
-    """Of all tensors together: those whose true value is zero count by their size beside the
-    others.
+def compute_joint_relative_error(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    """Return the relative error of all tensors together, so that those whose true value is zero
+    count by their size beside the others.
     """
-    return relative(*(torch.cat([found[name].flatten() for name in b]) for found in (a, b)))
+    return compute_relative_error(
+        *(torch.cat([found[name].flatten() for name in b]) for found in (a, b))
+    )
 
 
 @dataclass
@@ -136,7 +142,7 @@ class Pretrained(Bench):
             network = build_network(
                 self.architecture, ImageSpec(self.size, self.channels), "class", HeadSpec(), 5
             )
-            randomised(network)
+            randomise_network(network)
             save_file(network.backbone.state_dict(), path)
         spec = super().spec(number, parent, **recipe)
         base = {"version": 0, "manifest": {"classes": [], "heads": []}}
@@ -162,7 +168,7 @@ class Hand:
     task: int = 0
 
     def __post_init__(self) -> None:
-        self.resolved_recipe = resolve(self.recipe, self.scenario)
+        self.resolved_recipe = resolve_patch(self.recipe, self.scenario)
         kind = registry.get_method(self.resolved_recipe.method["name"])
         hyper = {k: v for k, v in self.resolved_recipe.method.items() if k != "name"}
         self.method: Any = kind(kind.Hyper.model_validate(hyper), MethodState())
@@ -228,30 +234,30 @@ class Hand:
         return torch.cat([p.grad.flatten() for p in ctx.trainable.values()])  # type: ignore[union-attr]
 
 
-def flat(ctx: TaskTrainingContext) -> torch.Tensor:
-    """The parameters that move, flat."""
+def flatten_trainable(ctx: TaskTrainingContext) -> torch.Tensor:
+    """Return the parameters that move, flat."""
     return torch.cat([p.detach().flatten() for p in ctx.trainable.values()])
 
 
-def place(ctx: TaskTrainingContext, theta: torch.Tensor) -> None:
-    """Set them."""
+def set_trainable(ctx: TaskTrainingContext, theta: torch.Tensor) -> None:
+    """Set the parameters that move from a flat tensor."""
     with torch.no_grad():
         sizes = [p.numel() for p in ctx.trainable.values()]
         for parameter, values in zip(ctx.trainable.values(), theta.split(sizes), strict=True):
             parameter.copy_(values.view_as(parameter))
 
 
-def minimise(hand: Hand, ctx: TaskTrainingContext) -> None:
-    """To the minimum of a quadratic objective that is nearest to where the parameters are, by its
-    gradients alone.
-    """
-    start = flat(ctx)
+def minimise_quadratic(hand: Hand, ctx: TaskTrainingContext) -> None:
+    """Move the parameters to the nearest minimum of a quadratic objective by its gradients alone."""
+    start = flatten_trainable(ctx)
     at_start = hand.gradient(ctx)
     columns = []
     for unit in torch.eye(len(start), dtype=start.dtype):
-        place(ctx, start + unit)
+        set_trainable(ctx, start + unit)
         columns.append(hand.gradient(ctx) - at_start)
     hessian = torch.stack(columns, 1)
     inverse = torch.linalg.pinv((hessian + hessian.T) / 2, rtol=1e-13, hermitian=True)
-    place(ctx, start - inverse @ at_start)
-    place(ctx, flat(ctx) - inverse @ hand.gradient(ctx))  # once more, for what rounding left
+    set_trainable(ctx, start - inverse @ at_start)
+    set_trainable(
+        ctx, flatten_trainable(ctx) - inverse @ hand.gradient(ctx)
+    )  # once more, for what rounding left

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from recipes import resolve
+from recipes import resolve_patch
 from torch import Tensor, nn
 
 from core.learning.methods import registry
@@ -33,17 +33,19 @@ class Ctx:
         self.warnings.append(message)
 
 
-def make(name: str, state: MethodState | None = None, **hyper: Any) -> Any:
+def make_method(name: str, state: MethodState | None = None, **hyper: Any) -> Any:
     kind = registry.get_method(name)
     return kind(kind.Hyper.model_validate(hyper), state or MethodState())
 
 
-def held(name: str, anchor: Tensor, importance: Tensor, optimizer: Any = SLOW, **hyper: Any) -> Any:
-    """(method, context): one parameter `w` at its anchor, with a gradient of zero."""
-    method = make(name, **hyper)
+def make_method_and_context(
+    name: str, anchor: Tensor, importance: Tensor, optimizer: Any = SLOW, **hyper: Any
+) -> Any:
+    """Make (method, context) with one parameter `w` at its anchor, whose gradient is zero."""
+    method = make_method(name, **hyper)
     method.stored_tensors.update(
         {method.get_importance_key("w"): importance.clone(), "anchor.w": anchor.clone()}
     )
-    ctx = Ctx(resolve({"method": name, "optimizer": optimizer}), w=anchor)
+    ctx = Ctx(resolve_patch({"method": name, "optimizer": optimizer}), w=anchor)
     ctx.trainable["w"].grad = torch.zeros_like(anchor)
     return method, ctx

@@ -20,7 +20,7 @@ from core.learning.distributed.ranks import TorchrunRanks
 from core.learning.training import job, output
 
 
-def child(request: dict, rank: int, port: int, events: Path) -> None:
+def run_rank(request: dict, rank: int, port: int, events: Path) -> None:
     os.environ |= {
         "RANK": str(rank),
         "WORLD_SIZE": str(request["ranks"]),
@@ -46,7 +46,7 @@ def child(request: dict, rank: int, port: int, events: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
@@ -54,7 +54,7 @@ def free_port() -> int:
 
 for line in sys.stdin:
     request = json.loads(line)
-    port, pids = free_port(), []
+    port, pids = find_free_port(), []
     files = [
         Path(request["spec"]).with_name(f"events-{rank}.jsonl") for rank in range(request["ranks"])
     ]
@@ -63,7 +63,7 @@ for line in sys.stdin:
         if pid == 0:
             status = 1
             try:
-                child(request, rank, port, events)
+                run_rank(request, rank, port, events)
                 status = 0
             finally:
                 sys.stderr.flush()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, cast
 
-from core.contract.catalogue import MethodCatalogue
+from core.contract.catalogue import RecipeCatalogue
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.methods.registry import METHODS
 from core.learning.recipe import Recipe
@@ -15,15 +15,20 @@ from core.recipe.resolve import resolve_recipe as resolve_recipe
 
 
 @cache
-def _catalogue(_methods: tuple[object, ...]) -> MethodCatalogue:
+def _build_catalogue(_methods: tuple[object, ...]) -> RecipeCatalogue:
     return build_recipe_catalogue()
 
 
-def complete(patch: Mapping[str, Any], scenario: str | None = None) -> dict[str, Any]:
-    """The complete recipe as JSON. scenario: None for one that the method works in. Raises
-    InvalidRecipe.
+def complete_recipe(patch: Mapping[str, Any], scenario: str | None = None) -> dict[str, Any]:
+    """Return the complete recipe as JSON.
+
+    Args:
+        scenario: None for one in which the method works.
+
+    Raises:
+        InvalidRecipe: the recipe cannot be used.
     """
-    known = _catalogue(tuple(METHODS.values()))
+    known = _build_catalogue(tuple(METHODS.values()))
     if scenario is None:
         method = complete_stored_recipe(known, "class", patch).get("method", {})
         name = method.get("name", "") if isinstance(method, dict) else method
@@ -32,6 +37,6 @@ def complete(patch: Mapping[str, Any], scenario: str | None = None) -> dict[str,
     return cast(dict[str, Any], resolve_recipe(known, scenario, patch).recipe)
 
 
-def resolve(patch: Mapping[str, Any], scenario: str | None = None) -> Recipe:
-    """The same as the job process reads it."""
-    return Recipe.model_validate(complete(patch, scenario))
+def resolve_patch(patch: Mapping[str, Any], scenario: str | None = None) -> Recipe:
+    """Return the complete recipe as the job process reads it."""
+    return Recipe.model_validate(complete_recipe(patch, scenario))

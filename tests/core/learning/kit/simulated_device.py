@@ -82,7 +82,7 @@ class BlockingCalls:
 
     def add(self, operation: str) -> None:
         if not self._paused:
-            self.places[f"{_place()} {operation}"] += 1
+            self.places[f"{_find_place()} {operation}"] += 1
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -139,7 +139,7 @@ class SimTensor(Tensor):
     def __torch_dispatch__(  # type: ignore[override]  # torch declares its own as no method
         cls, op: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        return _run(op, args, kwargs or {})
+        return _run_operation(op, args, kwargs or {})
 
 
 class Backend(_DummyBackendModule):
@@ -169,8 +169,8 @@ backend = Backend()
 _library: list[torch.library.Library] = []  # its kernels go with it
 
 
-def install() -> None:
-    """Make `torch.device("sim")` known. Call it before the first backward pass of a process."""
+def install_device() -> None:
+    """Make `torch.device("sim")` known. Call this before the first backward pass of a process."""
     if _library:
         return
     _setup_privateuseone_for_python_backend(NAME, backend_module=backend)
@@ -178,18 +178,18 @@ def install() -> None:
     for name in FACTORIES:
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-        library.impl(name, _factory(op), "PrivateUse1")
+        library.impl(name, _build_factory(op), "PrivateUse1")
     library.impl("_copy_from", _copy_from, "PrivateUse1")
-    torch.inference_mode = _no_grad  # type: ignore[assignment,misc]
+    torch.inference_mode = _set_grad_mode  # type: ignore[assignment,misc]
     _library.append(library)
 
 
-def _no_grad(mode: bool = True) -> Any:
-    """In place of `inference_mode`, in which a tensor of a class of its own cannot be a view."""
+def _set_grad_mode(mode: bool = True) -> Any:
+    """Replace `inference_mode`, in which a tensor of a class of its own cannot be a view."""
     return torch.no_grad() if mode else torch.enable_grad()
 
 
-def _factory(op: Any) -> Any:
+def _build_factory(op: Any) -> Any:
     drawing = {"default": "generator", "low": "low_generator"}  # overloads that take a generator
     if (name := op.overloadpacket.__name__).startswith("rand"):
         op = functools.partial(
@@ -209,29 +209,35 @@ def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Te
     """Copy where torch itself copies, as in `torch.tensor(…, device=…)`."""
     if _is_sim(source) != _is_sim(target) and not non_blocking:
         calls.add("copy")
-    _held(target).copy_(_held(source))
+    _get_held_tensor(target).copy_(_get_held_tensor(source))
     return target
 
 
-def _run(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run an operation with at least one tensor of the device on the tensors that are held."""
+def _run_operation(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run an operation that has a tensor of the device on the tensors that are held."""
     name, device = op.overloadpacket.__name__, kwargs.get("device")
     leaves, spec = pytree.tree_flatten((args, kwargs))
     to_host = device is not None and torch.device(device).type == "cpu"
     _check_devices(name, args, leaves)
     if _must_wait(name, args, kwargs, to_host):
         calls.add(name)
-    inner_args, inner_kwargs = pytree.tree_unflatten([_held(leaf) for leaf in leaves], spec)
+    inner_args, inner_kwargs = pytree.tree_unflatten(
+        [_get_held_tensor(leaf) for leaf in leaves], spec
+    )
     if device is not None:
         inner_kwargs["device"] = torch.device("cpu")
-    if _draws(op):
+    if _has_generator_argument(op):
         if inner_kwargs.get("generator") is not None:
             raise RuntimeError(
                 f"{name}: expected a generator of the device {NAME}, but found one of the CPU"
             )
         inner_kwargs["generator"] = backend.generator
     result = op(*inner_args, **inner_kwargs)
-    written = {id(leaf.held): leaf for leaf in leaves if _is_sim(leaf)} if _writes(op) else {}
+    written = (
+        {id(leaf.held): leaf for leaf in leaves if _is_sim(leaf)}
+        if _has_written_argument(op)
+        else {}
+    )
     for leaf in written.values():
         if leaf.shape != leaf.held.shape:  # as `squeeze_` within `matmul`
             leaf.data = SimTensor(leaf.held)
@@ -245,9 +251,7 @@ def _run(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _check_devices(name: str, args: Sequence[Any], leaves: Sequence[Any]) -> None:
-    """Raise RuntimeError for tensors of both devices; numbers may come from the CPU, and indices
-    too.
-    """
+    """Raise RuntimeError for tensors of both devices. Numbers and indices may come from the CPU."""
     if name == "copy_":
         return
     if name in INDEXING and _is_sim(args[0]):
@@ -260,7 +264,7 @@ def _check_devices(name: str, args: Sequence[Any], leaves: Sequence[Any]) -> Non
 
 
 def _must_wait(name: str, args: Sequence[Any], kwargs: dict[str, Any], to_host: bool) -> bool:
-    """Tell whether the host of a GPU waits for the operation."""
+    """Return whether the host of a GPU waits for the operation."""
     if name == "_to_copy":
         return to_host and not kwargs.get("non_blocking")
     if name == "copy_":
@@ -276,12 +280,12 @@ def _must_wait(name: str, args: Sequence[Any], kwargs: dict[str, Any], to_host: 
 
 
 @functools.cache
-def _writes(op: Any) -> bool:
+def _has_written_argument(op: Any) -> bool:
     return any(a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments)
 
 
 @functools.cache
-def _draws(op: Any) -> bool:
+def _has_generator_argument(op: Any) -> bool:
     return any(argument.name == "generator" for argument in op._schema.arguments)
 
 
@@ -289,12 +293,12 @@ def _is_sim(value: object) -> bool:
     return isinstance(value, SimTensor)
 
 
-def _held(value: Any) -> Any:
+def _get_held_tensor(value: Any) -> Any:
     return value.held if isinstance(value, SimTensor) else value
 
 
-def _place() -> str:
-    """The innermost line of core/ that is being run, as `learning/training/loop.py:12`."""
+def _find_place() -> str:
+    """Return the innermost line of core/ that is being run, as `learning/training/loop.py:12`."""
     frame = sys._getframe(2)
     while frame is not None:
         path = Path(frame.f_code.co_filename)

@@ -46,7 +46,8 @@ class StepCounts:
             self._before = self._calls.places.copy()
 
         TrainingLoop._run_training_step = watched  # type: ignore[method-assign,assignment]
-        TrainingLoop._report_progress = self._uncounted(TrainingLoop._report_progress)  # type: ignore[method-assign]
+        report = self._uncounted(TrainingLoop._check_loss_and_report_progress)
+        TrainingLoop._check_loss_and_report_progress = report  # type: ignore[method-assign]
         kinds: set[type[Method]] = {Method, *registry.METHODS.values()}
         for kind in kinds:
             if "forecast_loss_rise" in vars(kind):  # made for reports only

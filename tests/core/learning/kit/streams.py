@@ -17,12 +17,12 @@ from typing import Any, cast
 import numpy as np
 import simulated_device
 import torch
-from recipes import complete
+from recipes import complete_recipe
 from safetensors.torch import load, save_file
 
 from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
-from core.contract.jobs.job_spec import JobSpec, LocalPartFile
+from core.contract.jobs.job_spec import LearnJobSpec, LocalPartFile
 from core.contract.manifest import PER_TASK, Manifest
 from core.ingest.answers import read_predictions_written_by_job
 from core.learning.data import image_packs
@@ -41,7 +41,7 @@ CLASSES = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
 DEVICE = os.environ.get("PERENNIAL_TEST_DEVICE", "cpu")
 """Where benches learn: cpu, cuda, or sim (`simulated_device.py`)."""
 if DEVICE == simulated_device.NAME:
-    simulated_device.install()
+    simulated_device.install_device()
 
 
 class Killed(Exception):
@@ -68,9 +68,11 @@ class Script:
         return JobControlRequest.STOP if self._step == self._stop_at else JobControlRequest.SNAPSHOT
 
 
-def run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], *more: Any) -> None:
-    """`job.learn_task`, with spec and events as JSON; manifests may leave out what the spec says of
-    the model.
+def run_learn_task(
+    spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], *more: Any
+) -> None:
+    """Run `job.learn_task` with spec and events as JSON. Manifests may leave out what the spec
+    says of the model.
     """
     model = {key: spec[key] for key in MODEL if key in spec}
     versions = {
@@ -78,7 +80,7 @@ def run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], *more: Any
         for name in ("parent", "base")
     }
     job.learn_task(
-        JobSpec.from_json({**spec, **versions}), lambda event: emit(event.to_json()), *more
+        LearnJobSpec.from_json({**spec, **versions}), lambda event: emit(event.to_json()), *more
     )
 
 
@@ -219,7 +221,7 @@ class Bench:
             shown = labels + 1 if self.drift and number % 2 == 0 else labels
             images = torch.randint(0, 120, shape, generator=generator)
             for i, label in enumerate(shown.tolist()):
-                images[i, row_of(names[label % len(names)])] += 120
+                images[i, get_class_row(names[label % len(names)])] += 120
             save_file({"images": images.to(torch.uint8), "labels": labels}, path)
         return path
 
@@ -270,7 +272,7 @@ class Bench:
         ]
         return {
             **model,
-            "recipe": complete({**QUICK, **self.recipe, **recipe}, self.scenario),
+            "recipe": complete_recipe({**QUICK, **self.recipe, **recipe}, self.scenario),
             "normalise": None,
             "classes": self.task_classes(1) if self.scenario == "data" else None,
             "task": tasks[-1],
@@ -287,7 +289,7 @@ class Bench:
         """Run a spec in this process."""
         Path(spec["out"]).mkdir(parents=True, exist_ok=True)
         events: list[dict[str, Any]] = []
-        run(spec, events.append, control)
+        run_learn_task(spec, events.append, control)
         return Learned(spec, events, Path(spec["out"]) / "result")
 
     def learn_task(self, number: int, parent: Learned | None = None, **recipe: Any) -> Learned:
@@ -313,7 +315,7 @@ class Bench:
         events: list[dict[str, Any]] = []
         Path(spec["out"]).mkdir(parents=True, exist_ok=True)
         try:
-            run(spec, events.append, script)
+            run_learn_task(spec, events.append, script)
         except Killed:
             pass
         else:
@@ -333,23 +335,21 @@ class Bench:
         return self.learn(again)
 
 
-def row_of(name: str) -> int:
-    """The bright row that gives a class away."""
+def get_class_row(name: str) -> int:
+    """Return the bright row that identifies a class."""
     return ("ant", "bee", "cat", "dog", "elk", "fox").index(name)
 
 
-def spied(monkeypatch: Any, method: Any, look: Callable[..., Any]) -> list[Any]:
-    """Call look(method, ctx, batch, terms) after every loss; return what it returns, one after the
-    other.
-    """
-    return watched(
+def spy_on_losses(monkeypatch: Any, method: Any, look: Callable[..., Any]) -> list[Any]:
+    """Call look(method, ctx, batch, terms) after every loss, and return the list of its results."""
+    return spy_on_calls(
         monkeypatch, method, "compute_loss_terms", lambda terms, *arguments: look(*arguments, terms)
     )
 
 
-def watched(monkeypatch: Any, owner: Any, name: str, look: Callable[..., Any]) -> list[Any]:
-    """Call look(result, *arguments) after every call of `owner.name`; return what it returns, one
-    after the other.
+def spy_on_calls(monkeypatch: Any, owner: Any, name: str, look: Callable[..., Any]) -> list[Any]:
+    """Call look(result, *arguments) after every call of `owner.name`, and return the list of its
+    results.
     """
     seen: list[Any] = []
     original = getattr(owner, name)

@@ -7,7 +7,7 @@ import torch
 from core.learning.memory.rehearsal import select_rows_by_herding
 
 
-def slow(features: torch.Tensor, count: int) -> list[int]:
+def choose_slowly(features: torch.Tensor, count: int) -> list[int]:
     chosen: list[int] = []
     mean = features.mean(0)
     while len(chosen) < min(count, len(features)):
@@ -28,7 +28,7 @@ def test_it_is_the_order_of_the_definition() -> None:
     for n in (1, 7, 40):
         features = torch.randn(n, 5, generator=generator, dtype=torch.float64)
         features /= features.norm(dim=1, keepdim=True)
-        assert select_rows_by_herding(features, n).tolist() == slow(features, n)
+        assert select_rows_by_herding(features, n).tolist() == choose_slowly(features, n)
 
 
 def test_a_shorter_choice_is_the_beginning_of_a_longer_one() -> None:

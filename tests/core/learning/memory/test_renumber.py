@@ -7,8 +7,8 @@ import torch
 from core.learning.class_map import ClassMap
 from core.learning.memory.gaussians import ClassGaussians
 from core.learning.memory.renumber import (
-    average_head_rows_of_merged_classes,
-    renumber_replay_labels,
+    average_stored_rows_of_merged_classes,
+    renumber_and_drop_replay_labels,
 )
 from core.learning.memory.reservoir import SEEN
 from core.learning.networks.heads import ClassifierHead
@@ -36,7 +36,7 @@ def test_a_memory_loses_dropped_classes_and_its_logits_are_those_of_the_new_head
         widths=widths,
     )
     section.json[SEEN] = {"0": 5, "1": 7, "2": 1, "3": 2}
-    renumber_replay_labels(section, CLASSES)
+    renumber_and_drop_replay_labels(section, CLASSES)
     tensors = section.tensors
     assert tensors["labels"].tolist() == [0, 1, 0] and tensors["tasks"].tolist() == [1, 2, 2]
     assert tensors["images"].flatten().tolist() == [0, 2, 3]
@@ -46,7 +46,7 @@ def test_a_memory_loses_dropped_classes_and_its_logits_are_those_of_the_new_head
     new = head(x[2:]).detach()
     new[:, 0] -= math.log(2)  # the prior of two classes, which a stored logit does not have
     assert torch.allclose(tensors["logits"][1:], new, atol=1e-6)
-    renumber_replay_labels(section, ClassMap([[5]], 6))
+    renumber_and_drop_replay_labels(section, ClassMap([[5]], 6))
     assert not section.tensors
 
 
@@ -74,7 +74,7 @@ def test_importance_of_the_head_follows_its_rows_and_of_others_stays() -> None:
             "importance.backbone.head.weight.x": torch.ones(4),
         }
     )
-    average_head_rows_of_merged_classes(section, CLASSES)
+    average_stored_rows_of_merged_classes(section, CLASSES)
     assert section.tensors["importance.head.weight"].tolist() == [[3, 4], [4, 5]]
     assert section.tensors["task/1/diagonal/head.bias"].tolist() == [0]
     assert len(section.tensors["importance.backbone.head.weight.x"]) == 4
@@ -86,8 +86,10 @@ def test_gaussians_of_merged_classes_are_drawn_in_the_shares_of_their_images() -
     features = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     labels = torch.cat([torch.zeros(30), torch.full((10,), 3)]).long()
     features[30:] += 100
-    gaussians.store_task_gaussians(1, features, labels, torch.tensor([0, 3]), "full")
-    gaussians.store_task_gaussians(2, features[:4], torch.ones(4).long(), torch.tensor([1]), "full")
+    gaussians.fit_and_store_task_gaussians(1, features, labels, torch.tensor([0, 3]), "full")
+    gaussians.fit_and_store_task_gaussians(
+        2, features[:4], torch.ones(4).long(), torch.tensor([1]), "full"
+    )
     gaussians.renumber_classes(CLASSES)
     assert gaussians.list_stored_tasks() == [1]
     drawn, rows = gaussians.draw_gaussian_features(8, torch.Generator().manual_seed(0))

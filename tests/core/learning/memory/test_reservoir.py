@@ -9,8 +9,8 @@ from core.learning.state import MethodStateSection
 CPU = torch.device("cpu")
 
 
-def offer(section, numbers, capacity=5, task=1, logits=None) -> ReservoirBuffer:
-    """Offer items whose label and pixels say who they are."""
+def offer_items(section, numbers, capacity=5, task=1, logits=None) -> ReservoirBuffer:
+    """Offer items whose label and pixels identify them."""
     numbers = torch.as_tensor(numbers)
     reservoir = ReservoirBuffer(section, capacity, 0)
     images = numbers.to(torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1)
@@ -34,16 +34,16 @@ def test_every_item_is_kept_with_equal_probability() -> None:
 
 def test_it_holds_everything_until_it_is_full_and_then_its_capacity() -> None:
     section = MethodStateSection()
-    assert offer(section, range(3)).item_count == 3
+    assert offer_items(section, range(3)).item_count == 3
     assert section.tensors["labels"].tolist() == [0, 1, 2]
-    reservoir = offer(section, range(3, 40))
+    reservoir = offer_items(section, range(3, 40))
     assert (reservoir.item_count, reservoir.offered_count) == (5, 40)
 
 
 def test_images_labels_and_tasks_of_an_item_stay_together() -> None:
     section = MethodStateSection()
     for start in range(0, 60, 6):
-        offer(section, range(start, start + 6), task=start)
+        offer_items(section, range(start, start + 6), task=start)
     held = section.tensors
     assert held["images"][:, 0, 0, 0].tolist() == held["labels"].tolist()
     assert held["tasks"].tolist() == [label // 6 * 6 for label in held["labels"].tolist()]
@@ -51,23 +51,23 @@ def test_images_labels_and_tasks_of_an_item_stay_together() -> None:
 
 def test_batches_of_any_size_give_the_same_sample() -> None:
     one, many = MethodStateSection(), MethodStateSection()
-    offer(one, range(30))
+    offer_items(one, range(30))
     for i in range(30):
-        offer(many, [i])
+        offer_items(many, [i])
     assert torch.equal(one.tensors["labels"], many.tensors["labels"])
 
 
 def test_a_stream_that_is_saved_and_loaded_draws_as_if_it_had_not_been() -> None:
     section = MethodStateSection()
-    offer(section, range(20))
+    offer_items(section, range(20))
     copy = MethodStateSection()
     copy.replace_content(section.to_tensors(), dict(section.json), CPU)
     for s in (section, copy):
-        offer(s, range(20, 60))
+        offer_items(s, range(20, 60))
     assert torch.equal(section.tensors["labels"], copy.tensors["labels"])
     (a, ta), (b, tb) = (
-        ReservoirBuffer(section, 5, 0).draw_items(3),
-        ReservoirBuffer(copy, 5, 0).draw_items(3),
+        ReservoirBuffer(section, 5, 0).draw_items_and_augmentation_numbers(3),
+        ReservoirBuffer(copy, 5, 0).draw_items_and_augmentation_numbers(3),
     )
     assert torch.equal(a.images, b.images) and torch.equal(ta, tb)
 
@@ -81,23 +81,23 @@ def test_an_item_replaces_a_slot_drawn_from_all_that_were_offered() -> None:
 
 def test_a_draw_has_no_item_twice_and_at_most_what_is_held() -> None:
     section = MethodStateSection()
-    reservoir = offer(section, range(4))
-    items, table = reservoir.draw_items(9)
+    reservoir = offer_items(section, range(4))
+    items, table = reservoir.draw_items_and_augmentation_numbers(9)
     assert sorted(items.labels.tolist()) == [0, 1, 2, 3] and table.shape == (4, 3)
 
 
 def test_logits_of_a_head_that_grew_are_padded_and_remember_their_width() -> None:
     section = MethodStateSection()
-    offer(section, [0, 1], logits=torch.ones(2, 2))
-    offer(section, [2], logits=torch.full((1, 4), 2.0))
+    offer_items(section, [0, 1], logits=torch.ones(2, 2))
+    offer_items(section, [2], logits=torch.full((1, 4), 2.0))
     assert section.tensors["widths"].tolist() == [2, 2, 4]
     assert section.tensors["logits"].tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [2, 2, 2, 2]]
 
 
 def test_items_of_a_deleted_task_are_gone() -> None:
     section = MethodStateSection()
-    offer(section, [0, 1], task=1)
-    reservoir = offer(section, [2, 3], task=2)
+    offer_items(section, [0, 1], task=1)
+    reservoir = offer_items(section, [2, 3], task=2)
     assert reservoir.remove_items_of_tasks({1}) == 2
     assert section.tensors["labels"].tolist() == [2, 3] and section.tensors["images"].shape[0] == 2
 
@@ -108,7 +108,11 @@ def test_erasing_makes_no_generator_so_that_later_draws_follow_the_recipes_seed(
         section.tensors = {name: torch.arange(40) // 20 for name in ("images", "labels", "tasks")}
         ReservoirBuffer(section, 40, 0).remove_items_of_tasks({1})
         section.tensors["labels"] = torch.arange(20)
-        return ReservoirBuffer(section, 40, seed).draw_items(20)[0].labels.tolist()
+        return (
+            ReservoirBuffer(section, 40, seed)
+            .draw_items_and_augmentation_numbers(20)[0]
+            .labels.tolist()
+        )
 
     assert drawn(1) == drawn(1) != drawn(2)
 
@@ -116,8 +120,8 @@ def test_erasing_makes_no_generator_so_that_later_draws_follow_the_recipes_seed(
 @pytest.mark.parametrize(("capacity", "left"), [(2, 2), (9, 5)])
 def test_a_smaller_capacity_shrinks_it_and_a_larger_one_lets_it_fill(capacity, left) -> None:
     section = MethodStateSection()
-    offer(section, range(30))
+    offer_items(section, range(30))
     reservoir = ReservoirBuffer(section, capacity, 0)
     reservoir.prepare_buffer_for_task()
     assert reservoir.item_count == left
-    assert offer(section, range(30, 60), capacity).item_count == capacity
+    assert offer_items(section, range(30, 60), capacity).item_count == capacity

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from streams import Script, spied, watched
+from streams import Script, spy_on_calls, spy_on_losses
 from torch.nn import functional
 
 from core.learning.memory.exemplars import ExemplarBuffer
@@ -18,7 +18,7 @@ from core.learning.methods.expanding import CLASSIFIER, EXPERT
 
 def test_a_new_backbone_starts_as_a_copy_of_the_one_before(bench, monkeypatch) -> None:
     second = bench.stream(2, method="der-net")
-    seen = watched(
+    seen = spy_on_calls(
         monkeypatch,
         DerNetMethod,
         "begin_stage",
@@ -59,7 +59,7 @@ def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone
             own = functional.cross_entropy(ctx.network.auxiliary(newest), target)
         found.append((terms, {"task": task, "auxiliary": 0.5 * own}))
 
-    spied(monkeypatch, DerNetMethod, look)
+    spy_on_losses(monkeypatch, DerNetMethod, look)
     bench.stream(2, method={"name": "der-net", "expertise": 0.5})
     ((terms, wanted),) = found
     assert {n: float(t.detach()) for n, t in terms.items()} == pytest.approx(
@@ -72,8 +72,8 @@ def test_the_classifier_is_tuned_at_a_temperature(bench, monkeypatch) -> None:
         assert torch.equal(found, functional.cross_entropy(logits / 5, y))
         return found
 
-    losses = watched(monkeypatch, DerNetMethod, "compute_head_tuning_loss", look)
-    terms_of = spied(
+    losses = spy_on_calls(monkeypatch, DerNetMethod, "compute_head_tuning_loss", look)
+    terms_of = spy_on_losses(
         monkeypatch, DerNetMethod, lambda method, ctx, batch, terms: (ctx.stage, terms["task"])
     )
     bench.stream(2, method={"name": "der-net", "tuning_epochs": 1})

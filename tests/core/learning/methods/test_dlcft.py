@@ -10,15 +10,15 @@ from linear import (
     CLASSES,
     Hand,
     Pretrained,
-    displacement,
-    flat,
-    linearised,
-    minimise,
-    move,
-    place,
-    relative,
+    build_linearised_network,
+    compute_relative_error,
+    draw_displacement,
+    flatten_trainable,
+    minimise_quadratic,
+    set_displacement,
+    set_trainable,
 )
-from recipes import complete, resolve
+from recipes import complete_recipe, resolve_patch
 from streams import Bench, Killed, Script
 from torch import nn
 
@@ -27,7 +27,7 @@ from core.learning.curvature.block import HeadGramCurvatureBlock
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.data.dataset import DataError
 from core.learning.methods import dlcft, registry
-from core.learning.methods.dlcft import DlcftMethod, _set_batch_norm_statistics
+from core.learning.methods.dlcft import DlcftMethod, _set_norm_statistics_from_task_images
 from core.learning.methods.dlcft_memory import CurvatureMemory
 from core.learning.methods.squared_loss import append_column_of_ones, compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
@@ -39,8 +39,10 @@ from core.learning.training.loop import NonFiniteTrainingError, TrainingLoop
 ALPHA = 15.0
 
 
-def small(scenario="data", fixed_head=False, classes=CLASSES, hidden=(5, 4), seed=0, slope=0.1):
-    """A frozen linearised network in float64 with random rows, [B, 2, 3, 3]."""
+def build_small_network(
+    scenario="data", fixed_head=False, classes=CLASSES, hidden=(5, 4), seed=0, slope=0.1
+):
+    """Build a frozen linearised network in float64 with random rows, for [B, 2, 3, 3]."""
     torch.manual_seed(seed)
     heads = HeadSpec() if scenario == "task" else HeadSpec(tuple(classes))
     own = build_network(
@@ -58,73 +60,81 @@ def small(scenario="data", fixed_head=False, classes=CLASSES, hidden=(5, 4), see
     return network
 
 
-def examples(n=9, seed=1, classes=3):
+def draw_examples(n=9, seed=1, classes=3):
     g = torch.Generator().manual_seed(seed)
     x = torch.randn(n, 2, 3, 3, generator=g, dtype=torch.float64)
     return x, torch.arange(n) % classes
 
 
-THREE = [examples(9, 1), examples(6, 2), examples(5, 3)]
+THREE = [draw_examples(9, 1), draw_examples(6, 2), draw_examples(5, 3)]
 """Three tasks."""
 
 
-def hand(scenario="data", network=None, **hyper):
+def build_hand(scenario="data", network=None, **hyper):
     method = {"name": "dlcft", "slope": 0.1, "curvature": "tkfac", **hyper}
     fixed = method.get("head_mode") == "linear"
-    network = network or small(scenario, fixed)
+    network = network or build_small_network(scenario, fixed)
     return Hand(network, {"method": method, "batch_size": 4, "augment": "none"}, scenario)
 
 
-def learned(run, tasks):
-    """The context of the last task after the others, each moved a little at random and ended."""
+def begin_last_task(run, tasks):
+    """Return the context of the last task, after each of the others was moved a little at random
+    and ended.
+    """
     for seed, (x, y) in enumerate(tasks[:-1]):
         ctx = run.begin(x, y)
-        away(ctx, seed, 0.1)
+        move_away(ctx, seed, 0.1)
         run.end(ctx)
     return run.begin(*tasks[-1])
 
 
-def away(ctx, seed=9, by=0.3):
+def move_away(ctx, seed=9, by=0.3):
     g = torch.Generator().manual_seed(seed)
-    place(ctx, flat(ctx) + by * torch.randn(len(flat(ctx)), generator=g, dtype=torch.float64))
+    set_trainable(
+        ctx,
+        flatten_trainable(ctx)
+        + by * torch.randn(len(flatten_trainable(ctx)), generator=g, dtype=torch.float64),
+    )
 
 
-def stir(ctx, seed=0, prefix="displacement."):
+def stir_parameters(ctx, seed=0, prefix="displacement."):
     names = [name for name in ctx.trainable if name.startswith(prefix)]
-    for name, d in random_change(ctx, names, seed, 1.0).items():
+    for name, d in draw_random_change(ctx, names, seed, 1.0).items():
         ctx.trainable[name].data.add_(d)
 
 
-def penalty_alone(run, ctx):
-    """Gradients that `add_penalty_gradients` adds, by name."""
+def compute_penalty_gradients(run, ctx):
+    """Return the gradients that `add_penalty_gradients` adds, by name."""
     for parameter in ctx.trainable.values():
         parameter.grad = torch.zeros_like(parameter)
     run.method.add_penalty_gradients(ctx)
     return {name: p.grad.clone() for name, p in ctx.trainable.items()}
 
 
-def joined(tensors):
+def concatenate_flat(tensors):
     return torch.cat([tensor.flatten() for tensor in tensors])
 
 
-def mean_loss(network, x, y):
+def compute_mean_loss(network, x, y):
     return compute_squared_errors(network(x), y, ALPHA).mean()
 
 
-def slope(ctx, x, y):
-    """The gradient of the mean loss by all that moves, flat."""
-    return joined(torch.autograd.grad(mean_loss(ctx.network, x, y), list(ctx.trainable.values())))
+def compute_loss_gradient(ctx, x, y):
+    """Return the gradient of the mean loss by everything that moves, flat."""
+    return concatenate_flat(
+        torch.autograd.grad(compute_mean_loss(ctx.network, x, y), list(ctx.trainable.values()))
+    )
 
 
-def random_change(ctx, names, seed=3, by=0.1):
+def draw_random_change(ctx, names, seed=3, by=0.1):
     g = torch.Generator().manual_seed(seed)
     return {
         n: by * torch.randn(ctx.trainable[n].shape, generator=g, dtype=torch.float64) for n in names
     }
 
 
-def dense(section, parameters):
-    """H over the named parameters, from the stored tensors alone: Kronecker products
+def build_dense_curvature(section, parameters):
+    """Build H over the named parameters from the stored tensors alone, with Kronecker products
     written out.
     """
     stored, layers = section.tensors, section.json["layers"]
@@ -159,11 +169,11 @@ def dense(section, parameters):
 
 @pytest.mark.parametrize(("weighting", "share"), [("task", 1 / 3), ("samples", 5 / 20)])
 def test_the_new_tasks_share_is_one_in_t_or_that_of_its_images(weighting, share) -> None:
-    run = hand(weighting=weighting)
-    ctx = learned(run, THREE)
+    run = build_hand(weighting=weighting)
+    ctx = begin_last_task(run, THREE)
     found, alone = (
         float(run.terms(ctx)["task"].detach()),
-        float(mean_loss(ctx.network, *THREE[2]).detach()),
+        float(compute_mean_loss(ctx.network, *THREE[2]).detach()),
     )
     assert found == pytest.approx(share * alone, rel=1e-12)
     assert run.method._compute_penalty_weight(ctx) == pytest.approx(1 - share)
@@ -171,40 +181,43 @@ def test_the_new_tasks_share_is_one_in_t_or_that_of_its_images(weighting, share)
 
 @pytest.mark.parametrize(("hyper", "alpha"), [({}, ALPHA), ({"alpha": 3.0}, 3.0)])
 def test_the_first_task_is_its_loss_alone_and_alpha_scales_the_targets(hyper, alpha) -> None:
-    run, (x, y) = hand(**hyper), examples()
+    run, (x, y) = build_hand(**hyper), draw_examples()
     ctx = run.begin(x, y)
-    away(ctx)
+    move_away(ctx)
     terms = run.terms(ctx)
     assert terms.keys() == {"task"}
     assert torch.equal(terms["task"], compute_squared_errors(ctx.network(x), y, alpha).mean())
     assert run.method.compute_penalty(ctx) == 0 and not any(
-        g.any() for g in penalty_alone(run, ctx).values()
+        g.any() for g in compute_penalty_gradients(run, ctx).values()
     )
 
 
 @pytest.mark.parametrize("curvature", ["diagonal", "kfac", "tkfac"])
 @pytest.mark.parametrize("scenario", ["data", "class"])
 def test_the_penalty_is_the_quadratic_form_of_what_is_stored(curvature, scenario) -> None:
-    run = hand(scenario, curvature=curvature, buffer=4)
-    ctx = learned(run, THREE)
+    run = build_hand(scenario, curvature=curvature, buffer=4)
+    ctx = begin_last_task(run, THREE)
     assert run.method.compute_penalty(ctx) == 0
-    assert not any(g.any() for g in penalty_alone(run, ctx).values())
-    anchor = flat(ctx)
-    away(ctx)
-    h, d = dense(run.method.state["curvature"], ctx.trainable), flat(ctx) - anchor
+    assert not any(g.any() for g in compute_penalty_gradients(run, ctx).values())
+    anchor = flatten_trainable(ctx)
+    move_away(ctx)
+    h, d = (
+        build_dense_curvature(run.method.state["curvature"], ctx.trainable),
+        flatten_trainable(ctx) - anchor,
+    )
     strength = 2 / 3 * (0.5 if scenario == "class" else 1)
-    gradient = joined(penalty_alone(run, ctx).values())
+    gradient = concatenate_flat(compute_penalty_gradients(run, ctx).values())
     assert run.method.compute_penalty(ctx) == pytest.approx(
         float(strength / 2 * d @ h @ d), rel=1e-12
     )
-    assert relative(gradient, strength * h @ d) <= 1e-12
+    assert compute_relative_error(gradient, strength * h @ d) <= 1e-12
     assert float(torch.linalg.eigvalsh(h)[0]) >= -1e-9 * float(torch.linalg.eigvalsh(h)[-1])
 
 
 @pytest.mark.parametrize("curvature", ["diagonal", "kfac", "tkfac"])
 def test_what_is_stored_is_the_mean_of_both_tasks_measured_together(curvature) -> None:
-    apart, together = hand(curvature=curvature), hand(curvature=curvature)
-    (x, y), (x2, y2) = examples(9, 1), examples(9, 2)
+    apart, together = build_hand(curvature=curvature), build_hand(curvature=curvature)
+    (x, y), (x2, y2) = draw_examples(9, 1), draw_examples(9, 2)
     for data in ((x, y), (x2, y2)):
         apart.end(apart.begin(*data))
     together.end(together.begin(torch.cat([x, x2]), torch.cat([y, y2])))
@@ -216,14 +229,14 @@ def test_what_is_stored_is_the_mean_of_both_tasks_measured_together(curvature) -
 
 
 def test_in_the_task_scenario_a_head_is_free_of_the_penalty() -> None:
-    run = hand("task")
-    for task, (x, y) in enumerate([examples(9, 1), examples(6, 2)], 1):
+    run = build_hand("task")
+    for task, (x, y) in enumerate([draw_examples(9, 1), draw_examples(6, 2)], 1):
         run.network.add_task_classes(task, CLASSES, "default", torch.Generator().manual_seed(task))
         ctx = run.begin(x, y)
-        away(ctx)
+        move_away(ctx)
         if task == 1:
             run.end(ctx)
-    found = penalty_alone(run, ctx)
+    found = compute_penalty_gradients(run, ctx)
     assert not any(g.any() for name, g in found.items() if name.startswith("heads."))
     assert all(
         g.any() for name, g in found.items() if name.endswith("weight") and name.startswith("disp")
@@ -234,10 +247,10 @@ def test_in_the_task_scenario_a_head_is_free_of_the_penalty() -> None:
 
 
 def test_an_unseen_class_outputs_zero_and_learns_nothing() -> None:
-    run = hand("class")
-    run.end(run.begin(*examples()))
+    run = build_hand("class")
+    run.end(run.begin(*draw_examples()))
     run.network.add_task_classes(2, ["dog"], "zero", torch.Generator())
-    x, y = examples(6, 2)
+    x, y = draw_examples(6, 2)
     ctx = run.begin(x, y)
     before = compute_squared_errors(ctx.network(x)[:, :3], y, ALPHA)
     assert not ctx.network(x)[:, 3].any()
@@ -247,24 +260,26 @@ def test_an_unseen_class_outputs_zero_and_learns_nothing() -> None:
 
 
 def test_a_new_row_is_held_at_zero_by_the_curvature_of_the_old_ones() -> None:
-    run = hand("class")
-    run.end(run.begin(*examples()))
+    run = build_hand("class")
+    run.end(run.begin(*draw_examples()))
     run.network.add_task_classes(2, ["dog"], "zero", torch.Generator())
-    ctx = run.begin(*examples(6, 2))
+    ctx = run.begin(*draw_examples(6, 2))
     run.method.erase_task_examples({1})
     row = torch.tensor([1.0, -2.0, 0.5, 3.0, 2.0], dtype=torch.float64)
     with torch.no_grad():
         ctx.trainable["head.weight"][3], ctx.trainable["head.bias"][3] = row[:4], row[4]
-    found = penalty_alone(run, ctx)
-    z = append_column_of_ones(run.network.compute_value_and_derivative(examples()[0])[0].detach())
+    found = compute_penalty_gradients(run, ctx)
+    z = append_column_of_ones(
+        run.network.compute_value_and_derivative(draw_examples()[0])[0].detach()
+    )
     wanted = 0.5 * (z.T @ z / 9) @ row
     assert torch.allclose(found["head.weight"][3], wanted[:4], rtol=1e-12)
     assert torch.allclose(found["head.bias"][3], wanted[4], rtol=1e-12)
     assert not found["head.weight"][:3].any()
 
 
-def hessian(network, x, y):
-    """Of the mean loss over (ψ, W, b), by autograd; and the index of each name."""
+def compute_hessian(network, x, y):
+    """Return the Hessian of the mean loss over (ψ, W, b), by autograd, and the index of each name."""
     named = {n: p for n, p in network.named_parameters() if not n.startswith("backbone.")}
     for parameter in named.values():
         parameter.requires_grad_(True)
@@ -273,7 +288,7 @@ def hessian(network, x, y):
     ).mean()
     grads = torch.autograd.grad(loss, list(named.values()), create_graph=True)
     rows = [
-        joined(
+        concatenate_flat(
             torch.autograd.grad(g, list(named.values()), retain_graph=True, materialize_grads=True)
         )
         for grad in grads
@@ -287,45 +302,45 @@ def hessian(network, x, y):
 
 def test_an_appended_row_has_the_curvature_of_the_others_and_none_with_them() -> None:
     """On a real network, where its row is zero: the Hessian's blocks."""
-    network = small("class")
-    move(network, displacement(network, 4))
-    x, y = examples()
+    network = build_small_network("class")
+    set_displacement(network, draw_displacement(network, 4))
+    x, y = draw_examples()
     network.add_task_classes(2, ["dog"], "zero", torch.Generator())
-    h, index = hessian(network, x, y)
+    h, index = compute_hessian(network, x, y)
 
     rows = torch.cat([index["head.weight"], index["head.bias"][:, None]], 1)
     z = append_column_of_ones(network.features(x)).detach()
     for row in (0, 3):
-        assert relative(h[rows[row][:, None], rows[row]], z.T @ z / 9) <= 1e-12
+        assert compute_relative_error(h[rows[row][:, None], rows[row]], z.T @ z / 9) <= 1e-12
     new = rows[3][:, None]
     for other in range(3):
         assert not h[new, rows[other]].any()
-    psi = joined(i for name, i in index.items() if name.startswith("displacement."))
+    psi = concatenate_flat(i for name, i in index.items() if name.startswith("displacement."))
     assert float(h[new, psi].abs().max()) <= 1e-15 * float(h.abs().max())
 
 
 def test_half_of_the_old_tasks_share_is_replay() -> None:
-    run = hand("class", buffer=6, **{"lambda": 0.3})
-    ctx = learned(run, THREE)
+    run = build_hand("class", buffer=6, **{"lambda": 0.3})
+    ctx = begin_last_task(run, THREE)
     terms = run.terms(ctx)
     assert terms.keys() == {"task", "replay"} and float(terms["replay"].detach()) > 0
     assert run.method._compute_penalty_weight(ctx) == pytest.approx(2 / 3 * 0.3)
-    wanted = float(mean_loss(ctx.network, *THREE[2]).detach()) / 3
+    wanted = float(compute_mean_loss(ctx.network, *THREE[2]).detach()) / 3
     assert float(terms["task"].detach()) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_replay_is_the_mean_loss_of_stored_images_times_its_share() -> None:
-    run = hand("class", buffer=3, **{"lambda": 0.25})  # all three are drawn
-    ctx = learned(run, THREE[:2])
+    run = build_hand("class", buffer=3, **{"lambda": 0.25})  # all three are drawn
+    ctx = begin_last_task(run, THREE[:2])
     ctx.inputs = lambda images: (images.permute(0, 3, 1, 2).double() - 128) / 20
     held = run.method.state["buffer"].tensors
-    wanted = mean_loss(ctx.network, ctx.inputs(held["images"]), held["labels"])
+    wanted = compute_mean_loss(ctx.network, ctx.inputs(held["images"]), held["labels"])
     assert float(run.terms(ctx)["replay"]) == pytest.approx(0.5 * 0.75 * float(wanted), rel=1e-9)
 
 
 def test_an_empty_buffer_leaves_the_whole_share_to_the_penalty() -> None:
-    run = hand("class", buffer=6)
-    ctx = learned(run, THREE[:2])
+    run = build_hand("class", buffer=6)
+    ctx = begin_last_task(run, THREE[:2])
     assert run.method._compute_penalty_weight(ctx) == pytest.approx(0.25)
     run.method.erase_task_examples({1})
     assert run.method._compute_penalty_weight(ctx) == pytest.approx(0.5)
@@ -333,8 +348,8 @@ def test_an_empty_buffer_leaves_the_whole_share_to_the_penalty() -> None:
 
 
 def test_the_buffer_is_offered_every_image_once_when_a_task_ends() -> None:
-    run = hand("class", buffer=6)
-    ctx = run.begin(*examples(9, 1))
+    run = build_hand("class", buffer=6)
+    ctx = run.begin(*draw_examples(9, 1))
     (batch,) = ctx.examples()
     for _ in range(5):
         run.method.compute_loss_terms(ctx, batch)
@@ -346,16 +361,16 @@ def test_the_buffer_is_offered_every_image_once_when_a_task_ends() -> None:
     run.end(ctx)
     section = run.method.state["buffer"]
     assert section.json["seen"] == 9 and len(section.tensors["labels"]) == 6
-    run.end(run.begin(*examples(7, 2)))
+    run.end(run.begin(*draw_examples(7, 2)))
     assert section.json["seen"] == 16 and len(section.tensors["labels"]) == 6
 
 
-def bench_of(tmp_path, scenario="class", **settings):
+def make_bench(tmp_path, scenario="class", **settings):
     settings = {"n": 24, "recipe": {"epochs": 1, "augment": "none"}, **settings}
     return Pretrained(tmp_path, scenario, {"name": "mlp", "hidden": [6]}, **settings)
 
 
-def kept(run):
+def read_buffer(run):
     return run.tensors("buffer")["images"], run.tensors("buffer")["labels"]
 
 
@@ -363,19 +378,20 @@ def kept(run):
 def test_what_the_buffer_keeps_does_not_depend_on_how_the_task_was_learned(
     recipe, tmp_path
 ) -> None:
-    bench = bench_of(tmp_path)
+    bench = make_bench(tmp_path)
     method = {"name": "dlcft", "buffer": 5}
     one, other = (
-        kept(bench.learn_task(1, method=method, **asked)) for asked in ({"batch_size": 4}, recipe)
+        read_buffer(bench.learn_task(1, method=method, **asked))
+        for asked in ({"batch_size": 4}, recipe)
     )
     assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
 
 
 def test_another_seed_keeps_other_images(tmp_path) -> None:
-    bench = bench_of(tmp_path)
+    bench = make_bench(tmp_path)
     method = {"name": "dlcft", "buffer": 5}
     one, again, other = (
-        kept(bench.learn_task(1, method=method, seed=seed))[0] for seed in (0, 0, 1)
+        read_buffer(bench.learn_task(1, method=method, seed=seed))[0] for seed in (0, 0, 1)
     )
     assert torch.equal(one, again) and not torch.equal(one, other)
 
@@ -386,7 +402,7 @@ def test_every_image_has_the_same_chance_to_be_kept() -> None:
     0.1 %.
     """
     counts, seeds, capacity = torch.zeros(20), 400, 5
-    network = small("class", hidden=(2,))
+    network = build_small_network("class", hidden=(2,))
     x = torch.zeros(20, 2, 3, 3, dtype=torch.float64)
     method = {"name": "dlcft", "slope": 0.1, "buffer": capacity}
     for seed in range(seeds):
@@ -404,11 +420,11 @@ def test_every_image_has_the_same_chance_to_be_kept() -> None:
 
 
 def test_growing_keeps_old_rows_anchored_where_they_were_and_new_ones_at_zero() -> None:
-    run = hand("class")
-    run.end(run.begin(*examples()))
+    run = build_hand("class")
+    run.end(run.begin(*draw_examples()))
     old = run.network.head.weight.detach().clone()
     run.network.add_task_classes(2, ["dog"], "zero", torch.Generator())
-    ctx = run.begin(*examples(6, 2))
+    ctx = run.begin(*draw_examples(6, 2))
     assert torch.equal(run.network.head.weight[:3], old) and not run.network.head.weight[3].any()
     deltas = run.method._compute_displacements(ctx)
     assert deltas["head.weight"].shape == (4, 4) and not any(d.any() for d in deltas.values())
@@ -419,63 +435,72 @@ def test_growing_keeps_old_rows_anchored_where_they_were_and_new_ones_at_zero() 
 
 def test_decay_is_counted_once_over_all_tasks() -> None:
     found = []
-    for run in (hand(decay=0.2), hand()):
-        ctx = learned(run, THREE[:2])
-        anchor = flat(ctx)
-        away(ctx)
-        found.append(joined(penalty_alone(run, ctx).values()))
-    wanted = 0.2 * (0.5 * flat(ctx) + 0.5 * (flat(ctx) - anchor))
-    assert relative(found[0] - found[1], wanted) <= 1e-12
+    for run in (build_hand(decay=0.2), build_hand()):
+        ctx = begin_last_task(run, THREE[:2])
+        anchor = flatten_trainable(ctx)
+        move_away(ctx)
+        found.append(concatenate_flat(compute_penalty_gradients(run, ctx).values()))
+    wanted = 0.2 * (0.5 * flatten_trainable(ctx) + 0.5 * (flatten_trainable(ctx) - anchor))
+    assert compute_relative_error(found[0] - found[1], wanted) <= 1e-12
 
 
 def test_in_the_first_task_decay_is_that_of_the_weights() -> None:
-    run = hand(decay=0.2)
-    ctx = run.begin(*examples())
-    away(ctx)
-    found = joined(penalty_alone(run, ctx).values())
-    assert relative(found, 0.2 * flat(ctx)) <= 1e-12
+    run = build_hand(decay=0.2)
+    ctx = run.begin(*draw_examples())
+    move_away(ctx)
+    found = concatenate_flat(compute_penalty_gradients(run, ctx).values())
+    assert compute_relative_error(found, 0.2 * flatten_trainable(ctx)) <= 1e-12
 
 
 def test_first_order_adds_the_gradient_that_earlier_tasks_left() -> None:
-    run, x, y = hand(gradient="objective", head_mode="linear"), *examples()
+    run, x, y = build_hand(gradient="objective", head_mode="linear"), *draw_examples()
     ctx = run.begin(x, y)
-    away(ctx)
-    left = slope(ctx, x, y)
+    move_away(ctx)
+    left = compute_loss_gradient(ctx, x, y)
     run.end(ctx)
-    found = penalty_alone(run, run.begin(*examples(6, 2)))
-    assert relative(joined(found[name] for name in ctx.trainable), 0.5 * left) <= 1e-12
+    found = compute_penalty_gradients(run, run.begin(*draw_examples(6, 2)))
+    assert (
+        compute_relative_error(concatenate_flat(found[name] for name in ctx.trainable), 0.5 * left)
+        <= 1e-12
+    )
 
 
 def test_after_two_tasks_the_gradient_is_moved_along_with_the_weights() -> None:
     """q_2 = 1/2 (q_1 + c H_1 Δ) + 1/2 ∇L_2."""
-    run = hand(gradient="objective", head_mode="linear", curvature="kfac")
-    first = learned(run, THREE[:2])
-    q, h = run.method.state["curvature"], dense(run.method.state["curvature"], first.trainable)
+    run = build_hand(gradient="objective", head_mode="linear", curvature="kfac")
+    first = begin_last_task(run, THREE[:2])
+    q, h = (
+        run.method.state["curvature"],
+        build_dense_curvature(run.method.state["curvature"], first.trainable),
+    )
 
     def kept_gradient():
-        return joined(q.tensors[f"gradient/{name}"] for name in first.trainable)
+        return concatenate_flat(q.tensors[f"gradient/{name}"] for name in first.trainable)
 
-    before, anchor = kept_gradient(), flat(first)
-    away(first)
-    own, delta = slope(first, *examples(6, 2)), flat(first) - anchor
+    before, anchor = kept_gradient(), flatten_trainable(first)
+    move_away(first)
+    own, delta = (
+        compute_loss_gradient(first, *draw_examples(6, 2)),
+        flatten_trainable(first) - anchor,
+    )
     run.end(first)
     wanted = 0.5 * (before + q.json["coupling"] * (h @ delta)) + 0.5 * own
-    assert relative(kept_gradient(), wanted) <= 1e-12
+    assert compute_relative_error(kept_gradient(), wanted) <= 1e-12
 
 
 def test_the_end_of_a_task_notes_the_gradient_that_is_left() -> None:
-    run, (x, y) = hand(), examples()
+    run, (x, y) = build_hand(), draw_examples()
     ctx = run.begin(x, y)
-    away(ctx)
-    wanted = slope(ctx, x, y).norm()
+    move_away(ctx)
+    wanted = compute_loss_gradient(ctx, x, y).norm()
     run.end(ctx)
     assert run.notes["end_gradient_norm"] == pytest.approx(float(wanted), rel=1e-12)
     assert run.notes["curvature_trace_ratio"] == pytest.approx(
         1.0, rel=1e-12
     )  # of trace-restricted factors
-    minimised = hand(head_mode="linear")
+    minimised = build_hand(head_mode="linear")
     ctx = minimised.begin(x, y)
-    minimise(minimised, ctx)
+    minimise_quadratic(minimised, ctx)
     minimised.end(ctx)
     assert minimised.notes["end_gradient_norm"] < 1e-6
 
@@ -483,8 +508,8 @@ def test_the_end_of_a_task_notes_the_gradient_that_is_left() -> None:
 def test_a_small_limit_stores_factors_more_coarsely() -> None:
     kept = []
     for limit in ({"max_factor_bytes": 1024}, {}):
-        run = hand(network=small(hidden=(30, 6)), **limit)
-        run.end(run.begin(*examples()))
+        run = build_hand(network=build_small_network(hidden=(30, 6)), **limit)
+        run.end(run.begin(*draw_examples()))
         kept.append(run.method.state["curvature"])
     stored = [sum(t.nbytes for t in section.tensors.values()) for section in kept]
     assert stored[0] < stored[1]
@@ -506,8 +531,11 @@ def test_a_small_limit_stores_factors_more_coarsely() -> None:
 def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(
     hyper, classes, count, probes
 ) -> None:
-    run = hand(network=small(classes=[str(i) for i in range(classes)]), **hyper)
-    assert run.method._choose_sign_vector_count(run.begin(*examples(), num_images=count)) == probes
+    run = build_hand(network=build_small_network(classes=[str(i) for i in range(classes)]), **hyper)
+    assert (
+        run.method._choose_sign_vector_count(run.begin(*draw_examples(), num_images=count))
+        == probes
+    )
 
 
 # Forecasts.
@@ -528,9 +556,9 @@ class Straight(Backbone):
         return self.scale(x.flatten(1))
 
 
-def straight():
-    """One linear layer under frozen reading rows: its Kronecker block is exact, apart from its
-    cross terms.
+def build_straight_network():
+    """Build one linear layer under frozen reading rows, whose Kronecker block is exact, apart from
+    its cross terms.
     """
     torch.manual_seed(0)
     own = Network(Straight(), "data", HeadSpec(CLASSES)).double()
@@ -545,67 +573,82 @@ def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(
     prefix, curvature
 ) -> None:
     """A layer alone, with the gradient that was left; after two tasks, of their mean loss."""
-    run = hand(network=straight(), head_mode="linear", curvature=curvature, gradient="objective")
+    run = build_hand(
+        network=build_straight_network(),
+        head_mode="linear",
+        curvature=curvature,
+        gradient="objective",
+    )
     for seed, (x, y) in enumerate(THREE[:2]):
         ctx = run.begin(x, y)
-        stir(ctx, seed, prefix)
+        stir_parameters(ctx, seed, prefix)
         run.end(ctx)
     ctx = run.begin(*THREE[2])
     assert run.method.forecast_loss_rise(ctx) == 0
 
     def mean():
-        return sum(float(mean_loss(run.network, x, y).detach()) for x, y in THREE[:2]) / 2
+        return sum(float(compute_mean_loss(run.network, x, y).detach()) for x, y in THREE[:2]) / 2
 
     before = mean()
-    stir(ctx, 4, prefix)
+    stir_parameters(ctx, 4, prefix)
     assert run.method.forecast_loss_rise(ctx) == pytest.approx(mean() - before, rel=1e-10)
 
 
 @pytest.mark.parametrize("scenario", ["data", "task"])
 @pytest.mark.parametrize("curvature", ["diagonal", "kfac", "tkfac"])
 def test_the_coupling_is_what_outputs_changed_by_what_the_blocks_say(scenario, curvature) -> None:
-    run, (x, y) = hand(scenario, curvature=curvature), examples()
+    run, (x, y) = build_hand(scenario, curvature=curvature), draw_examples()
     run.network.add_task_classes(1, CLASSES, "default", torch.Generator().manual_seed(0))
     run.network.double()
     ctx = run.begin(x, y)
     task = ctx.task_argument_of_forward
     before = run.network(x, task).detach()
     moving = [n for n in ctx.trainable if scenario == "data" or not n.startswith("heads.")]
-    change = random_change(ctx, moving)
+    change = draw_random_change(ctx, moving)
     with torch.no_grad():
         for name, d in change.items():
             ctx.trainable[name].add_(d)
         seen = (run.network(x, task) - before).square().sum(1).mean() / 2
     run.end(ctx)
-    d = joined(change.values())
-    h = dense(run.method.state["curvature"], {name: ctx.trainable[name] for name in moving})
+    d = concatenate_flat(change.values())
+    h = build_dense_curvature(
+        run.method.state["curvature"], {name: ctx.trainable[name] for name in moving}
+    )
     found = run.method.state["curvature"].json["coupling"]
     assert found == pytest.approx(float(seen / (d @ h @ d / 2)), rel=1e-9)
     assert run.notes["curvature_coupling"] == found
 
 
 def test_layers_that_move_together_couple_and_one_that_moves_alone_does_not() -> None:
-    run, (x, y) = hand(head_mode="linear", curvature="kfac", network=straight()), examples()
+    run, (x, y) = (
+        build_hand(head_mode="linear", curvature="kfac", network=build_straight_network()),
+        draw_examples(),
+    )
     ctx = run.begin(x, y)
-    stir(ctx)
+    stir_parameters(ctx)
     run.end(ctx)
     assert run.method.state["curvature"].json["coupling"] == pytest.approx(1, rel=1e-10)
     ctx = run.begin(x, y)
     run.end(ctx)  # nothing moved
     assert run.method.state["curvature"].json["coupling"] == 1
-    deep = hand(head_mode="linear", curvature="kfac")
+    deep = build_hand(head_mode="linear", curvature="kfac")
     ctx = deep.begin(x, y)
-    place(ctx, flat(ctx) - 0.01 * deep.gradient(ctx))  # all layers, each to lower the same loss
+    set_trainable(
+        ctx, flatten_trainable(ctx) - 0.01 * deep.gradient(ctx)
+    )  # all layers, each to lower the same loss
     deep.end(ctx)
     assert deep.method.state["curvature"].json["coupling"] > 1.5
 
 
 def test_without_the_gradient_the_forecast_is_the_quadratic_alone() -> None:
-    run = hand(curvature="kfac", gradient="none")
-    ctx = learned(run, THREE[:2])
-    anchor = flat(ctx)
-    away(ctx)
-    d, h = flat(ctx) - anchor, dense(run.method.state["curvature"], ctx.trainable)
+    run = build_hand(curvature="kfac", gradient="none")
+    ctx = begin_last_task(run, THREE[:2])
+    anchor = flatten_trainable(ctx)
+    move_away(ctx)
+    d, h = (
+        flatten_trainable(ctx) - anchor,
+        build_dense_curvature(run.method.state["curvature"], ctx.trainable),
+    )
     c = run.method.state["curvature"].json["coupling"]
     assert c != 1 and run.method.forecast_loss_rise(ctx) == pytest.approx(
         c * float(d @ h @ d) / 2, rel=1e-12
@@ -613,8 +656,8 @@ def test_without_the_gradient_the_forecast_is_the_quadratic_alone() -> None:
 
 
 def test_before_the_second_task_there_is_no_forecast() -> None:
-    run = hand(keep_task_curvature="diagonal")
-    ctx = run.begin(*examples())
+    run = build_hand(keep_task_curvature="diagonal")
+    ctx = run.begin(*draw_examples())
     assert (
         run.method.forecast_loss_rise(ctx) is None
         and run.method.forecast_loss_rise_by_task(ctx) == {}
@@ -622,25 +665,32 @@ def test_before_the_second_task_there_is_no_forecast() -> None:
 
 
 def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
-    run = hand(curvature="diagonal", keep_task_curvature="diagonal", head_mode="linear")
+    run = build_hand(curvature="diagonal", keep_task_curvature="diagonal", head_mode="linear")
     alone = []
     for seed, (x, y) in enumerate(THREE[:2]):
         ctx = run.begin(x, y)
-        away(ctx, seed, 0.1)
-        fresh = hand(curvature="diagonal", network=run.network, head_mode="linear")
+        move_away(ctx, seed, 0.1)
+        fresh = build_hand(curvature="diagonal", network=run.network, head_mode="linear")
         fresh.end(fresh.begin(x, y))
-        alone.append((x, y, dense(fresh.method.state["curvature"], ctx.trainable), flat(ctx)))
+        alone.append(
+            (
+                x,
+                y,
+                build_dense_curvature(fresh.method.state["curvature"], ctx.trainable),
+                flatten_trainable(ctx),
+            )
+        )
         run.end(ctx)
     ctx = run.begin(*THREE[2])
-    start, c = flat(ctx), run.method.state["curvature"].json["diagonal_coupling"]
+    start, c = flatten_trainable(ctx), run.method.state["curvature"].json["diagonal_coupling"]
     assert run.method.forecast_loss_rise_by_task(ctx) == {1: 0.0, 2: 0.0}
     slopes = []
     for x, y, h, at in alone:
-        place(ctx, at)
-        slopes.append(slope(ctx, x, y) + c * h.diagonal() * (start - at))
-    place(ctx, start)
-    away(ctx)
-    d = flat(ctx) - start
+        set_trainable(ctx, at)
+        slopes.append(compute_loss_gradient(ctx, x, y) + c * h.diagonal() * (start - at))
+    set_trainable(ctx, start)
+    move_away(ctx)
+    d = flatten_trainable(ctx) - start
     found = run.method.forecast_loss_rise_by_task(ctx)
     for task, (_, _, h, _), left in zip((1, 2), alone, slopes, strict=True):
         assert found[task] == pytest.approx(
@@ -649,7 +699,7 @@ def test_a_forecast_by_task_is_each_tasks_own_diagonal_and_gradient() -> None:
 
 
 def test_the_losses_that_forecasts_speak_of_are_those_of_training() -> None:
-    run, (x, y) = hand(alpha=4.0), examples()
+    run, (x, y) = build_hand(alpha=4.0), draw_examples()
     found = run.method.compute_example_losses(run.network, x, y, None)
     assert torch.equal(found, compute_squared_errors(run.network(x), y, 4.0))
 
@@ -666,26 +716,26 @@ def test_a_method_that_does_not_forecast_says_so() -> None:
 
 def test_what_a_recipe_leaves_open_is_the_methods_advice() -> None:
     advised, named = (
-        resolve({"method": "dlcft", "optimizer": o}).optimizer
+        resolve_patch({"method": "dlcft", "optimizer": o}).optimizer
         for o in ({}, {"name": "sgd", "lr": 0.5})
     )
     assert (advised.name, advised.weight_decay) == ("adam", 1e-5)
     assert (named.name, named.lr) == ("sgd", 0.5)
-    assert resolve({"method": "ewc"}).optimizer.name == "sgd"
+    assert resolve_patch({"method": "ewc"}).optimizer.name == "sgd"
 
 
 def test_frozen_reading_rows_are_refused_where_classes_are_added() -> None:
     method = {"name": "dlcft", "head_mode": "linear"}
     with pytest.raises(InvalidRecipe, match="class scenario") as refused:
-        resolve({"method": method}, "class")
+        resolve_patch({"method": method}, "class")
     assert refused.value.fields[0]["field"] == "recipe.method.head_mode"
-    assert resolve({"method": method}, "data").method["head_mode"] == "linear"
+    assert resolve_patch({"method": method}, "data").method["head_mode"] == "linear"
 
 
 @pytest.mark.parametrize("recipe", [{"head": {"init": "default"}}, {"optimizer": {"olor": {}}}])
 def test_what_it_cannot_be_combined_with_is_refused(recipe) -> None:
     with pytest.raises(InvalidRecipe):
-        resolve({"method": "dlcft", **recipe})
+        resolve_patch({"method": "dlcft", **recipe})
 
 
 # Jobs.
@@ -697,7 +747,9 @@ def test_what_it_cannot_be_combined_with_is_refused(recipe) -> None:
     [*(pytest.param(other, marks=pytest.mark.campaign) for other in ("data", "task")), "class"],
 )
 def test_three_tasks_are_learned_from_a_pretrained_base(scenario, tmp_path) -> None:
-    bench = bench_of(tmp_path, scenario, recipe={"epochs": 12, "augment": "none", "batch_size": 4})
+    bench = make_bench(
+        tmp_path, scenario, recipe={"epochs": 12, "augment": "none", "batch_size": 4}
+    )
     last = bench.stream(3, method={"name": "dlcft"}, optimizer={"lr": 0.01})
     rows = [last.cell("new", task) for task in (1, 2, 3)]
     assert rows[2]["correct"] / rows[2]["total"] > 0.6
@@ -710,7 +762,7 @@ def test_three_tasks_are_learned_from_a_pretrained_base(scenario, tmp_path) -> N
 def test_a_pretrained_base_is_frozen_before_the_first_step_and_the_same_in_every_version(
     tmp_path,
 ) -> None:
-    bench = bench_of(tmp_path)
+    bench = make_bench(tmp_path)
     first, second = bench.learn_tasks(2, method="dlcft")
     assert first.tensors("displacement.1")["displacement.fc1.weight"].any()
     assert not first.warns("random weights")
@@ -742,7 +794,7 @@ def test_a_random_base_is_made_by_the_first_task_and_then_frozen(tmp_path) -> No
 def test_norms_adapt_by_default_where_the_first_task_has_all_that_later_ones_need(
     scenario, norms
 ) -> None:
-    hyper = complete({"method": "dlcft"}, scenario)["method"]
+    hyper = complete_recipe({"method": "dlcft"}, scenario)["method"]
     assert (hyper["norms"], hyper["curvature"]) == (norms, "diagonal")
 
 
@@ -761,7 +813,7 @@ def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(
 
     def look(ctx):
         (norm, conv), (batch,) = named(ctx.network, ".bn1", ".conv1"), ctx.examples()
-        _set_batch_norm_statistics(ctx)
+        _set_norm_statistics_from_task_images(ctx)
         with torch.no_grad():
             reaching = conv(batch.x).double()
         seen["mean"] = (norm.running_mean.double(), reaching.mean((0, 2, 3)))
@@ -773,7 +825,7 @@ def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(
             next(m for name, m in modules.items() if name.endswith(ending)) for ending in endings
         ]
 
-    monkeypatch.setattr(dlcft, "_set_batch_norm_statistics", look)
+    monkeypatch.setattr(dlcft, "_set_norm_statistics_from_task_images", look)
     with_norms.learn_task(1, method={"name": "dlcft", "norms": "adapt"})
     for found, wanted in seen.values():
         assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-7)
@@ -822,7 +874,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(scenario, method, tmp_pat
 def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(
     tmp_path, monkeypatch
 ) -> None:
-    bench = bench_of(tmp_path, n=80)  # three passes of 32
+    bench = make_bench(tmp_path, n=80)  # three passes of 32
     first, undisturbed = bench.learn_tasks(2, method="dlcft")
     add, calls, consolidate, ending = CurvatureEstimator.add_examples, [], TrainingLoop.end_task, []
 
@@ -846,7 +898,7 @@ def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(
 
 
 def test_only_states_within_the_budget_are_deployed(tmp_path) -> None:
-    bench = bench_of(tmp_path, "class", n=40)
+    bench = make_bench(tmp_path, "class", n=40)
     settings = {"epochs": 6, "validation": 0.2, "optimizer": {"lr": 0.02}}
     first = bench.learn_task(1, method={"name": "dlcft", "gradient": "none"}, **settings)
     found = {}
@@ -859,7 +911,7 @@ def test_only_states_within_the_budget_are_deployed(tmp_path) -> None:
 
 
 def test_a_budget_of_nothing_deploys_the_state_before_the_first_step(tmp_path) -> None:
-    bench = bench_of(tmp_path, "class", n=40)
+    bench = make_bench(tmp_path, "class", n=40)
     first = bench.learn_task(1, method={"name": "dlcft", "gradient": "none"})
     method = {"name": "dlcft", "max_predicted_loss_rise": 0.0, "gradient": "none"}
     second = bench.learn_task(2, first, method=method, validation=0.2)
@@ -869,18 +921,18 @@ def test_a_budget_of_nothing_deploys_the_state_before_the_first_step(tmp_path) -
 
 def test_a_budget_without_a_validation_part_is_warned_of(tmp_path) -> None:
     method = {"name": "dlcft", "max_predicted_loss_rise": 1.0}
-    assert bench_of(tmp_path).learn_task(1, method=method).warns("validation 0")
+    assert make_bench(tmp_path).learn_task(1, method=method).warns("validation 0")
 
 
 def test_a_masked_loss_is_warned_of_where_it_would_have_hidden_classes(tmp_path) -> None:
-    learned = bench_of(tmp_path, "class").learn_tasks(2, method="dlcft", train_ce="masked")
+    learned = make_bench(tmp_path, "class").learn_tasks(2, method="dlcft", train_ce="masked")
     assert [run.warns("train_ce") for run in learned] == [False, True]
 
 
 def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(
     tmp_path, monkeypatch
 ) -> None:
-    bench = bench_of(tmp_path)
+    bench = make_bench(tmp_path)
     first = bench.learn_task(1, method="dlcft")
     monkeypatch.setattr(DlcftMethod, "forecast_loss_rise", lambda self, ctx: math.inf)
     with pytest.raises(NonFiniteTrainingError, match="lower lr"):
@@ -888,7 +940,7 @@ def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(
 
 
 def test_training_reports_the_forecast_as_it_goes(tmp_path) -> None:
-    first, second = bench_of(tmp_path).learn_tasks(2, method="dlcft")
+    first, second = make_bench(tmp_path).learn_tasks(2, method="dlcft")
     told = second.metric("predicted_loss_rise")
     assert not first.metric("predicted_loss_rise")
     assert len(told) > 2 and told[-1] == second.result["forecast"]["predicted"]
@@ -896,15 +948,15 @@ def test_training_reports_the_forecast_as_it_goes(tmp_path) -> None:
 
 
 def test_another_slope_than_the_models_is_refused(tmp_path) -> None:
-    bench = bench_of(tmp_path)
+    bench = make_bench(tmp_path)
     first = bench.learn_task(1, method={"name": "dlcft", "slope": 0.1})
     with pytest.raises(DataError, match=r"slope 0\.1 and a bilinear head"):
         bench.learn_task(2, first, method={"name": "dlcft", "slope": 0.2})
 
 
 def test_deleted_data_leaves_the_buffer_and_the_curvature_stays() -> None:
-    run = hand("class", buffer=6)
-    run.end(run.begin(*examples()))
+    run = build_hand("class", buffer=6)
+    run.end(run.begin(*draw_examples()))
     before = dict(run.method.state["curvature"].tensors)
     run.method.erase_task_examples({1})
     assert not len(run.method.state["buffer"].tensors["labels"])
@@ -912,13 +964,13 @@ def test_deleted_data_leaves_the_buffer_and_the_curvature_stays() -> None:
 
 
 def test_the_heads_block_is_one_gram_for_all_rows() -> None:
-    run = hand("class")
-    run.end(run.begin(*examples()))
+    run = build_hand("class")
+    run.end(run.begin(*draw_examples()))
     block = CurvatureMemory(run.method.state["curvature"]).curvature.blocks["head"]
-    z = append_column_of_ones(run.network.compute_value_and_derivative(examples()[0])[0])
+    z = append_column_of_ones(run.network.compute_value_and_derivative(draw_examples()[0])[0])
     assert (
         isinstance(block, HeadGramCurvatureBlock)
-        and relative(block.a.to_dense(), (z.T @ z / 9).detach()) <= 1e-12
+        and compute_relative_error(block.a.to_dense(), (z.T @ z / 9).detach()) <= 1e-12
     )
 
 
@@ -927,4 +979,4 @@ def test_its_description_and_registration_agree() -> None:
         registry.get_method("dlcft") is DlcftMethod
         and DlcftMethod.family == LinearisedNetwork.family
     )
-    assert linearised("mlp").describe_for_manifest()["family"] == DlcftMethod.family
+    assert build_linearised_network("mlp").describe_for_manifest()["family"] == DlcftMethod.family

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 import torch
-from recipes import resolve
-from streams import Bench, spied, watched
+from recipes import resolve_patch
+from streams import Bench, spy_on_calls, spy_on_losses
 from torch.nn import functional
 
 from core.learning.memory.exemplars import ExemplarBuffer
@@ -36,12 +36,12 @@ def three(tmp_path_factory):
     return bench.learn_tasks(3, method=FEW)
 
 
-def deployed(learned):
+def load_deployed_network(learned):
     return learned.deployed()[0]
 
 
-def shards(learned):
-    """Digest of every part that is not the classifier."""
+def collect_part_digests(learned):
+    """Return the digest of every part that is not the classifier."""
     return {
         name: d for name, d in learned.digests.items() if name.startswith(("backbone", "expert"))
     }
@@ -54,7 +54,7 @@ def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(
     bench, monkeypatch
 ) -> None:
     seen = {}
-    spied(
+    spy_on_losses(
         monkeypatch,
         DneMethod,
         lambda method, ctx, batch, terms: seen.setdefault(
@@ -69,7 +69,7 @@ def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(
 
 
 def test_shards_of_older_experts_are_the_same_bytes_in_every_later_version(three) -> None:
-    found = [shards(learned) for learned in three]
+    found = [collect_part_digests(learned) for learned in three]
     assert set(found[0]) == {"backbone.1", "backbone.2"} and set(found[2]) == {
         *found[0],
         "expert.2",
@@ -91,14 +91,14 @@ def test_each_task_says_how_many_heads_its_expert_has(bench, three) -> None:
     second = bench.learn_task(2, three[0], method={"name": "dne", "heads": 2}, epochs=1)
     third = bench.learn_task(3, second, method={"name": "dne", "heads": 1}, epochs=1)
     assert third.result["network"]["experts"] == [2, 1]
-    assert deployed(third).head.widths == [8, 8, 4]
+    assert load_deployed_network(third).head.widths == [8, 8, 4]
 
 
 # Losses.
 
 
 def test_the_first_task_has_one_loss(bench, monkeypatch) -> None:
-    seen = spied(monkeypatch, DneMethod, lambda method, ctx, batch, terms: set(terms))
+    seen = spy_on_losses(monkeypatch, DneMethod, lambda method, ctx, batch, terms: set(terms))
     bench.learn_task(1, method="dne")
     assert seen and all(names == {"task"} for names in seen)
 
@@ -144,8 +144,8 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
 
     method = {"name": "dne", "loss": loss, "drop_path": 0.0}
     first = bench.learn_task(1, method=method)
-    before = deployed(first)
-    spied(monkeypatch, DneMethod, look)
+    before = load_deployed_network(first)
+    spy_on_losses(monkeypatch, DneMethod, look)
     bench.learn_task(2, first, method=method)
     ((found, wanted),) = seen
     assert found == pytest.approx(wanted, rel=1e-5, abs=1e-7)
@@ -156,12 +156,12 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
 
 def test_the_teacher_is_the_version_before_bit_by_bit(bench, three, monkeypatch) -> None:
     first = three[0]
-    seen = watched(
+    seen = spy_on_calls(
         monkeypatch, dne, "apply_blockwise_linear", lambda out, features, *_: (features, out)
     )
     bench.learn_task(2, first, method="dne", epochs=1)
     features, logits = seen[0]
-    assert torch.equal(deployed(first).logits(features), logits)
+    assert torch.equal(load_deployed_network(first).logits(features), logits)
 
 
 @pytest.mark.parametrize(("head", "same"), [("zero", True), ("official", False)])
@@ -179,8 +179,8 @@ def test_old_answers_survive_the_expansion_with_the_default_head_alone(
             with torch.no_grad():
                 found.append((ctx.network(batch.x)[:, :2], before(batch.x), terms["distillation"]))
 
-    before = deployed(three[0])
-    spied(monkeypatch, DneMethod, compare)
+    before = load_deployed_network(three[0])
+    spy_on_losses(monkeypatch, DneMethod, compare)
     method = {"name": "dne", "head": head, "drop_path": 0.0}
     bench.learn_task(2, three[0], method=method, epochs=1)
     now, then, distance = found[0]
@@ -194,7 +194,9 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
     bench, three, monkeypatch
 ) -> None:
     first, exact, _ = three
-    made = watched(monkeypatch, DneNetwork, "pack_older_experts", lambda packed, network: packed)
+    made = spy_on_calls(
+        monkeypatch, DneNetwork, "pack_older_experts", lambda packed, network: packed
+    )
     monkeypatch.setattr(dne, "is_expert_packing_faster", lambda device: True)
     packed = bench.learn_task(2, first, method=FEW)
     assert len(made) == 1
@@ -212,7 +214,7 @@ def test_with_packed_experts_a_kill_changes_no_bit_and_older_shards_none(
     third = bench.learn_task(3, three[1], method=FEW, epochs=1)
     again = bench.resumed(3, three[1], 1, 2, method=FEW, epochs=1)
     assert again.digests == third.digests
-    assert shards(three[1]).items() <= shards(third).items()
+    assert collect_part_digests(three[1]).items() <= collect_part_digests(third).items()
 
 
 def test_branches_are_dropped_by_step_and_task_and_seed(bench) -> None:
@@ -252,7 +254,7 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
         )
         share = 2000 // seen
         exemplars.trim_exemplars_per_class(share)
-        exemplars.append_exemplars_of_classes(
+        exemplars.append_and_trim_class_exemplars(
             choose_exemplars_by_herding(network, [batch], share), task, share
         )
         sizes.append(exemplars.size)
@@ -267,7 +269,7 @@ def test_the_classifier_is_tuned_on_as_many_of_each_class(bench, monkeypatch) ->
     def look(batch, ctx, exemplars):
         return torch.bincount(exemplars.labels).tolist()
 
-    counts = watched(monkeypatch, expanding, "draw_exemplar_batch", look)
+    counts = spy_on_calls(monkeypatch, expanding, "draw_exemplar_batch", look)
     bench.stream(2, method={"name": "dne", "exemplars": 12, "tuning_epochs": 2})
     assert set(map(tuple, counts)) == {(3, 3, 3, 3)} and len(counts) == 12
 
@@ -282,7 +284,7 @@ def test_exemplars_too_few_for_the_classes_are_told(bench) -> None:
 
 def test_every_version_answers_the_same_from_its_own_files_and_from_a_later_chain(three) -> None:
     x = torch.randn(5, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-    versions = [deployed(learned) for learned in three]
+    versions = [load_deployed_network(learned) for learned in three]
     newest = versions[-1]
     with torch.no_grad():
         features = newest.features(x)
@@ -298,6 +300,6 @@ def test_a_model_of_another_architecture_is_refused(tmp_path) -> None:
 
 
 def test_what_a_recipe_leaves_open_is_adamw_and_rows_that_are_drawn() -> None:
-    found = resolve({"method": "dne"}, "class")
+    found = resolve_patch({"method": "dne"}, "class")
     assert (found.optimizer.name, found.head.init) == ("adamw", "default")
     assert registry.get_method("dne").family == DneNetwork.family

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from recipes import resolve
-from streams import spied, watched
+from recipes import resolve_patch
+from streams import spy_on_calls, spy_on_losses
 from torch.nn import functional
 
 from core.learning.methods.finetune import FinetuneMethod
@@ -28,8 +28,8 @@ def test_the_gradient_of_a_batch_is_that_of_its_cross_entropy(bench, monkeypatch
         return {name: p.grad.clone() for name, p in ctx.trainable.items()}
 
     slow, found = (
-        spied(monkeypatch, FinetuneMethod, slowly),
-        watched(monkeypatch, FinetuneMethod, "project_gradient", look),
+        spy_on_losses(monkeypatch, FinetuneMethod, slowly),
+        spy_on_calls(monkeypatch, FinetuneMethod, "project_gradient", look),
     )
     bench.learn_task(1, method="finetune", head={"init": "default"}, epochs=1)
     assert len(found) == 6
@@ -47,7 +47,7 @@ def test_a_linear_probe_learns_as_a_head_on_features_that_were_computed_once(
     """Same order, no augmentation: the losses agree, so the backbone and its statistics stood
     still.
     """
-    steps = spied(
+    steps = spy_on_losses(
         monkeypatch,
         FinetuneMethod,
         lambda _, ctx, batch, terms: (batch.index, float(terms["task"].detach())),
@@ -69,7 +69,7 @@ def test_a_linear_probe_learns_as_a_head_on_features_that_were_computed_once(
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)
     adam = torch.optim.Adam(head.parameters())
-    recipe = resolve({"optimizer": optimizer}).optimizer
+    recipe = resolve_patch({"optimizer": optimizer}).optimizer
     for step, (index, loss) in enumerate(steps):
         adam.param_groups[0]["lr"] = 0.01 * compute_learning_rate_factor(recipe, step, len(steps))
         mine = functional.cross_entropy(head(features[index]), labels[index])

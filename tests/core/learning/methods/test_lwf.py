@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from recipes import complete, resolve
-from streams import Bench, spied, watched
+from recipes import complete_recipe, resolve_patch
+from streams import Bench, spy_on_calls, spy_on_losses
 
 from core.errors import InvalidRecipe
 from core.learning.methods import lwf
@@ -12,7 +12,7 @@ from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
 
-def gradient(terms, parameter):
+def compute_distillation_gradient(terms, parameter):
     return torch.autograd.grad(terms["distillation"], parameter, retain_graph=True)[0]
 
 
@@ -52,7 +52,7 @@ def test_outputs_of_probability_zero_are_no_trouble() -> None:
 
 
 def test_the_first_task_is_plain_training(bench, monkeypatch) -> None:
-    seen = spied(
+    seen = spy_on_losses(
         monkeypatch, LearningWithoutForgetting, lambda method, ctx, batch, terms: set(terms)
     )
     plain = bench.learn_task(1, method="finetune")
@@ -92,7 +92,7 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(
         frozen = not any(module.training for module in get_teacher_network(ctx).modules())
         return float(terms["distillation"].detach()), 0.5 * float(wanted), frozen
 
-    seen = spied(monkeypatch, LearningWithoutForgetting, look)
+    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, look)
     bench.learn_task(2, first, method=method)
     assert len(seen) == 4 and all(frozen for _, _, frozen in seen)
     assert [got for got, _, _ in seen] == pytest.approx([wanted for _, wanted, _ in seen], rel=1e-5)
@@ -102,11 +102,11 @@ def test_a_head_that_grows_by_three_is_distilled_on_its_old_rows_alone(
     tmp_path, monkeypatch
 ) -> None:
     def look(method, ctx, batch, terms):
-        return gradient(terms, ctx.network.head.weight)
+        return compute_distillation_gradient(terms, ctx.network.head.weight)
 
     bench = Bench(tmp_path, classes=(("ant", "bee"), ("cat", "dog", "elk")))
     first = bench.learn_task(1, method="lwf")
-    seen = spied(monkeypatch, LearningWithoutForgetting, look)
+    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, look)
     bench.learn_task(2, first, method={"name": "lwf", "weight": "constant"})
     assert float(seen[0].abs().max()) < 1e-6  # nothing has moved yet
     assert float(seen[-1][:2].abs().max()) > 0
@@ -140,7 +140,7 @@ def test_by_classes_both_losses_weigh_what_they_speak_for(
 
     bench = Bench(tmp_path, classes=classes)
     first = bench.learn_task(1, method="lwf")
-    seen = spied(monkeypatch, LearningWithoutForgetting, look)
+    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, look)
     bench.learn_task(2, first, method={"name": "lwf", "lambda_o": 0.5, "weight": "by-classes"})
     assert seen and all(seen)
 
@@ -149,7 +149,7 @@ def test_by_classes_both_losses_weigh_what_they_speak_for(
     ("scenario", "weight"), [("class", "by-classes"), ("data", "constant"), ("task", "constant")]
 )
 def test_the_weights_go_by_classes_by_default_in_the_class_scenario_alone(scenario, weight) -> None:
-    assert complete({"method": "lwf"}, scenario)["method"]["weight"] == weight
+    assert complete_recipe({"method": "lwf"}, scenario)["method"]["weight"] == weight
 
 
 @pytest.mark.parametrize("kind", [int, str])
@@ -175,10 +175,11 @@ def test_every_old_head_is_distilled_whether_tasks_are_named_by_numbers_or_strin
                 for z, old in pairs
             ]
         return excess + [
-            float(gradient(terms, network.heads[t].weight).abs().max()) for t in ("1", "2")
+            float(compute_distillation_gradient(terms, network.heads[t].weight).abs().max())
+            for t in ("1", "2")
         ]
 
-    seen = spied(monkeypatch, LearningWithoutForgetting, look)
+    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, look)
     bench.learn(spec)
     assert min(seen[-1]) > 0
 
@@ -216,7 +217,7 @@ def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(
     def look(result, method, ctx, batch):
         return ctx.stage, {n: t.clone() for n, t in ctx.network.state_dict().items()}
 
-    states = watched(monkeypatch, LearningWithoutForgetting, "after_step", look)
+    states = spy_on_calls(monkeypatch, LearningWithoutForgetting, "after_step", look)
     learned = bench.learn_task(2, first, method=WARM)
     steps = -(-bench.n // 4)
     assert [stage for stage, _ in states] == ["warm-up"] * steps + ["all"] * 2 * steps
@@ -233,7 +234,7 @@ def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(
 def test_where_no_class_is_new_the_whole_head_warms_up(tmp_path, monkeypatch) -> None:
     bench = Bench(tmp_path, "data")
     first = bench.learn_task(1, method=WARM)
-    found = watched(
+    found = spy_on_calls(
         monkeypatch,
         LearningWithoutForgetting,
         "project_gradient",
@@ -265,4 +266,4 @@ def test_carried_optimizer_state_continues_in_the_stage_it_came_from(bench) -> N
 
 def test_a_temperature_that_outputs_cannot_be_divided_by_is_refused() -> None:
     with pytest.raises(InvalidRecipe, match=r"must be at least 0\.001"):
-        resolve({"method": {"name": "lwf", "temperature": 1e-50}})
+        resolve_patch({"method": {"name": "lwf", "temperature": 1e-50}})

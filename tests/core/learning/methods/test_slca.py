@@ -23,8 +23,8 @@ from core.learning.state import MethodState, MethodStateSection
 WIDTH, ROWS = 5, torch.tensor([1, 4])
 
 
-def examples(n: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
-    """Correlated features float64 [n, 5] of the rows 1 and 4 of a head, and these rows."""
+def draw_examples(n: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw correlated features float64 [n, 5] of the rows 1 and 4 of a head, and these rows."""
     generator = torch.Generator().manual_seed(2)
     mixing = torch.randn(WIDTH, WIDTH, generator=generator, dtype=torch.float64)
     labels = ROWS[torch.arange(n) % 3 % 2]
@@ -32,8 +32,10 @@ def examples(n: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
     return noise @ mixing + labels[:, None], labels
 
 
-def slow_covariances(kind: str, features: np.ndarray, labels: np.ndarray) -> dict[int, np.ndarray]:
-    """Σ of each class, by numpy and loops."""
+def compute_slow_covariances(
+    kind: str, features: np.ndarray, labels: np.ndarray
+) -> dict[int, np.ndarray]:
+    """Return Σ of each class, computed by numpy and loops."""
     own = {row: np.cov(features[labels == row].T) for row in ROWS.tolist()}
     if kind == "full":
         return own
@@ -46,13 +48,13 @@ def slow_covariances(kind: str, features: np.ndarray, labels: np.ndarray) -> dic
 
 @pytest.mark.parametrize("kind", ["shared", "diagonal", "full"])
 def test_draws_are_a_mean_and_a_root_of_the_covariance_times_noise(kind: str) -> None:
-    features, labels = examples()
+    features, labels = draw_examples()
     gaussians = ClassGaussians(MethodStateSection())
-    gaussians.store_task_gaussians(3, features, labels, ROWS, kind)
+    gaussians.fit_and_store_task_gaussians(3, features, labels, ROWS, kind)
     drawn, rows = gaussians.draw_gaussian_features(6, torch.Generator().manual_seed(9))
     assert rows.tolist() == [1] * 6 + [4] * 6
     generator = torch.Generator().manual_seed(9)
-    sigmas = slow_covariances(kind, features.numpy(), labels.numpy())
+    sigmas = compute_slow_covariances(kind, features.numpy(), labels.numpy())
     for at, row in enumerate(ROWS.tolist()):
         noise = torch.randn(6, WIDTH, generator=generator).double().numpy()
         ridge = RIDGE * np.trace(sigmas[row]) / WIDTH
@@ -64,11 +66,11 @@ def test_draws_are_a_mean_and_a_root_of_the_covariance_times_noise(kind: str) ->
 
 def test_a_class_of_several_tasks_is_drawn_in_the_shares_of_its_images() -> None:
     gaussians = ClassGaussians(MethodStateSection())
-    features, labels = examples(30)
-    gaussians.store_task_gaussians(
+    features, labels = draw_examples(30)
+    gaussians.fit_and_store_task_gaussians(
         1, features[labels == 1][:12], labels[labels == 1][:12], ROWS[:1], "full"
     )
-    gaussians.store_task_gaussians(
+    gaussians.fit_and_store_task_gaussians(
         2, features[:9] + 100, labels[:9], ROWS, "full"
     )  # six of row 1, three of row 4
     drawn, rows = gaussians.draw_gaussian_features(10, torch.Generator().manual_seed(0))
@@ -81,8 +83,8 @@ def test_a_class_of_several_tasks_is_drawn_in_the_shares_of_its_images() -> None
 
 def test_a_class_with_one_image_is_drawn_about_it() -> None:
     gaussians = ClassGaussians(MethodStateSection())
-    features, _ = examples(2)
-    gaussians.store_task_gaussians(1, features, ROWS, ROWS, "full")
+    features, _ = draw_examples(2)
+    gaussians.fit_and_store_task_gaussians(1, features, ROWS, ROWS, "full")
     drawn, _ = gaussians.draw_gaussian_features(3, torch.Generator().manual_seed(0))
     torch.testing.assert_close(drawn[:3], features[:1].float().expand(3, -1), atol=1e-4, rtol=0)
 

@@ -13,7 +13,7 @@ from core.learning.methods.squared_loss import (
 )
 
 
-def outputs(n=5, classes=4, seed=0):
+def draw_outputs(n=5, classes=4, seed=0):
     return torch.randn(
         n, classes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     )
@@ -30,13 +30,13 @@ def test_it_is_half_the_squared_distance_summed_over_outputs() -> None:
 
 @pytest.mark.parametrize("alpha", [1.0, 15.0])
 def test_its_gradient_is_the_residual(alpha) -> None:
-    f = outputs().requires_grad_()
+    f = draw_outputs().requires_grad_()
     compute_squared_errors(f, Y, alpha).sum().backward()
     assert torch.equal(f.grad, compute_target_residuals(f.detach(), Y, alpha))
 
 
 def test_its_second_derivative_by_the_outputs_is_the_identity() -> None:
-    for row, y in zip(outputs(), Y, strict=True):
+    for row, y in zip(draw_outputs(), Y, strict=True):
         hessian = torch.autograd.functional.hessian(
             lambda f, y=y: compute_squared_errors(f[None], y[None], 15.0)[0], row
         )
@@ -45,7 +45,7 @@ def test_its_second_derivative_by_the_outputs_is_the_identity() -> None:
 
 def test_the_mean_form_of_torch_is_another_loss() -> None:
     """It divides by the classes and lacks the half: 2/C times ours."""
-    f = outputs()
+    f = draw_outputs()
     of_torch = functional.mse_loss(f, 15.0 * functional.one_hot(Y, 4))
     assert float(of_torch) == pytest.approx(
         2 / 4 * float(compute_squared_errors(f, Y, 15.0).mean())
@@ -53,15 +53,15 @@ def test_the_mean_form_of_torch_is_another_loss() -> None:
 
 
 def test_an_output_that_is_zero_for_a_class_not_shown_adds_nothing_and_learns_nothing() -> None:
-    f = functional.pad(outputs(), (0, 2)).requires_grad_()
+    f = functional.pad(draw_outputs(), (0, 2)).requires_grad_()
     losses = compute_squared_errors(f, Y, 15.0)
-    assert torch.equal(losses, compute_squared_errors(outputs(), Y, 15.0))
+    assert torch.equal(losses, compute_squared_errors(draw_outputs(), Y, 15.0))
     losses.sum().backward()
     assert not f.grad[:, 4:].any()
 
 
 def test_half_precision_outputs_are_compared_in_float32() -> None:
-    f = outputs().bfloat16()
+    f = draw_outputs().bfloat16()
     assert compute_target_residuals(f, Y, 15.0).dtype == torch.float32
     assert torch.equal(
         compute_squared_errors(f, Y, 15.0), compute_squared_errors(f.float(), Y, 15.0)
@@ -93,7 +93,7 @@ def test_features_that_repeat_each_other_still_have_a_ridge_head() -> None:
 
 
 def test_a_head_for_a_class_that_is_not_shown_answers_zero() -> None:
-    rows, biases = fit_ridge_head([(outputs(), torch.tensor([0, 1, 0, 1, 0]))], 3, 15.0)
+    rows, biases = fit_ridge_head([(draw_outputs(), torch.tensor([0, 1, 0, 1, 0]))], 3, 15.0)
     assert float(rows[2].abs().max()) < 1e-12 and abs(float(biases[2])) < 1e-12
 
 

@@ -13,8 +13,8 @@ from core.contract.manifest import PER_TASK, TOTALS
 from core.learning.methods import analytic
 
 
-def with_totals(spec: dict[str, Any], parent: Learned) -> dict[str, Any]:
-    """The spec with the totals that the parent's job has left, in place of what they stand for."""
+def replace_by_totals(spec: dict[str, Any], parent: Learned) -> dict[str, Any]:
+    """Replace what totals stand for in a spec by the totals that the parent's job has left."""
     parts = [part for part in spec["parent"]["parts"] if part["type"] not in PER_TASK]
     parts.append(
         {"name": TOTALS, "type": TOTALS, "path": str(parent.folder / parent.result["totals"])}
@@ -22,7 +22,7 @@ def with_totals(spec: dict[str, Any], parent: Learned) -> dict[str, Any]:
     return {**spec, "parent": {**spec["parent"], "parts": parts}}
 
 
-def totals_of(learned: Learned) -> str:
+def digest_totals(learned: Learned) -> str:
     return hashlib.sha256(Path(learned.folder, learned.result["totals"]).read_bytes()).hexdigest()
 
 
@@ -49,11 +49,11 @@ def test_a_stream_of_updates_from_totals_has_the_bits_of_one_from_all_parts(
     by_parts = bench.learn_tasks(3, method=method)
     by_totals = [by_parts[0]]
     for number in (2, 3):
-        spec = with_totals(bench.spec(number, by_totals[-1], method=method), by_totals[-1])
+        spec = replace_by_totals(bench.spec(number, by_totals[-1], method=method), by_totals[-1])
         by_totals.append(bench.learn(spec))
     for one, other in zip(by_parts[1:], by_totals[1:], strict=True):
         assert one.digests == other.digests
-        assert totals_of(one) == totals_of(other)
+        assert digest_totals(one) == digest_totals(other)
     assert len(by_parts[2].digests) > 3
 
 

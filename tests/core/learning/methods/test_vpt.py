@@ -10,8 +10,8 @@ from unittest import mock
 
 import pytest
 import torch
-from recipes import resolve
-from streams import Bench, Learned, run
+from recipes import resolve_patch
+from streams import Bench, Learned, run_learn_task
 
 from core.contract.manifest import Manifest
 from core.errors import InvalidRecipe
@@ -35,8 +35,8 @@ def tasks(tmp_path: Path) -> Bench:
     return Bench(tmp_path, "task", VIT)
 
 
-def logits(learned: Learned, task: int | None = None) -> torch.Tensor:
-    """Of the version as it is stored: rebuilt from manifest and parts."""
+def compute_stored_logits(learned: Learned, task: int | None = None) -> torch.Tensor:
+    """Return the logits of the version as it is stored, rebuilt from manifest and parts."""
     spec, version = learned.spec, learned.as_parent()
     known = {key: spec[key] for key in ("architecture", "image", "scenario")}
     network = load_version_network(
@@ -99,7 +99,7 @@ def test_version_0_is_measured_without_prompts(tmp_path: Path) -> None:
         seen.clear()
         Path(spec["out"]).mkdir()
         with mock.patch.object(PromptedNetwork, "forward", recording):
-            run(spec, emit)
+            run_learn_task(spec, emit)
         return Learned(spec, [], Path(spec["out"]) / "result")
 
     first = learn(bench.spec(1, None, method="vpt"))
@@ -121,7 +121,7 @@ def test_prompts_per_task_forget_nothing_at_all(tasks: Bench) -> None:
     first = last = tasks.learn_task(1, **recipe)
     for number in (2, 3):
         last = tasks.learn_task(number, last, **recipe)
-    assert torch.equal(logits(last, 1), logits(first, 1))
+    assert torch.equal(compute_stored_logits(last, 1), compute_stored_logits(first, 1))
     assert last.result["network"]["tasks"] == [1, 2, 3]
     assert {name for name in first.digests if last.digests.get(name) != first.digests[name]} == {
         "result.json"
@@ -130,7 +130,7 @@ def test_prompts_per_task_forget_nothing_at_all(tasks: Bench) -> None:
 
 def test_shared_prompts_change_what_old_tasks_answer(tasks: Bench) -> None:
     first, second = tasks.learn_tasks(2, method="vpt")
-    assert not torch.equal(logits(second, 1), logits(first, 1))
+    assert not torch.equal(compute_stored_logits(second, 1), compute_stored_logits(first, 1))
 
 
 def test_prompts_per_task_survive_a_kill(tasks: Bench) -> None:
@@ -167,17 +167,17 @@ def test_prompts_move_at_lr_and_the_head_at_its_own_rate(bench: Bench) -> None:
 
 
 def test_the_recipe_says_depth_one_and_takes_no_other(bench: Bench) -> None:
-    assert resolve({"method": "vpt"}, "class").depth == 1
-    assert resolve({"method": "finetune"}, "class").depth == 5
+    assert resolve_patch({"method": "vpt"}, "class").depth == 1
+    assert resolve_patch({"method": "finetune"}, "class").depth == 5
     with pytest.raises(InvalidRecipe, match="depth: vpt accepts 1"):
-        resolve({"method": "vpt", "depth": 5}, "class")
+        resolve_patch({"method": "vpt", "depth": 5}, "class")
 
 
 @pytest.mark.parametrize("scenario", ["data", "class"])
 def test_prompts_per_task_need_a_task_at_prediction(scenario: str) -> None:
-    assert resolve({"method": PER_TASK}, "task").method["per_task"] is True
+    assert resolve_patch({"method": PER_TASK}, "task").method["per_task"] is True
     with pytest.raises(InvalidRecipe, match=r"method\.per_task: only in the task scenario"):
-        resolve({"method": PER_TASK}, scenario)
+        resolve_patch({"method": PER_TASK}, scenario)
 
 
 def test_the_manifest_says_what_was_made_of_the_network(bench: Bench) -> None:

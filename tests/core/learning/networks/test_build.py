@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from core.learning.networks import (
     ImageSpec,
-    build_backbone,
+    build_initialised_backbone,
     describe_tensors_expected_of_base,
     expected,
     get_architectures,
@@ -24,8 +24,8 @@ from core.learning.networks.init import initialise_by_torch_rule, initialise_wei
 ROOT = Path(__file__).parents[4]
 
 
-def seeded(architecture, seed: int) -> dict[str, torch.Tensor]:
-    return build_backbone(
+def build_seeded_state(architecture, seed: int) -> dict[str, torch.Tensor]:
+    return build_initialised_backbone(
         architecture, ImageSpec(16, 3), torch.Generator().manual_seed(seed)
     ).state_dict()
 
@@ -34,7 +34,7 @@ def test_weights_are_a_function_of_the_seed_alone_and_the_global_generator_stays
     architecture,
 ) -> None:
     before = torch.get_rng_state()
-    one, two, other = (seeded(architecture, seed) for seed in (3, 3, 4))
+    one, two, other = (build_seeded_state(architecture, seed) for seed in (3, 3, 4))
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)
     assert torch.equal(before, torch.get_rng_state())
@@ -51,7 +51,7 @@ def test_every_tensor_is_filled(architecture, monkeypatch) -> None:
         return module
 
     monkeypatch.setattr(Backbone, "to_empty", poisoned)
-    for name, tensor in seeded(architecture, 0).items():
+    for name, tensor in build_seeded_state(architecture, 0).items():
         assert not (tensor == -(2**20)).any(), name
 
 
@@ -74,7 +74,10 @@ def test_a_module_without_a_rule_is_an_error() -> None:
 
 def test_the_expected_tensors_are_those_of_the_backbone(architecture) -> None:
     names = {torch.float32: "F32", torch.int64: "I64"}
-    built = {name: (names[t.dtype], tuple(t.shape)) for name, t in seeded(architecture, 0).items()}
+    built = {
+        name: (names[t.dtype], tuple(t.shape))
+        for name, t in build_seeded_state(architecture, 0).items()
+    }
     assert list_backbone_tensors(architecture, ImageSpec(16, 3)) == built
 
 
@@ -117,7 +120,7 @@ def test_a_request_without_sense_is_answered_with_a_sentence_and_2(
 )
 def test_what_cannot_be_built_is_refused(architecture, size, error, words) -> None:
     with pytest.raises(error, match=words):
-        build_backbone(architecture, ImageSpec(size, 3), torch.Generator())
+        build_initialised_backbone(architecture, ImageSpec(size, 3), torch.Generator())
 
 
 @pytest.mark.slow
@@ -131,7 +134,7 @@ def test_every_architecture_takes_images_of_its_smallest_size() -> None:
             "convnext_tiny",
         ):
             continue  # one variant of a family is enough here
-        backbone = build_backbone(
+        backbone = build_initialised_backbone(
             {"name": name}, ImageSpec(info.min_size, 1), torch.Generator()
         ).eval()
         assert backbone(torch.zeros(2, 1, info.min_size, info.min_size)).shape == (

@@ -32,34 +32,38 @@ FULL = ExpertSizes(layers=6, head_dim=32, expansion=4, channels=3, patch=4, grid
 IMAGE = ImageSpec(8, 3)
 
 
-def seeded(seed=0):
+def make_generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def network(experts=(), classes=("a", "b"), attention="gpsa", dtype=torch.float32, by=0.2):
-    """Grown expert by expert, two classes each; `by`: how far from where they start."""
+def grow_network(experts=(), classes=("a", "b"), attention="gpsa", dtype=torch.float32, by=0.2):
+    """Grow a network expert by expert, two classes each.
+
+    Args:
+        by: how far parameters are from where they start.
+    """
     plain = build_network(
         {**SMALL, "attention": attention}, IMAGE, "class", HeadSpec(tuple(classes))
     )
     found = DneNetwork(plain)
-    stir(found.head, 1)
+    stir_parameters(found.head, 1)
     for task, heads in enumerate(experts, 2):
         found.set_size_of_next_expert(heads)
-        found.add_task_classes(task, [f"{task}{x}" for x in "ab"], "default", seeded(task))
-        stir(found, task, by)
+        found.add_task_classes(task, [f"{task}{x}" for x in "ab"], "default", make_generator(task))
+        stir_parameters(found, task, by)
     return found.to(dtype).eval()
 
 
-def stir(module, seed, by=0.2):
-    """Every parameter a little away from where it starts, as after training."""
-    g = seeded(seed)
+def stir_parameters(module, seed, by=0.2):
+    """Move every parameter a little away from where it starts, as training does."""
+    g = make_generator(seed)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(by * torch.randn(parameter.shape, generator=g).to(parameter.dtype))
 
 
-def images(n=4, dtype=torch.float32, seed=0):
-    return torch.randn(n, 3, 8, 8, generator=seeded(seed)).to(dtype)
+def draw_images(n=4, dtype=torch.float32, seed=0):
+    return torch.randn(n, 3, 8, 8, generator=make_generator(seed)).to(dtype)
 
 
 # Sizes.
@@ -86,8 +90,10 @@ def test_the_first_expert_has_the_published_number_of_parameters() -> None:
     assert (backbone.width, backbone.sizes.grid) == (384, 8)
 
 
-def formula(t, k):
-    """FLOPs of one image (2 per multiplication and addition) of expert t, keys projected."""
+def compute_flops_by_formula(t, k):
+    """Return the FLOPs of one image (2 per multiplication and addition) of expert t, with keys
+    projected.
+    """
     own, before = (12, 0) if t == 1 else (k, 12 + k * (t - 2))
     d, h, c, gamma = 32 * own, before + own, 32, 4
     mix = 2 * gamma * d**2
@@ -109,8 +115,8 @@ def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
     monkeypatch.setattr(TaskAttention, "forward", compute_dne_attention_by_formula)
     experts = [DneExpert(12, 0, FULL), *(DneExpert(k, 12 + k * t, FULL) for t in range(5))]
     for t, expert in enumerate(experts):
-        initialise_weights(expert, initialise_expert_module, seeded(t))
-    x = torch.randn(1, 3, 32, 32, generator=seeded())
+        initialise_weights(expert, initialise_expert_module, make_generator(t))
+    x = torch.randn(1, 3, 32, 32, generator=make_generator())
     with torch.no_grad(), nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
         counts = []
         for t in range(1, 7):
@@ -119,7 +125,7 @@ def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
             counts.append(counter.get_total_flops())
     gate = [2 * 5 * 64**2 * 32 * (12 if t == 1 else k) for t in range(1, 7)]
     for t in range(1, 7):
-        wanted = sum(formula(i, k) for i in range(1, t + 1))
+        wanted = sum(compute_flops_by_formula(i, k) for i in range(1, t + 1))
         assert counts[t - 1] - sum(gate[:t]) == pytest.approx(wanted, rel=0.01)
 
 
@@ -128,8 +134,8 @@ def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
 
 def test_gated_attention_is_the_mixture_of_its_two_attentions() -> None:
     attention = PatchGridAttention(2, 4, 3).double()
-    stir(attention, 0, 1.0)
-    y = torch.randn(2, 9, 8, generator=seeded(), dtype=torch.float64)
+    stir_parameters(attention, 0, 1.0)
+    y = torch.randn(2, 9, 8, generator=make_generator(), dtype=torch.float64)
     q, k, v = attention.compute_qkv(y)
     at = [(j % 3, j // 3) for j in range(9)]
     heads = []
@@ -161,7 +167,7 @@ def test_the_first_nine_heads_start_by_looking_at_one_patch_each() -> None:
 
 @pytest.mark.parametrize("attention", ["mhsa", "gpsa"])
 def test_a_block_of_one_expert_is_torchs_encoder_layer(attention) -> None:
-    own = network(attention=attention, dtype=torch.float64).backbone.expert.layers[0]
+    own = grow_network(attention=attention, dtype=torch.float64).backbone.expert.layers[0]
     spatial, inner, outer = own.attention, own.mixing.inner, own.mixing.outer
     if attention == "gpsa":
         nn.init.constant_(spatial.gate, -1e3)
@@ -174,7 +180,7 @@ def test_a_block_of_one_expert_is_torchs_encoder_layer(attention) -> None:
     pairs = {"norm1": own.norm1, "norm2": own.norm2, "linear1": inner, "linear2": outer}
     for name, of in pairs.items():
         theirs.get_submodule(name).load_state_dict(of.state_dict())
-    r = torch.randn(2, 16, 24, generator=seeded(), dtype=torch.float64)
+    r = torch.randn(2, 16, 24, generator=make_generator(), dtype=torch.float64)
     s = own.attend_between_patches(r, None)
     normed = own.norm2(s)
     hidden = own.compute_hidden_channels(normed, [normed])
@@ -186,18 +192,18 @@ def test_a_block_of_one_expert_is_torchs_encoder_layer(attention) -> None:
 # Attention between heads.
 
 
-def task_attention(own=2):
+def build_task_attention(own=2):
     sources, inner, out = 5, 3, 4
     found = TaskAttention(own, sources, inner, out).double()
     for parameter in found.parameters():
-        g = seeded(parameter.numel())
+        g = make_generator(parameter.numel())
         parameter.data.copy_(torch.randn(parameter.shape, generator=g, dtype=torch.float64))
-    x = torch.randn(2, 6, sources, inner, generator=seeded(1), dtype=torch.float64)
+    x = torch.randn(2, 6, sources, inner, generator=make_generator(1), dtype=torch.float64)
     return found, x[..., -own:, :], x
 
 
 def test_with_even_attention_it_is_one_linear_map_of_all_heads() -> None:
-    found, z, x = task_attention()
+    found, z, x = build_task_attention()
     found.query.data.zero_()
     found.scale.data.fill_(5.0)
     wanted = functional.linear(x.flatten(-2), torch.cat(list(found.value), 1), found.bias.sum(0))
@@ -208,8 +214,8 @@ def test_with_even_attention_it_is_one_linear_map_of_all_heads() -> None:
 
 @pytest.mark.parametrize("own", [1, 2])
 def test_what_is_saved_changes_neither_outputs_nor_gradients(own) -> None:
-    found, z, x = task_attention(own)
-    upstream = torch.randn(2, 6, own, 4, generator=seeded(2), dtype=torch.float64)
+    found, z, x = build_task_attention(own)
+    upstream = torch.randn(2, 6, own, 4, generator=make_generator(2), dtype=torch.float64)
     grads = []
     for way in (TaskAttention.forward, compute_dne_attention_by_formula):
         out = way(found, z, x)
@@ -221,7 +227,7 @@ def test_what_is_saved_changes_neither_outputs_nor_gradients(own) -> None:
 
 
 def test_the_order_of_sources_does_not_matter_with_their_values() -> None:
-    found, z, x = task_attention()
+    found, z, x = build_task_attention()
     order = torch.tensor([3, 0, 4, 1, 2])
     other = copy.deepcopy(found)
     other.value.data.copy_(found.value[order])
@@ -230,7 +236,7 @@ def test_the_order_of_sources_does_not_matter_with_their_values() -> None:
 
 
 def test_attention_between_heads_sums_to_one_over_all_of_them() -> None:
-    found, z, x = task_attention()
+    found, z, x = build_task_attention()
     weights = found.compute_attention(z, x)
     assert weights.shape == (2, 6, 2, 5)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 6, 2, dtype=torch.float64))
@@ -240,12 +246,12 @@ def test_attention_between_heads_sums_to_one_over_all_of_them() -> None:
 
 
 def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones() -> None:
-    net, x = network((1, 2)), images()
+    net, x = grow_network((1, 2)), draw_images()
     with torch.no_grad():
         before = run_expert_chain(net.list_experts(), x)
         net.set_size_of_next_expert(2)
-        net.add_task_classes(4, ["x"], "default", seeded(9))
-        stir(net.experts[-1], 5)
+        net.add_task_classes(4, ["x"], "default", make_generator(9))
+        stir_parameters(net.experts[-1], 5)
         after = run_expert_chain(net.list_experts(), x)
     for kind in ("heads", "hidden"):
         earlier, later = getattr(before, kind), getattr(after, kind)
@@ -256,7 +262,7 @@ def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones(
 
 
 def test_the_newest_expert_alone_gives_what_the_whole_chain_does() -> None:
-    net, x = network((1, 2)), images()
+    net, x = grow_network((1, 2)), draw_images()
     with torch.no_grad():
         assert torch.equal(
             net.compute_newest_features(net.compute_older_features(x), x),
@@ -265,7 +271,7 @@ def test_the_newest_expert_alone_gives_what_the_whole_chain_does() -> None:
 
 
 def test_only_the_newest_expert_and_the_classifier_get_gradients() -> None:
-    net, x = network((2, 1)), images()
+    net, x = grow_network((2, 1)), draw_images()
     old = net.compute_older_features(x)
     assert not any(f.requires_grad for f in old.features)
     logits = net.logits(torch.cat([*old.features, net.compute_newest_features(old, x)], 1))
@@ -279,11 +285,11 @@ def test_task_attention_does_not_mix_patches() -> None:
     """With attention between patches silenced, a change in one patch stays there, up to the last
     layer.
     """
-    net = network((2,), dtype=torch.float64)
+    net = grow_network((2,), dtype=torch.float64)
     for module in net.modules():
         if isinstance(module, PatchGridAttention):
             nn.init.zeros_(module.out.weight)
-    x = images(1, torch.float64)
+    x = draw_images(1, torch.float64)
     other = x.clone()
     other[..., :2, 2:4] += 1  # patch 1 of the first row
     with torch.no_grad():
@@ -292,16 +298,16 @@ def test_task_attention_does_not_mix_patches() -> None:
 
 
 def test_an_expert_reads_the_ones_before_it() -> None:
-    net, x = network((1,)), images()
+    net, x = grow_network((1,)), draw_images()
     with torch.no_grad():
         before = run_expert_chain(net.list_experts(), x).features
-        stir(net.backbone.expert.layers[0].mixing, 8)
+        stir_parameters(net.backbone.expert.layers[0].mixing, 8)
         after = run_expert_chain(net.list_experts(), x).features
     assert not torch.equal(before[1], after[1])
 
 
 def test_branches_are_dropped_more_often_in_later_layers_and_kept_in_the_mean() -> None:
-    found = draw_drop_path_masks(6, 0.5, 4000, seeded())
+    found = draw_drop_path_masks(6, 0.5, 4000, make_generator())
     assert found.shape == (6, 2, 4000) and (found[0] == 1).all()
     rates = (found == 0).float().mean((1, 2))
     torch.testing.assert_close(rates, torch.linspace(0, 0.5, 6), atol=0.02, rtol=0)
@@ -309,7 +315,7 @@ def test_branches_are_dropped_more_often_in_later_layers_and_kept_in_the_mean() 
 
 
 def test_a_dropped_branch_leaves_its_input() -> None:
-    net, x = network((1,)), images()
+    net, x = grow_network((1,)), draw_images()
     expert, old = net.list_experts()[-1], net.compute_older_features(x).intermediates
     nothing = torch.zeros(2, 2, len(x))
     with torch.no_grad():
@@ -334,8 +340,8 @@ MIXTURES = [
 ]  # after a first expert of 3 heads
 
 
-def everything(found):
-    """Normalised and hidden heads of every expert and layer, and features."""
+def collect_tensors(found):
+    """Return the normalised and hidden heads of every expert and layer, and the features."""
     return [t for of in (*found.heads, *found.hidden, found.features) for t in of]
 
 
@@ -348,14 +354,14 @@ def test_a_packed_pass_is_the_formula_of_the_chain(heads, attention, dtype, by, 
     """In float32 nearer to first weights: far away, the chain itself is further than this from
     float64.
     """
-    net, x = network(heads, attention=attention, dtype=dtype, by=by), images(dtype=dtype)
+    net, x = grow_network(heads, attention=attention, dtype=dtype, by=by), draw_images(dtype=dtype)
     with torch.no_grad():
         wanted, found = (
             run_expert_chain(net.list_experts(), x),
             PackedExperts(net.list_experts()).run_packed_chain(x),
         )
     torch.testing.assert_close(
-        everything(found), everything(wanted), rtol=tolerance, atol=tolerance
+        collect_tensors(found), collect_tensors(wanted), rtol=tolerance, atol=tolerance
     )
 
 
@@ -369,21 +375,21 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
     """
     experts = [DneExpert(12, 0, FULL), *(DneExpert(k, 12 + k * t, FULL) for t in range(3))]
     for t, expert in enumerate(experts):
-        initialise_weights(expert, initialise_expert_module, seeded(t))
-    x = torch.randn(2, 3, 32, 32, generator=seeded())
+        initialise_weights(expert, initialise_expert_module, make_generator(t))
+    x = torch.randn(2, 3, 32, 32, generator=make_generator())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         wanted, found = run_expert_chain(experts, x), PackedExperts(experts).run_packed_chain(x)
-    for a, b in zip(everything(found), everything(wanted), strict=True):
+    for a, b in zip(collect_tensors(found), collect_tensors(wanted), strict=True):
         assert (a - b).norm() <= 2e-2 * b.norm()
 
 
 @pytest.mark.parametrize("heads", [(1, 2, 4, 1), (2, 2, 2), (3, 4, 4)])
 def test_the_newest_expert_has_the_same_gradients_after_a_packed_pass(heads) -> None:
-    net, x = network(heads, by=0.1), images()
+    net, x = grow_network(heads, by=0.1), draw_images()
     grads = []
     for packed in (None, net.pack_older_experts()):
         newest = net.compute_newest_features(net.compute_older_features(x, packed), x)
-        loss = (newest * torch.randn(newest.shape, generator=seeded(1))).mean()
+        loss = (newest * torch.randn(newest.shape, generator=make_generator(1))).mean()
         grads.append(torch.autograd.grad(loss, list(net.list_experts()[-1].parameters())))
     torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-5)
 
@@ -401,18 +407,18 @@ class Operations(TorchDispatchMode):
 def test_a_packed_pass_has_as_many_operations_for_any_number_of_equal_experts() -> None:
     counts = []
     for experts in (2, 5):
-        packed = PackedExperts(network((1,) * experts).list_experts())
+        packed = PackedExperts(grow_network((1,) * experts).list_experts())
         with Operations() as operations:
-            packed.run_packed_chain(images())
+            packed.run_packed_chain(draw_images())
         counts.append(operations.count)
     assert counts[0] == counts[1]
 
 
 def test_what_is_packed_does_not_see_later_changes_of_experts() -> None:
-    net, x = network((1, 2)), images()
+    net, x = grow_network((1, 2)), draw_images()
     packed = net.pack_older_experts()
     before = packed.run_packed_chain(x).features
-    stir(net, 7)
+    stir_parameters(net, 7)
     assert all(
         torch.equal(a, b) for a, b in zip(before, packed.run_packed_chain(x).features, strict=True)
     )
@@ -422,23 +428,23 @@ def test_what_is_packed_does_not_see_later_changes_of_experts() -> None:
 
 
 def test_old_logits_start_as_the_same_bits_and_new_columns_as_zeros() -> None:
-    net, x = network((1,)), images()
+    net, x = grow_network((1,)), draw_images()
     with torch.no_grad():
         before = net(x)
         net.set_size_of_next_expert(2)
-        net.add_task_classes(3, ["x", "y"], "default", seeded(3))
+        net.add_task_classes(3, ["x", "y"], "default", make_generator(3))
         after = net(x)
     assert torch.equal(after[:, :4], before)
     assert not net.head.weight[:4, -16:].any() and net.head.weight[4:].any()
 
 
 def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
-    net, x = network((1,)), images()
+    net, x = grow_network((1,)), draw_images()
     kept = copy.deepcopy(net)
     with torch.no_grad():
         net.set_size_of_next_expert(2)
-        net.add_task_classes(3, ["x"], "default", seeded(3))
-        stir(net.experts[-1], 1)
+        net.add_task_classes(3, ["x"], "default", make_generator(3))
+        stir_parameters(net.experts[-1], 1)
         old, new = net.compute_logits_of_several_versions(x, [kept.head, net.head])
         assert torch.equal(old, kept(x)) and torch.equal(new, net(x))
 
@@ -447,7 +453,7 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
 
 
 def test_a_network_is_rebuilt_from_its_parts_bit_by_bit() -> None:
-    net, x = network((2, 1)), images()
+    net, x = grow_network((2, 1)), draw_images()
     plain = build_network(SMALL, IMAGE, "class", HeadSpec(tuple(net.classes)), seed=5)
     again = rebuild_described_network(plain, net.describe_for_manifest())
     again.load_parts(net.copy_parts())
@@ -457,7 +463,7 @@ def test_a_network_is_rebuilt_from_its_parts_bit_by_bit() -> None:
 
 
 def test_the_newest_expert_moves_and_older_ones_never() -> None:
-    net = network((2, 1))
+    net = grow_network((2, 1))
     heads = {"head.weight", "head.bias"}
     assert net.list_trainable_parameter_names(1) == heads
     newest = {n for n, _ in net.named_parameters() if n.startswith(("experts.1.", "auxiliary."))}
@@ -467,18 +473,18 @@ def test_the_newest_expert_moves_and_older_ones_never() -> None:
         == heads | newest
     )
     assert any(
-        n.startswith("backbone.expert.") for n in network().list_trainable_parameter_names(5)
+        n.startswith("backbone.expert.") for n in grow_network().list_trainable_parameter_names(5)
     )
 
 
 def test_an_experts_weights_are_a_function_of_the_seed() -> None:
-    first, second = network((2,)), network((2,))
+    first, second = grow_network((2,)), grow_network((2,))
     assert all(
         torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)
     )
     inner = DneNetwork(build_network(SMALL, IMAGE, "class", HeadSpec(("a",))))
     inner.set_size_of_next_expert(2)
-    inner.add_task_classes(2, ["b"], "zero", seeded())
+    inner.add_task_classes(2, ["b"], "zero", make_generator())
     mixing = inner.experts[0].layers[0].mixing.inner
     assert (
         mixing.scale.tolist() == [3.0, 3.0]
@@ -495,11 +501,11 @@ def test_experts_are_for_their_own_architecture_and_one_classifier() -> None:
 
 
 def test_float64_follows_a_network_through_growth() -> None:
-    net = network(dtype=torch.float64)
+    net = grow_network(dtype=torch.float64)
     net.set_size_of_next_expert(1)
-    net.add_task_classes(2, ["x"], "default", seeded())
+    net.add_task_classes(2, ["x"], "default", make_generator())
     assert {p.dtype for p in net.parameters()} == {torch.float64}
-    x = images(dtype=torch.float64)
+    x = draw_images(dtype=torch.float64)
     assert (
         isinstance(net.compute_older_features(x).intermediates, ExpertChainOutputs)
         and net(x).sum().isfinite()

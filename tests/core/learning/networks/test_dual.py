@@ -4,24 +4,36 @@ import copy
 
 import pytest
 import torch
-from linear import cases, displacement, images, linearised, move, plain, relative, relative_of
+from linear import (
+    build_linearised_network,
+    compute_joint_relative_error,
+    compute_relative_error,
+    copy_plain_network,
+    draw_displacement,
+    draw_images,
+    list_case_parameters,
+    set_displacement,
+)
 from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.linear import dual
-from core.learning.networks.linear.dual import DualTensor, MissingDualRule, use_dual_parameters
+from core.learning.networks.linear.dual import DualTensor, MissingDualRuleError, use_dual_parameters
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.torchvision_import import import_torchvision_models
 
 WRONG = 1e-3  # relative: what every wrong rule is beyond
 
 
-def differences(network, x):
-    """Between dual numbers and forward mode: of the value, the derivative, and the displacement's
-    gradient of the derivative's product with a fixed vector."""
-    move(network, displacement(network, 4))
+def measure_differences(network, x):
+    """Return the relative differences between dual numbers and forward mode.
+
+    They are those of the value, of the derivative, and of the displacement's gradient of the
+    derivative's product with a fixed vector.
+    """
+    set_displacement(network, draw_displacement(network, 4))
     found = []
     for way in (network.expand_by_dual_numbers, network.expand_by_forward_mode):
         value, tangent = way(x)
@@ -30,16 +42,23 @@ def differences(network, x):
         names = [name for name, _ in network.displacement.named_parameters()]
         found.append((value, tangent, dict(zip(names, grads, strict=True))))
     (value, tangent, grads), (its_value, its_tangent, its_grads) = found
-    return relative(value, its_value), relative(tangent, its_tangent), relative_of(grads, its_grads)
+    return (
+        compute_relative_error(value, its_value),
+        compute_relative_error(tangent, its_tangent),
+        compute_joint_relative_error(grads, its_grads),
+    )
 
 
-@pytest.mark.parametrize("case", cases(large_in_ci=True))
+@pytest.mark.parametrize("case", list_case_parameters(large_in_ci=True))
 def test_dual_numbers_agree_with_forward_mode_differentiation(case) -> None:
-    assert all(difference <= 1e-13 for difference in differences(linearised(case), images(case)))
+    assert all(
+        difference <= 1e-13
+        for difference in measure_differences(build_linearised_network(case), draw_images(case))
+    )
 
 
-def small_convnext(models, **options):
-    """torchvision's ConvNeXt with few channels and blocks, and all of its kinds of layers."""
+def build_small_convnext(models, **options):
+    """Build torchvision's ConvNeXt with few channels and blocks, and all of its kinds of layers."""
     sizes = ((8, 12, 1), (12, 16, 1), (16, 20, 2), (20, None, 1))
     blocks = [models.convnext.CNBlockConfig(*size) for size in sizes]
     return models.ConvNeXt(blocks, **options)
@@ -48,7 +67,7 @@ def small_convnext(models, **options):
 def test_they_agree_on_convnext(monkeypatch) -> None:
     models = import_torchvision_models()
     monkeypatch.setattr(
-        models, "convnext_tiny", lambda weights, **options: small_convnext(models, **options)
+        models, "convnext_tiny", lambda weights, **options: build_small_convnext(models, **options)
     )
     network = build_network(
         {"name": "convnext_tiny"}, ImageSpec(16, 3), "class", HeadSpec(("a", "b"))
@@ -59,13 +78,13 @@ def test_they_agree_on_convnext(monkeypatch) -> None:
             nn.init.uniform_(parameter, 0.5, 1.5)
     linear = LinearisedNetwork(network, slope=0.01, fixed_head=False, frozen=True).eval()
     x = torch.randn(2, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    assert all(difference <= 1e-13 for difference in differences(linear, x))
+    assert all(difference <= 1e-13 for difference in measure_differences(linear, x))
     assert not linear._by_jvp
 
 
 @pytest.mark.parametrize("case", ["resnet20", "slim-resnet18"])
 def test_norms_that_are_not_folded_have_a_rule_as_well(case) -> None:
-    backbone, x = plain(case).backbone, images(case)
+    backbone, x = copy_plain_network(case).backbone, draw_images(case)
     g = torch.Generator().manual_seed(5)
     at = {name: p.detach() for name, p in backbone.named_parameters()}
     moved = {name: 0.1 * torch.randn(p.shape, generator=g, dtype=p.dtype) for name, p in at.items()}
@@ -74,7 +93,10 @@ def test_norms_that_are_not_folded_have_a_rule_as_well(case) -> None:
     value, tangent = torch.func.jvp(
         lambda p: torch.func.functional_call(backbone, p, (x,)), (at,), (moved,)
     )
-    assert relative(out.x, value) <= 1e-13 and relative(out.dx, tangent) <= 1e-13
+    assert (
+        compute_relative_error(out.x, value) <= 1e-13
+        and compute_relative_error(out.dx, tangent) <= 1e-13
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,8 +123,8 @@ def test_a_rule_is_the_derivative_of_its_function(function) -> None:
     x, dx = (torch.randn(2, 3, 5, 7, generator=g, dtype=torch.float64) for _ in range(2))
     out = function(DualTensor(x, dx))
     value, tangent = torch.func.jvp(function, (x,), (dx,))
-    assert torch.equal(out.x, value) or relative(out.x, value) <= 1e-15
-    assert relative(out.dx, tangent) <= 1e-14
+    assert torch.equal(out.x, value) or compute_relative_error(out.x, value) <= 1e-15
+    assert compute_relative_error(out.dx, tangent) <= 1e-14
 
 
 def test_at_zero_an_activation_takes_the_slope_of_its_negative_side() -> None:
@@ -132,7 +154,7 @@ def test_what_does_not_move_costs_no_derivative() -> None:
     ],
 )
 def test_a_function_without_a_rule_says_so(function, name) -> None:
-    with pytest.raises(MissingDualRule, match=name):
+    with pytest.raises(MissingDualRuleError, match=name):
         function(DualTensor(torch.ones(3, 2), torch.ones(3, 2)))
 
 
@@ -150,7 +172,7 @@ def test_a_module_has_its_parameters_back_whatever_happens_inside() -> None:
 # Wrong rules: each must differ from the right derivative by far more than rounding does.
 
 
-def with_bias_on_the_derivative(rule):
+def add_bias_to_derivative(rule):
     def wrong(x, weight, bias=None, *args, **kwargs):
         out = rule(x, weight, bias, *args, **kwargs)
         shape = (1, -1) if out.x.dim() == 2 else (1, -1, 1, 1)
@@ -160,7 +182,7 @@ def with_bias_on_the_derivative(rule):
     return wrong
 
 
-def masked_by(chosen):
+def make_masked_rule(chosen):
     def wrong(x, negative_slope=0.01, inplace=False):
         value = functional.leaky_relu(x.x, negative_slope)
         return DualTensor(value, torch.where(chosen(x) > 0, x.dx, negative_slope * x.dx))
@@ -168,7 +190,7 @@ def masked_by(chosen):
     return wrong
 
 
-def pooled_by_itself(x, *args, **kwargs):
+def pool_parts_separately(x, *args, **kwargs):
     kwargs.pop("return_indices", None)
     return DualTensor(*(functional.max_pool2d(of, *args[:5], **kwargs) for of in (x.x, x.dx)))
 
@@ -177,60 +199,68 @@ MUTANTS = {
     "bias on the derivative's path": (
         "resnet20",
         torch.conv2d,
-        with_bias_on_the_derivative(dual._convolve_dual),
+        add_bias_to_derivative(dual._convolve_dual),
     ),
     "bias on a linear layer's": (
         "mlp",
         torch._C._nn.linear,
-        with_bias_on_the_derivative(dual._apply_dual_linear),
+        add_bias_to_derivative(dual._apply_dual_linear),
     ),
-    "mask from the derivative": ("resnet20", torch._C._nn.leaky_relu, masked_by(lambda x: x.dx)),
-    "mask from the sum": ("resnet20", torch._C._nn.leaky_relu, masked_by(lambda x: x.x + x.dx)),
-    "max pool of the derivative": ("small-cnn", torch.max_pool2d, pooled_by_itself),
+    "mask from the derivative": (
+        "resnet20",
+        torch._C._nn.leaky_relu,
+        make_masked_rule(lambda x: x.dx),
+    ),
+    "mask from the sum": (
+        "resnet20",
+        torch._C._nn.leaky_relu,
+        make_masked_rule(lambda x: x.x + x.dx),
+    ),
+    "max pool of the derivative": ("small-cnn", torch.max_pool2d, pool_parts_separately),
 }
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_wrong_rule_is_seen(mutant, monkeypatch) -> None:
     case, function, rule = MUTANTS[mutant]
-    network, x = linearised(case), images(case)
-    move(network, displacement(network, 4))
+    network, x = build_linearised_network(case), draw_images(case)
+    set_displacement(network, draw_displacement(network, 4))
     wanted = network.expand_by_forward_mode(x)[1]
-    assert relative(network.expand_by_dual_numbers(x)[1], wanted) <= 1e-13
+    assert compute_relative_error(network.expand_by_dual_numbers(x)[1], wanted) <= 1e-13
     for key, kept in list(dual.RULES.items()):
         if kept is dual.RULES[function]:
             monkeypatch.setitem(dual.RULES, key, rule)
-    assert relative(network.expand_by_dual_numbers(x)[1], wanted) > WRONG
+    assert compute_relative_error(network.expand_by_dual_numbers(x)[1], wanted) > WRONG
 
 
 def test_an_image_that_moves_is_seen() -> None:
-    network, x = linearised("resnet20"), images("resnet20")
-    psi = displacement(network, 4)
-    move(network, psi)
+    network, x = build_linearised_network("resnet20"), draw_images("resnet20")
+    psi = draw_displacement(network, 4)
+    set_displacement(network, psi)
     with use_dual_parameters(network.backbone, dict(psi)):
         out = network.backbone(DualTensor(x, 0.2 * x))
-    assert relative(out.dx, network.expand_by_forward_mode(x)[1]) > WRONG
+    assert compute_relative_error(out.dx, network.expand_by_forward_mode(x)[1]) > WRONG
 
 
 def test_a_displacement_of_weights_that_are_not_folded_is_seen() -> None:
-    network, x = linearised("resnet20"), images("resnet20")
-    psi = displacement(network, 4)
-    move(network, psi)
+    network, x = build_linearised_network("resnet20"), draw_images("resnet20")
+    psi = draw_displacement(network, 4)
+    set_displacement(network, psi)
     unfrozen = LinearisedNetwork(
-        plain("resnet20"), slope=0.01, fixed_head=False, frozen=False
+        copy_plain_network("resnet20"), slope=0.01, fixed_head=False, frozen=False
     ).eval()
     unfolded = unfrozen.backbone
     moved = {name: psi.get(name) for name, _ in unfolded.named_parameters()}
     with use_dual_parameters(unfolded, moved):
         out = unfolded(DualTensor(x, None))
-    assert relative(out.x, network.expand_by_forward_mode(x)[0]) <= 1e-12
-    assert relative(out.dx, network.expand_by_forward_mode(x)[1]) > WRONG
+    assert compute_relative_error(out.x, network.expand_by_forward_mode(x)[0]) <= 1e-12
+    assert compute_relative_error(out.dx, network.expand_by_forward_mode(x)[1]) > WRONG
 
 
 # What it costs: ResNet-18, images of 32 pixels.
 
 
-def resnet18(images):
+def build_resnet18(images):
     network = build_network(
         {"name": "resnet18"}, ImageSpec(32, 3), "class", HeadSpec(tuple("abcdefghij"))
     )
@@ -243,8 +273,8 @@ def resnet18(images):
     )
 
 
-def kept_for_backward(module, forward):
-    """Bytes of the storages that a graph keeps, without the module's own tensors."""
+def measure_kept_megabytes(module, forward):
+    """Return the megabytes of the storages that a graph keeps, without the module's own tensors."""
     own = {t.untyped_storage().data_ptr() for t in (*module.parameters(), *module.buffers())}
     kept = {}
 
@@ -263,16 +293,16 @@ def test_dual_numbers_keep_less_for_the_backward_pass_than_plain_training() -> N
     """MB of activations in float32. A sign is read off the activation that the next layer keeps: it
     costs nothing.
     """
-    linear, plain_one, x = resnet18(2)
+    linear, plain_one, x = build_resnet18(2)
     found = {
-        "plain": kept_for_backward(plain_one, lambda: plain_one(x)),
-        "jvp": kept_for_backward(linear, lambda: sum(linear.expand_by_forward_mode(x))),
-        "dual": kept_for_backward(linear, lambda: linear.features(x)),
+        "plain": measure_kept_megabytes(plain_one, lambda: plain_one(x)),
+        "jvp": measure_kept_megabytes(linear, lambda: sum(linear.expand_by_forward_mode(x))),
+        "dual": measure_kept_megabytes(linear, lambda: linear.features(x)),
     }
     assert found == pytest.approx({"plain": 70.7 / 8, "jvp": 105.9 / 8, "dual": 35.8 / 8}, rel=0.05)
 
 
-def operations(run):
+def count_operations(run):
     with FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
@@ -282,12 +312,15 @@ def operations(run):
     "way", ["expand_by_dual_numbers", pytest.param("jvp", marks=pytest.mark.campaign)]
 )
 def test_a_linear_forward_pass_costs_three_and_a_step_five_thirds_of_plain_ones(way) -> None:
-    linear, plain_one, x = resnet18(1)
+    linear, plain_one, x = build_resnet18(1)
     forward = getattr(linear, way)
     with torch.no_grad():
-        of_plain, of_linear = operations(lambda: plain_one(x)), operations(lambda: forward(x))
-    step_of_plain = operations(lambda: plain_one(x).sum().backward())
-    step_of_linear = operations(lambda: sum(forward(x)).sum().backward())
+        of_plain, of_linear = (
+            count_operations(lambda: plain_one(x)),
+            count_operations(lambda: forward(x)),
+        )
+    step_of_plain = count_operations(lambda: plain_one(x).sum().backward())
+    step_of_linear = count_operations(lambda: sum(forward(x)).sum().backward())
     assert of_linear / of_plain == pytest.approx(3.0, rel=0.02)
     assert step_of_linear / step_of_plain == pytest.approx(5 / 3, rel=0.02)
     assert of_plain == pytest.approx(17.8e9 / 16, rel=0.02)

@@ -4,7 +4,13 @@ import copy
 
 import pytest
 import torch
-from linear import WITH_NORMS, cases, images, plain, relative
+from linear import (
+    WITH_NORMS,
+    compute_relative_error,
+    copy_plain_network,
+    draw_images,
+    list_case_parameters,
+)
 from torch import nn
 
 from core.learning.networks import ImageSpec, build_network
@@ -21,18 +27,18 @@ class Stack(Backbone):
             self.add_module(name, module)
 
 
-@pytest.mark.parametrize("case", cases(WITH_NORMS))
+@pytest.mark.parametrize("case", list_case_parameters(WITH_NORMS))
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_a_folded_network_gives_what_its_norms_gave(case, dtype, tolerance) -> None:
-    network, x = plain(case).to(dtype), images(case).to(dtype)
+    network, x = copy_plain_network(case).to(dtype), draw_images(case).to(dtype)
     with torch.no_grad():
         wanted = network.backbone(x)
         fold_batch_norms(network.backbone)
-        assert relative(network.backbone(x), wanted) <= tolerance
+        assert compute_relative_error(network.backbone(x), wanted) <= tolerance
 
 
 def test_folding_leaves_convolutions_with_biases_and_nothing_else_to_learn() -> None:
-    network = plain("resnet20")
+    network = copy_plain_network("resnet20")
     fold_batch_norms(network.backbone)
     assert not any(isinstance(m, nn.BatchNorm2d) for m in network.modules())
     convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
@@ -43,7 +49,7 @@ def test_folding_leaves_convolutions_with_biases_and_nothing_else_to_learn() -> 
 
 @pytest.mark.parametrize("case", ["mlp", "small-cnn", "vit"])
 def test_folding_a_network_without_batch_norms_changes_nothing(case) -> None:
-    network = plain(case)
+    network = copy_plain_network(case)
     before = copy.deepcopy(network.state_dict())
     fold_batch_norms(network.backbone)
     after = network.state_dict()
@@ -58,7 +64,9 @@ def test_a_norm_is_folded_into_a_convolution_with_a_bias_of_its_own(affine) -> N
     network, x = Stack(conv=conv, norm=norm), torch.randn(2, 2, 5, 5, dtype=torch.float64)
     wanted = norm(conv(x))
     fold_batch_norms(network)
-    assert relative(network.conv(x), wanted) <= 1e-12 and isinstance(network.norm, nn.Identity)
+    assert compute_relative_error(network.conv(x), wanted) <= 1e-12 and isinstance(
+        network.norm, nn.Identity
+    )
 
 
 NORM, BARE = nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False)
@@ -80,7 +88,7 @@ def test_a_norm_that_no_convolution_can_take_in_is_refused(modules, reason) -> N
 
 @pytest.mark.parametrize("case", ["mlp", "small-cnn", "resnet20", "resnet18-small-stem"])
 def test_every_relu_becomes_leaky(case) -> None:
-    network = plain(case)
+    network = copy_plain_network(case)
     relus = sum(isinstance(m, nn.ReLU) for m in network.modules())
     replace_relu_by_leaky_relu(network.backbone, 0.2)
     found = [m.negative_slope for m in network.modules() if isinstance(m, nn.LeakyReLU)]
@@ -97,14 +105,14 @@ def test_the_slope_is_that_of_the_negative_side() -> None:
 
 
 def test_slope_zero_leaves_the_activations() -> None:
-    network = plain("resnet20")
+    network = copy_plain_network("resnet20")
     replace_relu_by_leaky_relu(network.backbone, 0)
     assert not any(isinstance(m, nn.LeakyReLU) for m in network.modules())
 
 
 @pytest.mark.parametrize("case", ["mlp", "resnet20", "vit"])
 def test_leaky_activations_store_nothing(case) -> None:
-    network = plain(case)
+    network = copy_plain_network(case)
     names = list(network.state_dict())
     replace_relu_by_leaky_relu(network.backbone, 0.1)
     assert list(network.state_dict()) == names

@@ -9,14 +9,14 @@ import torch
 from linear import (
     CLASSES,
     SMALL,
-    cases,
-    displacement,
-    images,
-    linearised,
-    move,
-    plain,
-    relative,
-    relative_of,
+    build_linearised_network,
+    compute_joint_relative_error,
+    compute_relative_error,
+    copy_plain_network,
+    draw_displacement,
+    draw_images,
+    list_case_parameters,
+    set_displacement,
 )
 from safetensors.torch import save_file
 
@@ -25,74 +25,87 @@ from core.learning.evaluation import predicting
 from core.learning.methods.squared_loss import compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.families import rebuild_described_network
-from core.learning.networks.linear.dual import MissingDualRule
+from core.learning.networks.linear.dual import MissingDualRuleError
 from core.learning.networks.linear.linearised import LinearisedNetwork
 
 Y = torch.tensor([2, 0, 1, 0])
 QUICK = [case for case in SMALL if not case.startswith("resnet18")]
 
 
-def at(network, x, psi):
-    """Features at a displacement, and the network back at none."""
+def compute_features_at(network, x, psi):
+    """Return the features at a displacement, and reset the displacement to zero."""
     with torch.no_grad():
-        move(network, psi)
+        set_displacement(network, psi)
         found = network.features(x)
-        move(network, {name: torch.zeros_like(value) for name, value in psi.items()})
+        set_displacement(network, {name: torch.zeros_like(value) for name, value in psi.items()})
     return found
 
 
-def gradient(network, x, y, psi):
-    """Of the mean loss by the displacement."""
-    move(network, psi)
+def compute_gradient(network, x, y, psi):
+    """Return the gradient of the mean loss by the displacement."""
+    set_displacement(network, psi)
     loss = compute_squared_errors(network(x), y, 15.0).mean()
     names, parameters = zip(*network.displacement.named_parameters(), strict=True)
     return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
 
 
-def added(a, b, scale=1.0):
+def add_scaled(a, b, scale=1.0):
     return {name: a[name] + scale * b[name] for name in a}
 
 
-@pytest.mark.parametrize("case", cases(large_in_ci=True))
+@pytest.mark.parametrize("case", list_case_parameters(large_in_ci=True))
 def test_the_value_is_the_networks_own_and_without_displacement_there_is_no_more(case) -> None:
-    network, x = linearised(case), images(case)
+    network, x = build_linearised_network(case), draw_images(case)
     with torch.no_grad():
         value, tangent = network.expand_by_forward_mode(x)
-        difference = relative(value, network.backbone(x))
+        difference = compute_relative_error(value, network.backbone(x))
         assert difference == 0 or (case == "vit" and difference < 1e-14)
         assert not tangent.any() and not network.expand_by_dual_numbers(x)[1].any()
 
 
 @pytest.mark.parametrize("case", QUICK)
 def test_features_are_affine_in_the_displacement(case) -> None:
-    network, x = linearised(case), images(case)
-    a, b = displacement(network, 4), displacement(network, 5)
-    zero = at(network, x, added(a, a, -1))
-    of_sum = at(network, x, added(a, b)) - zero
-    of_a, of_b = at(network, x, a) - zero, at(network, x, b) - zero
-    assert relative(of_sum, of_a + of_b) <= 1e-13
-    assert relative(at(network, x, added(a, a, 2.0)) - zero, 3 * of_a) <= 1e-13
+    network, x = build_linearised_network(case), draw_images(case)
+    a, b = draw_displacement(network, 4), draw_displacement(network, 5)
+    zero = compute_features_at(network, x, add_scaled(a, a, -1))
+    of_sum = compute_features_at(network, x, add_scaled(a, b)) - zero
+    of_a, of_b = (
+        compute_features_at(network, x, a) - zero,
+        compute_features_at(network, x, b) - zero,
+    )
+    assert compute_relative_error(of_sum, of_a + of_b) <= 1e-13
+    assert (
+        compute_relative_error(
+            compute_features_at(network, x, add_scaled(a, a, 2.0)) - zero, 3 * of_a
+        )
+        <= 1e-13
+    )
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", list_case_parameters())
 def test_the_tangent_is_the_slope_of_the_nonlinear_network(case) -> None:
-    network, x, h = linearised(case), images(case), 1e-6
-    psi = displacement(network, 4)
+    network, x, h = build_linearised_network(case), draw_images(case), 1e-6
+    psi = draw_displacement(network, 4)
     weights = {name: p.detach() for name, p in network.backbone.named_parameters()}
 
     def value(step):
-        return torch.func.functional_call(network.backbone, added(weights, psi, step), (x,))
+        return torch.func.functional_call(network.backbone, add_scaled(weights, psi, step), (x,))
 
     with torch.no_grad():
         slope = (value(h) - value(-h)) / (2 * h)
-        assert relative(at(network, x, psi) - network.backbone(x), slope) <= 1e-7
+        assert (
+            compute_relative_error(
+                compute_features_at(network, x, psi) - network.backbone(x), slope
+            )
+            <= 1e-7
+        )
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", list_case_parameters())
 def test_the_pullback_is_the_adjoint_of_the_tangent(case) -> None:
-    network, x = linearised(case), images(case)
-    a = displacement(network, 4)
-    move(network, a)
+    network, x = build_linearised_network(case), draw_images(case)
+    a = draw_displacement(network, 4)
+    set_displacement(network, a)
     tangent = network.expand_by_dual_numbers(x)[1].detach()
     u = torch.randn(tangent.shape, generator=torch.Generator().manual_seed(6), dtype=tangent.dtype)
     back = network.compute_vector_jacobian_product(x, u)
@@ -100,10 +113,10 @@ def test_the_pullback_is_the_adjoint_of_the_tangent(case) -> None:
     assert other_way == pytest.approx(float((tangent * u).sum()), rel=1e-12)
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", list_case_parameters())
 def test_the_displacements_gradient_is_backpropagation_through_the_base(case) -> None:
-    network, x = linearised(case), images(case)
-    move(network, displacement(network, 4))
+    network, x = build_linearised_network(case), draw_images(case)
+    set_displacement(network, draw_displacement(network, 4))
     features = network.features(x)
     u = torch.randn(
         features.shape, generator=torch.Generator().manual_seed(6), dtype=features.dtype
@@ -116,25 +129,30 @@ def test_the_displacements_gradient_is_backpropagation_through_the_base(case) ->
     wanted = {
         f"displacement.{n}": g for (n, _), g in zip(base.named_parameters(), own, strict=True)
     }
-    assert relative_of(found, wanted) <= 1e-12
-    assert relative_of(network.compute_vector_jacobian_product(x, u), wanted) <= 1e-12
+    assert compute_joint_relative_error(found, wanted) <= 1e-12
+    assert (
+        compute_joint_relative_error(network.compute_vector_jacobian_product(x, u), wanted) <= 1e-12
+    )
 
 
 @pytest.mark.parametrize("case", QUICK)
 @pytest.mark.parametrize("fixed_head", [False, True])
 def test_the_losss_hessian_by_the_displacement_is_the_same_everywhere(case, fixed_head) -> None:
-    network, x = linearised(case, fixed_head=fixed_head), images(case)
+    network, x = build_linearised_network(case, fixed_head=fixed_head), draw_images(case)
     y = Y[: len(x)]
-    along, here, there = (displacement(network, seed) for seed in (4, 5, 6))
+    along, here, there = (draw_displacement(network, seed) for seed in (4, 5, 6))
     products = []
     for point in (here, there):
-        before, after = gradient(network, x, y, point), gradient(network, x, y, added(point, along))
-        products.append(added(after, before, -1))
-    assert relative_of(products[0], products[1]) <= 1e-11
+        before, after = (
+            compute_gradient(network, x, y, point),
+            compute_gradient(network, x, y, add_scaled(point, along)),
+        )
+        products.append(add_scaled(after, before, -1))
+    assert compute_joint_relative_error(products[0], products[1]) <= 1e-11
 
 
-def whole_hessian(network, x, y):
-    """Of the mean loss by all of (ψ, W, b)."""
+def compute_whole_hessian(network, x, y):
+    """Return the Hessian of the mean loss by all of (ψ, W, b)."""
     moving = [*network.displacement.parameters(), *network.head.parameters()]
     loss = compute_squared_errors(
         network.compute_expansion_logits(*network.expand_by_forward_mode(x)), y, 15.0
@@ -163,40 +181,47 @@ def test_only_with_frozen_reading_rows_is_the_model_linear_in_all_it_learns(
     for _ in range(2):
         for parameter in (*network.displacement.parameters(), *network.head.parameters()):
             parameter.data.normal_()
-        found.append(whole_hessian(network, x, Y))
-    difference = relative(*found)
+        found.append(compute_whole_hessian(network, x, Y))
+    difference = compute_relative_error(*found)
     assert (difference <= 1e-13) if constant else (difference > 0.1)
 
 
 @pytest.mark.parametrize("fixed_head", [False, True])
 def test_the_frozen_networks_logits_have_the_derivative_of_the_logits(fixed_head) -> None:
-    network, x = linearised("resnet20", fixed_head=fixed_head), images("resnet20")
-    psi = displacement(network, 4)
+    network, x = (
+        build_linearised_network("resnet20", fixed_head=fixed_head),
+        draw_images("resnet20"),
+    )
+    psi = draw_displacement(network, 4)
     weights = {name: p.detach() for name, p in network.backbone.named_parameters()}
     rows = network.get_readout_rows().detach()
-    move(network, psi)
+    set_displacement(network, psi)
     moved = network(x) - network.logits(network.backbone(x))
     own = torch.func.jvp(
         lambda p: torch.func.functional_call(network.backbone, p, (x,)) @ rows.T, (weights,), (psi,)
     )[1]
-    assert relative(moved, own) <= 1e-12
+    assert compute_relative_error(moved, own) <= 1e-12
 
 
 def test_a_backbone_without_a_rule_is_differentiated_by_torch(monkeypatch) -> None:
-    network, x = linearised("mlp"), images("mlp")
-    move(network, displacement(network, 4))
+    network, x = build_linearised_network("mlp"), draw_images("mlp")
+    set_displacement(network, draw_displacement(network, 4))
     wanted = network(x)
 
     def refuse(self, x):
-        raise MissingDualRule
+        raise MissingDualRuleError
 
     monkeypatch.setattr(LinearisedNetwork, "expand_by_dual_numbers", refuse)
-    assert relative(network(x), wanted) <= 1e-14
+    assert compute_relative_error(network(x), wanted) <= 1e-14
 
 
 def test_before_it_is_frozen_it_is_the_plain_network_with_leaky_activations() -> None:
-    network = LinearisedNetwork(plain("resnet20"), slope=0.0, fixed_head=False, frozen=False).eval()
-    assert torch.equal(network(images("resnet20")), plain("resnet20")(images("resnet20")))
+    network = LinearisedNetwork(
+        copy_plain_network("resnet20"), slope=0.0, fixed_head=False, frozen=False
+    ).eval()
+    assert torch.equal(
+        network(draw_images("resnet20")), copy_plain_network("resnet20")(draw_images("resnet20"))
+    )
     assert network.list_trainable_parameter_names(5) == {
         name for name, _ in network.named_parameters()
     }
@@ -206,14 +231,14 @@ def test_before_it_is_frozen_it_is_the_plain_network_with_leaky_activations() ->
 
 
 def test_the_base_moves_at_no_depth() -> None:
-    network = linearised("resnet20")
+    network = build_linearised_network("resnet20")
     beside = {n for n, _ in network.named_parameters() if not n.startswith("backbone.")}
     assert network.list_trainable_parameter_names(5) == beside
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", list_case_parameters())
 def test_each_depth_moves_the_displacement_of_what_it_moves_in_a_plain_network(case) -> None:
-    linear, folded = linearised(case), plain(case)
+    linear, folded = build_linearised_network(case), copy_plain_network(case)
     weights = {name for name, _ in linear.backbone.named_parameters()}
     for depth in range(1, 6):
         of_plain, found = (
@@ -231,14 +256,14 @@ def test_each_depth_moves_the_displacement_of_what_it_moves_in_a_plain_network(c
 
 @pytest.mark.parametrize("fixed_head", [False, True])
 def test_every_tensor_is_in_one_part(fixed_head) -> None:
-    network = linearised("resnet20", fixed_head=fixed_head)
+    network = build_linearised_network("resnet20", fixed_head=fixed_head)
     names = [name for part in network.list_tensor_names_by_part().values() for name in part]
     assert sorted(names) == sorted(network.state_dict())
 
 
 def test_growing_adds_zero_rows_and_moves_no_other() -> None:
-    network, x = linearised("resnet20"), images("resnet20")
-    move(network, displacement(network, 4))
+    network, x = build_linearised_network("resnet20"), draw_images("resnet20")
+    set_displacement(network, draw_displacement(network, 4))
     rows = network.head.weight.detach().clone()
     with torch.no_grad():
         before = network(x)
@@ -257,7 +282,7 @@ def test_each_task_has_a_head_and_reference_rows_of_its_own() -> None:
             task, ["a", "b", "c"][: task + 1], "default", torch.Generator().manual_seed(task)
         )
         network.set_reference_rows(str(task), network.get_own_head_rows(task).detach().clone())
-    move(network, displacement(network, 4))
+    set_displacement(network, draw_displacement(network, 4))
     x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
     assert network(x, 1).shape == (3, 2) and network(x, 2).shape == (3, 3)
     assert {"reference.1", "reference.2", "head.1", "head.2"} <= set(
@@ -276,8 +301,8 @@ def test_the_data_scenario_has_fixed_rows() -> None:
         network.add_task_classes(2, ["c"], "zero", torch.Generator())
 
 
-def stored(network: Network, folder, case):
-    """Manifest and part files."""
+def store_network(network: Network, folder, case):
+    """Store a network, and return its manifest and part files."""
     architecture, size, _ = SMALL[case]
     paths = {name: folder / f"{name}.safetensors" for name in network.list_tensor_names_by_part()}
     for name, tensors in network.copy_parts().items():
@@ -294,11 +319,11 @@ def stored(network: Network, folder, case):
 @pytest.mark.parametrize("case", ["mlp", "resnet20", "vit"])
 @pytest.mark.parametrize("fixed_head", [False, True])
 def test_a_stored_network_answers_with_the_same_bits(case, fixed_head, tmp_path) -> None:
-    network = linearised(case, fixed_head=fixed_head)
-    move(network, displacement(network, 4))
+    network = build_linearised_network(case, fixed_head=fixed_head)
+    set_displacement(network, draw_displacement(network, 4))
     network = network.float()
-    again = predicting.load_version_network(*stored(network, tmp_path, case))
-    x = images(case).float()
+    again = predicting.load_version_network(*store_network(network, tmp_path, case))
+    x = draw_images(case).float()
     with torch.no_grad():
         assert torch.equal(again(x), network(x))
     assert again.describe_for_manifest() == network.describe_for_manifest() and isinstance(
@@ -307,17 +332,17 @@ def test_a_stored_network_answers_with_the_same_bits(case, fixed_head, tmp_path)
 
 
 def test_the_base_is_stored_in_the_same_bytes_by_every_version() -> None:
-    network = linearised("resnet20")
+    network = build_linearised_network("resnet20")
     before = network.copy_parts()
-    move(network, displacement(network, 4))
+    set_displacement(network, draw_displacement(network, 4))
     after = network.copy_parts()
     same = [n for n in before if all(torch.equal(before[n][k], after[n][k]) for k in before[n])]
     assert same == ["backbone.1", "backbone.2", "backbone.3", "head"]
 
 
 def test_a_base_of_another_version_is_refused(tmp_path) -> None:
-    network = linearised("resnet20").float()
-    manifest, paths = stored(network, tmp_path, "resnet20")
+    network = build_linearised_network("resnet20").float()
+    manifest, paths = store_network(network, tmp_path, "resnet20")
     other = {name: tensor + 1e-6 for name, tensor in network.copy_parts()["backbone.2"].items()}
     save_file(other, paths["backbone.2"])
     with pytest.raises(ValueError, match="not the base that the displacement was learned on"):
@@ -325,8 +350,8 @@ def test_a_base_of_another_version_is_refused(tmp_path) -> None:
 
 
 def test_another_slope_is_another_network(tmp_path) -> None:
-    network, x = linearised("mlp").float(), images("mlp").float()
-    manifest, paths = stored(network, tmp_path, "mlp")
+    network, x = build_linearised_network("mlp").float(), draw_images("mlp").float()
+    manifest, paths = store_network(network, tmp_path, "mlp")
     steeper = manifest.network.model_copy(update={"slope": 0.5})
     other = predicting.load_version_network(manifest.model_copy(update={"network": steeper}), paths)
     assert not torch.equal(other(x), network(x))
@@ -334,13 +359,17 @@ def test_another_slope_is_another_network(tmp_path) -> None:
 
 @pytest.mark.parametrize("field", ["slope", "fixed_head", "frozen", "references", "base"])
 def test_a_description_that_lacks_a_field_is_refused(field) -> None:
-    description = {k: v for k, v in linearised("mlp").describe_for_manifest().items() if k != field}
+    description = {
+        k: v
+        for k, v in build_linearised_network("mlp").describe_for_manifest().items()
+        if k != field
+    }
     with pytest.raises(ValueError, match=f"lacks '{field}'"):
-        rebuild_described_network(plain("mlp"), description)
+        rebuild_described_network(copy_plain_network("mlp"), description)
 
 
 def test_a_missing_part_is_refused() -> None:
-    network = linearised("mlp")
+    network = build_linearised_network("mlp")
     with pytest.raises(ValueError, match=r"displacement\.1 is missing"):
         network.load_parts(
             {name: p for name, p in network.copy_parts().items() if name != "displacement.1"}
@@ -349,8 +378,10 @@ def test_a_missing_part_is_refused() -> None:
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_it_takes_the_shape_of_a_state_that_came_later(frozen) -> None:
-    later = linearised("resnet20", fixed_head=True)
-    network = LinearisedNetwork(plain("resnet20"), slope=0.01, fixed_head=True, frozen=frozen)
+    later = build_linearised_network("resnet20", fixed_head=True)
+    network = LinearisedNetwork(
+        copy_plain_network("resnet20"), slope=0.01, fixed_head=True, frozen=frozen
+    )
     network.match_state_dict_shape(set(later.state_dict()))
     network.load_state_dict(later.state_dict(), strict=True)
-    assert torch.equal(network.eval()(images("resnet20")), later(images("resnet20")))
+    assert torch.equal(network.eval()(draw_images("resnet20")), later(draw_images("resnet20")))

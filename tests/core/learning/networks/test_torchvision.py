@@ -5,7 +5,12 @@ load.
 import pytest
 import torch
 
-from core.learning.networks import ImageSpec, Network, build_backbone, list_backbone_tensors
+from core.learning.networks import (
+    ImageSpec,
+    Network,
+    build_initialised_backbone,
+    list_backbone_tensors,
+)
 from core.learning.networks import build_backbone_on_meta_device as on_meta
 from core.learning.networks.registry import ARCHITECTURES
 from core.learning.torchvision_import import import_torchvision_models
@@ -42,8 +47,10 @@ def test_names_and_shapes_are_torchvisions(name: str) -> None:
     assert on_meta({"name": name}, ImageSpec(224, 3)).ignored == (classifier,)
 
 
-def marked(*names: str, often: tuple[str, ...] = ()) -> list[object]:
-    """As parameters of a test. Of those with many weights, the campaign runs all but `often`."""
+def mark_cases(*names: str, often: tuple[str, ...] = ()) -> list[object]:
+    """Return networks as parameters of a test. Of those with many weights, the campaign runs all
+    except `often`.
+    """
 
     def marks(name: str) -> object:
         return pytest.mark.slow if name in often else pytest.mark.campaign
@@ -54,7 +61,7 @@ def marked(*names: str, often: tuple[str, ...] = ()) -> list[object]:
 FAMILIES = ("vit_b_32", "convnext_tiny")
 
 
-@pytest.mark.parametrize("name", marked("resnet18", "resnet50", *FAMILIES, often=FAMILIES[1:]))
+@pytest.mark.parametrize("name", mark_cases("resnet18", "resnet50", *FAMILIES, often=FAMILIES[1:]))
 def test_features_equal_torchvisions(name: str) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -65,27 +72,31 @@ def test_features_equal_torchvisions(name: str) -> None:
         -1
     ]
     classifier.register_forward_pre_hook(lambda module, inputs: last.append(inputs[0]))
-    backbone = build_backbone({"name": name}, ImageSpec(224, 3), torch.Generator()).eval()
+    backbone = build_initialised_backbone(
+        {"name": name}, ImageSpec(224, 3), torch.Generator()
+    ).eval()
     backbone.load_base_weights(reference.state_dict())
     with torch.no_grad():
         reference(x)
         torch.testing.assert_close(backbone(x), last[0], rtol=1e-4, atol=1e-5)
 
 
-def moments(state: dict[str, torch.Tensor]) -> dict[str, tuple[float, float]]:
+def compute_moments(state: dict[str, torch.Tensor]) -> dict[str, tuple[float, float]]:
     floats = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
     return {name: (t.mean().item(), t.std(correction=0).item()) for name, t in floats.items()}
 
 
-@pytest.mark.parametrize("name", marked("resnet18", *FAMILIES))
+@pytest.mark.parametrize("name", mark_cases("resnet18", *FAMILIES))
 def test_first_weights_are_distributed_as_torchvisions(name: str) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        reference = moments(getattr(import_torchvision_models(), name)(weights=None).state_dict())
-    ours = build_backbone(
+        reference = compute_moments(
+            getattr(import_torchvision_models(), name)(weights=None).state_dict()
+        )
+    ours = build_initialised_backbone(
         {"name": name}, ImageSpec(224, 3), torch.Generator().manual_seed(0)
     ).state_dict()
-    for key, found in moments(ours).items():
+    for key, found in compute_moments(ours).items():
         tolerance = 8 * reference[key][1] / ours[key].numel() ** 0.5
         assert found == pytest.approx(reference[key], abs=tolerance + 1e-12), key
 
@@ -108,7 +119,9 @@ def test_patches_follow_the_image_size(size: int, tokens: int) -> None:
 
 
 def test_an_image_that_patches_do_not_fill_is_taken() -> None:
-    backbone = build_backbone({"name": "vit"}, ImageSpec(30, 1), torch.Generator()).eval()
+    backbone = build_initialised_backbone(
+        {"name": "vit"}, ImageSpec(30, 1), torch.Generator()
+    ).eval()
     x = torch.randn(2, 1, 30, 30)
     cut = x.clone()
     cut[:, :, 28:] = 0
@@ -150,7 +163,9 @@ def test_downsamplings_go_with_the_following_stage() -> None:
 
 @pytest.mark.parametrize("name", ["resnet18", "vit", "convnext_tiny"])
 def test_nothing_in_a_torchvision_backbone_draws_in_training(name: str) -> None:
-    backbone = build_backbone({"name": name}, ImageSpec(32, 3), torch.Generator()).train()
+    backbone = build_initialised_backbone(
+        {"name": name}, ImageSpec(32, 3), torch.Generator()
+    ).train()
     before = torch.get_rng_state()
     backbone(torch.zeros(2, 3, 32, 32))
     assert torch.equal(torch.get_rng_state(), before)

@@ -14,7 +14,7 @@ from core.learning.networks import ImageSpec, build_backbone_on_meta_device
 from core.learning.optimizers.olor import (
     AnchoredParameter,
     OlorOptimizer,
-    compute_rollback_share,
+    compute_olor_rollback_share_of_layer,
     compute_rollback_share_by_parameter,
 )
 from core.learning.recipe import OlorRecipe
@@ -27,13 +27,13 @@ OPTIMIZERS = {
 GRADIENTS = torch.randn(60, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
 
-def never(message: str) -> None:
+def fail_on_warning(message: str) -> None:
     raise AssertionError(message)
 
 
-def one(start, iota, make=None, peak=0.1, warn=never):
-    """A parameter at `start`, anchored there, and its OLOR around plain SGD (or what
-    `make` makes).
+def make_anchored_parameter(start, iota, make=None, peak=0.1, warn=fail_on_warning):
+    """Make a parameter at `start`, anchored there, and its OLOR around plain SGD (or what `make`
+    makes).
     """
     parameter = nn.Parameter(torch.tensor(start, dtype=torch.float64))
     optimizer = make([parameter]) if make else torch.optim.SGD([parameter], peak)
@@ -51,7 +51,7 @@ def one(start, iota, make=None, peak=0.1, warn=never):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_strength_zero_has_the_bits_of_the_stock_optimizer(name) -> None:
     start = [-0.0, 1.0, 0.1, -3.0, 1e-30, 7.0, 0.3]
-    rolled, _, olor = one(start, 0.0, OPTIMIZERS[name])
+    rolled, _, olor = make_anchored_parameter(start, 0.0, OPTIMIZERS[name])
     plain = nn.Parameter(torch.tensor(start, dtype=torch.float64))
     stock = OPTIMIZERS[name]([plain])
     for gradient in GRADIENTS[:10]:
@@ -68,7 +68,10 @@ def test_strength_one_at_the_peak_rate_holds_the_anchor_in_every_bit(name, dtype
     held, free = (nn.Parameter(torch.linspace(-1, 1, 7, dtype=dtype)) for _ in range(2))
     anchor = held.detach().clone()
     olor = OlorOptimizer(
-        OPTIMIZERS[name]([held, free]), [0.1], [AnchoredParameter(held, anchor, 1.0)], never
+        OPTIMIZERS[name]([held, free]),
+        [0.1],
+        [AnchoredParameter(held, anchor, 1.0)],
+        fail_on_warning,
     )
     for gradient in GRADIENTS[:10]:
         held.grad, free.grad = gradient.to(dtype), gradient.to(dtype)
@@ -78,7 +81,7 @@ def test_strength_one_at_the_peak_rate_holds_the_anchor_in_every_bit(name, dtype
 
 
 def test_a_constant_gradient_ends_where_the_geometric_series_does() -> None:
-    theta, _, olor = one(0.0, 0.05)
+    theta, _, olor = make_anchored_parameter(0.0, 0.05)
     for _ in range(40):
         theta.grad = torch.tensor(2.0, dtype=torch.float64)
         olor.step()
@@ -90,7 +93,7 @@ def test_a_constant_gradient_ends_where_the_geometric_series_does() -> None:
 
 
 def test_a_quadratic_loss_ends_at_the_fixed_point_between_its_minimum_and_the_anchor() -> None:
-    theta, _, olor = one(1.0, 0.05)
+    theta, _, olor = make_anchored_parameter(1.0, 0.05)
     for _ in range(400):
         theta.grad = 1.5 * (theta.detach() + 2)
         olor.step()
@@ -99,7 +102,7 @@ def test_a_quadratic_loss_ends_at_the_fixed_point_between_its_minimum_and_the_an
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_rate_of_zero_changes_nothing(name) -> None:
-    theta, optimizer, olor = one([1.0, -2.0], 0.5, OPTIMIZERS[name])
+    theta, optimizer, olor = make_anchored_parameter([1.0, -2.0], 0.5, OPTIMIZERS[name])
     with torch.no_grad():
         theta += 1
     before = theta.detach().clone()
@@ -109,9 +112,11 @@ def test_a_rate_of_zero_changes_nothing(name) -> None:
     assert torch.equal(theta, before)
 
 
-def published(name: str, rates: list[float], iota: float, rate0: float) -> list[torch.Tensor]:
-    """Algorithms 1 and 2 of the paper: the distance d is state, d and the step are damped by 1 -
-    eta lambda.
+def run_published_algorithm(
+    name: str, rates: list[float], iota: float, rate0: float
+) -> list[torch.Tensor]:
+    """Run algorithms 1 and 2 of the paper, in which the distance d is state, and d and the step
+    are damped by 1 - eta lambda.
     """
     theta = torch.linspace(-1, 1, 7, dtype=torch.float64)
     d, m, v = torch.zeros_like(theta), torch.zeros_like(theta), torch.zeros_like(theta)
@@ -135,12 +140,14 @@ def published(name: str, rates: list[float], iota: float, rate0: float) -> list[
 def test_the_rollback_after_a_step_is_the_papers_algorithm(name, schedule) -> None:
     cosine = [0.05 * (1 + math.cos(math.pi * k / 30)) for k in range(30)]
     rates = [0.1] * 30 if schedule == "constant" else cosine
-    theta, optimizer, olor = one(torch.linspace(-1, 1, 7).tolist(), 0.07, OPTIMIZERS[name])
+    theta, optimizer, olor = make_anchored_parameter(
+        torch.linspace(-1, 1, 7).tolist(), 0.07, OPTIMIZERS[name]
+    )
     with torch.no_grad():
         theta.copy_(torch.linspace(-1, 1, 7, dtype=torch.float64))
         olor._pulls[0].anchor.copy_(theta)
     for rate, gradient, wanted in zip(
-        rates, GRADIENTS, published(name, rates, 0.07, 0.1), strict=False
+        rates, GRADIENTS, run_published_algorithm(name, rates, 0.07, 0.1), strict=False
     ):
         optimizer.param_groups[0]["lr"] = rate
         theta.grad = gradient.clone()
@@ -153,7 +160,7 @@ def test_no_strength_makes_steps_diverge_at_any_rate(rate) -> None:
     """iota 1 over a rate of 1e-2 is a rollback by 100 where it is not multiplied by the
     rate again.
     """
-    theta, _, olor = one([3.0, -1.0], 1.0, peak=rate)
+    theta, _, olor = make_anchored_parameter([3.0, -1.0], 1.0, peak=rate)
     for gradient in GRADIENTS:
         theta.grad = gradient[:2].clone()
         olor.step()
@@ -161,7 +168,7 @@ def test_no_strength_makes_steps_diverge_at_any_rate(rate) -> None:
 
 
 def test_weight_decay_acts_before_the_rollback() -> None:
-    theta, _, olor = one(
+    theta, _, olor = make_anchored_parameter(
         [4.0], 0.25, lambda params: torch.optim.AdamW(params, 0.1, weight_decay=0.5, fused=True)
     )
     theta.grad = torch.zeros(1, dtype=torch.float64)
@@ -179,7 +186,7 @@ def test_the_share_follows_the_rate_of_each_group_from_its_own_peak(second) -> N
     groups = [{"params": [slow], "lr": 0.1}, {"params": [fast], "lr": 2.0}]
     optimizer = torch.optim.SGD(groups)
     pulls = [AnchoredParameter(p, torch.ones(1), 0.2) for p in (slow, fast)]
-    olor = OlorOptimizer(optimizer, [0.1, 2.0], pulls, never)
+    olor = OlorOptimizer(optimizer, [0.1, 2.0], pulls, fail_on_warning)
     optimizer.param_groups[1]["lr"] *= second
     slow.grad, fast.grad = torch.zeros_like(slow), torch.zeros_like(fast)
     olor.step()
@@ -190,7 +197,7 @@ def test_the_share_is_the_full_one_at_the_peak_of_one_cycle() -> None:
     """That scheduler sets `initial_lr` to a 25th of the peak: from there rho would be 25 times too
     large.
     """
-    theta, optimizer, olor = one([0.0], 0.02, peak=0.5)
+    theta, optimizer, olor = make_anchored_parameter([0.0], 0.02, peak=0.5)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=10, pct_start=0.5)
     shares = []
     for _ in range(9):
@@ -207,7 +214,7 @@ def test_the_share_is_the_full_one_at_the_peak_of_one_cycle() -> None:
 
 def test_a_share_above_one_is_limited_and_said_once() -> None:
     said: list[str] = []
-    theta, optimizer, olor = one([2.0], 0.5, warn=said.append)
+    theta, optimizer, olor = make_anchored_parameter([2.0], 0.5, warn=said.append)
     optimizer.param_groups[0]["lr"] = 0.4
     for _ in range(3):
         theta.grad = torch.ones_like(theta)
@@ -217,7 +224,7 @@ def test_a_share_above_one_is_limited_and_said_once() -> None:
 
 
 def test_a_rate_too_small_to_divide_by_does_no_harm() -> None:
-    theta, optimizer, olor = one([1.0], 0.5, peak=5e-324)
+    theta, optimizer, olor = make_anchored_parameter([1.0], 0.5, peak=5e-324)
     optimizer.param_groups[0]["lr"] = 5e-324
     with torch.no_grad():
         theta += 1
@@ -230,7 +237,7 @@ def test_a_rate_too_small_to_divide_by_does_no_harm() -> None:
 
 
 def test_a_parameter_without_a_gradient_is_not_rolled_back_in_that_step() -> None:
-    theta, _, olor = one([1.0], 0.5)
+    theta, _, olor = make_anchored_parameter([1.0], 0.5)
     with torch.no_grad():
         theta += 1
     olor.step()
@@ -243,7 +250,10 @@ def test_a_parameter_without_a_gradient_is_not_rolled_back_in_that_step() -> Non
 def test_rows_beyond_the_anchor_are_free() -> None:
     head = nn.Parameter(torch.zeros(3, 2))
     olor = OlorOptimizer(
-        torch.optim.SGD([head], 0.1), [0.1], [AnchoredParameter(head, torch.ones(2, 2), 0.5)], never
+        torch.optim.SGD([head], 0.1),
+        [0.1],
+        [AnchoredParameter(head, torch.ones(2, 2), 0.5)],
+        fail_on_warning,
     )
     head.grad = torch.zeros_like(head)
     olor.step()
@@ -254,7 +264,10 @@ def test_an_anchor_in_another_memory_layout_pulls_to_the_same_weights() -> None:
     weight = torch.arange(54.0).reshape(2, 3, 3, 3)
     theta = nn.Parameter(torch.zeros(2, 3, 3, 3).to(memory_format=torch.channels_last))
     olor = OlorOptimizer(
-        torch.optim.SGD([theta], 0.1), [0.1], [AnchoredParameter(theta, weight, 0.5)], never
+        torch.optim.SGD([theta], 0.1),
+        [0.1],
+        [AnchoredParameter(theta, weight, 0.5)],
+        fail_on_warning,
     )
     theta.grad = torch.zeros_like(theta)
     olor.step()
@@ -267,13 +280,13 @@ def test_an_anchor_in_another_memory_layout_pulls_to_the_same_weights() -> None:
 
 def test_powers_fall_from_the_first_layer_to_the_last() -> None:
     recipe = OlorRecipe(iota1=0.5, iota2=0.1, gamma=2.0)
-    assert [compute_rollback_share(i, 4, recipe) for i in range(5)] == pytest.approx(
+    assert [compute_olor_rollback_share_of_layer(i, 4, recipe) for i in range(5)] == pytest.approx(
         [0.5, 0.325, 0.2, 0.125, 0.1]
     )
 
 
 def test_a_single_layer_has_the_first_power() -> None:
-    assert compute_rollback_share(0, 0, OlorRecipe(iota1=0.3)) == 0.3
+    assert compute_olor_rollback_share_of_layer(0, 0, OlorRecipe(iota1=0.3)) == 0.3
     names = ["backbone.fc1.weight", "head.weight"]
     assert compute_rollback_share_by_parameter(
         names, [["fc1"]], OlorRecipe(granularity="tensor")
@@ -284,9 +297,9 @@ def test_a_single_layer_has_the_first_power() -> None:
 def test_the_last_layer_has_the_second_power_for_any_exponent(gamma) -> None:
     """An index shifted by 1e-8 makes the base negative here: below iota2, or complex."""
     recipe = OlorRecipe(iota1=0.5, iota2=0.1, gamma=gamma)
-    last = compute_rollback_share(7, 7, recipe)
+    last = compute_olor_rollback_share_of_layer(7, 7, recipe)
     assert last == (0.5 if gamma == 0 else 0.1)
-    assert 0.1 <= compute_rollback_share(3, 7, recipe) <= 0.5
+    assert 0.1 <= compute_olor_rollback_share_of_layer(3, 7, recipe) <= 0.5
 
 
 LAYERS = {
@@ -298,7 +311,7 @@ LAYERS = {
 }  # fmt: skip
 
 
-def named(name: str):
+def list_parameter_names(name: str):
     backbone = build_backbone_on_meta_device({"name": name}, ImageSpec(224, 3))
     return backbone, [f"backbone.{key}" for key, _ in backbone.named_parameters()] + ["head.weight"]
 
@@ -306,7 +319,7 @@ def named(name: str):
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_are_stem_blocks_and_final_norm(name) -> None:
     n, stem, block, last = LAYERS[name]
-    backbone, names = named(name)
+    backbone, names = list_parameter_names(name)
     found = compute_rollback_share_by_parameter(
         names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0)
     )
@@ -319,7 +332,7 @@ def test_layers_are_stem_blocks_and_final_norm(name) -> None:
 
 
 def test_a_downsampling_goes_with_the_block_that_follows_it() -> None:
-    backbone, names = named("convnext_tiny")
+    backbone, names = list_parameter_names("convnext_tiny")
     found = compute_rollback_share_by_parameter(
         names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0)
     )
@@ -328,7 +341,7 @@ def test_a_downsampling_goes_with_the_block_that_follows_it() -> None:
 
 
 def test_single_tensors_are_layers_on_request() -> None:
-    backbone, names = named("vit_b_16")
+    backbone, names = list_parameter_names("vit_b_16")
     found = compute_rollback_share_by_parameter(
         names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0, granularity="tensor")
     )
@@ -337,7 +350,7 @@ def test_single_tensors_are_layers_on_request() -> None:
 
 
 def test_single_tensors_are_counted_among_those_that_move() -> None:
-    backbone, names = named("small-cnn")
+    backbone, names = list_parameter_names("small-cnn")
     recipe = OlorRecipe(iota1=0.5, granularity="tensor")
     found = compute_rollback_share_by_parameter(names[-3:], backbone.layer_prefixes, recipe)
     assert found == {"backbone.fc1.weight": 0.5, "backbone.fc1.bias": 0.0}

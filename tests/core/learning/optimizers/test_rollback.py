@@ -6,22 +6,24 @@ from __future__ import annotations
 
 import pytest
 import torch
-from recipes import resolve
+from recipes import resolve_patch
 from torch import nn
 
 from core.learning.optimizers.build import NamedOptimizer
 from core.learning.optimizers.olor import AnchoredParameter
-from core.learning.optimizers.rollback import StageSteps, resolve_olor_settings
+from core.learning.optimizers.rollback import StageDepthAndSteps, resolve_olor_settings
 from core.learning.recipe import Recipe
 
 
-def recipe(olor: dict[str, object], **optimizer: object) -> Recipe:
-    return resolve({"method": "finetune", "optimizer": {"lr": 0.1, "olor": olor, **optimizer}})
+def resolve_olor_recipe(olor: dict[str, object], **optimizer: object) -> Recipe:
+    return resolve_patch(
+        {"method": "finetune", "optimizer": {"lr": 0.1, "olor": olor, **optimizer}}
+    )
 
 
-def rolled_back(of: Recipe, iota: float, steps: int) -> float:
-    """The remainder of a weight's way from its anchor after these steps without any gradient to
-    speak of.
+def measure_remaining_distance(of: Recipe, iota: float, steps: int) -> float:
+    """Return the remainder of a weight's distance from its anchor after these steps with zero
+    gradients.
     """
     parameter = nn.Parameter(torch.ones(1, dtype=torch.float64))
     anchor = torch.zeros(1, dtype=torch.float64)
@@ -42,17 +44,17 @@ def rolled_back(of: Recipe, iota: float, steps: int) -> float:
 @pytest.mark.parametrize("wanted", [0.5, 3.0])
 def test_what_the_steps_roll_back_is_the_sum_that_was_asked_for(optimizer, wanted) -> None:
     """With many small shares the way that is left is exp(-sum)."""
-    asked = recipe({"iota1": 0.9, "iota_total": wanted}, **optimizer)
-    found = resolve_olor_settings(asked, [StageSteps(5, 4000)])
+    asked = resolve_olor_recipe({"iota1": 0.9, "iota_total": wanted}, **optimizer)
+    found = resolve_olor_settings(asked, [StageDepthAndSteps(5, 4000)])
     assert found is not None and found.iota_total is None and found.iota1 < 0.01
-    assert rolled_back(asked, found.iota1, 4000) == pytest.approx(
+    assert measure_remaining_distance(asked, found.iota1, 4000) == pytest.approx(
         torch.tensor(-wanted).exp().item(), rel=0.01
     )
 
 
 def test_a_stage_that_leaves_the_backbone_alone_takes_no_part_in_the_sum() -> None:
-    asked = recipe({"iota_total": 6.0}, schedule="constant")
-    stages = [StageSteps(1, 1000), StageSteps(3, 40), StageSteps(5, 20)]
+    asked = resolve_olor_recipe({"iota_total": 6.0}, schedule="constant")
+    stages = [StageDepthAndSteps(1, 1000), StageDepthAndSteps(3, 40), StageDepthAndSteps(5, 20)]
     assert resolve_olor_settings(asked, stages).iota1 == pytest.approx(0.1)
     assert resolve_olor_settings(asked, stages[:1]).iota1 == pytest.approx(
         0.006
@@ -60,12 +62,12 @@ def test_a_stage_that_leaves_the_backbone_alone_takes_no_part_in_the_sum() -> No
 
 
 def test_a_recipe_without_a_sum_keeps_its_share_per_step() -> None:
-    asked = recipe({"iota1": 0.25})
-    assert resolve_olor_settings(asked, [StageSteps(5, 7)]) == asked.optimizer.olor
-    assert resolve_olor_settings(resolve({}), [StageSteps(5, 7)]) is None
+    asked = resolve_olor_recipe({"iota1": 0.25})
+    assert resolve_olor_settings(asked, [StageDepthAndSteps(5, 7)]) == asked.optimizer.olor
+    assert resolve_olor_settings(resolve_patch({}), [StageDepthAndSteps(5, 7)]) is None
 
 
-def learned(bench, olor, **more):
+def learn_with_olor(bench, olor, **more):
     optimizer = {"lr": 0.02, "schedule": "constant", "olor": olor}
     return bench.learn_task(1, method="finetune", optimizer=optimizer, **more)
 
@@ -73,8 +75,8 @@ def learned(bench, olor, **more):
 def test_the_sum_and_the_share_per_step_that_make_it_give_the_same_bits(bench) -> None:
     bench.n, size = 16, {"batch_size": 4, "epochs": 2}
     total, share = (
-        learned(bench, {"iota_total": 4.0}, **size),
-        learned(bench, {"iota1": 0.5}, **size),
+        learn_with_olor(bench, {"iota_total": 4.0}, **size),
+        learn_with_olor(bench, {"iota1": 0.5}, **size),
     )
     assert total.network_digests == share.network_digests
     assert total.result["rollback"] == share.result["rollback"] == {"first": 4.0, "mean": 4.0}
@@ -82,7 +84,7 @@ def test_the_sum_and_the_share_per_step_that_make_it_give_the_same_bits(bench) -
 
 def test_the_sum_is_reported_by_the_first_layer_and_in_the_mean(bench) -> None:
     bench.architecture, bench.n = {"name": "mlp", "hidden": [6, 6, 6]}, 16
-    found = learned(bench, {"iota1": 0.5, "gamma": 1.0}, batch_size=4, epochs=2)
+    found = learn_with_olor(bench, {"iota1": 0.5, "gamma": 1.0}, batch_size=4, epochs=2)
     wanted = {"first": 4.0, "mean": pytest.approx((4.0 + 2.0 + 0.0) / 3)}
     assert found.result["rollback"] == wanted
     (metric,) = [event for event in found.events if event.get("name") == "rollback"]
@@ -91,19 +93,19 @@ def test_the_sum_is_reported_by_the_first_layer_and_in_the_mean(bench) -> None:
 
 def test_shares_beyond_one_count_as_one(bench) -> None:
     bench.n = 16
-    found = learned(bench, {"iota_total": 80.0}, batch_size=4, epochs=2)
+    found = learn_with_olor(bench, {"iota_total": 80.0}, batch_size=4, epochs=2)
     assert found.result["rollback"]["first"] == 8.0
     assert found.warns("limited to the range")
 
 
 @pytest.mark.parametrize(("total", "warned"), [(2.9, True), (3.1, False)])
 def test_a_sum_below_three_is_warned_of_with_what_to_set(bench, total, warned) -> None:
-    found = learned(bench, {"iota_total": total})
+    found = learn_with_olor(bench, {"iota_total": total})
     told = [text for text in found.result["warnings"] if "optimizer.olor.iota_total" in text]
     assert bool(told) is warned
 
 
 def test_nothing_is_reported_without_olor_or_where_it_holds_no_layer(bench) -> None:
-    assert "rollback" not in learned(bench, None).result
-    assert "rollback" not in learned(bench, {"iota1": 0.5}, depth=1).result
-    assert "rollback" not in learned(bench, {"iota1": 0.0}).result
+    assert "rollback" not in learn_with_olor(bench, None).result
+    assert "rollback" not in learn_with_olor(bench, {"iota1": 0.5}, depth=1).result
+    assert "rollback" not in learn_with_olor(bench, {"iota1": 0.0}).result

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.problems.problem import DataError, Prediction, PrimaryMeasure, Problem
+from core.learning.problems.problem import DataError, PredictionBatch, PrimaryMeasure, Problem
 from core.learning.problems.registration import register_problem
 
 GREATEST = 36
@@ -27,7 +27,7 @@ NEAR = 2.0
 
 
 @dataclass(frozen=True)
-class Sums(Prediction):
+class Sums(PredictionBatch):
     """Predicted sums float32 [N], and the true ones."""
 
     values: Tensor
@@ -63,7 +63,7 @@ class DigitSums(Problem[Sums]):
 
     def decode(self, outputs: Tensor, targets: Tensor, temperature: float) -> Sums:
         """Return the sums of outputs [N, 1], which have no temperature."""
-        return Sums(_to_sums(outputs), targets)
+        return Sums(_convert_to_sums(outputs), targets)
 
     def concatenate_predictions(self, parts: Sequence[Sums], outputs: int) -> Sums:
         """Concatenate predictions."""
@@ -79,11 +79,11 @@ class DigitSums(Problem[Sums]):
 
     def score_outputs(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return 1 - |error| / 18, at least 0."""
-        return _score(_to_sums(outputs), targets)
+        return _score_values(_convert_to_sums(outputs), targets)
 
     def score(self, prediction: Sums, targets: Tensor) -> Tensor:
         """Return the scores of predictions."""
-        return _score(prediction.values, targets)
+        return _score_values(prediction.values, targets)
 
     def mask_right_scores(self, scores: Tensor) -> Tensor:
         """Return true for sums that are off by at most 2."""
@@ -98,11 +98,11 @@ class DigitSums(Problem[Sums]):
         return {"type": "object", "properties": {"sum": {"type": "number"}}, "required": ["sum"]}
 
 
-def _to_sums(outputs: Tensor) -> Tensor:
+def _convert_to_sums(outputs: Tensor) -> Tensor:
     return (outputs.float().squeeze(1) * GREATEST).cpu()
 
 
-def _score(values: Tensor, targets: Tensor) -> Tensor:
+def _score_values(values: Tensor, targets: Tensor) -> Tensor:
     return (1 - (values - targets).abs() / FAR).clamp(0, 1)
 
 

@@ -41,8 +41,8 @@ def _registered(monkeypatch):
 
 
 @cache
-def digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Real digits: float [N, 8, 8] in 0 … 255, and their values."""
+def load_real_digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return real digits, float [N, 8, 8] in 0 … 255, and their values."""
     from sklearn.datasets import load_digits
 
     pixels, values = load_digits(return_X_y=True)
@@ -62,7 +62,7 @@ class DigitBench(Bench):
     def dataset(self, number, part):
         path = self.folder / f"sums-{self.size}-{number}-{part}.safetensors"
         if not path.exists():
-            images, values = digits()
+            images, values = load_real_digits()
             n, of_part = (self.n, 1) if part == "train" else (self.n_held_out, 0)
             low = 5 * ((number - 1) % 2)
             usable = torch.arange(len(values)) % 5 != 0
@@ -128,7 +128,7 @@ def test_its_methods_pass_the_conformance_kit(check, name, digit_case_of) -> Non
     check(digit_case_of(name, "class"))
 
 
-def learnable(tmp_path: Path, scenario: str = "class") -> DigitBench:
+def make_learnable_bench(tmp_path: Path, scenario: str = "class") -> DigitBench:
     bench = DigitBench(tmp_path, scenario, {"name": "mlp", "hidden": [64]}, size=16)
     bench.n, bench.n_held_out = 600, 150
     bench.recipe = {"epochs": 15, "batch_size": 16, "augment": "none"}
@@ -137,7 +137,7 @@ def learnable(tmp_path: Path, scenario: str = "class") -> DigitBench:
 
 @pytest.mark.parametrize("scenario", ["class", "data", "task"])
 def test_two_tasks_are_learned_and_measured_in_each_scenario(tmp_path: Path, scenario) -> None:
-    first, second = learnable(tmp_path, scenario).learn_tasks(2, method="finetune")
+    first, second = make_learnable_bench(tmp_path, scenario).learn_tasks(2, method="finetune")
     learned = [
         first.cell("new", 1)["measure"],
         second.cell("new", 2)["measure"],
@@ -157,7 +157,9 @@ def test_two_tasks_are_learned_and_measured_in_each_scenario(tmp_path: Path, sce
 
 
 def test_what_is_of_classes_is_not_measured(tmp_path: Path) -> None:
-    learned = learnable(tmp_path).stream(2, method="finetune", data_report="warn", epochs=1)
+    learned = make_learnable_bench(tmp_path).stream(
+        2, method="finetune", data_report="warn", epochs=1
+    )
     for name in ("knn_probe", "baseline_ncm", "baseline_lda", "calibration", "temperature"):
         assert learned.result.get(name) is None, name
     assert all(cell["per_class"] == {} for cell in learned.result["results"])
@@ -169,7 +171,7 @@ def test_what_is_of_classes_is_not_measured(tmp_path: Path) -> None:
 
 
 def test_the_deployed_state_is_chosen_by_the_primary_measure(tmp_path: Path) -> None:
-    bench = learnable(tmp_path)
+    bench = make_learnable_bench(tmp_path)
     learned = bench.learn_task(1, method="finetune", validation=0.2, anytime=True, epochs=2)
     validated = learned.metric("validation_closeness")
     assert all(0 <= value <= 1 for value in validated)
@@ -179,7 +181,7 @@ def test_the_deployed_state_is_chosen_by_the_primary_measure(tmp_path: Path) -> 
 
 
 def test_merging_within_a_loss_reads_the_primary_measure(tmp_path: Path) -> None:
-    bench = learnable(tmp_path)
+    bench = make_learnable_bench(tmp_path)
     first = bench.learn_task(1, method="finetune")
     second = bench.learn_task(
         2, first, method="finetune", validation=0.2, merge={"within": 0.05}, epochs=3
@@ -189,7 +191,7 @@ def test_merging_within_a_loss_reads_the_primary_measure(tmp_path: Path) -> None
 
 def test_predictions_are_stored_and_rendered(tmp_path: Path) -> None:
     problem = PROBLEM
-    learned = learnable(tmp_path).learn_task(1, method="finetune")
+    learned = make_learnable_bench(tmp_path).learn_task(1, method="finetune")
     (said,) = (a for a in learned.result["answers"] if a["version"] == "new")
     data = (learned.folder / said["file"]).read_bytes()[said["begin"] : said["end"]]
     stored = stored_predictions.read_prediction_file(data, problem)
@@ -203,7 +205,7 @@ def test_predictions_are_stored_and_rendered(tmp_path: Path) -> None:
 
 
 def test_other_methods_say_that_they_are_of_classes(tmp_path: Path) -> None:
-    bench = learnable(tmp_path)
+    bench = make_learnable_bench(tmp_path)
     refused = sorted(set(registry.METHODS) - set(METHODS))
     assert refused
     for name in refused:
@@ -216,7 +218,7 @@ def test_other_methods_say_that_they_are_of_classes(tmp_path: Path) -> None:
 
 
 def test_labels_of_another_kind_are_refused(tmp_path: Path) -> None:
-    bench = learnable(tmp_path)
+    bench = make_learnable_bench(tmp_path)
     spec = bench.spec(1, None, method="finetune")
     spec["task"]["classes"] = ["ant", *NAMES[1:]]
     with pytest.raises(DataError, match="'ant' is no sum of four digits"):
@@ -224,7 +226,7 @@ def test_labels_of_another_kind_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_problem_is_refused(tmp_path: Path) -> None:
-    bench = learnable(tmp_path)
+    bench = make_learnable_bench(tmp_path)
     bench.task_classes = lambda number: NAMES
     spec = {**bench.spec(1, None, method="finetune"), "problem": "poetry"}
     with pytest.raises(DataError, match="unknown problem 'poetry'; known: classification, digit-"):

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from streams import Bench, Script, run
+from streams import Bench, Script, run_learn_task
 
 from core.learning.reports import suspects as suspecting
 from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.data_report import BatchHeldSignal, join_findings_that_hold_job
 from core.learning.reports.mmd import PERMUTATIONS
 from core.learning.reports.shift import (
-    LabelledImageSample,
-    measure_channel_statistics,
+    DataShiftSample,
+    compute_image_channel_statistics,
     measure_data_shift,
 )
 from core.learning.reports.suspects import (
@@ -28,13 +28,15 @@ from core.learning.reports.suspects import (
 GENERATOR = torch.Generator()
 
 
-def told(learned) -> dict:
+def get_data_report(learned) -> dict:
     (event,) = [e for e in learned.events if e["event"] == "data"]
     return event["report"]
 
 
-def digits(flipped: float = 0.05, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
-    """Features and labels of digits, some of them wrong; and which are."""
+def load_flipped_digits(
+    flipped: float = 0.05, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
+    """Return features and labels of digits, some of them wrong, and which ones are."""
     pixels, right = load_digits(return_X_y=True)
     generator = np.random.default_rng(seed)
     wrong = generator.permutation(len(right))[: int(flipped * len(right))]
@@ -57,7 +59,7 @@ def test_training_has_the_same_bits_with_and_without_the_report(tmp_path, method
 def test_the_report_draws_nothing_from_the_global_generator_and_is_the_same_twice(bench) -> None:
     first = bench.learn_task(1)
     twice = [bench.learn_task(2, first, data_report="warn") for _ in range(2)]
-    assert told(twice[0]) == told(twice[1])
+    assert get_data_report(twice[0]) == get_data_report(twice[1])
 
 
 def test_a_job_that_goes_on_from_a_snapshot_tells_nothing_twice_and_ends_with_the_same_bits(
@@ -71,7 +73,7 @@ def test_a_job_that_goes_on_from_a_snapshot_tells_nothing_twice_and_ends_with_th
 
 @pytest.mark.parametrize("seed", range(3))
 def test_most_flipped_labels_are_found_and_few_others(seed: int) -> None:
-    features, labels, wrong = digits(seed=seed)
+    features, labels, wrong = load_flipped_digits(seed=seed)
     found = find_images_with_suspect_labels(features, labels, GENERATOR)
     accused = np.zeros(len(wrong), bool)
     accused[found.rows] = True
@@ -82,7 +84,7 @@ def test_most_flipped_labels_are_found_and_few_others(seed: int) -> None:
 
 
 def test_an_image_is_judged_without_itself() -> None:
-    features, labels, _ = digits(0)
+    features, labels, _ = load_flipped_digits(0)
     for row in (0, 7):
         other = labels.clone()
         other[row] = (other[row] + 1) % 10
@@ -103,16 +105,19 @@ def test_wide_features_are_narrowed() -> None:
     )
 
 
-def sample(count: int, moved: float, labels: list[str], seed: int) -> LabelledImageSample:
+def draw_sample(count: int, moved: float, labels: list[str], seed: int) -> DataShiftSample:
     generator = torch.Generator().manual_seed(seed)
     names = [labels[i % len(labels)] for i in range(count)]
     own = torch.tensor([[3.0 * (name == "dog")] for name in names])
     seen = torch.randn(count, 6, generator=generator) + own + moved
-    return LabelledImageSample(seen, torch.rand(count, 2, generator=generator), names)
+    return DataShiftSample(seen, torch.rand(count, 2, generator=generator), names)
 
 
 def test_a_shift_of_known_classes_is_told_by_class() -> None:
-    new, earlier = sample(120, 1.0, ["cat", "dog"], 1), sample(120, 0.0, ["cat", "dog"], 2)
+    new, earlier = (
+        draw_sample(120, 1.0, ["cat", "dog"], 1),
+        draw_sample(120, 0.0, ["cat", "dog"], 2),
+    )
     found = measure_data_shift(
         new, earlier, by_class=True, generator=torch.Generator().manual_seed(0)
     )
@@ -123,8 +128,8 @@ def test_a_shift_of_known_classes_is_told_by_class() -> None:
 
 
 def test_a_shift_of_light_alone_is_told() -> None:
-    dark = sample(80, 0.0, ["cat", "dog"], 5)
-    bright = sample(80, 0.0, ["cat", "dog"], 6)._replace(light=dark.light + 0.3)
+    dark = draw_sample(80, 0.0, ["cat", "dog"], 5)
+    bright = draw_sample(80, 0.0, ["cat", "dog"], 6)._replace(light=dark.light + 0.3)
     found = measure_data_shift(
         bright, dark, by_class=True, generator=torch.Generator().manual_seed(0)
     )
@@ -137,14 +142,14 @@ def test_light_is_mean_and_deviation_of_each_channel() -> None:
     images = torch.randint(0, 256, (3, 4, 4, 3), generator=GENERATOR, dtype=torch.uint8)
     pixels = images.numpy().astype(np.float64) / 255
     wanted = np.concatenate([pixels.mean((1, 2)), pixels.reshape(3, 16, 3).std(1, ddof=1)], 1)
-    assert measure_channel_statistics(images).numpy() == pytest.approx(wanted, abs=1e-6)
+    assert compute_image_channel_statistics(images).numpy() == pytest.approx(wanted, abs=1e-6)
 
 
 def test_other_shares_of_the_same_classes_are_no_shift() -> None:
-    many = sample(200, 0.0, ["cat", "cat", "cat", "cat", "dog"], 3)
+    many = draw_sample(200, 0.0, ["cat", "cat", "cat", "cat", "dog"], 3)
     found = measure_data_shift(
         many,
-        sample(200, 0.0, ["cat", "dog"], 4),
+        draw_sample(200, 0.0, ["cat", "dog"], 4),
         by_class=True,
         generator=torch.Generator().manual_seed(0),
     )
@@ -154,14 +159,17 @@ def test_other_shares_of_the_same_classes_are_no_shift() -> None:
 
 def test_other_classes_are_compared_as_a_whole_and_nobody_is_warned() -> None:
     found = measure_data_shift(
-        sample(60, 0, ["elk"], 1), sample(60, 0, ["cat"], 2), by_class=True, generator=GENERATOR
+        draw_sample(60, 0, ["elk"], 1),
+        draw_sample(60, 0, ["cat"], 2),
+        by_class=True,
+        generator=GENERATOR,
     )
     assert found is not None and (found["of"], found["per_class"]) == ("all images", [])
     assert build_data_findings({"shift": {**found, "p": 0.001}}, 60, 0) == []
 
 
 def test_too_few_images_tell_nothing() -> None:
-    few = sample(19, 0, ["cat"], 1)
+    few = draw_sample(19, 0, ["cat"], 1)
     assert measure_data_shift(few, few, by_class=True, generator=GENERATOR) is None
 
 
@@ -180,12 +188,12 @@ def test_a_recipe_that_holds_ends_the_job_before_it_learns(tmp_path) -> None:
     spec = bench.spec(1, None, data_report="hold") | {"data": {"conflicts": 10}}
     events: list[dict] = []
     with pytest.raises(BatchHeldSignal, match="10 images are under two classes, pixel for pixel"):
-        run(spec, events.append)
+        run_learn_task(spec, events.append)
     assert [e["phase"] for e in events if e["event"] == "phase"][-1] == "inspect"
-    assert told_in(events)["findings"][0]["holds"]
+    assert find_data_report(events)["findings"][0]["holds"]
     json.dumps(events)
 
 
-def told_in(events: list[dict]) -> dict:
+def find_data_report(events: list[dict]) -> dict:
     (event,) = [e for e in events if e["event"] == "data"]
     return event["report"]

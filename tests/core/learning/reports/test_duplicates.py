@@ -17,11 +17,11 @@ from core.learning.data.held_out_features import FeatureDataset
 from core.learning.evaluation.baselines import (
     FOLDS,
     assign_cross_validation_folds,
-    classify_by_cross_validation,
-    mask_images_for_cross_validation,
+    cross_validate_feature_baselines,
+    mask_images_usable_for_cross_validation,
     sum_features_by_class,
 )
-from core.learning.evaluation.probe import check_classification_by_neighbours
+from core.learning.evaluation.probe import mask_correct_knn_predictions
 from core.learning.reports.duplicates import group_near_duplicates, read_or_compute_hashes
 from core.learning.reports.suspects import find_images_with_suspect_labels
 from core.statistics import near
@@ -45,9 +45,9 @@ class Bursts(NamedTuple):
         )
 
 
-def photograph(scenes: int, frames: int, seed: int) -> Bursts:
-    """Scenes of three classes that a tint alone tells apart, in some frames each: the light and the
-    noise differ.
+def draw_bursts(scenes: int, frames: int, seed: int) -> Bursts:
+    """Draw scenes of three classes that only a tint distinguishes, each in some frames with
+    different light and noise.
     """
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, (scenes, 6, 6, 3), dtype=np.uint8)
@@ -67,13 +67,13 @@ def photograph(scenes: int, frames: int, seed: int) -> Bursts:
 
 @pytest.fixture(scope="module")
 def bursts() -> Bursts:
-    return photograph(30, FRAMES, 0)
+    return draw_bursts(30, FRAMES, 0)
 
 
 @pytest.fixture(scope="module")
 def truth(bursts: Bursts) -> float:
     """Accuracy on 600 new scenes of the discriminant that all bursts make."""
-    new = photograph(600, 1, 100)
+    new = draw_bursts(600, 1, 100)
     sums = sum_features_by_class(bursts.features.double(), bursts.labels, CLASSES, wide=False)
     answers = discriminant.solve_linear_discriminant_analysis(sums)(new.features.double()).argmax(1)
     return float((answers == new.labels).float().mean())
@@ -82,8 +82,8 @@ def truth(bursts: Bursts) -> float:
 def test_folds_of_single_frames_promise_what_new_images_do_not_keep(
     bursts: Bursts, truth: float
 ) -> None:
-    leaking = classify_by_cross_validation(bursts.features, bursts.labels).lda
-    grouped = classify_by_cross_validation(
+    leaking = cross_validate_feature_baselines(bursts.features, bursts.labels).lda
+    grouped = cross_validate_feature_baselines(
         bursts.features, bursts.labels, groups=bursts.groups()
     ).lda
     assert leaking is not None and grouped is not None
@@ -93,10 +93,8 @@ def test_folds_of_single_frames_promise_what_new_images_do_not_keep(
 
 def test_frames_of_one_burst_have_no_vote_on_each_other(bursts: Bursts) -> None:
     k = FRAMES
-    assert (
-        check_classification_by_neighbours(bursts.features, bursts.labels, k).float().mean() > 0.95
-    )
-    found = check_classification_by_neighbours(bursts.features, bursts.labels, k, bursts.groups())
+    assert mask_correct_knn_predictions(bursts.features, bursts.labels, k).float().mean() > 0.95
+    found = mask_correct_knn_predictions(bursts.features, bursts.labels, k, bursts.groups())
     units = bursts.features / bursts.features.norm(dim=1, keepdim=True)
     near_each = (
         (units @ units.T).masked_fill(bursts.scenes[:, None] == bursts.scenes, -1).topk(k).indices
@@ -107,7 +105,7 @@ def test_frames_of_one_burst_have_no_vote_on_each_other(bursts: Bursts) -> None:
 
 def test_where_all_images_are_alike_none_has_a_neighbour() -> None:
     same = torch.zeros(4, dtype=torch.int64)
-    assert not check_classification_by_neighbours(
+    assert not mask_correct_knn_predictions(
         torch.ones(4, 2), torch.tensor([0, 0, 1, 1]), 1, same
     ).any()
 
@@ -152,9 +150,12 @@ def test_a_class_of_one_burst_is_left_out() -> None:
         torch.tensor([0] * 4 + [1] * 4 + [2] * 4),
         torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4]),
     )
-    assert mask_images_for_cross_validation(labels, 2, groups) is not None
-    assert mask_images_for_cross_validation(labels, 2, groups).tolist() == [True] * 8 + [False] * 4  # type: ignore[union-attr]
-    assert mask_images_for_cross_validation(labels[4:], 2, groups[4:]) is None
+    assert mask_images_usable_for_cross_validation(labels, 2, groups) is not None
+    assert (
+        mask_images_usable_for_cross_validation(labels, 2, groups).tolist()
+        == [True] * 8 + [False] * 4
+    )  # type: ignore[union-attr]
+    assert mask_images_usable_for_cross_validation(labels[4:], 2, groups[4:]) is None
 
 
 def test_a_burst_with_a_wrong_label_does_not_vouch_for_itself() -> None:

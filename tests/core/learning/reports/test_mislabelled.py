@@ -51,7 +51,7 @@ def make_part(*groups: tuple[str, str, int]) -> Dataset:
 EARLIER = make_part(*[(name, name, 10) for name in KNOWN])
 
 
-def find(
+def find_mislabelled(
     parent: ParentPredictor, batch: Dataset, earlier: Sequence[Dataset] = (EARLIER,)
 ) -> MislabelledClasses:
     parts = [(part, torch.arange(len(part))) for part in earlier]
@@ -77,7 +77,7 @@ SCATTERED = [("sock", name, 5) for name in KNOWN]
 def test_labels_that_contradict_earlier_tasks_are_doubted(
     parent: ParentPredictor, groups: Any, counts: Any
 ) -> None:
-    found = find(parent, make_part(*groups))
+    found = find_mislabelled(parent, make_part(*groups))
     assert [
         (one["label"], one["said"], one["images"], one["of"]) for one in found.classes
     ] == counts
@@ -119,18 +119,20 @@ def test_labels_that_contradict_earlier_tasks_are_doubted(
 def test_nothing_is_doubted_without_evidence(
     parent: ParentPredictor, groups: Any, earlier: Any
 ) -> None:
-    assert find(parent, make_part(*groups), earlier).classes == []
+    assert find_mislabelled(parent, make_part(*groups), earlier).classes == []
 
 
 def test_doubted_images_come_with_the_predicted_class_and_its_odds(parent: ParentPredictor) -> None:
-    found = find(parent, make_part(*SWAPPED))
+    found = find_mislabelled(parent, make_part(*SWAPPED))
     assert found.rows.tolist() == list(range(36))
     assert found.suggested == ["shoe"] * 20 + ["cap"] * 16
     assert found.scores.tolist() == pytest.approx([torch.e] * 36, rel=1e-4)
 
 
 def test_a_sentence_names_both_classes_and_asks(parent: ParentPredictor) -> None:
-    (told,) = build_data_findings({"mislabelled": find(parent, make_part(*SWAPPED)).classes}, 60, 0)
+    (told,) = build_data_findings(
+        {"mislabelled": find_mislabelled(parent, make_part(*SWAPPED)).classes}, 60, 0
+    )
     assert (told["kind"], told["holds"]) == ("suspects", True)
     assert told["text"].startswith(
         "Version 7 predicts shoe for 20 of 20 images labelled cap, cap for 16 of 20 images "
@@ -140,6 +142,6 @@ def test_a_sentence_names_both_classes_and_asks(parent: ParentPredictor) -> None
 
 
 def test_an_accepted_finding_holds_nothing(parent: ParentPredictor) -> None:
-    classes = find(parent, make_part(*SWAPPED)).classes
+    classes = find_mislabelled(parent, make_part(*SWAPPED)).classes
     (told,) = build_data_findings({"mislabelled": classes}, 60, 0, ["suspects"])
     assert not told["holds"]

@@ -11,15 +11,15 @@ from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.would_say import (
     ParentPredictor,
-    find_frequent_predictions_of_new_classes,
+    find_parent_predictions_for_new_classes,
 )
 
 KNOWN = ("cap", "shoe")
 
 
-def parent(temperature: float = 1.0, sure_from: float | None = None) -> ParentPredictor:
-    """A version that reads its answer in an image: bright is cap, dark shoe, and logits grow with
-    brightness.
+def build_parent(temperature: float = 1.0, sure_from: float | None = None) -> ParentPredictor:
+    """Build a version that classifies an image by its brightness: bright is cap, dark is shoe, and
+    logits grow with brightness.
     """
     network = build_network(
         {"name": "mlp", "hidden": [2]}, ImageSpec(2, 1), "class", HeadSpec(KNOWN), seed=1
@@ -33,8 +33,10 @@ def parent(temperature: float = 1.0, sure_from: float | None = None) -> ParentPr
     )
 
 
-def batch() -> Dataset:
-    """20 hats of which 15 are bright, 3 grey and 2 dark; 5 dark gloves; 5 caps."""
+def build_batch() -> Dataset:
+    """Build a batch of 20 hats, of which 15 are bright, 3 grey and 2 dark, 5 dark gloves and 5
+    caps.
+    """
     values = [255] * 15 + [130] * 3 + [0] * 2 + [0] * 5 + [255] * 5
     images = (
         torch.tensor(values, dtype=torch.uint8)[:, None, None, None]
@@ -47,7 +49,7 @@ def batch() -> Dataset:
 
 def test_new_classes_are_counted_by_what_they_would_have_been_called() -> None:
     least = {"least": 0.9, "version": 4}
-    assert find_frequent_predictions_of_new_classes(parent(), batch()) == [
+    assert find_parent_predictions_for_new_classes(build_parent(), build_batch()) == [
         {"label": "glove", "said": "shoe", "images": 5, "surely": 5, "of": 5, **least},
         {"label": "hat", "said": "cap", "images": 18, "surely": 15, "of": 20, **least},
     ]
@@ -60,15 +62,17 @@ def test_new_classes_are_counted_by_what_they_would_have_been_called() -> None:
 def test_sure_is_what_the_model_says_at_the_temperature_of_the_version(
     temperature, sure_from, surely
 ) -> None:
-    found = find_frequent_predictions_of_new_classes(parent(temperature, sure_from), batch())
+    found = find_parent_predictions_for_new_classes(
+        build_parent(temperature, sure_from), build_batch()
+    )
     assert sorted(one["surely"] for one in found) == surely
 
 
 def test_without_new_classes_there_is_nothing_to_say() -> None:
-    data = batch()
+    data = build_batch()
     assert (
-        find_frequent_predictions_of_new_classes(
-            parent(), Dataset(data.images, data.labels.clamp(max=0), ["cap"])
+        find_parent_predictions_for_new_classes(
+            build_parent(), Dataset(data.images, data.labels.clamp(max=0), ["cap"])
         )
         == []
     )
@@ -76,7 +80,7 @@ def test_without_new_classes_there_is_nothing_to_say() -> None:
 
 def test_a_person_reads_it() -> None:
     (told,) = build_data_findings(
-        {"would_say": find_frequent_predictions_of_new_classes(parent(), batch())}, 30, 0
+        {"would_say": find_parent_predictions_for_new_classes(build_parent(), build_batch())}, 30, 0
     )
     assert (told["kind"], told["holds"]) == ("would_say", False)
     assert told["text"] == (

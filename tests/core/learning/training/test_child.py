@@ -12,8 +12,10 @@ from core.learning.export.graph import ExportFailed
 from core.learning.training.child import EXIT_ERROR, Emit, run_job_and_write_events
 
 
-def told(error: Exception | None) -> tuple[int, list[dict[str, object]], list[JobEvent]]:
-    """Exit status, the lines of the pipe, and what was seen before each."""
+def run_and_read_lines(
+    error: Exception | None,
+) -> tuple[int, list[dict[str, object]], list[JobEvent]]:
+    """Return the exit status, the lines of the pipe, and what was seen before each."""
     seen: list[JobEvent] = []
 
     def work(emit: Emit) -> None:
@@ -28,7 +30,7 @@ def told(error: Exception | None) -> tuple[int, list[dict[str, object]], list[Jo
 
 
 def test_work_that_ends_well_tells_its_events_alone() -> None:
-    status, lines, seen = told(None)
+    status, lines, seen = run_and_read_lines(None)
     assert (status, lines) == (0, [{"event": "phase", "phase": "export"}])
     assert seen == [PhaseEvent(phase="export")]
 
@@ -44,6 +46,6 @@ def test_work_that_ends_well_tells_its_events_alone() -> None:
 def test_a_failure_is_the_last_event_with_its_kind(
     error: Exception, kind: str, message: str
 ) -> None:
-    status, lines, _ = told(error)
+    status, lines, _ = run_and_read_lines(error)
     assert status == EXIT_ERROR
     assert (lines[-1]["event"], lines[-1]["kind"], lines[-1]["message"]) == ("error", kind, message)

@@ -12,8 +12,8 @@ KEEPERS = sorted(
 )
 
 
-def without_images(spec):
-    """The spec as the worker writes it after the deletion."""
+def remove_images(spec):
+    """Return the spec as the worker writes it after the deletion."""
     gone = sorted({part["type"] for part in spec["parent"]["parts"]} & IMAGES)
     parts = [part for part in spec["parent"]["parts"] if part["type"] not in gone]
     return {**spec, "parent": {**spec["parent"], "parts": parts, "deleted": gone}}
@@ -27,7 +27,7 @@ def test_every_method_starts_with_an_empty_memory(tmp_path, name) -> None:
     first = bench.learn_task(1, method=name)
     kinds = {part["type"] for part in first.result["parts"]} & IMAGES
     assert kinds, "the method keeps images"
-    second = bench.learn(without_images(bench.spec(2, first, method=name)))
+    second = bench.learn(remove_images(bench.spec(2, first, method=name)))
     assert second.warns("were deleted")
     for kind in kinds:
         assert set(second.tensors(kind)["tasks"].tolist()) == {2}
@@ -37,11 +37,11 @@ def test_what_was_counted_of_deleted_images_does_not_count_on(bench) -> None:
     """A reservoir that believed in 22 earlier images would keep fewer of the new ones."""
     recipe = {"method": {"name": "er", "buffer": 10}}
     first = bench.learn_task(1, **recipe)
-    second = bench.learn(without_images(bench.spec(2, first, **recipe)))
+    second = bench.learn(remove_images(bench.spec(2, first, **recipe)))
     assert second.result["method"]["state"]["buffer"]["seen"] == bench.n
 
 
 def test_a_method_that_would_not_have_used_the_images_says_nothing_of_them(bench) -> None:
     first = bench.learn_task(1, method="er")
-    second = bench.learn(without_images(bench.spec(2, first, method="finetune")))
+    second = bench.learn(remove_images(bench.spec(2, first, method="finetune")))
     assert not second.warns("were deleted")

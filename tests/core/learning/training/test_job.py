@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conformance import SMALL, shallow_resnets
+from conformance import SMALL, build_shallow_resnets
 from safetensors.torch import save_file
 from streams import Bench, Script
 
@@ -23,7 +23,7 @@ from core.learning.data.dataset import DataError
 from core.learning.methods.finetune import FinetuneMethod
 from core.learning.state import load_tensors, save_tensors
 from core.learning.training import job
-from core.learning.training.control import PipeControlRequests
+from core.learning.training.control import PipeControlRequestSource
 from core.learning.training.failures import classify_job_error
 from core.learning.training.loop import NonFiniteTrainingError
 
@@ -117,7 +117,7 @@ def test_a_stop_writes_a_snapshot_and_no_result(bench) -> None:
     ],
     ids=lambda recipe: next(iter(recipe)),
 )
-@shallow_resnets()
+@build_shallow_resnets()
 def test_a_kill_changes_no_bit_whatever_the_recipe(tmp_path, recipe) -> None:
     network = {"name": "resnet20", "width": 8} if "depth" in recipe else {"name": "small-cnn"}
     bench = Bench(tmp_path, architecture=network, n=11, recipe=recipe)
@@ -135,8 +135,8 @@ def test_a_second_kill_after_a_resume_changes_no_bit(bench) -> None:
     assert bench.learn(again).digests == undisturbed.digests
 
 
-def warnings_of_learning_again(learned) -> list[str]:
-    """The warnings of the log that a task is learned again."""
+def list_relearn_warnings(learned) -> list[str]:
+    """Return the warnings of the log that a task is learned again."""
     return [message for message in learned.logged("warning") if "learned again" in message]
 
 
@@ -145,8 +145,8 @@ def test_a_task_is_learned_again_where_the_snapshot_is_of_another_recipe(bench) 
     again["recipe"]["epochs"] = 7
     learned = bench.learn(again)
     assert (
-        len(warnings_of_learning_again(learned)) == 1
-        and "another task or recipe" in warnings_of_learning_again(learned)[0]
+        len(list_relearn_warnings(learned)) == 1
+        and "another task or recipe" in list_relearn_warnings(learned)[0]
     )
     assert learned.network_digests == bench.learn_task(1, epochs=7).network_digests
 
@@ -172,7 +172,7 @@ def test_a_task_is_learned_again_where_the_snapshot_does_not_fit_the_code(bench,
     save_tensors(tensors, tensors_path)
     json_path.write_text(json.dumps(document))
     learned = bench.learn(again)
-    assert len(warnings_of_learning_again(learned)) == 1
+    assert len(list_relearn_warnings(learned)) == 1
     assert learned.digests == bench.learn_task(1).digests
 
 
@@ -183,7 +183,7 @@ def test_a_snapshot_goes_on_where_its_recipe_lacks_what_has_a_default(bench) -> 
     del document["recipe"]["train_ce"]
     path.write_text(json.dumps(document))
     learned = bench.learn(again)
-    assert warnings_of_learning_again(learned) == []
+    assert list_relearn_warnings(learned) == []
     assert learned.digests == bench.learn_task(1).digests
 
 
@@ -249,20 +249,20 @@ def test_a_remainder_of_one_image_joins_the_batch_before_it(tmp_path) -> None:
     assert bench.learn_task(1, batch_size=4).result["steps"] == 2 * 2
 
 
-def pipes():
-    """Ends of a pipe for events and of one for control: (read, write, read, write)."""
+def open_pipes():
+    """Open a pipe for events and one for control: (read, write, read, write)."""
     return (*os.pipe(), *os.pipe())
 
 
-def start(spec):
-    """Start the job as a process; its events and the control pipe's write end.
+def start_job_process(spec):
+    """Start the job as a process, and return it with its events and the control pipe's write end.
 
     The pipe of events holds few of them: a job whose events nobody reads waits.
     """
     Path(spec["out"]).mkdir(parents=True, exist_ok=True)
     path = Path(spec["out"]) / "spec.json"
     path.write_text(json.dumps(spec))
-    out_read, out_write, control_read, control_write = pipes()
+    out_read, out_write, control_read, control_write = open_pipes()
     fcntl.fcntl(out_write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     process = subprocess.Popen(
         [
@@ -311,7 +311,7 @@ def test_a_real_kill_9_in_a_second_task_changes_no_bit(tmp_path, recipe) -> None
     first = bench.learn_task(1, **{**recipe, "epochs": 2})
     undisturbed = bench.learn_task(2, first, **recipe)
     spec = bench.spec(2, first, **recipe)
-    process, events, control = start(spec)
+    process, events, control = start_job_process(spec)
     snapshot = None
     for line in events:
         event = json.loads(line)
@@ -333,7 +333,7 @@ def test_main_reports_a_failure_as_an_event_and_an_exit_status(bench) -> None:
     spec["recipe"]["method"] = {"name": "magic"}
     path = bench.folder / "spec.json"
     path.write_text(json.dumps(spec))
-    out_read, out_write, control_read, control_write = pipes()
+    out_read, out_write, control_read, control_write = open_pipes()
     assert job.main(str(path), out_write, control_read) == 1
     with os.fdopen(out_read) as events:
         event = json.loads(events.read())
@@ -350,7 +350,7 @@ def test_a_closed_control_pipe_ends_the_process(monkeypatch) -> None:
 
     monkeypatch.setattr(os, "_exit", leave)
     read, write = os.pipe()
-    PipeControlRequests(read)
+    PipeControlRequestSource(read)
     os.close(write)
     assert ended.get(timeout=60) == 3
 
@@ -365,7 +365,7 @@ def test_a_closed_control_pipe_ends_the_process(monkeypatch) -> None:
 )
 def test_the_pipe_asks_for_snapshots_and_a_stop_replaces_all_else(rounds) -> None:
     read, write = os.pipe()
-    control = PipeControlRequests(read)
+    control = PipeControlRequestSource(read)
     for data, wanted in rounds:
         os.write(write, data)
         deadline = time.monotonic() + 60

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from linear import randomised
+from linear import randomise_network
 from streams import Bench, Learned
 from torch import nn
 
@@ -21,7 +21,7 @@ from core.learning.training.merge import GRID, choose_first_index_near_best
 RESNET = {"name": "resnet20", "width": 8}
 
 
-def metric(run: Learned) -> dict[str, Any]:
+def find_weight_metric(run: Learned) -> dict[str, Any]:
     (found,) = [e for e in run.events if e["event"] == "metric" and e["name"] == "merge_weight"]
     return found
 
@@ -71,7 +71,7 @@ def test_parameters_that_were_there_are_averaged_and_rows_of_new_classes_are_not
         slow = 0.75 * before.double() + 0.25 * trained[name][: len(before)].double()
         torch.testing.assert_close(old, slow, rtol=1e-6, atol=1e-7)
     assert torch.equal(merged["head.weight"][2:], trained["head.weight"][2:])
-    assert metric(half)["value"] == 0.25
+    assert find_weight_metric(half)["value"] == 0.25
     assert any(
         "Merged: 0.25 of what was trained and 0.75 of the version before" in m
         for m in half.logged()
@@ -89,7 +89,7 @@ def test_the_grid_is_told_and_its_choice_is_what_a_fixed_weight_gives(tmp_path) 
     bench = Bench(tmp_path, recipe={"validation": 0.3, "method": "er"})
     first = bench.learn_task(1)
     by_rule = bench.learn_task(2, first, merge={"within": 0.1})
-    told = metric(by_rule)
+    told = find_weight_metric(by_rule)
     grid = told["data"]["grid"]
     best = max(point["accuracy"] for point in grid)
     assert [point["weight"] for point in grid] == list(GRID)
@@ -118,7 +118,7 @@ def test_statistics_of_layers_that_moved_are_those_of_the_images_under_the_merge
 
 def test_estimated_statistics_are_means_over_batches_in_float64() -> None:
     network = build_network(RESNET, ImageSpec(8, 3), "class", HeadSpec(("a",))).double()
-    randomised(network)
+    randomise_network(network)
     first = next(m for m in network.modules() if isinstance(m, nn.BatchNorm2d))
     batches = [torch.randn(n, 3, 8, 8, dtype=torch.float64) for n in (4, 6, 1)]
     set_batch_norm_statistics_to_mean(network, [first], batches)

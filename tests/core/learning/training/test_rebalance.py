@@ -42,8 +42,8 @@ class Watched:
         )
 
 
-def second(bench: Bench, **recipe: Any) -> tuple[Learned, Learned]:
-    """The second task's run, and the first's."""
+def learn_second_task(bench: Bench, **recipe: Any) -> tuple[Learned, Learned]:
+    """Learn two tasks, and return the second task's run, then the first's."""
     settings = {"method": "er", "batch_size": BATCH, **recipe}
     first = bench.learn_task(1, **{**settings, "rebalance": None})
     return bench.learn_task(2, first, **settings), first
@@ -52,7 +52,7 @@ def second(bench: Bench, **recipe: Any) -> tuple[Learned, Learned]:
 def test_the_head_ends_where_a_slow_loop_in_float64_does(tmp_path, monkeypatch) -> None:
     seen = Watched(monkeypatch)
     bench = Bench(tmp_path)
-    run, _ = second(
+    run, _ = learn_second_task(
         bench,
         rebalance={"epochs": EPOCHS, "lr": 0.2},
         optimizer={"momentum": 0.9, "weight_decay": 0.01},
@@ -80,7 +80,7 @@ def test_every_batch_has_an_equal_share_of_each_class_however_few_are_remembered
     tmp_path, monkeypatch
 ) -> None:
     seen = Watched(monkeypatch)
-    second(
+    learn_second_task(
         Bench(tmp_path), method={"name": "er", "buffer": 8}, rebalance={"epochs": 2}, batch_size=8
     )
     assert int((seen.pool.labels < 2).sum()) < 8  # some places of the buffer are of the new task
@@ -91,14 +91,14 @@ def test_every_batch_has_an_equal_share_of_each_class_however_few_are_remembered
 
 def test_the_pool_has_as_many_new_images_as_remembered_ones(tmp_path, monkeypatch) -> None:
     seen = Watched(monkeypatch)
-    second(Bench(tmp_path), method={"name": "gem", "memory": 8}, rebalance={"epochs": 1})
+    learn_second_task(Bench(tmp_path), method={"name": "gem", "memory": 8}, rebalance={"epochs": 1})
     assert torch.bincount(seen.pool.labels).tolist()[2:] == [4, 4]
     assert int((seen.pool.labels < 2).sum()) == 8
 
 
 def test_only_the_head_moves_and_nothing_else_is_remembered(tmp_path) -> None:
     bench = Bench(tmp_path)
-    with_stage, first = second(bench, rebalance={"epochs": 2})
+    with_stage, first = learn_second_task(bench, rebalance={"epochs": 2})
     without = bench.learn_task(2, first, method="er", batch_size=BATCH)
     changed = {n for n, digest in with_stage.digests.items() if without.digests[n] != digest}
     assert {n for n in changed if not n.startswith("answers/")} == {"head", "result.json"}
@@ -112,7 +112,7 @@ def test_the_first_task_has_nothing_to_be_balanced_with(tmp_path) -> None:
 
 def test_killed_after_the_last_step_of_training_it_ends_with_the_same_bits(tmp_path) -> None:
     bench = Bench(tmp_path)
-    undisturbed, first = second(bench, rebalance={"epochs": 1})
+    undisturbed, first = learn_second_task(bench, rebalance={"epochs": 1})
     steps = undisturbed.result["steps"]
     at = steps - math.ceil(bench.n / BATCH)
     recipe = {"method": "er", "batch_size": BATCH, "rebalance": {"epochs": 1}}
@@ -133,14 +133,14 @@ def test_methods_are_rebalanced_by_the_loss_of_their_own_classifier(tmp_path, mo
         monkeypatch.setattr(
             kind,
             "compute_head_tuning_loss",
-            _noted(kind.compute_head_tuning_loss, name, used),
+            _record_use(kind.compute_head_tuning_loss, name, used),
             raising=True,
         )
-    second(Bench(tmp_path), method="icarl", rebalance={"epochs": 1})
+    learn_second_task(Bench(tmp_path), method="icarl", rebalance={"epochs": 1})
     assert used == ["icarl"] * math.ceil(22 / BATCH)
 
 
-def _noted(loss: Any, name: str, used: list[str]) -> Any:
+def _record_use(loss: Any, name: str, used: list[str]) -> Any:
     def tuning_loss(self: Any, logits: Any, y: Any) -> Any:
         used.append(name)
         return loss(self, logits, y)

@@ -47,12 +47,10 @@ def test_a_flip_mirrors_half_of_the_images() -> None:
     assert torch.equal(out[0], images[3].flip(1)) and torch.equal(out[1], images[1])
 
 
-def looked_up(
+def shift_and_flip_by_lookup(
     images: torch.Tensor, index: torch.Tensor, table: torch.Tensor, name: str
 ) -> torch.Tensor:
-    """Each pixel looked up by itself: what shifts and flips mean, and how they were made
-    at first.
-    """
+    """Look each pixel up by itself: what shifts and flips mean, and how they were made at first."""
     size = images.shape[1]
     shift = size // 8 if "shift" in name else 0
     offsets = (table[:, :2] * (2 * shift + 1)).floor().long() - shift
@@ -79,7 +77,10 @@ def test_shifts_and_flips_give_the_bytes_of_a_lookup_of_each_pixel(
     index = torch.arange(len(numbers)) * 3 % 4
     table = torch.tensor(numbers, dtype=torch.float64)
     moved = Augmentation(name, size)(images, index, table)
-    assert torch.equal(moved, looked_up(images, index, table, name)) and moved.is_contiguous()
+    assert (
+        torch.equal(moved, shift_and_flip_by_lookup(images, index, table, name))
+        and moved.is_contiguous()
+    )
 
 
 def test_auto_never_flips_and_none_changes_nothing() -> None:

@@ -19,14 +19,14 @@ ARCHITECTURE = {"name": "mlp", "hidden": [5]}
 ASKED = {"owner": "own", "task": None, "top_k": 10, "turn_s": 60}
 
 
-def said(networks: LoadedVersionCache, header: dict, pixels: np.ndarray) -> list[dict]:
-    """What a version says of images. The header holds its manifest too."""
+def predict_images(networks: LoadedVersionCache, header: dict, pixels: np.ndarray) -> list[dict]:
+    """Return a version's predictions for images. The header also holds its manifest."""
     manifest = json.dumps(header["manifest"]).encode()
     items, _ = predict_request_images(networks, header, manifest, pixels.tobytes())
     return [json.loads(item) for item in items]
 
 
-def loaded(networks: LoadedVersionCache, header: dict) -> LoadedVersion:
+def load_helper_version(networks: LoadedVersionCache, header: dict) -> LoadedVersion:
     manifest = json.dumps(header["manifest"]).encode()
     return networks.load_version(header["owner"], header["version_id"], manifest, header["parts"])
 
@@ -51,12 +51,12 @@ def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) 
     header = {"version_id": "ver", "version": 1, "manifest": manifest, "parts": paths, **ASKED}
     networks = LoadedVersionCache(OnnxGraphMaker(1))
     for _ in range(2):  # loaded, and then kept
-        found = said(networks, header, pixels.numpy())
+        found = predict_images(networks, header, pixels.numpy())
         assert [p["label"] for p in found[:2]] == ["ant", "bee"] and len(found) == 6
         assert all(abs(sum(p["probabilities"].values()) - 1) < 1e-5 for p in found)
     head = {**manifest, "method": {"name": "finetune", "hyper": {}}}
     other = {**header, "version_id": "other", "manifest": head}
-    plain = said(networks, other, pixels.numpy())
+    plain = predict_images(networks, other, pixels.numpy())
     assert {p["label"] for p in plain} == {"ant"}  # a zero head: always the first class
 
 
@@ -73,7 +73,9 @@ def test_a_version_whose_file_was_deleted_is_refused_and_does_not_end_the_helper
         "parts": {"head": str(tmp_path / "deleted")},
     }  # fmt: skip
     with pytest.raises(PredictionRefused) as refused:
-        said(LoadedVersionCache(OnnxGraphMaker(1)), header, np.zeros((1, 4, 4, 1), np.uint8))
+        predict_images(
+            LoadedVersionCache(OnnxGraphMaker(1)), header, np.zeros((1, 4, 4, 1), np.uint8)
+        )
     assert refused.value.kind == "gone"
 
 
@@ -104,10 +106,10 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
     pixels = torch.arange(5 * 64).remainder(251).reshape(5, 8, 8, 1).to(torch.uint8).numpy()
     together = LoadedVersionCache(OnnxGraphMaker(1))
     for header in (*headers, *headers[::-1]):
-        assert said(together, header, pixels) == said(
+        assert predict_images(together, header, pixels) == predict_images(
             LoadedVersionCache(OnnxGraphMaker(1)), header, pixels
         )
-    networks = [loaded(together, header).network for header in headers]
+    networks = [load_helper_version(together, header).network for header in headers]
     places = {t.data_ptr() for one in networks for t in one.state_dict().values()}
     assert (
         len(places) == len(networks[-1].state_dict()) + 2 * 2
@@ -130,7 +132,9 @@ def test_what_no_kept_version_uses_is_let_go(
             "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1},
             "scenario": "class", "classes": ["ant", "bee"], "heads": [],
         }  # fmt: skip
-        loaded(networks, {"version_id": f"v{seed}", "manifest": manifest, "parts": parts, **ASKED})
+        load_helper_version(
+            networks, {"version_id": f"v{seed}", "manifest": manifest, "parts": parts, **ASKED}
+        )
         assert set(networks._tensors) == set(parts.values())
 
 
@@ -154,25 +158,30 @@ def header(tmp_path: Path) -> dict:
 
 def test_the_most_probable_labels_come_first_and_as_many_as_asked_for(header: dict) -> None:
     image = np.zeros((1, 4, 4, 1), np.uint8)
-    (all_of_them,) = said(LoadedVersionCache(OnnxGraphMaker(1)), header, image)
+    (all_of_them,) = predict_images(LoadedVersionCache(OnnxGraphMaker(1)), header, image)
     assert list(all_of_them["probabilities"]) == ["b", "c", "d", "a"]
     assert abs(sum(all_of_them["probabilities"].values()) - 1) < 1e-6
-    (two,) = said(LoadedVersionCache(OnnxGraphMaker(1)), {**header, "top_k": 2}, image)
+    (two,) = predict_images(LoadedVersionCache(OnnxGraphMaker(1)), {**header, "top_k": 2}, image)
     assert list(two["probabilities"]) == ["b", "c"]
     assert two["probability"] == two["probabilities"]["b"] == all_of_them["probability"]
 
 
 def test_a_turn_that_has_taken_its_time_answers_the_first_images_alone(header: dict) -> None:
     images = np.zeros((9, 4, 4, 1), np.uint8)
-    assert len(said(LoadedVersionCache(OnnxGraphMaker(1)), header, images)) == 9
-    assert len(said(LoadedVersionCache(OnnxGraphMaker(1)), {**header, "turn_s": 0}, images)) == 1
+    assert len(predict_images(LoadedVersionCache(OnnxGraphMaker(1)), header, images)) == 9
+    assert (
+        len(predict_images(LoadedVersionCache(OnnxGraphMaker(1)), {**header, "turn_s": 0}, images))
+        == 1
+    )
 
 
 def test_an_owner_with_many_versions_loses_his_own_and_not_another_owners(header: dict) -> None:
     networks = LoadedVersionCache(OnnxGraphMaker(1))
-    loaded(networks, {**header, "owner": "modest", "version_id": "modest"})
+    load_helper_version(networks, {**header, "owner": "modest", "version_id": "modest"})
     for number in range(3 * kept.KEPT_VERSIONS):
-        loaded(networks, {**header, "owner": "greedy", "version_id": f"greedy-{number}"})
+        load_helper_version(
+            networks, {**header, "owner": "greedy", "version_id": f"greedy-{number}"}
+        )
     assert "modest" in networks._kept and len(networks._kept) == kept.KEPT_VERSIONS
     assert f"greedy-{3 * kept.KEPT_VERSIONS - 1}" in networks._kept
 
@@ -209,21 +218,23 @@ def test_probabilities_have_the_temperature_of_the_manifest_and_are_sure_from_a_
         }
         found = [
             p["probabilities"]["bee"]
-            for p in said(LoadedVersionCache(OnnxGraphMaker(1)), header, pixels.numpy())
+            for p in predict_images(LoadedVersionCache(OnnxGraphMaker(1)), header, pixels.numpy())
         ]
         assert np.allclose(found, (logits / (value or 1)).softmax(1)[:, 1], atol=1e-5)
         probabilities = (logits / (value or 1)).softmax(1).amax(1)
         least = float(probabilities.median())
         promised = {**header, "sure": {"threshold": least - 1e-4}}
         sure = [
-            p["sure"] for p in said(LoadedVersionCache(OnnxGraphMaker(1)), promised, pixels.numpy())
+            p["sure"]
+            for p in predict_images(LoadedVersionCache(OnnxGraphMaker(1)), promised, pixels.numpy())
         ]
         assert sure == (probabilities >= least).tolist() and len(set(sure)) == 2
         unknown = {**header, "sure": {"threshold": None}}
         assert {
-            p["sure"] for p in said(LoadedVersionCache(OnnxGraphMaker(1)), unknown, pixels.numpy())
+            p["sure"]
+            for p in predict_images(LoadedVersionCache(OnnxGraphMaker(1)), unknown, pixels.numpy())
         } == {None}
         assert all(
             "sure" not in p
-            for p in said(LoadedVersionCache(OnnxGraphMaker(1)), header, pixels.numpy())
+            for p in predict_images(LoadedVersionCache(OnnxGraphMaker(1)), header, pixels.numpy())
         )

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from core.learning.export.engine import PredictionEngine
+from core.learning.export.engine import ExportedPredictionEngine
 from core.learning.export.graph import ExportFailed
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.predictions.helper import graphs
@@ -71,7 +71,9 @@ def made() -> Iterator[Callable[[Sequence[str]], LoadedVersionCache]]:
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 4, 4, 1), dtype=np.uint8)
 
 
-def ask(networks: LoadedVersionCache, header: dict, images: int = 100) -> tuple[list[dict], str]:
+def predict_with_engine(
+    networks: LoadedVersionCache, header: dict, images: int = 100
+) -> tuple[list[dict], str]:
     manifest = json.dumps(header["manifest"]).encode()
     items, engine = predict_request_images(
         networks,
@@ -82,22 +84,22 @@ def ask(networks: LoadedVersionCache, header: dict, images: int = 100) -> tuple[
     return [json.loads(item) for item in items], engine
 
 
-def wait_for(condition: Callable[[], object], networks: LoadedVersionCache) -> None:
+def wait_until_true(condition: Callable[[], object], networks: LoadedVersionCache) -> None:
     end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
-        networks.graphs.adopt_finished_graph()
+        networks.graphs.advance_graph_making()
         time.sleep(0.01)
 
 
 @pytest.mark.campaign  # tests/api/routes/test_predict.py shows it over HTTP
 def test_a_version_that_is_asked_often_answers_by_its_graph_and_says_the_same(header, made) -> None:
     networks = made()
-    by_network, engine = ask(networks, header)
+    by_network, engine = predict_with_engine(networks, header)
     assert engine == "torch"
     graph = networks._kept["ver"].graph
-    wait_for(lambda: graph.engine is not None or networks.graphs.notes, networks)
-    by_graph, engine = ask(networks, header)
+    wait_until_true(lambda: graph.engine is not None or networks.graphs.notes, networks)
+    by_graph, engine = predict_with_engine(networks, header)
     assert engine == "onnxruntime" and networks.graphs.notes == []
     for ours, theirs in zip(by_network, by_graph, strict=True):
         assert ours["label"] == theirs["label"]
@@ -115,13 +117,13 @@ def test_a_graph_that_cannot_be_made_leaves_the_network_and_one_note(
     header, made, code, reason
 ) -> None:
     networks = made(sys.executable, "-c", code)
-    ask(networks, header, 99)
-    networks.graphs.adopt_finished_graph()
+    predict_with_engine(networks, header, 99)
+    networks.graphs.advance_graph_making()
     assert networks.graphs._making is None, "one image is missing"
-    ask(networks, header, 50)
-    wait_for(lambda: networks.graphs.notes, networks)
+    predict_with_engine(networks, header, 50)
+    wait_until_true(lambda: networks.graphs.notes, networks)
     assert networks.graphs.notes == [{"version": "ver", "reason": reason}]
-    assert ask(networks, header)[1] == "torch"
+    assert predict_with_engine(networks, header)[1] == "torch"
     assert len(networks.graphs.notes) == 1 and networks.graphs._making is None
 
 
@@ -133,7 +135,7 @@ def test_without_the_packages_the_network_answers_and_one_note_says_why(
     )
     networks = made(sys.executable, "-c", DIES)
     for _ in range(3):
-        assert ask(networks, header)[1] == "torch"
+        assert predict_with_engine(networks, header)[1] == "torch"
     (note,) = networks.graphs.notes
     assert "onnxruntime" in note["reason"] and networks.graphs._making is None
 
@@ -161,14 +163,14 @@ def test_without_a_graph_fused_layers_answer_once_they_have_answered_alike(
     header = {"owner": "own", "version_id": "ver", "version": 1, "parts": paths, "task": None, "top_k": 4,
               "turn_s": 60, "manifest": manifest}  # fmt: skip
     networks = made()
-    exact = ask(networks, header, 25)
+    exact = predict_with_engine(networks, header, 25)
     graph = networks._kept["ver"].graph
-    ask(networks, header, 24)
+    predict_with_engine(networks, header, 24)
     assert graph.engine is None and graph.trial is not None, "a hundred images decide"
     for _ in range(4):
-        ask(networks, header, 25)
+        predict_with_engine(networks, header, 25)
     assert graph.engine is not None and graph.trial is None
-    fused = ask(networks, header, 25)
+    fused = predict_with_engine(networks, header, 25)
     assert fused[1] == exact[1] == "torch"
     for ours, theirs in zip(exact[0], fused[0], strict=True):
         assert ours["label"] == theirs["label"]
@@ -177,23 +179,23 @@ def test_without_a_graph_fused_layers_answer_once_they_have_answered_alike(
 
 def test_fused_layers_that_answer_otherwise_are_not_used(header, made) -> None:
     networks = made(sys.executable, "-c", SLEEPS)
-    exact = ask(networks, header)
+    exact = predict_with_engine(networks, header)
     graph = networks._kept["ver"].graph
     graph.fuse = lambda task: lambda images, task: np.full((len(images), 4), 0.25, np.float32)
     networks.graphs.give_up_graph(graph, "it cannot be made")
-    assert ask(networks, header) == ask(networks, header) == exact
+    assert predict_with_engine(networks, header) == predict_with_engine(networks, header) == exact
     assert graph.engine is None and graph.trial is None
 
 
 def test_a_graph_that_fails_while_it_answers_is_given_up_for_the_network(header, made) -> None:
     networks = made(sys.executable, "-c", SLEEPS)
-    before = ask(networks, header, 1)
+    before = predict_with_engine(networks, header, 1)
 
     def fail(images: np.ndarray, task: int | None) -> np.ndarray:
         raise ExportFailed("out of memory")
 
-    networks._kept["ver"].graph.engine = PredictionEngine("onnxruntime", fail, 1e-5)
-    assert ask(networks, header, 1) == before
+    networks._kept["ver"].graph.engine = ExportedPredictionEngine("onnxruntime", fail, 1e-5)
+    assert predict_with_engine(networks, header, 1) == before
     assert networks.graphs.notes == [{"version": "ver", "reason": "out of memory"}]
 
 
@@ -202,11 +204,11 @@ def test_a_version_that_leaves_memory_takes_the_making_of_its_graph_along(
 ) -> None:
     monkeypatch.setattr("core.predictions.helper.networks.KEPT_VERSIONS", 1)
     networks = made(sys.executable, "-c", SLEEPS)
-    ask(networks, header)
-    networks.graphs.adopt_finished_graph()
+    predict_with_engine(networks, header)
+    networks.graphs.advance_graph_making()
     making = networks.graphs._making
     assert making is not None and making.folder.is_dir()
-    ask(networks, {**header, "version_id": "other"}, 1)
+    predict_with_engine(networks, {**header, "version_id": "other"}, 1)
     assert making.process.returncode is not None and not making.folder.exists()
     assert networks.graphs._making is None
 
@@ -214,9 +216,9 @@ def test_a_version_that_leaves_memory_takes_the_making_of_its_graph_along(
 def test_large_images_are_kept_by_their_bytes(header, made, monkeypatch) -> None:
     monkeypatch.setattr(graphs, "SAMPLE_BYTES", 16 * 7)
     networks = made(sys.executable, "-c", SLEEPS)
-    ask(networks, header, 6)
-    networks.graphs.adopt_finished_graph()
+    predict_with_engine(networks, header, 6)
+    networks.graphs.advance_graph_making()
     assert networks.graphs._making is None
-    ask(networks, header, 1)
-    networks.graphs.adopt_finished_graph()
+    predict_with_engine(networks, header, 1)
+    networks.graphs.advance_graph_making()
     assert networks.graphs._making is not None

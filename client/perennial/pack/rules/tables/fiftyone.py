@@ -4,22 +4,22 @@ from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.documents import JsonTextReader, NotJson
 from perennial.pack.rules.tables.found import LabelTableEntryCollector
 from perennial.pack.rules.tables.records import read_whole_text_file
-from perennial.pack.rules.tables.source import LabelTableSource
+from perennial.pack.rules.tables.source import LabelTableReadingContext
 
 TITLE = "FiftyOne export"
 
 
-def read_fiftyone_export(source: LabelTableSource) -> bool:
+def try_read_fiftyone_export(source: LabelTableReadingContext) -> bool:
     """Read labels from a FiftyOne export; return False if the file is not one."""
     if source.form != "object":
         return False
     try:
-        classes, has_labels = _read_class_names(source)
+        classes, has_labels = _read_class_names_and_check_labels(source)
     except NotJson:
         return False
     if not has_labels:
         return False
-    rows = source.begin_entry_collector(TITLE)
+    rows = source.get_collector_for_table_file(TITLE)
     # A second pass, because the classes may follow the labels.
     text = JsonTextReader(read_whole_text_file(source.file))
     try:
@@ -33,7 +33,9 @@ def read_fiftyone_export(source: LabelTableSource) -> bool:
     return True
 
 
-def _read_class_names(source: LabelTableSource) -> tuple[list[object] | None, bool]:
+def _read_class_names_and_check_labels(
+    source: LabelTableReadingContext,
+) -> tuple[list[object] | None, bool]:
     """Return the class names of a FiftyOne export, and True if it has an object of labels.
 
     The class names are None if labels are names themselves.
@@ -46,7 +48,7 @@ def _read_class_names(source: LabelTableSource) -> tuple[list[object] | None, bo
             value = text.read_value()
             has_classes = isinstance(value, list | None)
             classes = value if isinstance(value, list) else None
-        elif key == "labels" and text.peek_character() == "{":
+        elif key == "labels" and text.peek_nonblank_character() == "{":
             has_labels = True
             if has_classes:
                 break  # the exporter writes the classes first

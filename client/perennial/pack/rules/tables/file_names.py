@@ -54,11 +54,11 @@ class FileNamePattern(NamedTuple):
         """
         start, end = 0, len(stem)
         for at, piece in enumerate(self.before):
-            start = _find_pattern_piece_from_front(stem, start, piece, self.before[at + 1 :])
+            start = _match_pattern_piece_forwards(stem, start, piece, self.before[at + 1 :])
             if start < 0:
                 return ""
         for at, piece in enumerate(self.after):
-            end = _find_pattern_piece_from_back(stem, end, piece, self.after[at + 1 :], start)
+            end = _match_pattern_piece_backwards(stem, end, piece, self.after[at + 1 :], start)
             if end < start:
                 return ""
         return stem[start:end].strip()
@@ -91,8 +91,8 @@ def parse_file_name_pattern(text: str) -> FileNamePattern:
         )
     if (
         # Anything right beside the label would leave open where the label ends.
-        _is_unbounded_field(before[-1:], "{any}")
-        or _is_unbounded_field(after[-1:], "{any}")
+        _is_single_pattern_field(before[-1:], "{any}")
+        or _is_single_pattern_field(after[-1:], "{any}")
         or _has_adjacent_pattern_fields(before)
         or _has_adjacent_pattern_fields(after)
     ):
@@ -156,7 +156,7 @@ def suggest_file_name_pattern(names: Sequence[str], images: Sequence[int]) -> st
     return ""
 
 
-def _is_unbounded_field(last: tuple[str, ...], field: str) -> bool:
+def _is_single_pattern_field(last: tuple[str, ...], field: str) -> bool:
     return last == (field,)
 
 
@@ -164,7 +164,7 @@ def _has_adjacent_pattern_fields(pieces: tuple[str, ...]) -> bool:
     return any(a.startswith("{") and b.startswith("{") for a, b in pairwise(pieces))
 
 
-def _find_pattern_piece_from_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
+def _match_pattern_piece_forwards(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
     """Match a piece of a file name pattern from the front; return the position after it, negative
     if it does not fit.
 
@@ -181,7 +181,7 @@ def _find_pattern_piece_from_front(stem: str, at: int, piece: str, then: tuple[s
     return at + len(piece) if stem.startswith(piece, at) else -1
 
 
-def _find_pattern_piece_from_back(
+def _match_pattern_piece_backwards(
     stem: str, at: int, piece: str, then: tuple[str, ...], start: int
 ) -> int:
     """Match a piece of a file name pattern from the back; return the position before it, negative

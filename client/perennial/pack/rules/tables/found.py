@@ -82,7 +82,7 @@ class LabelTableEntryCollector:
         self._max_entries = max_entries
         self._entries = 0
 
-    def begin_table_file(self, file: LabelTableCandidate) -> None:
+    def set_current_table_file(self, file: LabelTableCandidate) -> None:
         """Begin a label table file; the following entries belong to it."""
         self.table.files.append(file.number)
         self.table.folders.append(file.folder)
@@ -104,7 +104,7 @@ class LabelTableEntryCollector:
         read = self.labels.parse_label(label)
         if read.problem:
             return self.add_bad_entry(where, read.problem)
-        self._count_table_entry()
+        self._register_entry_within_limit()
         if not read.label:
             self.table.unlabelled.append(
                 BadLabelTableEntry(where, f"{quote_name(name)} has no label")
@@ -118,10 +118,10 @@ class LabelTableEntryCollector:
     def add_bad_entry(self, where: str, reason: str) -> None:
         """Add an unreadable entry of a label table, with its place and the reason."""
         # Bad entries are stored as well, so they count for the limit.
-        self._count_table_entry()
+        self._register_entry_within_limit()
         self.table.bad.append(BadLabelTableEntry(where, reason))
 
-    def _count_table_entry(self) -> None:
+    def _register_entry_within_limit(self) -> None:
         self._entries += 1
         if self._entries > self._max_entries:
             raise UnreadableBatchError(

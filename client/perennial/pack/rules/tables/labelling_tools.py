@@ -21,7 +21,7 @@ from perennial.pack.rules.tables.records import (
     read_header_as_entry,
     read_whole_text_file,
 )
-from perennial.pack.rules.tables.source import LabelTableSource
+from perennial.pack.rules.tables.source import LabelTableReadingContext
 from perennial.pack.rules.tables.values import parse_dataset_part_word
 
 ROBOFLOW_TITLE = "Roboflow export"
@@ -30,7 +30,7 @@ _ONE, _ZERO = frozenset({"1", "1.0"}), frozenset({"0", "0.0", ""})
 _MOST_LISTED = 5
 
 
-def read_roboflow_table(source: LabelTableSource) -> bool:
+def try_read_roboflow_table(source: LabelTableReadingContext) -> bool:
     """Read labels from a Roboflow table of classes; return False if the file is not one."""
     records = source.records
     if (
@@ -50,8 +50,8 @@ def _are_label_cells_zero_or_one(row: Sequence[object]) -> bool:
     return all(str(cell).strip() in _ONE | _ZERO for cell in row[1:])
 
 
-def _read_roboflow_one_hot_rows(source: LabelTableSource, records: TableRecords) -> None:
-    rows = source.begin_entry_collector(ROBOFLOW_TITLE)
+def _read_roboflow_one_hot_rows(source: LabelTableReadingContext, records: TableRecords) -> None:
+    rows = source.get_collector_for_table_file(ROBOFLOW_TITLE)
     for entry in records:
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
@@ -71,7 +71,7 @@ def _read_roboflow_one_hot_rows(source: LabelTableSource, records: TableRecords)
 EDGE_IMPULSE_TITLE = "Edge Impulse export"
 
 
-def read_edge_impulse_export(source: LabelTableSource) -> bool:
+def try_read_edge_impulse_export(source: LabelTableReadingContext) -> bool:
     """Read labels from an Edge Impulse export; return False if the file is not one."""
     if source.file.ending != ".labels" or source.form not in ("object", "lines"):
         return False
@@ -79,8 +79,8 @@ def read_edge_impulse_export(source: LabelTableSource) -> bool:
     text = JsonTextReader(read_whole_text_file(source.file))
     try:
         for key in text.iterate_object_keys():
-            if key == "files" and text.peek_character() == "[":
-                rows = source.begin_entry_collector(EDGE_IMPULSE_TITLE)
+            if key == "files" and text.peek_nonblank_character() == "[":
+                rows = source.get_collector_for_table_file(EDGE_IMPULSE_TITLE)
                 for number in text.iterate_array_positions():
                     _read_edge_impulse_entry(
                         text.read_value(), f"entry {number} of {source.file.name}", rows
@@ -122,7 +122,7 @@ def _parse_edge_impulse_category(value: dict[object, object]) -> Part:
 MAKE_SENSE_TITLE = "make-sense export"
 
 
-def read_make_sense_export(source: LabelTableSource) -> bool:
+def try_read_make_sense_export(source: LabelTableReadingContext) -> bool:
     """Read labels from a Make Sense export; return False if the file is not one."""
     records = source.records
     if records is None:
@@ -131,7 +131,7 @@ def read_make_sense_export(source: LabelTableSource) -> bool:
         first = source.first_entry
         if not isinstance(first, dict) or set(first) != {"image", "annotations"}:
             return False
-        rows = source.begin_entry_collector(MAKE_SENSE_TITLE)
+        rows = source.get_collector_for_table_file(MAKE_SENSE_TITLE)
         for where, value in source.iterate_object_entries(rows, LIST):
             rows.add_label_entry(value.get("image"), value.get("annotations"), where)
         return True
@@ -142,7 +142,7 @@ def read_make_sense_export(source: LabelTableSource) -> bool:
         or not _is_bracketed_list_cell(records.columns[1])
     ):
         return False
-    rows = source.begin_entry_collector(MAKE_SENSE_TITLE)
+    rows = source.get_collector_for_table_file(MAKE_SENSE_TITLE)
     for entry in read_header_as_entry(records):
         if entry.problem or not _is_bracketed_list_cell(str(entry.values[1])):
             rows.add_bad_entry(entry.where, entry.problem or "has labels without brackets")
@@ -160,7 +160,7 @@ SAGEMAKER_TITLE = "SageMaker manifest"
 _REF, _ABOUT = "source-ref", "-metadata"
 
 
-def read_sagemaker_manifest(source: LabelTableSource) -> bool:
+def try_read_sagemaker_manifest(source: LabelTableReadingContext) -> bool:
     """Read labels from a SageMaker manifest; return False if the file is not one."""
     if source.form not in (LINES, LIST, "object"):
         return False
@@ -169,7 +169,7 @@ def read_sagemaker_manifest(source: LabelTableSource) -> bool:
     first = next((value for _, value in iterate_json_entries(source.file, form)), None)
     if not isinstance(first, dict) or _REF not in first:
         return False
-    rows = source.begin_entry_collector(SAGEMAKER_TITLE)
+    rows = source.get_collector_for_table_file(SAGEMAKER_TITLE)
     for where, value in source.iterate_object_entries(rows, form):
         names = _list_classes_of_manifest_entry(value)
         if names is None:

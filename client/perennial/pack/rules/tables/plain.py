@@ -17,7 +17,7 @@ from perennial.pack.rules.tables.records import (
     read_header_as_entry,
     read_whole_text_file,
 )
-from perennial.pack.rules.tables.source import LabelTableSource
+from perennial.pack.rules.tables.source import LabelTableReadingContext
 from perennial.pack.rules.tables.values import has_invalid_utf8, parse_dataset_part_word
 
 _FORMS = {
@@ -29,16 +29,16 @@ _PAIRS = "JSON object of images and labels"
 _SAMPLE = 1000
 
 
-def read_labels_from_plain_table(source: LabelTableSource) -> bool:
+def try_read_labels_from_plain_table(source: LabelTableReadingContext) -> bool:
     """Read labels from a plain table of images and labels; return False if the file is not one.
 
     Raises UnreadableBatchError if several columns fit.
     """
     if source.form == "object":
-        return _read_image_label_object(source)
+        return _try_read_image_label_object(source)
     if source.records is None:
         return False
-    records = _treat_image_header_as_entry(source, source.records)
+    records = _convert_header_naming_image_to_entry(source, source.records)
     try:
         columns = choose_table_columns(
             records, source.options, source.find_image, source.images, is_own=source.is_own
@@ -54,7 +54,9 @@ def is_plain_table_kind(kind: str) -> bool:
     return kind.startswith((*_FORMS.values(), _PAIRS))
 
 
-def _treat_image_header_as_entry(source: LabelTableSource, records: TableRecords) -> TableRecords:
+def _convert_header_naming_image_to_entry(
+    source: LabelTableReadingContext, records: TableRecords
+) -> TableRecords:
     """Return the table without a header if its first row names an image.
 
     That row is then an entry, and the columns are named 1, 2 ….
@@ -75,14 +77,14 @@ def _treat_image_header_as_entry(source: LabelTableSource, records: TableRecords
 
 
 def _read_plain_table_rows(
-    source: LabelTableSource, records: TableRecords, columns: LabelTableColumns
+    source: LabelTableReadingContext, records: TableRecords, columns: LabelTableColumns
 ) -> None:
     image, label, part = columns
     kind = (
         f"{_FORMS[records.form]}, columns {quote_name(records.columns[image])} and "
         f"{quote_name(records.columns[label])}"
     )
-    rows = source.begin_entry_collector(kind)
+    rows = source.get_collector_for_table_file(kind)
     for entry in records:
         if entry.problem:
             # A quote that is not closed swallows the lines after it, each of which is a lost entry.
@@ -104,7 +106,7 @@ def _read_plain_table_rows(
             rows.add_label_entry(name, values[label], entry.where, part_name)
 
 
-def _read_image_label_object(source: LabelTableSource) -> bool:
+def _try_read_image_label_object(source: LabelTableReadingContext) -> bool:
     """Read a JSON object whose keys are images and whose values are labels."""
     # An object has no columns, so another file must be meant.
     if source.options.image_column or source.options.label_column:
@@ -114,7 +116,7 @@ def _read_image_label_object(source: LabelTableSource) -> bool:
             return False
     except NotJson:
         return False
-    rows = source.begin_entry_collector(_PAIRS)
+    rows = source.get_collector_for_table_file(_PAIRS)
     text = JsonTextReader(read_whole_text_file(source.file))
     try:
         for name in text.iterate_object_keys():
@@ -126,7 +128,7 @@ def _read_image_label_object(source: LabelTableSource) -> bool:
     return True
 
 
-def _are_object_keys_images(source: LabelTableSource) -> bool:
+def _are_object_keys_images(source: LabelTableReadingContext) -> bool:
     text = JsonTextReader(read_whole_text_file(source.file))
     checked = matches = 0
     for name in text.iterate_object_keys():

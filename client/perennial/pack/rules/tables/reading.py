@@ -23,9 +23,9 @@ from perennial.pack.rules.tables.found import (
     Read,
 )
 from perennial.pack.rules.tables.images import ImageNameIndex
-from perennial.pack.rules.tables.source import LabelTableSource
+from perennial.pack.rules.tables.source import LabelTableReadingContext
 from perennial.pack.rules.tables.values import find_dataset_part_in_path
-from perennial.pack.rules.tables.words import format_column_names, quote_option_value
+from perennial.pack.rules.tables.words import format_column_names, quote_option_value_if_needed
 
 MOST_ENTRIES = 500_000
 _ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".manifest", ".labels")
@@ -43,15 +43,15 @@ _MOST_DEPTH = 4
 _MOST_TOO_LARGE = 4
 """Number of oversized files that are still read, to determine their size."""
 _SHOWN = 60
-_KINDS: tuple[Callable[[LabelTableSource], bool], ...] = (
-    label_studio.read_label_studio_export,
-    labelling_tools.read_roboflow_table,
-    vertex.read_vertex_import,
-    labelling_tools.read_sagemaker_manifest,
-    fiftyone.read_fiftyone_export,
-    labelling_tools.read_edge_impulse_export,
-    labelling_tools.read_make_sense_export,
-    plain.read_labels_from_plain_table,
+_KINDS: tuple[Callable[[LabelTableReadingContext], bool], ...] = (
+    label_studio.try_read_label_studio_export,
+    labelling_tools.try_read_roboflow_table,
+    vertex.try_read_vertex_import,
+    labelling_tools.try_read_sagemaker_manifest,
+    fiftyone.try_read_fiftyone_export,
+    labelling_tools.try_read_edge_impulse_export,
+    labelling_tools.try_read_make_sense_export,
+    plain.try_read_labels_from_plain_table,
 )
 """Readers of all kinds, from those recognised by their own keys to any table."""
 _EXPECTED = (
@@ -182,7 +182,7 @@ class _LabelTableSearch:
         self._max_entries, self._remaining_bytes, self._too_large = max_entries, MAX_TABLE_BYTES, 0
         self._rows_by_kind: dict[str, LabelTableEntryCollector] = {}
         self._label_errors: list[UnreadableBatchError] = []
-        self._sources: list[LabelTableSource] = []
+        self._sources: list[LabelTableReadingContext] = []
 
     def find_label_table(
         self, candidates: list[int], pictures: Sequence[int]
@@ -191,12 +191,12 @@ class _LabelTableSearch:
         is_table_named = bool(self._options.table)
         files = []
         for i in candidates:
-            is_own = is_table_named or self._is_labels_csv_of_service(i)
+            is_own = is_table_named or self._is_labels_csv_near_top(i)
             file = self._open_table_candidate(i, is_own)
             if file is None:
                 continue
             if is_own and not self._try_read_table(file, is_own=True):
-                synset_table = self._read_synset_tables([file], pictures)
+                synset_table = self._label_images_by_synset_tables([file], pictures)
                 if synset_table is not None:
                     return synset_table
                 raise (
@@ -208,14 +208,14 @@ class _LabelTableSearch:
                 return self._choose_found_table()
             files.append(file)
         if not is_table_named:
-            synset_table = self._read_synset_tables(files, pictures)
+            synset_table = self._label_images_by_synset_tables(files, pictures)
             if synset_table is not None:
                 return synset_table
             for file in files:
                 self._try_read_table(file)
         return self._choose_found_table()
 
-    def _is_labels_csv_of_service(self, number: int) -> bool:
+    def _is_labels_csv_near_top(self, number: int) -> bool:
         folder, _, base = self._names[number].rpartition("/")
         # Named as a label table: it must be readable, or the batch ends.
         return base == CSV_NAME and "/" not in folder
@@ -246,7 +246,7 @@ class _LabelTableSearch:
         return LabelTableCandidate(number, name, data)
 
     def _try_read_table(self, file: LabelTableCandidate, is_own: bool = False) -> bool:
-        source = LabelTableSource(
+        source = LabelTableReadingContext(
             file, self._images, self._options, self._get_entry_collector_of_kind, is_own
         )
         self._sources.append(source)
@@ -266,7 +266,7 @@ class _LabelTableSearch:
             self._rows_by_kind[kind] = LabelTableEntryCollector(kind, self._max_entries)
         return self._rows_by_kind[kind]
 
-    def _read_synset_tables(
+    def _label_images_by_synset_tables(
         self, files: list[LabelTableCandidate], pictures: Sequence[int]
     ) -> FoundLabelTable | None:
         mapping = next(
@@ -298,7 +298,7 @@ class _LabelTableSearch:
             files = [name for table in specific_tables or tables for name in table.names]
             raise UnreadableBatchError(
                 f"The files {format_first_names(files)} all look like label tables. Say which is meant "
-                f"with -o table={quote_option_value(files[0])}, or send the others apart.",
+                f"with -o table={quote_option_value_if_needed(files[0])}, or send the others apart.",
                 "labels",
             )
         table = (specific_tables or tables)[0]
@@ -326,7 +326,7 @@ class _LabelTableSearch:
                 there_are = f": {table_columns}" if table_columns else ", and there is no table"
                 raise UnreadableBatchError(
                     f"No table has a column {quote_name(column)} that fits -o "
-                    f"{option}={quote_option_value(column)}{there_are}.",
+                    f"{option}={quote_option_value_if_needed(column)}{there_are}.",
                     "labels",
                 )
 

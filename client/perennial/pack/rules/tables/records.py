@@ -54,7 +54,11 @@ class TableRecords:
 
     def __iter__(self) -> Iterator[LabelTableEntry]:
         """Yield all entries in order. Each iteration reads the file again."""
-        return self._iterate_cell_rows() if self.form == CELLS else self._iterate_objects()
+        return (
+            self._iterate_cell_rows()
+            if self.form == CELLS
+            else self._iterate_entries_of_json_objects()
+        )
 
     def sample_entry_values(self) -> list[Sequence[object]]:
         """Return the values of a table's first entries that have some, as a sample.
@@ -90,7 +94,7 @@ class TableRecords:
                     problem = f"has {len(values):,} cells instead of {width:,}"
             yield LabelTableEntry(where, values, problem, line_count if problem else 1)
 
-    def _iterate_objects(self) -> Iterator[LabelTableEntry]:
+    def _iterate_entries_of_json_objects(self) -> Iterator[LabelTableEntry]:
         columns = self.columns
         for where, value in iterate_json_entries(self.file, self.form):
             if isinstance(value, NotJson):
@@ -130,7 +134,7 @@ def read_whole_text_file(file: LabelTableCandidate) -> str:
         raise NotJson("is not the UTF-16 that it begins as") from error
 
 
-def detect_table_file_form(file: LabelTableCandidate) -> str:
+def detect_cells_or_json_form(file: LabelTableCandidate) -> str:
     """Detect by its first characters if a table file has cells, a JSON list, JSON lines or an
     object.
     """

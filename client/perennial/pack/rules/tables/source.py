@@ -10,7 +10,7 @@ from perennial.pack.rules.tables.found import LabelTableCandidate, LabelTableEnt
 from perennial.pack.rules.tables.images import ImageNameIndex
 from perennial.pack.rules.tables.records import (
     TableRecords,
-    detect_table_file_form,
+    detect_cells_or_json_form,
     iterate_json_entries,
     open_table_records,
 )
@@ -18,7 +18,7 @@ from perennial.pack.rules.tables.values import find_dataset_part_in_path
 
 
 @dataclass
-class LabelTableSource:
+class LabelTableReadingContext:
     """A possible label table with what reading it needs: records, image names and collectors.
 
     Attributes:
@@ -38,8 +38,8 @@ class LabelTableSource:
     # Cached, because the readers of all kinds look at the same file in turn.
     @cached_property
     def form(self) -> str:
-        """Form of the table file (cells, list, lines or object); see `detect_table_file_form`."""
-        return detect_table_file_form(self.file)
+        """Form of the table file (cells, list, lines or object); see `detect_cells_or_json_form`."""
+        return detect_cells_or_json_form(self.file)
 
     @cached_property
     def records(self) -> TableRecords | None:
@@ -54,10 +54,10 @@ class LabelTableSource:
                 return value
         return None
 
-    def begin_entry_collector(self, kind: str) -> LabelTableEntryCollector:
+    def get_collector_for_table_file(self, kind: str) -> LabelTableEntryCollector:
         """Return the collector of labels for a kind of table, ready for this table's file."""
         rows = self.rows_of(kind)
-        rows.begin_table_file(self.file)
+        rows.set_current_table_file(self.file)
         return rows
 
     def iterate_object_entries(

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.records import CELLS, LINES, TableRecords, read_header_as_entry
-from perennial.pack.rules.tables.source import LabelTableSource
+from perennial.pack.rules.tables.source import LabelTableReadingContext
 from perennial.pack.rules.tables.values import parse_dataset_part_word
 
 TITLE = "Vertex AI import file"
 _URI, _USE = "imageGcsUri", "aiplatform.googleapis.com/ml_use"
 
 
-def read_vertex_import(source: LabelTableSource) -> bool:
+def try_read_vertex_import(source: LabelTableReadingContext) -> bool:
     """Read labels from a Vertex AI import file; return False if the file is not one."""
     records = source.records
     if records is None:
@@ -26,8 +26,8 @@ def read_vertex_import(source: LabelTableSource) -> bool:
     return False
 
 
-def _read_vertex_cell_rows(source: LabelTableSource, records: TableRecords) -> None:
-    rows = source.begin_entry_collector(TITLE)
+def _read_vertex_cell_rows(source: LabelTableReadingContext, records: TableRecords) -> None:
+    rows = source.get_collector_for_table_file(TITLE)
     # Rows with several labels are longer than others, so rows are read regardless of their length.
     for entry in TableRecords(
         source.file, CELLS, [], header=False, separator=records.separator
@@ -54,8 +54,8 @@ def _parse_vertex_row(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
     return cells[1], cells[2:], cells[0]
 
 
-def _read_vertex_jsonl_lines(source: LabelTableSource, form: str = LINES) -> None:
-    rows = source.begin_entry_collector(TITLE)
+def _read_vertex_jsonl_lines(source: LabelTableReadingContext, form: str = LINES) -> None:
+    rows = source.get_collector_for_table_file(TITLE)
     for where, value in source.iterate_object_entries(rows, form):
         use = _get_value_of_json_object(value.get("dataItemResourceLabels"), _USE)
         part = parse_dataset_part_word(use) if isinstance(use, str) else ""

@@ -15,7 +15,7 @@ def format_column_names(names: Sequence[str]) -> str:
     return ", ".join(quote_name(name, _COLUMN_CHARS) for name in names[:_COLUMNS]) + more
 
 
-def quote_option_value(text: str) -> str:
+def quote_option_value_if_needed(text: str) -> str:
     """Quote a text as an option's value in a message, if a shell or a reader needs it."""
     return (
         text

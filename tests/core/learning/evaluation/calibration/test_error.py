@@ -17,16 +17,16 @@ from core.learning.evaluation.calibration.held_out import HeldOutLogits
 SEEDS = 40
 
 
-def draw(n: int, seed: int, sure: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities and rightness of a model that is right as often as it says; logits times `sure`
-    afterwards.
+def draw_predictions(n: int, seed: int, sure: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the probabilities and the correctness of a calibrated model, with its logits multiplied
+    by `sure` afterwards.
     """
-    logits = said(n, seed)
+    logits = draw_logits(n, seed)
     probabilities, rows = (logits.values * sure).softmax(1).max(1)
     return probabilities.numpy(), (rows == logits.targets).numpy()
 
 
-def said(n: int, seed: int) -> HeldOutLogits:
+def draw_logits(n: int, seed: int) -> HeldOutLogits:
     generator = torch.Generator().manual_seed(seed)
     values = 2 * torch.randn(n, 5, generator=generator, dtype=torch.float64)
     return HeldOutLogits(
@@ -35,7 +35,7 @@ def said(n: int, seed: int) -> HeldOutLogits:
 
 
 def test_the_raw_error_is_that_of_a_slow_version() -> None:
-    probabilities, right = draw(333, 1)
+    probabilities, right = draw_predictions(333, 1)
     order = sorted(range(333), key=lambda i: probabilities[i])
     bins = [order[333 * b // 6 : 333 * (b + 1) // 6] for b in range(6)]
     wanted = (
@@ -58,12 +58,15 @@ def test_bins_have_fifty_images_at_least(images: int, bins: int) -> None:
     assert len(sizes) == bins and sizes.max() - sizes.min() <= 1
 
 
-def errors(n: int, sure: float) -> list[Calibration]:
-    return [compute_calibration_error(*draw(n, seed, sure), seed=seed) for seed in range(SEEDS)]
+def measure_errors(n: int, sure: float) -> list[Calibration]:
+    return [
+        compute_calibration_error(*draw_predictions(n, seed, sure), seed=seed)
+        for seed in range(SEEDS)
+    ]
 
 
 def test_a_model_without_fault_has_zero_in_its_interval() -> None:
-    found = errors(150, 1.0)
+    found = measure_errors(150, 1.0)
     assert sum(one.low <= 0 <= one.high for one in found) >= 0.9 * SEEDS
     assert (
         abs(np.mean([one.error for one in found]))
@@ -75,16 +78,16 @@ def test_a_model_without_fault_has_zero_in_its_interval() -> None:
 
 @pytest.mark.parametrize("sure", [2.0, 0.4])
 def test_one_that_is_too_sure_or_not_sure_enough_is_found(sure: float) -> None:
-    found = errors(300, sure)
+    found = measure_errors(300, sure)
     assert all(one.low > 0 for one in found)
-    right = compute_calibration_error(*draw(100_000, 99, sure)).raw
+    right = compute_calibration_error(*draw_predictions(100_000, 99, sure)).raw
     assert np.mean([one.low <= right <= one.high for one in found]) >= 0.9
 
 
 def test_images_do_not_judge_the_temperature_that_was_fitted_to_them() -> None:
-    found = [measure_version_calibration(said(150, seed), 1.0) for seed in range(SEEDS)]
+    found = [measure_version_calibration(draw_logits(150, seed), 1.0) for seed in range(SEEDS)]
     assert sum(one is not None and one.low <= 0 <= one.high for one in found) >= 0.9 * SEEDS
-    logits = said(400, 3)
+    logits = draw_logits(400, 3)
     order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
     drawn = HeldOutLogits(logits.values.clone(), logits.targets.clone())
     drawn.values[order[:200]] *= 3  # the halves ask for different temperatures
@@ -93,8 +96,8 @@ def test_images_do_not_judge_the_temperature_that_was_fitted_to_them() -> None:
 
 
 def test_of_too_few_images_nothing_is_said() -> None:
-    assert measure_version_calibration(said(49, 0), 1.0) is None
-    found = measure_version_calibration(said(50, 0), 1.0)
+    assert measure_version_calibration(draw_logits(49, 0), 1.0) is None
+    found = measure_version_calibration(draw_logits(50, 0), 1.0)
     assert found is not None and found.images == 50
 
 

@@ -21,8 +21,10 @@ from core.learning.precision import InputNormaliser
 NONE = torch.zeros(0, dtype=torch.int64)
 
 
-def draw(n: int, classes: int, scale: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of a classifier whose right temperature is `scale`: classes are drawn from
+def draw_logits(
+    n: int, classes: int, scale: float, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw logits of a classifier whose right temperature is `scale`: classes are drawn from
     softmax(logits / scale).
     """
     generator = torch.Generator().manual_seed(seed)
@@ -32,7 +34,7 @@ def draw(n: int, classes: int, scale: float, seed: int = 0) -> tuple[torch.Tenso
 
 @pytest.mark.parametrize("scale", [0.05, 1.0, 40.0])
 def test_it_is_the_least_of_a_slow_search(scale: float) -> None:
-    logits, targets = draw(2000, 7, scale)
+    logits, targets = draw_logits(2000, 7, scale)
     n, hit = len(targets), functional.one_hot(targets, 7).double()
     smooth = ((n + 1) * hit + (1 - hit) / 6) / (n + 2)
     grid = torch.linspace(0.9, 1.1, 801, dtype=torch.float64) * scale
@@ -44,7 +46,7 @@ def test_it_is_the_least_of_a_slow_search(scale: float) -> None:
 
 
 def test_twice_the_logits_give_the_same_probabilities() -> None:
-    logits, targets = draw(200, 4, 1.0)
+    logits, targets = draw_logits(200, 4, 1.0)
     once, twice = (
         fit_softmax_temperature(logits, targets),
         fit_softmax_temperature(2 * logits, targets),
@@ -54,13 +56,13 @@ def test_twice_the_logits_give_the_same_probabilities() -> None:
 
 @pytest.mark.parametrize("start", [1e-9, 0.5, 3.0, 1e9])
 def test_the_search_ends_at_the_same_temperature_from_any_start(start: float) -> None:
-    logits, targets = draw(300, 5, 3.0)
+    logits, targets = draw_logits(300, 5, 3.0)
     expected = fit_softmax_temperature(logits, targets)
     assert fit_softmax_temperature(logits, targets, start) == pytest.approx(expected, rel=1e-8)
 
 
 def test_the_order_of_images_and_classes_changes_nothing() -> None:
-    logits, targets = draw(300, 5, 3.0)
+    logits, targets = draw_logits(300, 5, 3.0)
     order, columns = torch.randperm(300), torch.tensor([3, 1, 4, 0, 2])
     moved = logits[order][:, columns], columns.argsort()[targets[order]]
     assert fit_softmax_temperature(*moved) == pytest.approx(
@@ -77,7 +79,7 @@ def test_images_that_are_all_right_do_not_make_it_certain() -> None:
 
 
 def test_impossible_classes_and_broken_rows_are_left_out() -> None:
-    logits, targets = draw(300, 4, 2.0)
+    logits, targets = draw_logits(300, 4, 2.0)
     wide = torch.full((303, 6), -torch.inf, dtype=torch.float64)
     wide[:300, :4] = logits
     wide[300], wide[301, :2] = (
@@ -119,7 +121,7 @@ PARENT = Temperature(value=3.0, source="held-out", images=90)
     ],
 )
 def test_the_best_source_that_there_is(held_out, left_out, parent, source, images) -> None:
-    scores, targets = draw(100, 3, 5.0)
+    scores, targets = draw_logits(100, 3, 5.0)
     logits = HeldOutLogits(scores[:held_out].float(), targets[:held_out])
     chosen = choose_softmax_temperature(
         logits,

@@ -5,17 +5,19 @@ from unittest import mock
 
 import pytest
 import torch
-from penalties import held, make
-from recipes import resolve
-from streams import Bench, watched
+from penalties import make_method, make_method_and_context
+from recipes import resolve_patch
+from streams import Bench, spy_on_calls
 
 from core.learning.methods.penalties import ewc
 from core.learning.methods.penalties.ewc import EwcMethod, merge_quadratic_penalties
 from core.learning.state import load_tensors, save_tensors
 
 
-def three_tasks():
-    """Importances and solutions of three tasks, 40 weights, some without importance; float64."""
+def draw_three_tasks():
+    """Draw importances and solutions of three tasks with 40 weights, some without importance, in
+    float64.
+    """
     generator = torch.Generator().manual_seed(0)
     importances = [torch.rand(40, generator=generator, dtype=torch.float64) for _ in range(3)]
     for importance in importances:
@@ -26,7 +28,7 @@ def three_tasks():
     ]
 
 
-def fold(importances, solutions):
+def merge_penalties(importances, solutions):
     total, anchor = importances[0], solutions[0]
     for importance, solution in zip(importances[1:], solutions[1:], strict=True):
         total, anchor = merge_quadratic_penalties(total, anchor, importance, solution)
@@ -34,9 +36,11 @@ def fold(importances, solutions):
 
 
 def test_the_folded_gradient_equals_that_of_separate_penalties_over_three_tasks() -> None:
-    importances, solutions = three_tasks()
+    importances, solutions = draw_three_tasks()
     now = torch.randn(40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    method, ctx = held("ewc", *reversed(fold(importances, solutions)), **{"lambda": 7.0})
+    method, ctx = make_method_and_context(
+        "ewc", *reversed(merge_penalties(importances, solutions)), **{"lambda": 7.0}
+    )
     with torch.no_grad():
         ctx.trainable["w"].copy_(now)
     method.add_penalty_gradients(ctx)
@@ -45,8 +49,10 @@ def test_the_folded_gradient_equals_that_of_separate_penalties_over_three_tasks(
 
 
 def test_the_folded_penalty_differs_from_the_separate_ones_by_a_constant() -> None:
-    importances, solutions = three_tasks()
-    method, ctx = held("ewc", *reversed(fold(importances, solutions)), **{"lambda": 7.0})
+    importances, solutions = draw_three_tasks()
+    method, ctx = make_method_and_context(
+        "ewc", *reversed(merge_penalties(importances, solutions)), **{"lambda": 7.0}
+    )
     differences = []
     for seed in range(3):
         now = torch.randn(40, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -60,8 +66,8 @@ def test_the_folded_penalty_differs_from_the_separate_ones_by_a_constant() -> No
 
 
 def test_the_anchor_of_a_weight_that_mattered_to_no_task_is_its_latest_value() -> None:
-    importances, solutions = three_tasks()
-    total, anchor = fold(importances, solutions)
+    importances, solutions = draw_three_tasks()
+    total, anchor = merge_penalties(importances, solutions)
     assert torch.equal(anchor[:3], solutions[-1][:3]) and float(total[:3].abs().max()) == 0
 
 
@@ -97,7 +103,7 @@ def test_two_tasks_store_the_sum_and_the_mean_anchor(bench) -> None:
 @pytest.mark.parametrize(("before", "after"), [("ewc", "ewc-online"), ("ewc-online", "ewc")])
 def test_ewc_and_online_ewc_take_over_each_others_memory(before, after, bench, monkeypatch) -> None:
     first = bench.learn_task(1, method=before)
-    seen = watched(
+    seen = spy_on_calls(
         monkeypatch,
         EwcMethod,
         "after_step",
@@ -112,22 +118,25 @@ def test_ewc_and_online_ewc_take_over_each_others_memory(before, after, bench, m
 
 
 def test_exact_takes_500_examples_to_20_classes_and_sampling_2000_beyond(monkeypatch) -> None:
-    assert measured(monkeypatch, "auto", classes=20) == ("exact", 500)
-    assert measured(monkeypatch, "auto", classes=21) == ("sample", 2000)
+    assert capture_fisher_request(monkeypatch, "auto", classes=20) == ("exact", 500)
+    assert capture_fisher_request(monkeypatch, "auto", classes=21) == ("sample", 2000)
 
 
 @pytest.mark.parametrize("kind", ["sample", "empirical", "predicted"])
 def test_other_fishers_take_2000_examples(kind, monkeypatch) -> None:
-    assert measured(monkeypatch, kind, classes=2) == (kind, 2000)
+    assert capture_fisher_request(monkeypatch, kind, classes=2) == (kind, 2000)
 
 
 def test_examples_beyond_the_training_part_mean_all_of_it(monkeypatch) -> None:
-    assert measured(monkeypatch, "predicted", examples=1_000_000) == ("predicted", 3000)
-    assert measured(monkeypatch, "exact", examples=45) == ("exact", 45)
+    assert capture_fisher_request(monkeypatch, "predicted", examples=1_000_000) == (
+        "predicted",
+        3000,
+    )
+    assert capture_fisher_request(monkeypatch, "exact", examples=45) == ("exact", 45)
 
 
-def measured(monkeypatch, fisher, classes=2, examples=None):
-    """(kind, examples) that the Fisher is asked for with 30 batches of 100."""
+def capture_fisher_request(monkeypatch, fisher, classes=2, examples=None):
+    """Return (kind, examples) of the request for the Fisher, with 30 batches of 100."""
     asked = []
 
     def diagonal_fisher(network, forward, names, pairs, *, kind, generator):
@@ -135,10 +144,12 @@ def measured(monkeypatch, fisher, classes=2, examples=None):
         return {}
 
     monkeypatch.setattr(ewc, "estimate_diagonal_fisher", diagonal_fisher)
-    ctx = mock.MagicMock(task_argument_of_forward=None, task=1, recipe=resolve({}), trainable={})
+    ctx = mock.MagicMock(
+        task_argument_of_forward=None, task=1, recipe=resolve_patch({}), trainable={}
+    )
     ctx.network.list_classes.return_value = ["c"] * classes
     batch = mock.Mock(x=torch.zeros(100, 1), y=torch.zeros(100, dtype=torch.int64))
-    make("ewc", fisher=fisher, examples=examples)._measure_fisher(ctx, [batch] * 30)
+    make_method("ewc", fisher=fisher, examples=examples)._measure_fisher(ctx, [batch] * 30)
     return asked[0]
 
 

@@ -30,18 +30,27 @@ class Ctx:
         return self._start
 
 
-def method(**hyper):
+def make_method(**hyper):
     return L2SpMethod(L2SpMethod.Hyper(**{"alpha": 0.3, "beta": 0.2, **hyper}), MethodState())
 
 
-def numbers(*shape, seed=0):
+def draw_numbers(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def test_the_gradient_is_that_of_the_two_sums_of_squares() -> None:
     """A head that grew from 2 to 3 rows: two belong to the starting point, one is new."""
-    start = {"w": numbers(4, 5), "b": numbers(4, seed=1), "head": numbers(2, 4, seed=2)}
-    ctx = Ctx(start, w=numbers(4, 5, seed=3), b=numbers(4, seed=4), head=numbers(3, 4, seed=5))
+    start = {
+        "w": draw_numbers(4, 5),
+        "b": draw_numbers(4, seed=1),
+        "head": draw_numbers(2, 4, seed=2),
+    }
+    ctx = Ctx(
+        start,
+        w=draw_numbers(4, 5, seed=3),
+        b=draw_numbers(4, seed=4),
+        head=draw_numbers(3, 4, seed=5),
+    )
     w, b, head = (p.detach().clone().requires_grad_() for p in ctx.trainable.values())
     far = (w - start["w"]).square().sum() + (b - start["b"]).square().sum()
     far = far + (head[:2] - start["head"]).square().sum()
@@ -49,45 +58,45 @@ def test_the_gradient_is_that_of_the_two_sums_of_squares() -> None:
     penalty.backward()
     for parameter in ctx.trainable.values():
         parameter.grad.fill_(1.0)
-    method().add_penalty_gradients(ctx)
+    make_method().add_penalty_gradients(ctx)
     for parameter, wanted in zip(ctx.trainable.values(), (w, b, head), strict=True):
         torch.testing.assert_close(parameter.grad, 1 + wanted.grad, rtol=0, atol=1e-14)
-    assert method().compute_penalty(ctx) == pytest.approx(penalty.item())
+    assert make_method().compute_penalty(ctx) == pytest.approx(penalty.item())
 
 
 def test_the_penalty_is_zero_at_the_start_and_half_alpha_delta_squared_beside_it() -> None:
-    ctx = Ctx(w=numbers(6, 7))
-    assert method().compute_penalty(ctx) == 0
+    ctx = Ctx(w=draw_numbers(6, 7))
+    assert make_method().compute_penalty(ctx) == 0
     with torch.no_grad():
         ctx.trainable["w"][2, 3] += 0.5
-    assert method().compute_penalty(ctx) == pytest.approx(
+    assert make_method().compute_penalty(ctx) == pytest.approx(
         0.3 / 2 * 0.25
     )  # a sum, not a mean over 42 elements
 
 
 def test_a_head_that_is_new_as_a_whole_decays_to_zero() -> None:
-    ctx = Ctx({}, head=numbers(2, 3))
-    method().add_penalty_gradients(ctx)
+    ctx = Ctx({}, head=draw_numbers(2, 3))
+    make_method().add_penalty_gradients(ctx)
     assert torch.equal(ctx.trainable["head"].grad, 0.2 * ctx.trainable["head"].detach())
 
 
 def test_the_first_step_of_sgd_from_the_start_is_that_of_plain_training() -> None:
-    ctx = Ctx(w=numbers(5))
-    gradient = numbers(5, seed=1)
+    ctx = Ctx(w=draw_numbers(5))
+    gradient = draw_numbers(5, seed=1)
     ctx.trainable["w"].grad.copy_(gradient)
-    method().add_penalty_gradients(ctx)
+    make_method().add_penalty_gradients(ctx)
     assert torch.equal(ctx.trainable["w"].grad, gradient)
 
 
 def test_a_step_of_sgd_differs_from_olors_by_the_share_of_the_gradient_alone() -> None:
-    rate, alpha, start = 0.1, 0.3, numbers(5)
-    ctx = Ctx({"w": start}, w=start + numbers(5, seed=1))
-    ours, gradient = ctx.trainable["w"], numbers(5, seed=2)
+    rate, alpha, start = 0.1, 0.3, draw_numbers(5)
+    ctx = Ctx({"w": start}, w=start + draw_numbers(5, seed=1))
+    ours, gradient = ctx.trainable["w"], draw_numbers(5, seed=2)
     before = ours.detach().clone()
     rolled = nn.Parameter(before.clone())
     ours.grad.copy_(gradient)
     rolled.grad = gradient.clone()
-    method(alpha=alpha).add_penalty_gradients(ctx)
+    make_method(alpha=alpha).add_penalty_gradients(ctx)
     torch.optim.SGD([ours], rate).step()
     pull = AnchoredParameter(rolled, start, rate * alpha)
     OlorOptimizer(torch.optim.SGD([rolled], rate), [rate], [pull], lambda message: None).step()
@@ -98,16 +107,20 @@ def test_a_step_of_sgd_differs_from_olors_by_the_share_of_the_gradient_alone() -
 
 
 def test_biases_and_norms_are_left_out_on_request() -> None:
-    ctx = Ctx({"w": numbers(2, 2), "b": numbers(2)}, w=numbers(2, 2, seed=1), b=numbers(2, seed=2))
-    method(tensors="weights").add_penalty_gradients(ctx)
+    ctx = Ctx(
+        {"w": draw_numbers(2, 2), "b": draw_numbers(2)},
+        w=draw_numbers(2, 2, seed=1),
+        b=draw_numbers(2, seed=2),
+    )
+    make_method(tensors="weights").add_penalty_gradients(ctx)
     assert ctx.trainable["w"].grad.abs().min() > 0
     assert ctx.trainable["b"].grad.tolist() == [0, 0]
 
 
 def test_a_parameter_without_a_gradient_is_left_alone() -> None:
-    ctx = Ctx({"w": numbers(3)}, w=numbers(3, seed=1), other=numbers(2))
+    ctx = Ctx({"w": draw_numbers(3)}, w=draw_numbers(3, seed=1), other=draw_numbers(2))
     ctx.trainable["w"].grad = None
-    method().add_penalty_gradients(ctx)
+    make_method().add_penalty_gradients(ctx)
     assert ctx.trainable["w"].grad is None
     assert ctx.trainable["other"].grad.abs().min() > 0
 

@@ -3,28 +3,28 @@
 import torch
 from torch import nn
 
-from core.learning.curvature.per_sample import PerExampleGradientSizes
+from core.learning.curvature.per_sample import PerExampleGradientSizeSums
 from core.learning.methods.penalties.mas import MemoryAwareSynapses
 
 
-def importance(network, x):
-    """Omega as the method measures it, for a network of its own."""
-    found = PerExampleGradientSizes(
+def measure_importance(network, x):
+    """Measure Omega as the method does, for a network of its own."""
+    found = PerExampleGradientSizeSums(
         network, network, [n for n, _ in network.named_parameters()], torch.abs
     )
     found.add_examples(x, lambda logits: [2 * logits])
     return found.compute_mean_gradient_sizes()
 
 
-def linear(rows, columns):
+def build_linear(rows, columns):
     return nn.Sequential(nn.Linear(columns, rows, bias=False)).double()
 
 
 def test_two_outputs_of_six_and_minus_two_give_24_and_8() -> None:
-    network = linear(2, 1)
+    network = build_linear(2, 1)
     with torch.no_grad():
         network[0].weight.copy_(torch.tensor([[3.0], [-1.0]]))
-    assert importance(network, torch.tensor([[2.0]]).double())["0.weight"].tolist() == [
+    assert measure_importance(network, torch.tensor([[2.0]]).double())["0.weight"].tolist() == [
         [24.0],
         [8.0],
     ]
@@ -32,18 +32,18 @@ def test_two_outputs_of_six_and_minus_two_give_24_and_8() -> None:
 
 def test_a_linear_model_has_the_importance_of_its_formula() -> None:
     torch.manual_seed(0)
-    network, x = linear(3, 4), torch.randn(7, 4, dtype=torch.float64)
+    network, x = build_linear(3, 4), torch.randn(7, 4, dtype=torch.float64)
     wanted = 2 * network(x).detach().abs().T @ x.abs() / 7
-    assert torch.allclose(importance(network, x)["0.weight"], wanted, rtol=1e-12)
+    assert torch.allclose(measure_importance(network, x)["0.weight"], wanted, rtol=1e-12)
 
 
 def test_examples_with_opposite_gradients_do_not_cancel() -> None:
-    network = linear(1, 2)
+    network = build_linear(1, 2)
     with torch.no_grad():
         network[0].weight.copy_(torch.tensor([[1.0, 1.0]]))
     # z = 3 and 1: gradients 2 z x are (12, 6) and (4, -2).
     x = torch.tensor([[2.0, 1.0], [2.0, -1.0]], dtype=torch.float64)
-    value = importance(network, x)["0.weight"]
+    value = measure_importance(network, x)["0.weight"]
     network(x).square().sum(1).mean().backward()
     of_mean = network[0].weight.grad.abs()
     assert bool((of_mean <= value).all())

@@ -4,8 +4,8 @@ with SGD.
 
 import pytest
 import torch
-from penalties import Ctx, held, make
-from recipes import resolve
+from penalties import Ctx, make_method, make_method_and_context
+from recipes import resolve_patch
 from streams import Bench
 
 from core.errors import InvalidRecipe
@@ -22,13 +22,15 @@ NAMES = [name for name, _, _ in METHODS]
 each = pytest.mark.parametrize(("name", "hyper", "factor"), METHODS, ids=NAMES)
 
 
-def random(*shape, seed=0):
+def draw_values(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @each
 def test_the_penalty_is_zero_at_its_anchor_and_its_formula_beside_it(name, hyper, factor) -> None:
-    method, ctx = held(name, torch.zeros(3), torch.tensor([1.0, 2.0, 0.5]), **hyper)
+    method, ctx = make_method_and_context(
+        name, torch.zeros(3), torch.tensor([1.0, 2.0, 0.5]), **hyper
+    )
     assert method.compute_penalty(ctx) == 0
     with torch.no_grad():
         ctx.trainable["w"][1] += 0.1
@@ -37,7 +39,9 @@ def test_the_penalty_is_zero_at_its_anchor_and_its_formula_beside_it(name, hyper
 
 @each
 def test_any_perturbation_of_an_important_weight_costs(name, hyper, factor) -> None:
-    method, ctx = held(name, random(4), random(4, seed=1).abs() + 0.1, **hyper)
+    method, ctx = make_method_and_context(
+        name, draw_values(4), draw_values(4, seed=1).abs() + 0.1, **hyper
+    )
     for i in range(4):
         with torch.no_grad():
             ctx.trainable["w"].copy_(method.stored_tensors["anchor.w"])
@@ -47,8 +51,12 @@ def test_any_perturbation_of_an_important_weight_costs(name, hyper, factor) -> N
 
 @each
 def test_the_gradient_is_that_of_the_penalty_and_is_added(name, hyper, factor) -> None:
-    anchor, importance, now = random(4, 2), random(4, 2, seed=1).abs(), random(4, 2, seed=2)
-    method, ctx = held(name, anchor, importance, **hyper)
+    anchor, importance, now = (
+        draw_values(4, 2),
+        draw_values(4, 2, seed=1).abs(),
+        draw_values(4, 2, seed=2),
+    )
+    method, ctx = make_method_and_context(name, anchor, importance, **hyper)
     with torch.no_grad():
         ctx.trainable["w"].copy_(now)
     ctx.trainable["w"].grad.fill_(1.0)
@@ -60,7 +68,7 @@ def test_the_gradient_is_that_of_the_penalty_and_is_added(name, hyper, factor) -
 
 @each
 def test_a_parameter_without_a_gradient_is_left_alone(name, hyper, factor) -> None:
-    method, ctx = held(name, torch.zeros(3), torch.ones(3), **hyper)
+    method, ctx = make_method_and_context(name, torch.zeros(3), torch.ones(3), **hyper)
     with torch.no_grad():
         ctx.trainable["w"].fill_(1.0)
     ctx.trainable["w"].grad = None
@@ -72,7 +80,9 @@ def test_a_parameter_without_a_gradient_is_left_alone(name, hyper, factor) -> No
 @pytest.mark.parametrize("name", NAMES)
 def test_at_strength_zero_no_bit_of_the_gradient_changes(name) -> None:
     zero = {"c": 0.0} if name == "si" else {"lambda": 0.0}
-    method, ctx = held(name, torch.zeros(3), torch.full((3,), 1e30), {"lr": 1.0}, **zero)
+    method, ctx = make_method_and_context(
+        name, torch.zeros(3), torch.full((3,), 1e30), {"lr": 1.0}, **zero
+    )
     gradient = torch.randn(3)
     ctx.trainable["w"].grad.copy_(gradient)
     with torch.no_grad():
@@ -98,7 +108,9 @@ def test_a_gradient_is_exact_up_to_the_limit_and_scaled_down_beyond(optimizer, l
     the anchor.
     """
     importance = torch.tensor([0.1, 3.9, 4.0, 8.0, 4000.0])
-    method, ctx = held("ewc", torch.zeros(5), importance, optimizer, **{"lambda": 2.0})
+    method, ctx = make_method_and_context(
+        "ewc", torch.zeros(5), importance, optimizer, **{"lambda": 2.0}
+    )
     with torch.no_grad():
         ctx.trainable["w"].fill_(1.0)
     ctx.trainable["w"].grad.fill_(16.0)
@@ -110,11 +122,13 @@ def test_a_gradient_is_exact_up_to_the_limit_and_scaled_down_beyond(optimizer, l
 
 
 def test_a_heads_own_rate_sets_its_limit() -> None:
-    method = make("ewc", **{"lambda": 2.0})
+    method = make_method("ewc", **{"lambda": 2.0})
     method.stored_tensors.update(
         {"fisher.head.bias": torch.tensor([2.0]), "anchor.head.bias": torch.zeros(1)}
     )
-    recipe = resolve({"method": "ewc", "optimizer": {"lr": 1e-9, "head_lr": 0.5, "momentum": 0.0}})
+    recipe = resolve_patch(
+        {"method": "ewc", "optimizer": {"lr": 1e-9, "head_lr": 0.5, "momentum": 0.0}}
+    )
     ctx = Ctx(recipe, **{"head.bias": torch.ones(1)})
     ctx.trainable["head.bias"].grad = torch.zeros(1)
     method.add_penalty_gradients(ctx)
@@ -130,8 +144,12 @@ def test_steps_end_where_loss_and_penalty_balance_however_steep_the_penalty(
     importance).
     """
     optimizer = {"lr": 0.1, "momentum": momentum}
-    method, ctx = held(
-        "ewc", random(1) * 0, torch.full((1,), importance).double(), optimizer, **{"lambda": 2.0}
+    method, ctx = make_method_and_context(
+        "ewc",
+        draw_values(1) * 0,
+        torch.full((1,), importance).double(),
+        optimizer,
+        **{"lambda": 2.0},
     )
     weight = ctx.trainable["w"]
     steps = torch.optim.SGD([weight], **optimizer)
@@ -144,7 +162,7 @@ def test_steps_end_where_loss_and_penalty_balance_however_steep_the_penalty(
 
 
 def test_what_is_slowed_down_is_said() -> None:
-    method, ctx = held(
+    method, ctx = make_method_and_context(
         "mas",
         torch.zeros(2),
         torch.tensor([1.0, 100.0]),
@@ -160,7 +178,7 @@ def test_what_is_slowed_down_is_said() -> None:
 def test_grown_rows_have_no_importance_and_their_first_values_as_anchor(
     name, hyper, factor
 ) -> None:
-    method, ctx = held(name, torch.ones(2, 3), torch.ones(2, 3), **hyper)
+    method, ctx = make_method_and_context(name, torch.ones(2, 3), torch.ones(2, 3), **hyper)
     grown = torch.cat([torch.zeros(2, 3), torch.full((1, 3), 5.0)])
     ctx = Ctx(ctx.recipe, w=grown)
     method.begin_task(ctx)
@@ -171,7 +189,7 @@ def test_grown_rows_have_no_importance_and_their_first_values_as_anchor(
 
 
 def test_importance_of_another_shape_is_an_error() -> None:
-    method, ctx = held("ewc", torch.ones(2, 3), torch.ones(2, 3))
+    method, ctx = make_method_and_context("ewc", torch.ones(2, 3), torch.ones(2, 3))
     with pytest.raises(ValueError, match=r"w has shape \(2, 3\)"):
         method.begin_task(Ctx(ctx.recipe, w=torch.ones(3, 4)))
 
@@ -192,8 +210,8 @@ def test_importance_of_a_name_that_the_network_lacks_is_an_error(name, part, ben
 
 @each
 def test_saved_and_loaded_it_gives_the_same_gradient(name, hyper, factor, tmp_path) -> None:
-    method, ctx = held(
-        name, random(3).float(), random(3, seed=1).abs().float(), {"lr": 0.5}, **hyper
+    method, ctx = make_method_and_context(
+        name, draw_values(3).float(), draw_values(3, seed=1).abs().float(), {"lr": 0.5}, **hyper
     )
     save_tensors(method.state.collect_tensors_by_type()[method.section], tmp_path / "x.safetensors")
     state = MethodState()
@@ -201,10 +219,10 @@ def test_saved_and_loaded_it_gives_the_same_gradient(name, hyper, factor, tmp_pa
         {method.section: load_tensors(tmp_path / "x.safetensors")}, {}, torch.device("cpu")
     )
     gradients = []
-    for each_method in (method, make(name, state, **hyper)):
+    for each_method in (method, make_method(name, state, **hyper)):
         ctx.cache.clear()
         with torch.no_grad():
-            ctx.trainable["w"].copy_(random(3, seed=2))
+            ctx.trainable["w"].copy_(draw_values(3, seed=2))
         ctx.trainable["w"].grad = torch.ones(3)
         each_method.add_penalty_gradients(ctx)
         gradients.append(ctx.trainable["w"].grad)
@@ -215,7 +233,7 @@ def test_saved_and_loaded_it_gives_the_same_gradient(name, hyper, factor, tmp_pa
 def test_the_networks_modes_are_as_before_after_the_importance_pass(
     name, bench, monkeypatch
 ) -> None:
-    kind, seen = type(make(name)), []
+    kind, seen = type(make_method(name)), []
     end = kind.end_task
 
     def end_task(self, ctx, batches):
@@ -261,6 +279,6 @@ def test_real_digits_are_learned_at_a_strength_far_beyond_plain_steps(name, tmp_
     ],
 )
 def test_a_strength_that_float32_does_not_hold_is_refused_with_its_range(name, field) -> None:
-    assert resolve({"method": {"name": name, field: 1e36}}).method[field] == 1e36
+    assert resolve_patch({"method": {"name": name, field: 1e36}}).method[field] == 1e36
     with pytest.raises(InvalidRecipe, match=r"must be at most 1e\+36"):
-        resolve({"method": {"name": name, field: 1e39}})
+        resolve_patch({"method": {"name": name, field: 1e39}})

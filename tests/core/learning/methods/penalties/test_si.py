@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from penalties import SLOW, Ctx, make
-from recipes import resolve
+from penalties import SLOW, Ctx, make_method
+from recipes import resolve_patch
 from streams import Script
 
 from core.errors import InvalidRecipe
@@ -11,13 +11,13 @@ from core.learning.methods.penalties.si import SynapticIntelligence
 from core.learning.state import load_tensors
 
 
-def recipe(**optimizer):
-    return resolve({"method": "si", "optimizer": {**SLOW, **optimizer}})
+def resolve_recipe(**optimizer):
+    return resolve_patch({"method": "si", "optimizer": {**SLOW, **optimizer}})
 
 
-def descend(method, ctx, gradient_of, optimizer, steps):
-    """Steps as the loop takes them, with the task's gradient in closed form; (gradient, movement)
-    of each.
+def take_steps(method, ctx, gradient_of, optimizer, steps):
+    """Take steps as the loop does, with the task's gradient in closed form. Return (gradient,
+    movement) of each.
     """
     weight, seen = ctx.trainable["w"], []
     for _ in range(steps):
@@ -32,20 +32,20 @@ def descend(method, ctx, gradient_of, optimizer, steps):
     return seen
 
 
-def quadratic_loss(xi=0.1, steps=25, eta=0.05):
-    """Gradient descent on (h/2)(θ - 1)², h = 2, from θ = 3; (omega, Omega)."""
-    ctx = Ctx(recipe(), w=torch.tensor([3.0], dtype=torch.float64))
-    method = make("si", c=1.0, xi=xi)
+def descend_quadratic_loss(xi=0.1, steps=25, eta=0.05):
+    """Descend (h/2)(θ - 1)², h = 2, from θ = 3 by gradients, and return (omega, Omega)."""
+    ctx = Ctx(resolve_recipe(), w=torch.tensor([3.0], dtype=torch.float64))
+    method = make_method("si", c=1.0, xi=xi)
     method.begin_task(ctx)
     sgd = torch.optim.SGD(ctx.trainable.values(), lr=eta)
-    descend(method, ctx, lambda theta: 2 * (theta - 1), sgd, steps)
+    take_steps(method, ctx, lambda theta: 2 * (theta - 1), sgd, steps)
     omega = method.stored_tensors["path.w"].item()
     method.end_task(ctx, [])
     return omega, method.stored_tensors["importance.w"].item()
 
 
 def test_gradient_descent_on_a_quadratic_loss_has_the_path_integral_of_its_formula() -> None:
-    omega, importance = quadratic_loss()
+    omega, importance = descend_quadratic_loss()
     assert omega == pytest.approx(4.188826210, abs=5e-10)
     assert importance == pytest.approx(1.181183232, abs=5e-10)
 
@@ -55,17 +55,17 @@ def test_small_steps_give_back_half_the_losss_curvature() -> None:
     old loss.
     """
     for eta in (0.1, 0.05):
-        _, importance = quadratic_loss(xi=1e-12, steps=int(20 / eta), eta=eta)
+        _, importance = descend_quadratic_loss(xi=1e-12, steps=int(20 / eta), eta=eta)
         assert importance == pytest.approx(2 / (2 - 2 * eta), rel=1e-8)
 
 
-def second_task(optimizer_of):
-    """A method with an active penalty after one step of warm-up, its context, and the recorded
-    steps.
+def begin_second_task(optimizer_of):
+    """Return a method with an active penalty after one step of warm-up, its context, and the
+    recorded steps.
     """
     torch.manual_seed(0)
-    ctx = Ctx(recipe(), w=torch.randn(6, dtype=torch.float64))
-    method = make("si", c=0.5)
+    ctx = Ctx(resolve_recipe(), w=torch.randn(6, dtype=torch.float64))
+    method = make_method("si", c=0.5)
     method.stored_tensors.update(
         {
             "importance.w": torch.rand(6).double() + 1,
@@ -75,7 +75,7 @@ def second_task(optimizer_of):
     method.begin_task(ctx)
     target = torch.randn(6, dtype=torch.float64)
     optimizer = optimizer_of(ctx.trainable.values())
-    return method, ctx, descend(method, ctx, lambda theta: 3 * (theta - target), optimizer, 9)
+    return method, ctx, take_steps(method, ctx, lambda theta: 3 * (theta - target), optimizer, 9)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def second_task(optimizer_of):
     ids=["momentum", "adam", "weight decay"],
 )
 def test_the_path_integral_is_of_the_tasks_gradient_and_of_all_that_moved(optimizer_of) -> None:
-    method, ctx, steps = second_task(optimizer_of)
+    method, ctx, steps = begin_second_task(optimizer_of)
     assert method.compute_penalty(ctx) > 0
     wanted = -sum(gradient * moved for gradient, moved in steps)
     assert torch.allclose(method.stored_tensors["path.w"], wanted, rtol=1e-12)
 
 
 def test_the_gradient_of_the_penalty_carries_c_once() -> None:
-    method, ctx, _ = second_task(lambda p: torch.optim.SGD(p, lr=0.05))
+    method, ctx, _ = begin_second_task(lambda p: torch.optim.SGD(p, lr=0.05))
     weight = ctx.trainable["w"]
     weight.grad = torch.zeros(6, dtype=torch.float64)
     method.add_penalty_gradients(ctx)
@@ -128,13 +128,13 @@ def test_clipping_changes_what_moved_and_not_the_gradient_that_counts(bench, mon
 
 def test_two_tasks_add_up() -> None:
     start = torch.tensor([3.0], dtype=torch.float64)
-    ctx, method = Ctx(recipe(), w=start), make("si", c=0.0)
+    ctx, method = Ctx(resolve_recipe(), w=start), make_method("si", c=0.0)
     found = []
     for target in (1.0, 4.0):
         method.begin_task(ctx)
         sgd = torch.optim.SGD(ctx.trainable.values(), lr=0.05)
         where = ctx.trainable["w"].item()
-        steps = descend(method, ctx, lambda theta, t=target: 2 * (theta - t), sgd, 10)
+        steps = take_steps(method, ctx, lambda theta, t=target: 2 * (theta - t), sgd, 10)
         omega = -sum(float(g * d) for g, d in steps)
         found.append(omega / ((ctx.trainable["w"].item() - where) ** 2 + method.hyper.xi))
         method.end_task(ctx, [])
@@ -145,7 +145,10 @@ def test_two_tasks_add_up() -> None:
 
 def test_importance_is_never_negative() -> None:
     """A task whose loss rises along the way takes back importance, down to zero."""
-    ctx, method = Ctx(recipe(), w=torch.zeros(2, dtype=torch.float64)), make("si", xi=0.1)
+    ctx, method = (
+        Ctx(resolve_recipe(), w=torch.zeros(2, dtype=torch.float64)),
+        make_method("si", xi=0.1),
+    )
     method.stored_tensors.update(
         {"importance.w": torch.tensor([0.5, 50.0]).double(), "anchor.w": torch.zeros(2).double()}
     )
@@ -156,7 +159,7 @@ def test_importance_is_never_negative() -> None:
 
 
 def test_a_weight_without_a_gradient_gets_no_importance() -> None:
-    ctx, method = Ctx(recipe(), w=torch.ones(2), other=torch.ones(2)), make("si")
+    ctx, method = Ctx(resolve_recipe(), w=torch.ones(2), other=torch.ones(2)), make_method("si")
     method.begin_task(ctx)
     ctx.trainable["w"].grad = torch.ones(2)
     method.add_penalty_gradients(ctx)
@@ -170,7 +173,7 @@ def test_a_weight_without_a_gradient_gets_no_importance() -> None:
 
 
 def test_a_step_without_any_gradient_changes_nothing() -> None:
-    ctx, method = Ctx(recipe(), w=torch.ones(2)), make("si")
+    ctx, method = Ctx(resolve_recipe(), w=torch.ones(2)), make_method("si")
     method.begin_task(ctx)
     method.add_penalty_gradients(ctx)
     method.after_step(ctx, None)
@@ -207,7 +210,7 @@ def test_a_head_that_grows_keeps_the_importance_of_its_old_rows(bench) -> None:
 def test_a_xi_that_is_zero_in_float32_is_refused() -> None:
     # 0 / 0 for a weight that did not move: not a number in the version, and no next task
     with pytest.raises(InvalidRecipe, match="must be at least 1e-12"):
-        resolve({"method": {"name": "si", "xi": 1e-50}})
+        resolve_patch({"method": {"name": "si", "xi": 1e-50}})
 
 
 def test_the_default_xi_lets_a_small_movement_count() -> None:
@@ -215,8 +218,11 @@ def test_the_default_xi_lets_a_small_movement_count() -> None:
     d².
     """
     found = {}
-    for xi in (resolve({"method": "si"}).method["xi"], 0.1):
-        ctx, method = Ctx(recipe(), w=torch.zeros(1, dtype=torch.float64)), make("si", xi=xi)
+    for xi in (resolve_patch({"method": "si"}).method["xi"], 0.1):
+        ctx, method = (
+            Ctx(resolve_recipe(), w=torch.zeros(1, dtype=torch.float64)),
+            make_method("si", xi=xi),
+        )
         method.begin_task(ctx)
         method.stored_tensors["path.w"] += 0.1
         with torch.no_grad():

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from recipes import resolve
-from streams import watched
+from recipes import resolve_patch
+from streams import spy_on_calls
 from torch.nn import functional
 
 from core.learning.methods.replay import a_gem
@@ -15,14 +15,14 @@ class Ctx:
     """The part of a context that a projection looks at."""
 
     def __init__(self, gradient) -> None:
-        self.recipe = resolve({"method": "a-gem"})
+        self.recipe = resolve_patch({"method": "a-gem"})
         self.scenario = "class"
         self.trainable = {"w": torch.nn.Parameter(torch.zeros(len(gradient)))}
         self.trainable["w"].grad = torch.tensor(gradient)
 
 
-def projected(monkeypatch, gradient, reference):
-    """What a step's gradient becomes beside a reference gradient."""
+def project_gradient_onto(monkeypatch, gradient, reference):
+    """Return what a step's gradient becomes beside a reference gradient."""
     monkeypatch.setattr(a_gem, "compute_replay_gradient_vector", lambda *_: torch.tensor(reference))
     method, ctx = AGemMethod(AGemMethod.Hyper(), MethodState()), Ctx(gradient)
     held = method.state["buffer"].tensors
@@ -32,25 +32,25 @@ def projected(monkeypatch, gradient, reference):
 
 
 def test_a_gradient_that_opposes_the_reference_is_made_orthogonal_to_it(monkeypatch) -> None:
-    got = projected(monkeypatch, [2.0, 1.0], [-1.0, 1.0])
+    got = project_gradient_onto(monkeypatch, [2.0, 1.0], [-1.0, 1.0])
     assert got.tolist() == [1.5, 1.5]
     torch.manual_seed(0)
     g, ref = torch.randn(50), torch.randn(50)
     ref = ref if g @ ref < 0 else -ref
-    got = projected(monkeypatch, g.tolist(), ref.tolist())
+    got = project_gradient_onto(monkeypatch, g.tolist(), ref.tolist())
     assert abs(float(got @ ref)) < 1e-5 * float(g.norm() * ref.norm())
 
 
 def test_a_gradient_that_agrees_is_left_bit_for_bit(monkeypatch) -> None:
     g = torch.tensor([0.1, 0.3])
-    assert torch.equal(projected(monkeypatch, g.tolist(), [0.7, 0.2]), g)
-    assert torch.equal(projected(monkeypatch, g.tolist(), [0.3, -0.1]), g)  # orthogonal
+    assert torch.equal(project_gradient_onto(monkeypatch, g.tolist(), [0.7, 0.2]), g)
+    assert torch.equal(project_gradient_onto(monkeypatch, g.tolist(), [0.3, -0.1]), g)  # orthogonal
 
 
 @pytest.mark.parametrize(("size", "acts"), [(0.9e-6, False), (1.1e-6, True)])
 def test_a_reference_that_vanishes_is_skipped(monkeypatch, size, acts) -> None:
     g = torch.tensor([0.1, 0.3])
-    assert torch.equal(projected(monkeypatch, g.tolist(), [-size, 0.0]), g) is not acts
+    assert torch.equal(project_gradient_onto(monkeypatch, g.tolist(), [-size, 0.0]), g) is not acts
 
 
 def test_the_reference_is_the_gradient_on_a_random_batch_of_earlier_tasks(
@@ -64,7 +64,7 @@ def test_the_reference_is_the_gradient_on_a_random_batch_of_earlier_tasks(
 
     method = {"name": "a-gem", "reference_batch": 9}
     second = bench.stream(2, method=method)
-    checked = watched(monkeypatch, a_gem, "compute_replay_gradient_vector", look)
+    checked = spy_on_calls(monkeypatch, a_gem, "compute_replay_gradient_vector", look)
     bench.learn_task(3, second, method=method)
     assert len(checked) == 12
     assert all(size == 9 and tasks <= {1, 2} for size, tasks in checked)

@@ -1,7 +1,7 @@
 """ER-ACE: its two losses, and the file of Mammoth's that they come from, written out."""
 
 import torch
-from streams import spied, watched
+from streams import spy_on_calls, spy_on_losses
 from torch.nn import functional
 
 from core.learning.memory.reservoir import ReservoirBuffer
@@ -11,8 +11,10 @@ from core.learning.methods.replay.er_ace import (
 )
 
 
-def as_in_mammoth(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mammoth masks the classes that the batch lacks by a very low logit."""
+def compute_mammoth_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Compute the loss as Mammoth does, which masks the classes that the batch lacks by a very low
+    logit.
+    """
     mask = torch.zeros_like(logits)
     mask[:, labels.unique()] = 1
     return functional.cross_entropy(
@@ -34,7 +36,8 @@ def test_new_images_compete_with_the_classes_of_their_batch_alone() -> None:
         compute_cross_entropy_over_batch_classes(logits, labels), slow.mean()
     )
     torch.testing.assert_close(
-        compute_cross_entropy_over_batch_classes(logits, labels), as_in_mammoth(logits, labels)
+        compute_cross_entropy_over_batch_classes(logits, labels),
+        compute_mammoth_loss(logits, labels),
     )
 
 
@@ -51,8 +54,13 @@ def test_the_logits_of_absent_classes_get_no_gradient() -> None:
 def test_replayed_images_compete_with_all_classes_and_both_losses_add_up(
     bench, monkeypatch
 ) -> None:
-    drawn = watched(monkeypatch, ReservoirBuffer, "draw_items", lambda found, *_: found[0].labels)
-    seen = watched(monkeypatch, ExperienceReplayAce, "forward", lambda logits, *_: logits)
+    drawn = spy_on_calls(
+        monkeypatch,
+        ReservoirBuffer,
+        "draw_items_and_augmentation_numbers",
+        lambda found, *_: found[0].labels,
+    )
+    seen = spy_on_calls(monkeypatch, ExperienceReplayAce, "forward", lambda logits, *_: logits)
 
     def look(method, ctx, batch, terms):
         if "replay" not in terms:
@@ -60,6 +68,6 @@ def test_replayed_images_compete_with_all_classes_and_both_losses_add_up(
         expected = functional.cross_entropy(seen[-1].detach().float()[len(batch.y) :], drawn[-1])
         return torch.equal(terms["replay"].detach(), expected)
 
-    checked = spied(monkeypatch, ExperienceReplayAce, look)
+    checked = spy_on_losses(monkeypatch, ExperienceReplayAce, look)
     bench.stream(2, method="er-ace")
     assert checked.count(True) > 12 and False not in checked

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from streams import Bench, spied, watched
+from streams import Bench, spy_on_calls, spy_on_losses
 from torch.nn import functional
 
 from core.learning.methods.replay import gem
@@ -28,9 +28,9 @@ class Ctx:
         return torch.cat([p.grad.flatten() for p in self.trainable.values()])
 
 
-def remembering(monkeypatch, rows, **hyper) -> GemMethod:
-    """A method whose memory of task k has the gradient rows[k - 1]; memories of several tasks their
-    mean.
+def make_gem_with_memories(monkeypatch, rows, **hyper) -> GemMethod:
+    """Make a method whose memory of task k has the gradient rows[k - 1]; memories of several tasks
+    have the mean.
     """
     rows = torch.as_tensor(rows)
     method = GemMethod(GemMethod.Hyper(**hyper), MethodState())
@@ -52,14 +52,14 @@ def remembering(monkeypatch, rows, **hyper) -> GemMethod:
 
 @pytest.mark.parametrize(("gamma", "wanted"), [(0.0, [1.5, 1.5]), (0.5, [1.75, 1.75])])
 def test_a_gradient_that_opposes_a_memory_is_projected(monkeypatch, gamma, wanted) -> None:
-    method = remembering(monkeypatch, [[-1.0, 1.0], [1.0, 0.0]], gamma=gamma)
+    method = make_gem_with_memories(monkeypatch, [[-1.0, 1.0], [1.0, 0.0]], gamma=gamma)
     ctx = Ctx(w=[2.0, 1.0])
     method.project_gradient(ctx)
     assert torch.allclose(ctx.grads(), torch.tensor(wanted))
 
 
 def test_a_gradient_that_opposes_no_memory_is_left_bit_for_bit(monkeypatch) -> None:
-    method = remembering(monkeypatch, [[1.0, 1.0], [1.0, 0.0]], gamma=0.5)
+    method = make_gem_with_memories(monkeypatch, [[1.0, 1.0], [1.0, 0.0]], gamma=0.5)
     ctx = Ctx(w=[0.1, 0.3])
     before = ctx.trainable["w"].grad
     method.project_gradient(ctx)
@@ -69,7 +69,7 @@ def test_a_gradient_that_opposes_no_memory_is_left_bit_for_bit(monkeypatch) -> N
 
 
 def test_a_parameter_without_a_gradient_counts_as_zero_and_may_get_one(monkeypatch) -> None:
-    method = remembering(monkeypatch, [[-1.0, 1.0, 2.0]], gamma=0.0)
+    method = make_gem_with_memories(monkeypatch, [[-1.0, 1.0, 2.0]], gamma=0.0)
     ctx = Ctx(w=[2.0, 1.0], old_head=[0.0])
     ctx.trainable["old_head"].grad = None
     method.project_gradient(ctx)
@@ -85,7 +85,7 @@ def test_gradients_that_do_not_fit_are_computed_twice_to_the_same_result(
     rows = torch.randn(3, 10)
     shapes = {"a": (2, 2), "b": (3,), "c": (3, 1)}
     values = {name: torch.randn(shape) for name, shape in shapes.items()}
-    method = remembering(monkeypatch, rows)
+    method = make_gem_with_memories(monkeypatch, rows)
     one = Ctx(**{name: value.clone() for name, value in values.items()})
     method.project_gradient(one)
     monkeypatch.setattr(gem, "GRADIENT_BYTES", 4 * 3 * numbers)
@@ -139,9 +139,9 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
     assert len(checked) == 2 * 12 and all(checked)
 
 
-def watched_items(monkeypatch) -> list:
-    """The items of every constraint, in order."""
-    return watched(
+def spy_on_constraint_items(monkeypatch) -> list:
+    """Record the items of every constraint, in order."""
+    return spy_on_calls(
         monkeypatch,
         gem,
         "compute_replay_gradient_vector",
@@ -152,7 +152,7 @@ def watched_items(monkeypatch) -> list:
 def test_a_step_looks_at_a_new_draw_of_each_memory(bench, monkeypatch) -> None:
     hyper = {"name": "gem", "memory": 20, "memory_batch": 5}
     second = bench.stream(2, method=hyper)
-    seen = watched_items(monkeypatch)
+    seen = spy_on_constraint_items(monkeypatch)
     third = bench.learn_task(3, second, method=hyper)
     assert [set(items.tasks.tolist()) for items in seen] == [{1}, {2}] * 12
     assert {items.images.flatten(1).unique(dim=0).shape[0] for items in seen} == {
@@ -175,7 +175,7 @@ def test_a_step_looks_at_a_new_draw_of_each_memory(bench, monkeypatch) -> None:
 
 def test_the_mean_gradient_of_all_draws_is_that_of_the_memory(monkeypatch) -> None:
     rows = torch.arange(6.0).repeat_interleave(2).reshape(6, 2)
-    method = remembering(monkeypatch, rows, memory_batch=2)
+    method = make_gem_with_memories(monkeypatch, rows, memory_batch=2)
     items = method._task_replay_buffer.get_task_examples(range(1, 7))
     ctx = Ctx(w=[0.0, 0.0])
     ctx.recipe, ctx.task = Recipe(), 7
@@ -215,10 +215,10 @@ def test_memory_passes_change_no_batch_statistics_and_draw_no_random_numbers(
 
 def test_the_loss_sees_no_row_of_the_memory(bench, monkeypatch) -> None:
     first = bench.learn_task(1, method="gem")
-    passed = watched(
+    passed = spy_on_calls(
         monkeypatch, GemMethod, "forward", lambda logits, method, network, x, task: len(x)
     )
-    of_loss = spied(monkeypatch, GemMethod, lambda *_: passed.pop())
+    of_loss = spy_on_losses(monkeypatch, GemMethod, lambda *_: passed.pop())
     bench.learn_task(2, first, method="gem")
     assert of_loss == [4, 4, 4, 4, 4, 2] * 2
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from streams import Bench, spied, watched
+from streams import Bench, spy_on_calls, spy_on_losses
 from torch.nn import functional
 
 from core.learning.evaluation import predicting
@@ -23,7 +23,7 @@ INPUTS = InputNormaliser(None, 1, CPU)
 CLASSES = ("ant", "bee", "cat")
 
 
-def network(scenario="class", architecture=None):
+def make_network(scenario="class", architecture=None):
     heads = (
         HeadSpec(CLASSES)
         if scenario == "class"
@@ -35,26 +35,26 @@ def network(scenario="class", architecture=None):
     return made.eval()
 
 
-def pixels(n, seed=0):
+def draw_pixels(n, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (n, 6, 6, 1), generator=generator).to(torch.uint8)
 
 
-def with_means(net, images, labels):
-    """A method whose means are those of these exemplars."""
+def make_method_with_means(net, images, labels):
+    """Make a method whose means are those of these exemplars."""
     method = IcarlMethod(IcarlMethod.Hyper(), MethodState())
     exemplars = ExemplarBuffer(method.state["exemplars"])
     for label in labels.unique().tolist():
-        exemplars.append_exemplars_of_classes({label: images[labels == label]}, 1, 99)
+        exemplars.append_and_trim_class_exemplars({label: images[labels == label]}, 1, 99)
     with torch.no_grad():
-        method._compute_class_means(
+        method._compute_and_store_class_means(
             SimpleNamespace(network=net, inputs=INPUTS), exemplars, len(CLASSES)
         )
     return method
 
 
-def right_answers(learned, spec, *, head=False):
-    """Right answers to the held-out part of the spec's task, as counted by predicting."""
+def count_correct_predictions(learned, spec, *, head=False):
+    """Count the correct predictions for the held-out part of the spec's task."""
     net, method = learned.deployed()
     task = spec["task"]["number"] if spec["scenario"] == "task" else None
     held_out = load_tensors(Path(spec["task"]["held_out"]))
@@ -75,7 +75,7 @@ def test_the_loss_of_the_first_task_is_plain_binary_cross_entropy(bench, monkeyp
         )
         return set(terms), float(terms["task"].detach()), float(wanted.detach())
 
-    seen = spied(monkeypatch, IcarlMethod, look)
+    seen = spy_on_losses(monkeypatch, IcarlMethod, look)
     bench.learn_task(1, method="icarl")
     assert all(names == {"task"} and got == wanted for names, got, wanted in seen)
 
@@ -86,7 +86,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 ) -> None:
     bench = Bench(tmp_path, scenario)
     first = bench.learn_task(1, method="icarl")
-    shares = watched(monkeypatch, icarl, "draw_exemplars_for_batch", lambda share, *_: share)
+    shares = spy_on_calls(monkeypatch, icarl, "draw_exemplars_for_batch", lambda share, *_: share)
 
     def all_logits(net, x):
         return torch.cat([net(x, t) for t in (1, 2)], 1) if scenario == "task" else net(x)
@@ -100,7 +100,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
         wanted = -(target * p.log() + (1 - target) * (1 - p).log()).mean()
         return float(sum(terms.values()).detach()), float(wanted.detach())
 
-    seen = spied(monkeypatch, IcarlMethod, look)
+    seen = spy_on_losses(monkeypatch, IcarlMethod, look)
     bench.learn_task(2, first, method="icarl")
     assert [got for got, _ in seen] == pytest.approx([wanted for _, wanted in seen], rel=1e-5)
 
@@ -117,7 +117,7 @@ def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
             [] if found is None else found[0].flatten(1).tolist()
         )
 
-    watched(monkeypatch, icarl, "draw_exemplars_for_batch", look)
+    spy_on_calls(monkeypatch, icarl, "draw_exemplars_for_batch", look)
     bench.learn_task(2, first, method={"name": "icarl", "exemplars": 14}, augment="none")
     held = INPUTS(first.tensors("exemplars")["images"]).flatten(1).tolist()
     for steps in shown.values():
@@ -131,7 +131,9 @@ def test_no_batch_takes_more_exemplars_than_the_batch_size(tmp_path, monkeypatch
     first = bench.learn_task(1, method="icarl")
     small = Bench(tmp_path / "small", n=10)
     spec = {**small.spec(2, first, method="icarl"), "history": []}
-    sizes = watched(monkeypatch, icarl, "draw_exemplars_for_batch", lambda found, *_: len(found[1]))
+    sizes = spy_on_calls(
+        monkeypatch, icarl, "draw_exemplars_for_batch", lambda found, *_: len(found[1])
+    )
     small.learn(spec)
     assert sizes == [4] * 6
 
@@ -193,10 +195,10 @@ def test_with_fewer_exemplars_than_classes_the_head_answers_and_a_warning_says_s
 
 @pytest.mark.parametrize("scenario", ["class", "task"])
 def test_with_identical_exemplars_the_answer_is_the_nearest_prototype(scenario) -> None:
-    net, prototypes = network(scenario), pixels(3)
+    net, prototypes = make_network(scenario), draw_pixels(3)
     labels = torch.arange(3).repeat_interleave(4)
-    method = with_means(net, prototypes[labels], labels)
-    x = INPUTS(pixels(40, seed=1))
+    method = make_method_with_means(net, prototypes[labels], labels)
+    x = INPUTS(draw_pixels(40, seed=1))
     with torch.no_grad():
         points, centres = (functional.normalize(net.features(v)) for v in (x, INPUTS(prototypes)))
         distances = torch.cdist(points.double(), centres.double())
@@ -220,8 +222,8 @@ def test_means_are_the_normalised_means_of_normalised_features_under_the_publish
 
 
 def test_features_of_an_image_do_not_depend_on_the_images_beside_it() -> None:
-    net = network(architecture={"name": "resnet20", "width": 8})
-    x = INPUTS(pixels(64))
+    net = make_network(architecture={"name": "resnet20", "width": 8})
+    x = INPUTS(draw_pixels(64))
     with torch.no_grad():
         whole = icarl.compute_normalised_features(net, x)
         alone = torch.cat([icarl.compute_normalised_features(net, image[None]) for image in x])
@@ -229,8 +231,8 @@ def test_features_of_an_image_do_not_depend_on_the_images_beside_it() -> None:
 
 
 def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
-    net, images, labels = network(), pixels(9), torch.arange(9) % 3
-    method = with_means(net, images, labels)
+    net, images, labels = make_network(), draw_pixels(9), torch.arange(9) % 3
+    method = make_method_with_means(net, images, labels)
     before = {
         kind: {n: t.clone() for n, t in named.items()}
         for kind, named in method.state.collect_tensors_by_type().items()
@@ -252,7 +254,7 @@ def test_an_evaluation_in_the_middle_of_an_update_asks_the_head(bench, monkeypat
     parent = None
     for number, cells in ((1, 1), (2, 2)):
         with monkeypatch.context() as patched:
-            seen = watched(patched, IcarlMethod, "predict_logits", look)
+            seen = spy_on_calls(patched, IcarlMethod, "predict_logits", look)
             parent = bench.learn_task(number, parent, method="icarl", validation=0.2)
         assert seen[:2] == [True, True]  # after each epoch
         assert not any(seen[2:]) and len(seen) >= 2 + cells
@@ -263,8 +265,8 @@ def test_predictions_are_what_was_measured(tmp_path, scenario) -> None:
     bench = Bench(tmp_path, scenario, n_held_out=40)
     learned = bench.stream(2, method="icarl", optimizer={"lr": 1e-3})
     measured = learned.cell("new", 2)["correct"]
-    assert right_answers(learned, learned.spec) == measured
-    assert right_answers(learned, learned.spec, head=True) != measured
+    assert count_correct_predictions(learned, learned.spec) == measured
+    assert count_correct_predictions(learned, learned.spec, head=True) != measured
 
 
 def test_a_parent_is_measured_by_its_own_method_and_means(tmp_path) -> None:
@@ -273,8 +275,8 @@ def test_a_parent_is_measured_by_its_own_method_and_means(tmp_path) -> None:
     for method in ("icarl", "finetune"):
         second = bench.learn_task(2, first, method=method)
         before, after = (second.cell(version, 2)["correct"] for version in ("parent", "new"))
-        assert before == right_answers(first, second.spec)
-        assert before != right_answers(first, second.spec, head=True)
+        assert before == count_correct_predictions(first, second.spec)
+        assert before != count_correct_predictions(first, second.spec, head=True)
         changes = second.result["changes"]["2"]
         gained = after - before
         assert changes["improved"] - changes["regressed"] == gained
@@ -307,7 +309,7 @@ def test_where_a_class_has_no_exemplars_left_the_head_answers_and_a_warning_says
 
 
 def test_erasing_takes_the_means_with_the_exemplars() -> None:
-    method = with_means(network(), pixels(6), torch.arange(6) % 3)
+    method = make_method_with_means(make_network(), draw_pixels(6), torch.arange(6) % 3)
     method.erase_task_examples({7})
     assert "class_means" in method.state["own"].tensors
     method.erase_task_examples({1})

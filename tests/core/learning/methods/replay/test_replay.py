@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from streams import Bench, spied, watched
+from streams import Bench, spy_on_calls, spy_on_losses
 from torch.nn import functional
 
 from core.learning.memory.replay import (
@@ -27,28 +27,33 @@ FOR_EVERY_NETWORK = [
 ]
 
 
-def recorded(monkeypatch, method):
-    """Loss terms of every step, in order."""
-    return spied(
+def spy_on_loss_terms(monkeypatch, method):
+    """Record the loss terms of every step, in order."""
+    return spy_on_losses(
         monkeypatch,
         method,
         lambda _, ctx, batch, terms: {n: float(v.detach()) for n, v in terms.items()},
     )
 
 
-def watched_draws(monkeypatch):
-    """The items of every draw, in order."""
-    return watched(monkeypatch, ReservoirBuffer, "draw_items", lambda drawn, *_: drawn[0])
+def spy_on_draws(monkeypatch):
+    """Record the items of every draw, in order."""
+    return spy_on_calls(
+        monkeypatch,
+        ReservoirBuffer,
+        "draw_items_and_augmentation_numbers",
+        lambda drawn, *_: drawn[0],
+    )
 
 
 def test_the_first_batch_of_the_stream_is_plain_training(bench, monkeypatch) -> None:
-    steps = recorded(monkeypatch, DarkExperienceReplayPlusPlus)
+    steps = spy_on_loss_terms(monkeypatch, DarkExperienceReplayPlusPlus)
     bench.learn_task(1, method="der++")
     assert set(steps[0]) == {"task"} and set(steps[1]) == {"task", "logits", "labels"}
 
 
 def test_without_beta_it_is_der_draw_for_draw(bench, monkeypatch) -> None:
-    steps = recorded(monkeypatch, DarkExperienceReplayPlusPlus)
+    steps = spy_on_loss_terms(monkeypatch, DarkExperienceReplayPlusPlus)
     pp = bench.stream(2, method={"name": "der++", "alpha": 0.3, "beta": 0.0})
     assert set(steps[-1]) == {"task", "logits"}
     der = bench.stream(2, method="der")
@@ -57,14 +62,14 @@ def test_without_beta_it_is_der_draw_for_draw(bench, monkeypatch) -> None:
 
 
 def test_logits_and_labels_come_from_two_independent_draws(bench, monkeypatch) -> None:
-    draws = watched_draws(monkeypatch)
+    draws = spy_on_draws(monkeypatch)
     bench.learn_task(1, method="der++")
     pairs = list(zip(draws[::2], draws[1::2], strict=True))
     assert len(pairs) == 11 and not all(torch.equal(a.images, b.images) for a, b in pairs)
 
 
 def test_with_shared_draws_both_terms_are_of_one_draw(bench, monkeypatch) -> None:
-    draws = watched_draws(monkeypatch)
+    draws = spy_on_draws(monkeypatch)
     first = bench.learn_task(1, method={"name": "der++", "draws": "shared"})
     assert len(draws) == 11  # one a step from the second on
     draws.clear()
@@ -80,7 +85,7 @@ def test_with_shared_draws_both_terms_are_of_one_draw(bench, monkeypatch) -> Non
         }
         return max(float((terms[name] - value).detach().abs()) for name, value in wanted.items())
 
-    checked = spied(monkeypatch, DarkExperienceReplayPlusPlus, look)
+    checked = spy_on_losses(monkeypatch, DarkExperienceReplayPlusPlus, look)
     bench.learn_task(2, first, method={"name": "der++", "draws": "shared"}, augment="none")
     assert len(checked) == 12 and max(checked) < 1e-5
 
@@ -96,8 +101,8 @@ def test_with_a_single_replayed_term_shared_draws_change_no_bit(bench, hyper) ->
 
 def test_er_is_one_mean_over_the_batch_and_the_replayed_items(bench, monkeypatch) -> None:
     first = bench.learn_task(1, method="er")
-    draws = watched_draws(monkeypatch)
-    logits = watched(monkeypatch, ExperienceReplay, "forward", lambda found, *_: found)
+    draws = spy_on_draws(monkeypatch)
+    logits = spy_on_calls(monkeypatch, ExperienceReplay, "forward", lambda found, *_: found)
 
     def look(method, ctx, batch, terms):
         labels = torch.cat([batch.y, *[items.labels for items in draws]])
@@ -105,7 +110,7 @@ def test_er_is_one_mean_over_the_batch_and_the_replayed_items(bench, monkeypatch
         assert labels.shape == logits[-1].shape[:1]
         return float((terms["task"] - functional.cross_entropy(logits[-1], labels)).detach())
 
-    checked = spied(monkeypatch, ExperienceReplay, look)
+    checked = spy_on_losses(monkeypatch, ExperienceReplay, look)
     bench.learn_task(2, first, method="er")
     assert len(checked) == 12 and max(map(abs, checked)) < 1e-6
 
@@ -121,7 +126,9 @@ def test_with_alpha_zero_the_loss_is_the_cross_entropies_of_batch_and_buffer(
         terms = original(self, ctx, batch)
         if "labels" in terms:
             self.state["buffer"].get_random_generator("reservoir", 0).set_state(state)
-            items, _ = self._open_reservoir(ctx).draw_items(ctx.recipe.batch_size)
+            items, _ = self._open_reservoir(ctx).draw_items_and_augmentation_numbers(
+                ctx.recipe.batch_size
+            )
             pairs = ((batch.x, batch.y), (ctx.inputs(items.images), items.labels))
             wanted = sum(functional.cross_entropy(ctx.network(x), y) for x, y in pairs)
             seen.append((float(sum(terms.values()).detach()), float(wanted.detach())))
@@ -147,8 +154,8 @@ def test_stored_logits_are_those_of_the_training_forward_before_the_step(
         held = kind.state["buffer"].tensors["logits"][-len(batch.y) :]
         return held, before[-1], ctx.network(batch.x)
 
-    before = spied(monkeypatch, method, look_before)
-    stored = watched(monkeypatch, method, "after_step", look_after)
+    before = spy_on_losses(monkeypatch, method, look_before)
+    stored = spy_on_calls(monkeypatch, method, "after_step", look_after)
     bench.learn_task(1, method=name, augment="shift", epochs=1)
     assert torch.equal(*stored[0][:2])
     assert len(stored) == 6 and all(
@@ -163,7 +170,7 @@ def test_one_forward_pass_for_all_gives_the_terms_of_one_for_each(
 ) -> None:
     bench = Bench(tmp_path, scenario)
     first = bench.learn_task(1, method="der++")
-    steps = recorded(monkeypatch, DarkExperienceReplayPlusPlus)
+    steps = spy_on_loss_terms(monkeypatch, DarkExperienceReplayPlusPlus)
     bench.learn_task(2, first, method="der++", epochs=1)
     monkeypatch.setattr(TaskTrainingContext, "are_image_outputs_independent", False)
     bench.learn_task(2, first, method="der++", epochs=1)
@@ -177,7 +184,7 @@ def test_items_beside_a_training_batch_norm_go_through_it_alone(tmp_path, monkey
     def look(logits, method, net, x, task):
         return net.training, len(x)
 
-    seen = watched(monkeypatch, DarkExperienceReplayPlusPlus, "forward", look)
+    seen = spy_on_calls(monkeypatch, DarkExperienceReplayPlusPlus, "forward", look)
     first = bench.learn_task(1, method="der++", epochs=1)
     bench.learn_task(2, first, method="der++", epochs=1)
     # the first batch, the second with its two draws, and all together once statistics are fixed
@@ -197,7 +204,7 @@ def test_the_buffer_holds_raw_images_and_never_the_current_batch(bench, monkeypa
     def look(method, ctx, batch, terms):
         return method._open_reservoir(ctx).offered_count, len(batch.y)
 
-    seen = spied(monkeypatch, DarkExperienceReplayPlusPlus, look)
+    seen = spy_on_losses(monkeypatch, DarkExperienceReplayPlusPlus, look)
     learned = bench.learn_task(1, method="der++")
     assert [offered for offered, _ in seen] == [0, *accumulate(size for _, size in seen[:-1])]
     originals = load_tensors(Path(learned.spec["task"]["train"]))["images"]
@@ -323,7 +330,7 @@ def test_items_without_logits_get_those_of_the_parent(tmp_path, monkeypatch, sce
         found.update(stored=held["logits"], wanted=logits, widths=set(held["widths"].tolist()))
 
     monkeypatch.setattr(DarkExperienceReplayPlusPlus, "begin_task", begin_task)
-    steps = recorded(monkeypatch, DarkExperienceReplayPlusPlus)
+    steps = spy_on_loss_terms(monkeypatch, DarkExperienceReplayPlusPlus)
     bench.learn_task(2, first, method="der++")
     assert torch.allclose(found["stored"], found["wanted"][:, :2], atol=1e-6)
     assert found["widths"] == {2} and float(found["stored"].abs().max()) > 0.1
@@ -359,7 +366,7 @@ def test_a_buffer_that_erasing_has_emptied_fills_again(bench, after) -> None:
 def test_a_masked_loss_sees_new_units_alone_and_replay_all(bench, monkeypatch, name) -> None:
     """The others say that it has no effect."""
     first = bench.learn_task(1, method=name, train_ce="masked")
-    steps = recorded(monkeypatch, registry.get_method(name))
+    steps = spy_on_loss_terms(monkeypatch, registry.get_method(name))
     second = bench.learn_task(2, first, method=name, train_ce="masked")
     share = (
         0.5 if name in ("er", "icarl", "lwf") else 1.0
