@@ -149,9 +149,7 @@ def submit_and_follow_batches(client: Perennial, model: str, *, shows_held: bool
                 again = client.jobs.retry(job.id, recipe={})
                 bars.show_job_until_ended(f"{last[0]} again, by the model's recipe", again)
                 return job.job.version if job.job else None
-    except (
-        JobEnded
-    ) as ended:  # a held version would make later batches wait for a person
+    except JobEnded as ended:  # a held version would make later batches wait for a person
         raise SystemExit(str(ended)) from None
     return None
 

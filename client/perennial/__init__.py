@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from perennial._sync.job import JobHandle
     from perennial.comparison import Comparison
     from perennial.errors import (
-        UndecidedBatch,
         APIError,
         ArchiveRejected,
         BadAnswer,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
         TooManyRequests,
         Unauthorized,
         Unavailable,
+        UndecidedBatch,
         WaitTimeout,
     )
     from perennial.retry import Retries

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from perennial._formats import FORMATS
-from perennial.errors import UndecidedBatch, ConfigError
+from perennial.errors import ConfigError, UndecidedBatch
 
 CHUNK_BYTES = 8 << 20
 """Bytes per piece of a resumable upload."""

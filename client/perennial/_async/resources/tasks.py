@@ -13,7 +13,7 @@ from perennial._async.pages import AsyncPages
 from perennial._async.upload import SubmittedBatch, send_batch
 from perennial._async.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
-from perennial.errors import UndecidedBatch, ArchiveRejected, Invalid
+from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
 from perennial.fields import OpenBatchOptions
 from perennial.guard import build_api_path
 from perennial.shapes import convert_from_json

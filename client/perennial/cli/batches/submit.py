@@ -20,7 +20,7 @@ from perennial.cli.batches.following import follow_and_print_job, report_version
 from perennial.cli.batches.trials import parse_trials_option, print_trials
 from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
 from perennial.cli.output import Cell, print_fields, print_notice, print_text
-from perennial.errors import UndecidedBatch, NotFound
+from perennial.errors import NotFound, UndecidedBatch
 from perennial.guard import quote_shell_word
 from perennial.pack.remote.address import is_remote_address
 from perennial.pack.remote.url_list import is_remote_source
