@@ -6,7 +6,8 @@ images of known ones.
 
 Each batch is uploaded to the API and learned by a worker, both in this process; the job runs in a
 process of its own, on one thread. The store is a folder that gives out no local files, so that its
-requests are those that S3 would get. Printed for update 2, 5, 10 and every tenth, of the worker's
+requests are those that S3 would get. With `PERENNIAL_DATABASE_URL` (an empty database) and
+`PERENNIAL_STORE_URL`, updates run on PostgreSQL and S3. Printed for update 2, 5, 10 and every tenth, of the worker's
 part alone: seconds; CPU seconds of the job process and of the worker; SQL statements; requests to
 the store, and those of each kind; bytes that the version adds; bytes in the store. Then the last
 updates over those around update 10, medians of three. Images are noise around a picture of their
@@ -35,6 +36,7 @@ from api.app import create_app
 from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.database.tables import Job, Version
+from core.processes.garbage import exclude_existing_objects_from_gc
 from core.settings import Settings
 from tools.service import link_catalogue_for_tests
 from worker.loop import Worker
@@ -92,9 +94,7 @@ class UpdateCostBench:
     def __init__(
         self, folder: Path, method: str, scenario: str, side: int, base: str = BASE
     ) -> None:
-        settings = Settings(
-            data_dir=folder, auth="off", threads=1, database_url="", store_url="", broker_url=""
-        )
+        settings = Settings(data_dir=folder, auth="off", threads=1, broker_url="")
         link_catalogue_for_tests(folder)
         db = Database(settings.resolved_database_url)
         upgrade_schema(db)
@@ -107,9 +107,11 @@ class UpdateCostBench:
         self._store = RequestCountingStore(self._worker.store)
         self._worker.store = self._store
         self._worker.prepare_worker()
+        exclude_existing_objects_from_gc()  # as API and worker do after their start
         self._scenario, self._side = scenario, side
+        self._model = f"aging-{method}-{scenario}-{side}"
         model = {
-            "name": "aging",
+            "name": self._model,
             "scenario": scenario,
             "base": base,
             "recipe": RECIPES[method],
@@ -127,7 +129,7 @@ class UpdateCostBench:
     def learn_batch_and_measure_cost(self, archive: bytes) -> UpdateCost:
         """Submit a batch and learn it; return the update's cost."""
         answer = self._client.post(
-            "/v1/models/aging/tasks",
+            f"/v1/models/{self._model}/tasks",
             content=archive,
             headers={"Content-Type": "application/octet-stream"},
         )
@@ -136,7 +138,9 @@ class UpdateCostBench:
 
     def apply_edit_and_measure_cost(self, operations: list[dict[str, Any]]) -> UpdateCost:
         """Submit an edit and make its version; return the cost."""
-        answer = self._client.post("/v1/models/aging/edits", json={"operations": operations})
+        answer = self._client.post(
+            f"/v1/models/{self._model}/edits", json={"operations": operations}
+        )
         assert answer.status_code == 202, answer.text
         return self._run_waiting_job()
 
