@@ -1,18 +1,20 @@
 """What the versions of a data directory are made of: parts by digest, and memories row by row.
 
-A memory is a replay buffer or exemplars. Its encoding may change, so each row is told by a digest
-of its image, label, task and whatever else it has, in the order in which the method holds them. The
-database and the store are read as they lie, without the service.
+A memory is a replay buffer or exemplars. Its encoding may change, so each row is identified by a
+digest of its image, label, task and other values, in the order in which the method holds them. The
+database and the store are read directly, without the service.
 """
 
 import hashlib
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load
+from sqlalchemy import create_engine, text
 
+from core.settings import Settings
+from core.storage import ObjectStorage, open_object_store
 from tests.before_after.answers import MEMORY_TYPES
 
 Json = dict[str, Any]
@@ -32,17 +34,22 @@ def read_stored_parts(data: Path) -> Json:
     "other": {name: digest}}}}}`.
 
     Args:
-        data: a data directory whose service has stopped.
+        data: a data directory whose service has stopped. Settings of this process, such as
+            `PERENNIAL_DATABASE_URL`, apply.
     """
-    with sqlite3.connect(data / "perennial.db") as connection:
-        rows = connection.execute(_PARTS).fetchall()
+    settings = Settings(data_dir=data)
+    engine = create_engine(settings.resolved_database_url)
+    with engine.connect() as connection:
+        rows = connection.execute(text(_PARTS)).fetchall()
+    engine.dispose()
+    store = open_object_store(settings)
     found: Json = {}
     memories: dict[tuple[str, str], dict[str, Tensors]] = {}
     for model, number, name, kind, sha256 in rows:
         version = f"{model} v{number}"
         entry = found.setdefault(version, {"parts": {}, "memory": {}})
         if kind in MEMORY_TYPES:
-            memories.setdefault((version, kind), {})[name] = load(_read_blob(data, sha256))
+            memories.setdefault((version, kind), {})[name] = load(_read_blob(store, sha256))
         else:
             entry["parts"][name] = sha256
     for (version, kind), parts in memories.items():
@@ -98,5 +105,5 @@ def _digest_tensors(tensors: Tensors) -> str:
     return digest.hexdigest()[:16]
 
 
-def _read_blob(data: Path, sha256: str) -> bytes:
-    return (data / "store" / "blobs" / sha256[:2] / sha256).read_bytes()
+def _read_blob(store: ObjectStorage, sha256: str) -> bytes:
+    return b"".join(store.read(f"blobs/{sha256[:2]}/{sha256}"))
