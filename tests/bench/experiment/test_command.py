@@ -102,16 +102,19 @@ def test_a_failed_run_is_kept_with_its_reason_and_shown(runner):
         """
     status, output = runner(plan)
     assert status == 1
-    assert "failed: digits class wild depth 5 order 0 seed 0: the loss is nan" in output
+    assert "failed: digits class wild depth 5 order 0 seed 0: NonFiniteTrainingError" in output
     summary = (runner.out / "summary.md").read_text()
     assert "1 of 2 runs done, 1 failed, 0 to do." in summary
     table = [line.split("|") for line in summary.splitlines() if line.startswith("| wild")]
     assert [cell.strip() for cell in table[0][2:6]] == ["5", "–", "0", "1"]
-    assert "| digits class wild depth 5 order 0 seed 0 | non-finite | the loss is nan " in summary
+    assert (
+        "| digits class wild depth 5 order 0 seed 0 | non-finite | NonFiniteTrainingError: "
+        in summary
+    )
     with (runner.out / "results.csv").open() as file:
         failed = [row for row in csv.DictReader(file) if row["status"] == "failed"]
     assert [row["readout"] for row in failed] == ["class", "task"]
-    assert failed[0]["reason"].startswith("the loss is nan")
+    assert failed[0]["reason"].startswith("NonFiniteTrainingError")
     written = runner.times()
     assert runner(plan)[0] == 1, "a failure that would come again is not tried again"
     assert runner.times() == written
