@@ -146,10 +146,10 @@ def list_keys(
         query: Any = select(AccessKey, Owner.name).join(Owner, Owner.id == AccessKey.owner_id)
         rows = read_query_page(session, query, AccessKey.id, limit, cursor, descending=newest_first)
         bounds = predict_keys.find_predict_key_bindings(
-            session, [row.Key.id for row in rows.rows], db.now(session)
+            session, [row.AccessKey.id for row in rows.rows], db.now(session)
         )
         items = [
-            _access_key_to_json(row.Key, row.name, bounds.get(row.Key.id)) for row in rows.rows
+            _access_key_to_json(row.AccessKey, row.name, bounds.get(row.AccessKey.id)) for row in rows.rows
         ]
         return {"items": items, "next_cursor": rows.next_cursor}
 
