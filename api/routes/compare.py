@@ -79,7 +79,7 @@ async def compare_versions(
 @router.get(
     "/v1/models/{model}/compare/images", response_model=ComparedImagePage, responses=_responses
 )
-async def list_comparison_images(
+async def compare_images(
     model: ModelPath,
     actor: Read,
     service: Service,

@@ -149,7 +149,8 @@ def list_keys(
             session, [row.AccessKey.id for row in rows.rows], db.now(session)
         )
         items = [
-            _access_key_to_json(row.AccessKey, row.name, bounds.get(row.AccessKey.id)) for row in rows.rows
+            _access_key_to_json(row.AccessKey, row.name, bounds.get(row.AccessKey.id))
+            for row in rows.rows
         ]
         return {"items": items, "next_cursor": rows.next_cursor}
 
