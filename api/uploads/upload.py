@@ -35,7 +35,7 @@ class UploadReception:
     """Reception of one upload by a route, from its headers to its response.
 
         head = upload.check_request_head(limit)
-        with upload.take_place_for_upload_in_progress():
+        with upload.hold_upload_slot():
             return await upload.receive_and_commit_upload(head, precheck, commit)
 
     Attributes:

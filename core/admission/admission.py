@@ -23,7 +23,7 @@ from core.errors import JobTooLarge
 from core.settings import Settings
 
 FLOAT_BYTES, DOUBLE_BYTES = 4, 8
-EVAL_IMAGES, EVAL_PIXELS = 256, 1 << 22
+EVAL_IMAGES, EVAL_PIXELS = 256, 1 << 20
 """Images of one pass without gradients, and pixels of such a pass, as in `core.learning.evaluation.evaluate`."""
 PASSING = 3
 """Sizes of the widest layer that a forward pass holds besides saved activations: its input, its
@@ -31,7 +31,7 @@ output and the workspace of the operation.
 """
 SOLVING = 6
 """Square matrices of a solve: second moments of all tasks and of one, eigenvectors, workspace."""
-LEFT_OUT, JUDGING = 4000, 5
+LEFT_OUT, JUDGING = 2000, 5
 """Retained examples that judge a solution (`core.learning.methods.analytic`), and their matrices."""
 FIXED_BYTES = 640 << 20
 """Bytes that every job takes: workspace of the operations, and images scaled in advance."""

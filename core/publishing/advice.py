@@ -112,8 +112,8 @@ def choose_and_record_accuracy_advice(
 
 
 def is_accuracy_falling(last: Sequence[VersionAccuracy]) -> bool:
-    """Return True if the accuracy fell with each of the last three versions, and in all by more
-    than chance.
+    """Return True if the accuracy fell twice over the last three versions, and in all by more than
+    chance.
 
     Args:
         last: the newest versions of a lineage, the oldest first.

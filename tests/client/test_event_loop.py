@@ -16,6 +16,7 @@ from tus_stub import Tus
 from perennial import AsyncPerennial
 
 PIECE = 1 << 20
+SIZE = 3 * PIECE + 5
 
 
 class Watched:
@@ -42,13 +43,17 @@ class Watched:
         self.threads.add(threading.get_ident())
 
 
-@pytest.mark.parametrize("whole_bytes", [PIECE, 1 << 30], ids=["in pieces", "in one request"])
+@pytest.mark.parametrize(
+    ("whole_bytes", "longest_body"),
+    [(PIECE, PIECE), (SIZE, PIECE), (SIZE + 1, SIZE)],
+    ids=["in pieces", "in pieces from the limit on", "in one request"],
+)
 def test_a_batch_is_read_beside_the_event_loop(
-    monkeypatch: pytest.MonkeyPatch, whole_bytes: int
+    monkeypatch: pytest.MonkeyPatch, whole_bytes: int, longest_body: int
 ) -> None:
     monkeypatch.setattr("perennial._async.upload.CHUNK_BYTES", PIECE)
     monkeypatch.setattr("perennial._async.upload.send_batch.__defaults__", (whole_bytes,))
-    batch, tus = Watched(3 * PIECE + 5), Tus()
+    batch, tus = Watched(SIZE), Tus()
 
     async def submit(url: str) -> None:
         async with AsyncPerennial("k", base_url=url) as client:
@@ -56,9 +61,7 @@ def test_a_batch_is_read_beside_the_event_loop(
 
     with run_stub(tus) as stub:
         asyncio.run(submit(stub.url))
-    assert max(len(asked.body) for asked in stub.asked) == (
-        PIECE if whole_bytes == PIECE else 3 * PIECE + 5
-    )
+    assert max(len(asked.body) for asked in stub.asked) == longest_body
     assert batch.threads and threading.get_ident() not in batch.threads
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from core.admission import admission
 from core.admission.admission import (
     ANY,
     FIRST,
@@ -16,6 +17,8 @@ from core.admission.admission import (
 )
 from core.admission.network_size import find_network_size
 from core.errors import JobTooLarge
+from core.learning.evaluation import evaluate
+from core.learning.methods import analytic
 
 CNN, IMAGE = {"name": "small-cnn"}, {"size": 32, "channels": 3}
 RECIPE: dict[str, Any] = {
@@ -103,7 +106,7 @@ def test_second_moments_of_all_tasks_that_a_job_loads_count(
     )
     assert many.total_bytes - few.total_bytes == 1000 * 8 * columns * (columns + 1) // 2
     assert few.closed_form_memory_bytes == 8 * (
-        columns * (columns + 1) // 2 + (6 * columns + 5 * 4000) * columns
+        columns * (columns + 1) // 2 + (6 * columns + 5 * admission.LEFT_OUT) * columns
     )
 
 
@@ -114,12 +117,12 @@ def test_a_model_with_too_many_tasks_for_its_sums_is_told_the_arithmetic() -> No
     bound.check_job_memory(catalogue, CNN, IMAGE, recipe, JobWorkload(200))
     with pytest.raises(JobTooLarge) as caught:
         bound.check_job_memory(catalogue, CNN, IMAGE, recipe, JobWorkload(400))
-    said = "sums of 400 tasks × 4.0 MB (1,000 columns) and their solution 208.0 MB = 1.8 GB"
+    said = "sums of 400 tasks × 4.0 MB (1,000 columns) and their solution 128.0 MB = 1.7 GB"
     assert said in caught.value.detail and "recipe.method.projection" in caught.value.detail
 
 
 def test_large_images_are_measured_in_smaller_batches() -> None:
-    small = estimate_memory({}, {"size": 1024, "channels": 3}, batch_size=1)
+    small = estimate_memory({}, {"size": 512, "channels": 3}, batch_size=1)
     assert small.images == 4
 
 
@@ -147,3 +150,9 @@ def test_an_architecture_without_a_known_size_is_left_to_the_bound_of_its_jobs()
     replace(ANY, max_parameters=1, job_bytes=1).check_job_memory(
         CATALOGUE, {"name": "new"}, IMAGE, RECIPE
     )
+
+
+def test_the_estimate_has_the_limits_of_the_code_that_it_estimates() -> None:
+    # Copied, since admission runs in the API, which never loads torch.
+    assert (admission.EVAL_IMAGES, admission.EVAL_PIXELS) == (evaluate.BATCH, evaluate.PIXELS)
+    assert admission.LEFT_OUT == analytic.LEFT_OUT
