@@ -35,11 +35,11 @@ def run_list_issues_command(shell: CommandContext, model: str, task: int, kind: 
     """List images of a batch to check, one per row, as far as the service lists them.
 
     A suspect has a label that looks wrong; `suggested` is `score` times as probable. The commands
-    that correct it are printed below the table, and are `command` in JSON; or the reason why the
-    service refuses to correct labels of this batch, and what to do. A
-    near_duplicate looks the same as another image (`like`), in the batch or in an earlier task. A
-    duplicate has the same bytes as another image of its class, and a conflict the same bytes as one
-    of another class. A rejected image could not be used; `where` gives the reason.
+    that correct it are printed below the table, and are `command` in JSON. If the service refuses
+    to correct labels of this batch, the reason and what to do are printed instead. A near_duplicate
+    looks the same as another image (`like`), in the batch or in an earlier task. A duplicate has
+    the same bytes as another image of its class, and a conflict the same bytes as one of another
+    class. A rejected image could not be used; `where` gives the reason.
     """
     client = shell.create_client()
     batch = client.tasks.retrieve(model, task)

@@ -192,7 +192,7 @@ def run_discard_task_command(
 def run_relearn_task_command(
     shell: CommandContext, model: str, task: int, recipe: Any, detach: bool
 ) -> None:
-    """Learn a task that production lacks again, before all waiting tasks."""
+    """Learn again a task that production lacks, before all waiting tasks."""
     client = shell.create_client()
     handle = client.tasks.relearn(model, task, recipe=recipe)
     if detach:
