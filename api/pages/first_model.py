@@ -19,6 +19,7 @@ from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, ServiceDependencies, Write
 from api.pages.models import render_model_list_with_error
 from api.pages.parts import forms
+from api.pages.parts.live import read_event_cursor
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.submit import detect_batch_archive_kind
 from api.schemas.common import ModelPath
@@ -111,12 +112,14 @@ def show_first_model_page(
     request: Request, model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show the progress of a newcomer's first model, and what to do next."""
+    events = read_event_cursor(request, actor)
     model_response = models.read_model(db, catalogue(), actor, model)
     batches = tasks.list_tasks(db, actor, model_response["id"], SHOWN, None)["items"]
     of_model = jobs.JobFilter(model=model_response["id"])
     recent = jobs.list_jobs(db, actor, of_model, limit=SHOWN, cursor=None)["items"]
     learned = [one for one in batches if one["standing"] == "learned"]
     context = {
+        "events": events,
         "model": model_response,
         "batches": batches,
         "jobs": {job["id"]: job for job in recent},

@@ -17,6 +17,7 @@ from api.pages.parts.checks import (
     list_disabled_checks,
 )
 from api.pages.parts.heat import ROWS, build_accuracy_curves, build_heat_map
+from api.pages.parts.live import read_event_cursor
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import (
     compute_precision_coverage_points,
@@ -82,6 +83,7 @@ def show_model_page(
     view: Annotated[HeatMapView, Depends(_gather_heat_map_query_parameters)],
 ) -> Response:
     """Show the page of a model."""
+    events = read_event_cursor(request, actor)
     model_response = models.read_model(db, catalogue(), actor, model)
     recent = jobs.list_jobs(
         db, actor, jobs.JobFilter(model=model_response["id"]), limit=JOBS, cursor=None
@@ -94,6 +96,7 @@ def show_model_page(
         else []
     )
     context: dict[str, object] = {
+        "events": events,
         "model": model_response,
         "jobs": recent,
         "waits": waits,

@@ -21,11 +21,11 @@ WORK = """
 import time
 
 def measure(run):
-    run.record_figure("device", run.device)
-    run.record_figure("rates", {"product": {"images": 12}, "bare": {"images": 11}})
+    run.record_measurement("device", run.device)
+    run.record_measurement("rates", {"product": {"images": 12}, "bare": {"images": 11}})
 
 def break_down(run):
-    run.record_figure("begun", True)
+    run.record_measurement("begun", True)
     raise ValueError("no such kernel")
 
 def hang(run):

@@ -82,7 +82,7 @@ def test_a_run_that_was_killed_after_the_submit_makes_no_second_task(
     tus = Tus()
     with run_stub_with_client(tus) as (_, client):
         with monkeypatch.context() as patched:
-            patched.setattr("perennial.transfer.UploadLocationCache.remove_stored_path", killed)
+            patched.setattr("perennial.transfer.UploadLocationCache.remove_upload_location", killed)
             with pytest.raises(KeyboardInterrupt):
                 client.submit("birds", large)
         assert client.submit("birds", large).id == "job_1"

@@ -1,6 +1,7 @@
 """The content of the pages of a model, a task and a list, and that they ask the database equally often
 for few and for many."""
 
+import html
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -290,7 +291,7 @@ def test_a_list_goes_on_page_by_page(
         )
     newest = logged_in.get("/ui").text
     assert newest.index('">c</a>') < newest.index('">b</a>') and '">a</a>' not in newest
-    following = newest.split("cursor=")[1].split('"')[0]
+    following = newest.split("newest&amp;cursor=")[1].split('"')[0]
     assert '">a</a>' in logged_in.get(f"/ui?sort=newest&cursor={following}").text
 
 
@@ -386,3 +387,18 @@ def test_a_cell_whose_labels_were_edited_says_so() -> None:
     made = heat.build_heat_map(found, production=2, left=set(), first=None)  # type: ignore[arg-type]
     newest, oldest = (row.cells[0].mark for row in made.rows)
     assert made.has_edited_labels and newest == "" and oldest.startswith("labels edited since")
+
+
+@pytest.mark.parametrize("path", ["/ui/models/{model}", "/ui/models/{model}/first", "/ui"])
+def test_a_change_after_the_page_was_read_is_in_its_event_stream(
+    logged_in: TestClient, model: str, publish: Publish, path: str
+) -> None:
+    publish(model, cells={1: (20, 20)})
+    publish(model, cells={1: (20, 20), 2: (20, 20)})
+    production = f"/v1/models/{model}/aliases/production"
+    assert logged_in.put(production, json={"version": 1, "reason": "before"}).status_code == 200
+    page = logged_in.get(path.format(model=model)).text
+    assert logged_in.put(production, json={"version": 2, "reason": "after"}).status_code == 200
+    (stream,) = re.findall(r'data-events="([^"]+)"', page)
+    found = logged_in.get(html.unescape(stream)).json()["items"]
+    assert [(one["type"], one["data"]["version"]) for one in found] == [("alias", 2)]

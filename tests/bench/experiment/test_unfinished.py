@@ -118,7 +118,7 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs
 
 def test_an_ended_run_leaves_a_record_and_nothing_else(run, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "bench.experiment.runs.PipeControlRequests", lambda fd: EmptyControlRequestSource()
+        "bench.experiment.runs.PipeControlRequestSource", lambda fd: EmptyControlRequestSource()
     )
     store = ExperimentResultStore(tmp_path)
     execute_and_record_run(run, store, 0)
@@ -144,12 +144,12 @@ def test_a_base_that_was_killed_goes_on(plan, data, tmp_path, monkeypatch):
         plan(extra), ExperimentDatasetCache(data, tmp_path / "cache"), "cpu"
     )[0][0]
     store = ExperimentResultStore(tmp_path)
-    monkeypatch.setattr("bench.experiment.runs.PipeControlRequests", lambda fd: Kill(3))
+    monkeypatch.setattr("bench.experiment.runs.PipeControlRequestSource", lambda fd: Kill(3))
     with pytest.raises(Killed):
         train_and_store_base(base, store, 0)
     assert list(store.get_unfinished_folder(base.result_inputs_digest).glob("snapshot-*"))
     monkeypatch.setattr(
-        "bench.experiment.runs.PipeControlRequests", lambda fd: EmptyControlRequestSource()
+        "bench.experiment.runs.PipeControlRequestSource", lambda fd: EmptyControlRequestSource()
     )
     train_and_store_base(base, store, 0)
     assert (

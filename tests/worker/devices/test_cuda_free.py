@@ -46,8 +46,8 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from worker.devices import cuda_free; from worker.attempts import zygote\n"
         "cuda_free._list_open_files = lambda: ['/dev/nvidia0']\n"
-        "zygote.preload_job_modules = lambda: None\n"
-        "zygote.main(sys.argv[1:])\n"
+        "zygote.import_job_modules_and_get_runner = lambda: None\n"
+        "zygote.run_fork_server_or_job(sys.argv[1:])\n"
     )
     zygote = ForkServer((sys.executable, str(program)))
     with pytest.raises(ForkServerDied, match="has opened CUDA"):
