@@ -285,7 +285,7 @@ async def _run_service_lifespan(app: FastAPI) -> AsyncIterator[None]:
     )
     app.state.access = Authenticator(app.state.polling, anyone)
     app.state.rate = (
-        OwnerRateLimiter(settings.max_requests_per_s, settings.resolved_broker_url)
+        OwnerRateLimiter(settings.max_requests_per_s, settings.broker_url_with_password)
         if settings.max_requests_per_s
         else None
     )
@@ -294,7 +294,7 @@ async def _run_service_lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.stopping.install_signal_handlers()
     # Building the catalogue takes seconds after an update: start before the first request needs it.
     threading.Thread(
-        target=_load_catalogue_at_startup,
+        target=_load_recipe_catalogue_at_startup,
         args=(app.state.catalogue,),
         name="catalogue",
         # A daemon, so that a slow catalogue does not keep the process from ending.
@@ -321,7 +321,7 @@ def _print_first_admin_key(secret: str, settings: Settings) -> None:
     print(f"First start: your admin key is {place}.", flush=True)
 
 
-def _load_catalogue_at_startup(catalogue: LazyRecipeCatalogue) -> None:
+def _load_recipe_catalogue_at_startup(catalogue: LazyRecipeCatalogue) -> None:
     try:
         catalogue()
     # The service starts all the same: the first request that needs the catalogue makes it.
@@ -355,7 +355,7 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
         allowed = _list_allowed_http_methods(request)
         extra["Allow"] = ", ".join(allowed)
         detail = f"{request.method} is not possible here; use {' or '.join(allowed)}."
-    status, headers, body = problems.convert_status_to_response(error.status_code, detail)
+    status, headers, body = problems.convert_http_status_to_problem(error.status_code, detail)
     return _build_problem_response(request, (status, {**extra, **headers}, body))
 
 
@@ -390,6 +390,6 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
     )
     if len(fields) > 1:
         detail += f" {len(fields) - 1} more in errors."
-    status, headers, _ = problems.convert_status_to_response(422)
+    status, headers, _ = problems.convert_http_status_to_problem(422)
     body = problems.encode_problem_json("invalid", "Invalid request", 422, detail, fields)
     return _build_problem_response(request, (status, headers, body))

@@ -30,7 +30,7 @@ DOWNLOAD_HEADERS: list[dict[str, JsonValue]] = [
 ]
 
 
-class DownloadSource(Protocol):
+class StoredFileReader(Protocol):
     """Protocol of a source from which a download's bytes can be read in chunks."""
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -59,7 +59,12 @@ def build_openapi_download_responses(
 
 
 def build_file_response(
-    request: Request, source: DownloadSource, sha256: str, size: int, media_type: str, filename: str
+    request: Request,
+    source: StoredFileReader,
+    sha256: str,
+    size: int,
+    media_type: str,
+    filename: str,
 ) -> Response:
     """Return the response to GET or HEAD for a stored file, usually a blob.
 
@@ -84,7 +89,7 @@ def build_file_response(
     ):
         byte_range = _parse_byte_range(range_header, size)
         if byte_range == "unsatisfiable":
-            status, problem_headers, body = problems.convert_status_to_response(
+            status, problem_headers, body = problems.convert_http_status_to_problem(
                 416, f"The file has {size} bytes."
             )
             return Response(body, status, {**problem_headers, "Content-Range": f"bytes */{size}"})
@@ -132,7 +137,7 @@ def redirect_to_presigned_store_url(
     )
     if url is None:
         return None
-    blobs.require_sound_blob(sha256)
+    blobs.require_blob_digest(sha256)
     # The URL grants access for its lifetime: no cache may keep it.
     return RedirectResponse(
         url, 307, {**_build_digest_headers(sha256), "Cache-Control": "no-store"}

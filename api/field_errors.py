@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from core.text.nearest import describe_unknown_field, list_schema_paths
+from core.text.nearest import describe_unknown_field, list_schema_property_paths
 from core.text.plain import (
     describe_allowed_and_invalid_value,
     describe_json_schema_requirement,
@@ -58,12 +58,12 @@ def list_invalid_fields(
         recipe: dotted paths of a recipe, which the schemas of bodies leave open.
     """
     body = error.body if isinstance(error.body, Mapping) else {}
-    field_paths = _list_field_paths(route)
+    field_paths = _list_body_field_paths_of_route(route)
     if "recipe" in field_paths:
         field_paths += [f"recipe.{path}" for path in recipe]
     messages_by_path: dict[str, list[str]] = {}
     for each in _sort_errors_by_parameter(error.errors(), route):
-        path = _find_field_path(each, body)
+        path = _find_path_of_invalid_field(each, body)
         if path not in messages_by_path and len(messages_by_path) == MAX_FIELDS:
             break
         message = _describe_field_error(each, path, field_paths)
@@ -101,7 +101,7 @@ def _list_parameters(dependant: Dependant) -> Iterator[str]:
         yield from _list_parameters(dependency)
 
 
-def _list_field_paths(route: APIRoute | None) -> list[str]:
+def _list_body_field_paths_of_route(route: APIRoute | None) -> list[str]:
     if route is None or route.body_field is None:
         return []
     annotation: Any = route.body_field.field_info.annotation
@@ -110,10 +110,10 @@ def _list_field_paths(route: APIRoute | None) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _list_schema_paths(annotation: Any) -> tuple[str, ...]:
-    return tuple(list_schema_paths(TypeAdapter(annotation).json_schema()))
+    return tuple(list_schema_property_paths(TypeAdapter(annotation).json_schema()))
 
 
-def _find_field_path(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
+def _find_path_of_invalid_field(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
     """Return the dotted path of an invalid field, without the type names that unions add."""
     place, *parts = error["loc"]
     if place != "body":

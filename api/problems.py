@@ -78,7 +78,7 @@ def convert_error_to_response(error: PerennialError) -> tuple[int, dict[str, str
     return error.status, headers, body
 
 
-def convert_status_to_response(
+def convert_http_status_to_problem(
     status: int, detail: str | None = None
 ) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and body for an HTTP error without a typed error."""

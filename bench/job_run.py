@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core.contract.document import Document
-from core.contract.jobs.job_spec import EarlierTask, LearnJobSpec, LocalPartFile
+from core.contract.jobs.job_spec import EarlierTask, LearnJobSpec, LocalVersionPartFile
 from core.learning.training import job
 from core.learning.training.control import ControlRequestSource
 
@@ -32,7 +32,9 @@ def complete_job_spec(spec: Mapping[str, Any]) -> LearnJobSpec:
         name: {
             **spec[name],
             "manifest": {**model, **spec[name]["manifest"]},
-            "parts": [_select_known_fields(LocalPartFile, part) for part in spec[name]["parts"]],
+            "parts": [
+                _select_known_fields(LocalVersionPartFile, part) for part in spec[name]["parts"]
+            ],
         }
         for name in ("parent", "base")
     }

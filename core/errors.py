@@ -63,7 +63,7 @@ class NotAuthenticated(PerennialError):
     code, title, status = "not-authenticated", "Not authenticated", 401
 
 
-class NotAllowed(PerennialError):
+class InsufficientKeyScope(PerennialError):
     """Error: the scope of the caller's key does not cover the request."""
 
     code, title, status = "not-allowed", "Not allowed", 403
@@ -270,7 +270,7 @@ class WebhooksNotSetUp(PerennialError):
     code, title, status = "webhooks-unavailable", "Webhooks not set up", 422
 
 
-class PredictionsMissing(PerennialError):
+class VersionPredictionsNotStored(PerennialError):
     """Error: versions cannot be compared, because their predictions are not retained image by
     image.
 

@@ -289,7 +289,7 @@ class Settings(BaseSettings):
         return self.store_url or f"file://{self.data_dir.absolute() / 'store'}"
 
     @property
-    def resolved_broker_url(self) -> str:
+    def broker_url_with_password(self) -> str:
         """URL of the message broker with its password; empty without a broker."""
         return _add_password_from_file(self.broker_url, self.broker_password_file, "BROKER")
 

@@ -41,7 +41,7 @@ def _migrate_by_command_line() -> None:
     db = Database(settings.resolved_database_url)
     try:
         with migrate.begin_migration_transaction(db) as connection:
-            if _is_upgrade():
+            if _is_upgrade_command():
                 copy = migrate.prepare_schema_upgrade(connection, settings.data_dir)
                 if copy is not None:
                     print(migrate.COPIED.format(copy))
@@ -50,11 +50,11 @@ def _migrate_by_command_line() -> None:
         raise SystemExit(error.detail) from None
     finally:
         db.close()
-    if _is_upgrade():
+    if _is_upgrade_command():
         open_object_store(settings).create_folder_or_bucket()
 
 
-def _is_upgrade() -> bool:
+def _is_upgrade_command() -> bool:
     """Return True if the command line asked for `upgrade`; Alembic keeps the chosen function in
     `cmd`.
     """

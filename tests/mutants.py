@@ -138,14 +138,14 @@ def find_faults(path: str, text: str) -> Iterator[Fault]:
         starts.append(starts[-1] + len(line))
     lines = text.splitlines(keepends=True)
 
-    def offset(line: int, column: int) -> int:
+    def compute_character_offset(line: int, column: int) -> int:
         return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
 
     for node, kind, after in _find_mutations(ast.parse(text)):
         assert node.end_lineno is not None and node.end_col_offset is not None
         start, end = (
-            offset(node.lineno, node.col_offset),
-            offset(node.end_lineno, node.end_col_offset),
+            compute_character_offset(node.lineno, node.col_offset),
+            compute_character_offset(node.end_lineno, node.end_col_offset),
         )
         yield Fault(path, start, text[start:end], after, kind)
 
@@ -235,7 +235,7 @@ class Measurement:
             if str(number) not in self._found:
                 waiting.put(number)
 
-        def work() -> None:
+        def measure_waiting_faults() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 copy = _copy_tracked_files(self._code, Path(folder))
                 while (number := _take_number(waiting)) is not None:
@@ -255,7 +255,7 @@ class Measurement:
                     fault.revert(copy, self._code)
                     self._record(number, next(iter(failed), None))
 
-        threads = [threading.Thread(target=work) for _ in range(lanes)]
+        threads = [threading.Thread(target=measure_waiting_faults) for _ in range(lanes)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -339,12 +339,12 @@ def find_nearest_tests(checkout: Path, path: str) -> list[str]:
                 waiting.append(there)
     mirrored = f"tests/{Path(path).parent.as_posix().replace('client/perennial', 'client')}/"
 
-    def distance(name: str) -> tuple[bool, bool, int, str]:
+    def rank_test_file(name: str) -> tuple[bool, bool, int, str]:
         has_its_name = Path(name).stem == f"test_{Path(path).stem}"
         return not has_its_name, not name.startswith(mirrored), steps.get(name, len(modules)), name
 
     tests = [name for name in modules if Path(name).name.startswith("test_")]
-    return sorted((n for n in tests if n in steps or n.startswith(mirrored)), key=distance)
+    return sorted((n for n in tests if n in steps or n.startswith(mirrored)), key=rank_test_file)
 
 
 @cache

@@ -91,17 +91,17 @@ def test_the_settings_of_all_tests_reach_every_test(checkout: Path) -> None:
 def test_changed_files_are_those_that_differ_from_a_commit_and_the_untracked(
     checkout: Path,
 ) -> None:
-    def git(*arguments: str) -> None:
+    def run_git(*arguments: str) -> None:
         identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
         subprocess.run(
             ["git", *identity, *arguments], cwd=checkout, check=True, capture_output=True
         )
 
-    git("init")
-    git("add", ".")
-    git("commit", "-m", "first")
+    run_git("init")
+    run_git("add", ".")
+    run_git("commit", "-m", "first")
     (checkout / "core/one.py").write_text("x = 1\n")
-    git("commit", "-am", "second")
+    run_git("commit", "-am", "second")
     (checkout / "core/two.py").unlink()
     (checkout / "core/new one.py").write_text("")
     assert find_changed_files(checkout, "HEAD") == {"core/two.py", "core/new one.py"}

@@ -158,7 +158,7 @@ def test_the_environment_of_our_containers_is_what_the_settings_read(
         == f"postgresql+psycopg://perennial:{password}@postgres:5432/perennial"
     )
     assert (
-        settings.resolved_broker_url
+        settings.broker_url_with_password
         == f"redis://:{(secrets / 'redis-password').read_text()}@redis:6379/0"
     )
     assert settings.resolved_store_secret_key == (secrets / "store-secret-key").read_text()
@@ -172,10 +172,10 @@ def test_redis_wants_its_password_which_no_command_line_shows(
     assert shutil.which("redis-server"), "this test runs a Redis of its own: install redis-server"
     service, port = compose["services"]["redis"], find_free_port()
 
-    def local(text: str) -> str:
+    def replace_secret_paths(text: str) -> str:
         return text.replace("$$", "$").replace("/run/secrets", str(secrets))
 
-    script = local(service["command"][-1]).replace(
+    script = replace_secret_paths(service["command"][-1]).replace(
         "redis-server -", f"redis-server - --port {port}", 1
     )
     process = subprocess.Popen(
@@ -189,13 +189,13 @@ def test_redis_wants_its_password_which_no_command_line_shows(
         wait_for_port(process, port, tmp_path / "none")
         with pytest.raises(redis.AuthenticationError):
             redis.Redis(port=port).ping()
-        assert redis.Redis.from_url(settings.resolved_broker_url).ping()
-        assert _NotificationBroker(settings.resolved_broker_url).send_notification(), (
+        assert redis.Redis.from_url(settings.broker_url_with_password).ping()
+        assert _NotificationBroker(settings.broker_url_with_password).send_notification(), (
             "a ring arrives"
         )
         kind, check = service["healthcheck"]["test"]
         assert kind == "CMD-SHELL"
-        check = local(check).replace("redis-cli", f"redis-cli -p {port}")
+        check = replace_secret_paths(check).replace("redis-cli", f"redis-cli -p {port}")
         assert (
             subprocess.run(["sh", "-c", check], check=False, stderr=subprocess.DEVNULL).returncode
             == 0
@@ -309,21 +309,23 @@ def test_only_the_api_is_published_and_only_locally_by_default(compose: dict[str
 
 
 def test_the_commands_are_those_of_the_documentation(compose: dict[str, Any]) -> None:
-    def command(name: str) -> str:
+    def join_command(name: str) -> str:
         return " ".join(compose["services"][name]["command"])
 
     worker = (
         "celery -A perennial_service.celery_app worker -P solo --without-gossip --without-mingle"
     )
-    assert command("migrate") == "perennial migrate"
-    assert command("api").startswith(
+    assert join_command("migrate") == "perennial migrate"
+    assert join_command("api").startswith(
         "uvicorn --factory perennial_service.asgi:create_app --host 0.0.0.0"
     )
     assert (
-        command("api")
+        join_command("api")
         in (ROOT / "docs" / "howto" / "run-at-the-large-size.md").read_text().splitlines()
     )
-    assert command("worker").startswith(worker) and command("worker-gpu").startswith(worker)
+    assert join_command("worker").startswith(worker) and join_command("worker-gpu").startswith(
+        worker
+    )
 
 
 def test_gpus_are_reserved_under_their_profiles_and_each_worker_sees_one(

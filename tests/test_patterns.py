@@ -84,16 +84,16 @@ def test_the_scan_finds_what_it_is_for(line: str) -> None:
 def test_no_schema_of_a_recipe_has_a_pattern() -> None:
     """The JSON Schema library would look for one with `re.search`."""
 
-    def keys(value: object) -> Iterator[str]:
+    def yield_keys(value: object) -> Iterator[str]:
         if isinstance(value, dict):
             yield from value
             for inner in value.values():
-                yield from keys(inner)
+                yield from yield_keys(inner)
         elif isinstance(value, list):
             for inner in value:
-                yield from keys(inner)
+                yield from yield_keys(inner)
 
-    assert "pattern" not in set(keys(build_recipe_catalogue()))
+    assert "pattern" not in set(yield_keys(build_recipe_catalogue()))
 
 
 def test_a_name_with_a_line_break_is_no_name() -> None:

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from dataclasses import field as _field
 from typing import Any, Literal
 
-from perennial.shapes import ResponseObject, Table
+from perennial.shapes import DataFrameResponse, ResponseObject
 '''
 
 Schema = Mapping[str, Any]
@@ -141,7 +141,7 @@ class _SchemaRenderer:
     def render_class(self, name: str) -> str:
         """Return the class of a schema."""
         schema = self._schemas[name]
-        base = "Table" if self._names[name] in TABLES else "ResponseObject"
+        base = "DataFrameResponse" if self._names[name] in TABLES else "ResponseObject"
         class_lines = [
             # kw_only, because a required field may follow an optional one.
             "@dataclass(frozen=True, slots=True, kw_only=True)",

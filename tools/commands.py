@@ -122,7 +122,10 @@ def migrate(no_backup: bool) -> int:
     settings = Settings()
     # Keys, images and weights are readable by the service's user alone.
     os.umask(UMASK)
-    with _report_service_errors(), closing(Database(settings.resolved_database_url)) as db:
+    with (
+        _raise_service_errors_as_click_errors(),
+        closing(Database(settings.resolved_database_url)) as db,
+    ):
         copy = upgrade_schema(db, backups=None if no_backup else settings.data_dir)
         if copy is not None:
             click.echo(COPIED.format(copy))
@@ -146,7 +149,7 @@ def sweep(dry_run: bool, grace_hours: float, is_json: bool) -> int:
     return _run_housekeeping_command(
         "sweep",
         f"--grace-hours={grace_hours}",
-        *_format_command_flags(dry_run=dry_run, json=is_json),
+        *_build_command_line_flags(dry_run=dry_run, json=is_json),
     )
 
 
@@ -165,7 +168,7 @@ def check(verify: bool, repair: bool, is_json: bool, paths: tuple[str, ...]) -> 
             f"To look at a batch without learning it: perennial submit MODEL {batch} --check"
         )
     return _run_housekeeping_command(
-        "check", *_format_command_flags(verify=verify, repair=repair, json=is_json)
+        "check", *_build_command_line_flags(verify=verify, repair=repair, json=is_json)
     )
 
 
@@ -297,7 +300,7 @@ def _parse_model_fields(text: str | None) -> dict[str, Any]:
 
 
 @contextmanager
-def _report_service_errors() -> Iterator[None]:
+def _raise_service_errors_as_click_errors() -> Iterator[None]:
     """Within the block, print errors of the service as a sentence instead of a traceback."""
     from core.errors import PerennialError
 
@@ -321,5 +324,5 @@ def _run_housekeeping_command(*arguments: str) -> int:
     return housekeeping.main(arguments)
 
 
-def _format_command_flags(**flags: bool) -> list[str]:
+def _build_command_line_flags(**flags: bool) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name, is_said in flags.items() if is_said]

@@ -77,7 +77,7 @@ def _check_database_schema(settings: Settings) -> str:
         return f"revision {read_schema_revision(db)}"
 
 
-def _check_store(settings: Settings) -> str:
+def _check_that_store_answers(settings: Settings) -> str:
     # One object shows that the store answers; a whole listing may take minutes.
     first_object = next(iter(open_object_store(settings).list("")), None)
     return f"{settings.resolved_store_url.partition('?')[0]} answers" + (
@@ -113,7 +113,7 @@ LOOKS: dict[str, Callable[[Settings], str]] = {
     "torch": _check_torch,
     "device": _check_device,
     "database": _check_database_schema,
-    "store": _check_store,
+    "store": _check_that_store_answers,
     "disk": _check_disk_space,
     "base for photos": _check_imagenet_base,
 }

@@ -177,7 +177,7 @@ def _count_node_lines(node: Function) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def find_undocumented_names(module: ParsedModule) -> list[str]:
+def find_names_without_docstring(module: ParsedModule) -> list[str]:
     """Return public modules, classes, functions and methods without a docstring.
 
     Names with a leading underscore are not public, nor are names inside a function or a private
@@ -186,10 +186,14 @@ def find_undocumented_names(module: ParsedModule) -> list[str]:
     names = (
         [] if ast.get_docstring(module.tree) is not None or not module.tree.body else [module.path]
     )
-    return names + [f"{module.path}: {name}" for name in _find_undocumented_within(module.tree, "")]
+    return names + [
+        f"{module.path}: {name}" for name in _find_names_without_docstring_within(module.tree, "")
+    ]
 
 
-def _find_undocumented_within(parent: ast.Module | ast.ClassDef, within: str) -> Iterator[str]:
+def _find_names_without_docstring_within(
+    parent: ast.Module | ast.ClassDef, within: str
+) -> Iterator[str]:
     for node in parent.body:
         if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_"):
             continue
@@ -199,7 +203,7 @@ def _find_undocumented_within(parent: ast.Module | ast.ClassDef, within: str) ->
         if ast.get_docstring(node) is None and not overload:
             yield within + node.name
         if isinstance(node, ast.ClassDef):
-            yield from _find_undocumented_within(node, f"{within}{node.name}.")
+            yield from _find_names_without_docstring_within(node, f"{within}{node.name}.")
 
 
 def read_maximum_line_length(checkout: Path) -> int:
@@ -240,7 +244,7 @@ def count_house_rule_violations(checkout: Path) -> dict[str, int]:
             for source_line in module.source_lines
         ),
         "public names without a docstring": sum(
-            len(find_undocumented_names(module)) for module in all_modules
+            len(find_names_without_docstring(module)) for module in all_modules
         ),
     }
 

@@ -31,7 +31,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core.database.migrate import require_current_schema
 from core.database.session import Database, is_database_outage
-from core.database.tables import ScrubProgress
+from core.database.tables import IntegrityScrubProgress
 from core.errors import PerennialError
 from core.files.private import UMASK
 from core.requests.times import format_rfc3339
@@ -134,7 +134,7 @@ def _run_store_check_command(
 def _describe_scrub_progress(db: Database) -> str:
     """Describe how far the scrub (the periodic check of all stored objects) has come."""
     with db.read() as session:
-        row = session.get(ScrubProgress, 1)
+        row = session.get(IntegrityScrubProgress, 1)
     if row is None:
         return "The daily scrub, which reads all objects while the service runs, has not begun yet."
     ended = (

@@ -34,7 +34,7 @@ from core.bases.base_advice import (
     format_model_creation_request,
 )
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
-from core.learning.networks import ImageSpec, describe_tensors_expected_of_base, get_architectures
+from core.learning.networks import ImageSpec, get_architectures, list_tensors_expected_of_base
 
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
@@ -52,7 +52,7 @@ def convert_torchvision_state_dict(
         isinstance(value, Tensor) for value in state.values()
     ):
         raise ValueError("the file does not hold a state dict (a mapping of names to tensors)")
-    expected = describe_tensors_expected_of_base(architecture, ImageSpec(image_size, 3))
+    expected = list_tensors_expected_of_base(architecture, ImageSpec(image_size, 3))
     ignored = tuple(expected["ignored"])
     if not ignored:
         raise ValueError(f"{name} is not one of torchvision's architectures")

@@ -142,7 +142,7 @@ def build_interpolation_end_weights(
     Raises:
         ValueError: the two versions share no backbone.
     """
-    old = _expand_older_version_around_newer(old, new)
+    old = _express_older_version_as_displacement(old, new)
     for key in ("architecture", "image", "scenario"):
         # A base has no config, and fits if its tensors do.
         if key in old.config and old.config[key] != new.config[key]:
@@ -171,7 +171,7 @@ def build_interpolation_end_weights(
     return end
 
 
-def _expand_older_version_around_newer(
+def _express_older_version_as_displacement(
     old: DownloadedVersion, new: DownloadedVersion
 ) -> DownloadedVersion:
     """Express the older version as an expansion around the newer one's weights, if the newer is

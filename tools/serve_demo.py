@@ -80,7 +80,7 @@ def serve_demo(demo: DemoServingOptions) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     start = time.monotonic()
     try:
-        is_new = prepare_demo_directory(demo)
+        is_new = empty_demo_directory_unless_kept(demo)
         if is_new:
             CONSOLE.print(
                 f"Building the demo in {demo.data_dir}, once: the service starts, and a model learns "
@@ -99,10 +99,10 @@ def serve_demo(demo: DemoServingOptions) -> int:
         ) as running:
             with Perennial(running.key, base_url=running.url) as client:
                 if is_new:
-                    build_demo_model(client)
+                    create_demo_model_and_learn_batches(client)
                     _write_demo_marker(demo.data_dir, is_complete=True)
                     CONSOLE.print(f"Complete after {time.monotonic() - start:.0f} s.\n")
-                _announce_running_demo(demo, running, client)
+                _print_and_open_demo_page(demo, running, client)
             return _wait_until_service_ends(running)
     except KeyboardInterrupt:
         return 0
@@ -144,7 +144,7 @@ def is_demo_complete(data_dir: Path) -> bool:
         return False
 
 
-def build_demo_model(client: Perennial) -> None:
+def create_demo_model_and_learn_batches(client: Perennial) -> None:
     """Build the demo's model: learn the sample pictures, and show each step on the terminal.
 
     Raises:
@@ -231,7 +231,7 @@ def _describe_batch(name: str) -> str:
     return f"{name}: {', '.join(sample_pictures.BATCHES[name])}"
 
 
-def prepare_demo_directory(demo: DemoServingOptions) -> bool:
+def empty_demo_directory_unless_kept(demo: DemoServingOptions) -> bool:
     """Empty the demo's data directory unless its demo is kept; return True if it must be built.
 
     Raises:
@@ -264,7 +264,7 @@ def choose_demo_port(chosen: int | None) -> int:
     return service.find_free_port() if launcher.is_port_taken(launcher.DEFAULT_HOST, port) else port
 
 
-def _announce_running_demo(
+def _print_and_open_demo_page(
     demo: DemoServingOptions, running: service.RunningService, client: Perennial
 ) -> None:
     """Print the demo's URLs, and open the page of its model in a browser."""

@@ -35,7 +35,7 @@ The kernel's default is two hours.
 """
 
 settings = Settings()
-app = Celery("perennial", broker=settings.resolved_broker_url or None, set_as_current=True)
+app = Celery("perennial", broker=settings.broker_url_with_password or None, set_as_current=True)
 app.conf.update(
     # A late acknowledgement would deliver a killed worker's message again and again.
     task_acks_late=False,
@@ -90,7 +90,7 @@ def _is_celery_stopping() -> bool:
     return celery_state.should_stop is not None or celery_state.should_terminate is not None
 
 
-def _get_worker() -> Worker:
+def _get_or_start_worker() -> Worker:
     """Return the worker of this process, started on first use."""
     if _CeleryProcessState.worker is None:
         doorbell = WorkerNotifier(settings, Database(settings.resolved_database_url, pool=1))
@@ -125,7 +125,7 @@ def _start_worker_early(**_given: Any) -> None:
         advice = prepare_data_and_check_startup(settings)
         if advice is not None:
             log.warning("data directory open to others", advice=advice)
-        _get_worker()
+        _get_or_start_worker()
     except (PerennialError, SQLAlchemyError) as error:
         log.error("cannot start", reason=str(error).partition("\n")[0])
         raise SystemExit(1) from error
@@ -133,7 +133,7 @@ def _start_worker_early(**_given: Any) -> None:
 
 @signals.worker_ready.connect
 def _start_worker_chores(**_given: Any) -> None:
-    worker = _get_worker()
+    worker = _get_or_start_worker()
     exclude_existing_objects_from_gc()
     worker.start_chores()
     log.info("worker ready", worker=worker.name)
@@ -152,4 +152,4 @@ def _close_worker(**_given: Any) -> None:
 @app.task(name=TASK, ignore_result=True)
 def run_eligible_jobs() -> None:
     """Claim and run jobs until none is eligible or Celery was asked to stop."""
-    _get_worker().run_jobs(_is_celery_stopping)
+    _get_or_start_worker().run_jobs(_is_celery_stopping)

@@ -21,8 +21,8 @@ from sqlalchemy.orm import Session
 from core.database.session import Database
 from core.database.tables import (
     IdempotencyRecord,
+    IntegrityScrubProgress,
     Job,
-    ScrubProgress,
     Upload,
     Webhook,
     WorkerReport,
@@ -127,8 +127,8 @@ def correct_future_times(session: Session, now: float, lease_s: float) -> int:
         update(Upload).where(Upload.held_until > ahead).values(held_until=now + HELD_S),
         update(Webhook).where(Webhook.lease_until > ahead).values(lease_until=now + HELD_S),
         update(Webhook).where(Webhook.due_at > ahead + longest_s).values(due_at=now),
-        update(ScrubProgress)
-        .where(ScrubProgress.lease_until > ahead + lease_s)
+        update(IntegrityScrubProgress)
+        .where(IntegrityScrubProgress.lease_until > ahead + lease_s)
         .values(lease_until=now + lease_s),
         update(IdempotencyRecord)
         .where(IdempotencyRecord.status.is_(None), IdempotencyRecord.created_at > ahead)

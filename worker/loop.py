@@ -41,7 +41,7 @@ from core.usage import usage_sums
 from core.webhooks.deliver import WebhookDeliverer
 from worker.attempts.attempt import AttemptResources, JobAttempt
 from worker.attempts.child import COMMAND, ForkServer
-from worker.attempts.folders import WorkFolder
+from worker.attempts.folders import WorkerScratchFolder
 from worker.chores import ALIVE, SWEEP_S, PeriodicChores, get_lost_device_report_file
 from worker.clock_watch import ClockWatch
 from worker.devices.device import DeviceWatch
@@ -83,7 +83,7 @@ class Worker:
         self.db = Database(settings.resolved_database_url, statement_s=statement_s)
         self.store = open_object_store(settings)
         self.blobs = Blobs(self.store, settings.make_folder("cache"))
-        self._folder = WorkFolder(settings.make_folder("work"), self.name)
+        self._folder = WorkerScratchFolder(settings.make_folder("work"), self.name)
         self._command = zygote_command
         self._zygote: ForkServer | None = None
         self._attempt: JobAttempt | None = None
@@ -112,7 +112,9 @@ class Worker:
             {
                 "reap": lambda: [
                     ring(job_id)
-                    for job_id in self._count_requeued_jobs(self._reaper.requeue_expired_jobs())
+                    for job_id in self._record_requeued_jobs_in_metrics(
+                        self._reaper.requeue_expired_jobs()
+                    )
                 ]
             },
         )
@@ -120,7 +122,11 @@ class Worker:
         self._abandoned = PeriodicChores(
             "abandoned folders",
             min(ABANDONED_S, settings.chores_s),
-            {"give back jobs of dead workers": lambda: self._clean_up_dead_workers(ring)},
+            {
+                "give back jobs of dead workers": lambda: self._requeue_jobs_of_dead_local_workers(
+                    ring
+                )
+            },
         )
         # A thread of its own: a sweep of a large store would hold up reaping and the health check.
         self._sweeps = PeriodicChores(
@@ -130,11 +136,11 @@ class Worker:
                 "tell what it can export": lambda: exporters.record_worker_if_able_to_export(
                     self.db, self.name
                 ),
-                "sweep": self._sweep_if_clock_steady,
+                "sweep": self._delete_unneeded_data_if_clock_steady,
                 "choose": lambda: [
                     ring(job_id) for job_id in choose_best_of_overdue_trials(self.db)
                 ],
-                "usage": lambda: usage_sums.measure_usage_of_outdated_owners(self.db),
+                "usage": lambda: usage_sums.measure_and_store_usage_of_outdated_owners(self.db),
                 "reserve on the disk": lambda: reserve.make_disk_reserve_file(
                     settings.data_dir, settings.reserve_bytes
                 ),
@@ -289,23 +295,23 @@ class Worker:
             self._claims_from = time.monotonic() + pause_s
             log.warning("an outage ended the attempt; claiming waits", seconds=pause_s)
 
-    def _count_requeued_jobs(self, jobs: list[str]) -> list[str]:
+    def _record_requeued_jobs_in_metrics(self, jobs: list[str]) -> list[str]:
         """Count jobs taken back from dead workers in the metrics, and return them."""
         if jobs:
             telemetry.ATTEMPTS.labels("reaped", "worker").inc(len(jobs))
             hit_failpoint("reap-committed")
         return jobs
 
-    def _clean_up_dead_workers(self, ring: Callable[[str], object]) -> None:
+    def _requeue_jobs_of_dead_local_workers(self, ring: Callable[[str], object]) -> None:
         """Take back the jobs of dead workers on this host, and remove their folders."""
         job_ids: list[str] = []
         self._folder.return_jobs_and_remove_dead_folders(
             lambda worker: job_ids.extend(claims.take_back_jobs_of_dead_worker(self.db, worker))
         )
-        for job_id in self._count_requeued_jobs(job_ids):
+        for job_id in self._record_requeued_jobs_in_metrics(job_ids):
             ring(job_id)
 
-    def _sweep_if_clock_steady(self) -> None:
+    def _delete_unneeded_data_if_clock_steady(self) -> None:
         """Remove data that is no longer needed, unless the clock has just jumped."""
         if self._clock.detect_jump_and_report_steadiness():
             sweep.run_sweep(self.db, self.store, self.blobs, self.settings)
@@ -315,11 +321,11 @@ class Worker:
             self.db, self.store, self.settings, self.name, self._scrub.wait_within_chore
         ).run_scrub_if_due()
 
-    def make_running_attempt_check_job_state(self) -> None:
+    def request_job_state_check_now(self) -> None:
         """Have the running job attempt read its job's state now, because of a notification."""
         attempt = self._attempt
         if attempt is not None:
-            attempt.check_job_state_now()
+            attempt.wake_heartbeat_to_read_job_state()
 
     def close_worker(self) -> None:
         """End the worker's threads, fork server and connections."""
@@ -404,7 +410,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         stack.callback(worker.close_worker)
         listener = stack.enter_context(doorbell.open_wakeup_socket(settings.data_dir))
-        bell = _WakeupReceiver(listener, worker.make_running_attempt_check_job_state)
+        bell = _WakeupReceiver(listener, worker.request_job_state_check_now)
         # After all imports and before any job: what exists now is never collected.
         exclude_existing_objects_from_gc()
         worker.start_chores()

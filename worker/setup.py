@@ -85,7 +85,7 @@ def main() -> int:
         print(error.detail, file=sys.stderr)
         return 1
     except (SQLAlchemyError, OSError) as error:
-        if not reserve.is_disk_full(settings.data_dir):
+        if not reserve.is_data_disk_full(settings.data_dir):
             raise
         reason = str(getattr(error, "orig", error))
         print(

@@ -80,7 +80,7 @@ class ApiKeyRow(Protocol):
 class ApiKeyAndSessionSource(Protocol):
     """Database interface through which authentication looks up API keys and login sessions."""
 
-    async def find_key(self, prefix: str) -> Any:
+    async def find_key_by_prefix(self, prefix: str) -> Any:
         """Return the API key whose public prefix is this one, or None if there is none."""
 
     async def find_session(self, digest: str) -> PolledBrowserSessionRow | None:
@@ -112,7 +112,7 @@ class Authenticator:
 
         Raises:
             NotAuthenticated: there is no key and no session, or it is unknown, revoked or expired.
-            NotAllowed: authentication is off and the request is not from loopback or is from
+            InsufficientKeyScope: authentication is off and the request is not from loopback or is from
                 another site; or a session is used outside the service's own pages.
             Unavailable: the database does not answer.
         """
@@ -126,7 +126,7 @@ class Authenticator:
             return await self._authenticate_with_cache(
                 authorization, self._authenticate_api_key, fresh
             )
-        token = session.find_session_token(scope)
+        token = session.find_session_token_and_check_own_page(scope)
         if token is None:
             raise NotAuthenticated("Send your key as `Authorization: Bearer pk_…`.")
         # Never from the cache: a logout in another process must count here at once.
@@ -188,7 +188,7 @@ class Authenticator:
         match = _KEY.fullmatch(token.strip()) if kind.lower() == "bearer" else None
         if match is None:
             raise NotAuthenticated("This is no Perennial key: send `Authorization: Bearer pk_…`.")
-        row: ApiKeyRow | None = await self._keys.find_key(match.group(1))
+        row: ApiKeyRow | None = await self._keys.find_key_by_prefix(match.group(1))
         digest_of_key = hashlib.sha256(token.strip().encode()).hexdigest()
         # The same response for unknown, wrong, revoked and expired keys: guessing reveals nothing.
         # An unknown prefix is compared too, so that it takes the same time.

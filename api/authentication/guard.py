@@ -34,8 +34,8 @@ from core.errors import (
     BodyTimeout,
     BodyTooLarge,
     BodyTruncated,
+    InsufficientKeyScope,
     Invalid,
-    NotAllowed,
     NotFound,
     ServiceDiskFull,
     UnsupportedContentType,
@@ -145,7 +145,7 @@ class _GuardedApp:
             if rate is not None:
                 await rate.charge_owner_request(actor.owner_id)
             if not actor.has_scope(self.need):
-                raise NotAllowed(
+                raise InsufficientKeyScope(
                     f"This call needs a key of scope {self.need}; yours is {actor.scope}."
                 )
         scope.setdefault("state", {})["actor"] = actor
@@ -194,7 +194,7 @@ class _GuardedApp:
         if bound is None or not bound.allows_alias(
             params.get("model", ""), params.get("version", "")
         ):
-            raise NotAllowed(
+            raise InsufficientKeyScope(
                 "Your key is of scope predict: it asks for predictions of the one model and alias "
                 "that it was made for, and for nothing else."
             )

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from api.server.loopback import find_request_header, is_loopback_host, parse_host_name
-from core.errors import NotAllowed
+from core.errors import InsufficientKeyScope
 from core.keys.sessions import LIFE_S, combine_session_token_and_host
 
 SECURE = "__Host-perennial"
@@ -23,12 +23,12 @@ SECURE = "__Host-perennial"
 _READS = frozenset({"GET", "HEAD"})
 
 
-def find_session_token(scope: Scope) -> str | None:
+def find_session_token_and_check_own_page(scope: Scope) -> str | None:
     """Return the session token in a request's cookie, bound to host and port, or None without a
     cookie.
 
     Raises:
-        NotAllowed: there is a cookie, and the request does not come from a page of this service.
+        InsufficientKeyScope: there is a cookie, and the request does not come from a page of this service.
     """
     cookies = _parse_cookies(scope)
     # A cookie without TLS counts only on loopback, where nobody else can read it on its way.
@@ -58,14 +58,14 @@ def require_request_from_own_page(scope: Scope) -> None:
     """Refuse a request unless the browser declares that it comes from this service's own pages.
 
     Raises:
-        NotAllowed: it comes from another site, the browser does not say, or it changes something
+        InsufficientKeyScope: it comes from another site, the browser does not say, or it changes something
             and names another origin.
     """
     site = find_request_header(scope, b"sec-fetch-site") or ""
     is_read = scope["method"] in _READS
     # "none" means that a person typed the address or followed a bookmark.
     if site != "same-origin" and not (site == "none" and is_read):
-        raise NotAllowed(
+        raise InsufficientKeyScope(
             "Who is logged in is asked only by this service's own pages, and the browser does not "
             "say that this request is theirs. Open the page itself; a program sends "
             "`Authorization: Bearer pk_…`."
@@ -78,14 +78,14 @@ def require_own_request_origin(scope: Scope) -> None:
     """Refuse a request sent by a page of another origin.
 
     Raises:
-        NotAllowed: `Origin` is missing or differs from the Host header.
+        InsufficientKeyScope: `Origin` is missing or differs from the Host header.
     """
     origin, host = (
         find_request_header(scope, b"origin") or "",
         find_request_header(scope, b"host") or "",
     )
     if not host or origin.partition("://")[2] != host:
-        raise NotAllowed(
+        raise InsufficientKeyScope(
             f"This request is of {origin[:200] or 'an unknown origin'}, and the service was asked "
             f"for as {host[:200]}: only its own pages change anything. A proxy before it must pass "
             f"the header Host on."
@@ -96,23 +96,23 @@ def refuse_cross_site_change(scope: Scope) -> None:
     """Refuse changes requested by another site while authentication is off.
 
     Raises:
-        NotAllowed: a browser marks the request as another site's, and it would change something.
+        InsufficientKeyScope: a browser marks the request as another site's, and it would change something.
     """
     site = find_request_header(scope, b"sec-fetch-site") or ""
     if scope["method"] not in _READS and site not in ("", "same-origin", "none"):
-        raise NotAllowed("A page of another site cannot change anything here.")
+        raise InsufficientKeyScope("A page of another site cannot change anything here.")
 
 
 def set_session_cookie(request: Request, response: Response, made: str) -> None:
     """Set the session cookie in a response.
 
     Raises:
-        NotAllowed: the request uses http from another machine, so others could read the token.
+        InsufficientKeyScope: the request uses http from another machine, so others could read the token.
     """
     # Behind a proxy that ends TLS, only Origin has the scheme that the browser uses.
     is_secure = request.headers.get("origin", "").startswith("https://")
     if not is_secure and not is_loopback_host(parse_host_name(request.scope)):
-        raise NotAllowed(
+        raise InsufficientKeyScope(
             "Logging in by http would show your key to everybody on the way. Open this page by "
             "https, or on the machine itself by http://127.0.0.1."
         )

@@ -62,9 +62,9 @@ class OwnerRateLimiter:
         """
         wait = None
         if self._shared is not None and monotonic() >= self._away_until:
-            wait = await self._take_shared_token(self._shared, owner)
+            wait = await self._take_shared_token_or_compute_wait(self._shared, owner)
         if wait is None:
-            wait = self._take_local_token(owner)
+            wait = self._take_local_token_or_compute_wait(owner)
         if wait > 0:
             raise TooManyRequests(
                 f"You may make {self.per_s:g} requests a second (and {self.capacity:g} at once):"
@@ -77,7 +77,9 @@ class OwnerRateLimiter:
         if self._shared is not None:
             await self._shared.close()
 
-    async def _take_shared_token(self, buckets: TokenBuckets, owner: str) -> float | None:
+    async def _take_shared_token_or_compute_wait(
+        self, buckets: TokenBuckets, owner: str
+    ) -> float | None:
         try:
             return await buckets.take_bucket_token(owner, self.per_s, self.capacity)
         except Unavailable as error:
@@ -88,7 +90,7 @@ class OwnerRateLimiter:
             self._away_until = now + AWAY_S
             return None
 
-    def _take_local_token(self, owner: str) -> float:
+    def _take_local_token_or_compute_wait(self, owner: str) -> float:
         """Take a rate-limit token of this process's own bucket; return 0, or the seconds until
         there is one.
         """

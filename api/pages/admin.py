@@ -202,9 +202,9 @@ def _parse_key_name(text: str) -> str:
         raise Invalid(f"The name of the key {error}.") from None
 
 
-def _parse_key_restrictions(inputs: dict[str, str]) -> predict_keys.RequestedKeyBinding:
+def _parse_key_restrictions(inputs: dict[str, str]) -> predict_keys.RequestedKeyModelAndLimits:
     """Return the model, alias and limits of a new predict-scope key from its form."""
-    return predict_keys.RequestedKeyBinding(
+    return predict_keys.RequestedKeyModelAndLimits(
         inputs.get("model", "").strip() or None,
         inputs.get("alias", "").strip() or None,
         _parse_form_number(inputs, "requests_per_s", float),

@@ -14,7 +14,7 @@ from api.schemas.common import ModelPath
 from core.comparisons import compare, compared_tasks
 from core.comparisons.compared_tasks import ComparedVersionPair
 from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
-from core.errors import Invalid, ObjectGone, PredictionsMissing
+from core.errors import Invalid, ObjectGone, VersionPredictionsNotStored
 from core.models import models
 from core.storage import Blobs
 from core.versions.history import read_version_history
@@ -163,7 +163,7 @@ async def show_comparison_page(
 
         comparison = await service.picture_work.run_work_in_turn(actor.owner_id, compare_pair)
     # The page says why and lets the user choose other versions, instead of showing an error.
-    except (PredictionsMissing, ObjectGone) as error:
+    except (VersionPredictionsNotStored, ObjectGone) as error:
         return render_page(request, "compare.html", {**context, "told": None, "why": error.detail})
     return render_page(
         request,
@@ -197,7 +197,7 @@ def _build_comparison_with_images(
     blobs: Blobs, pair: ComparedVersionPair, look: ComparisonPageSelection, cursor: str | None
 ) -> ComparisonWithImages:
     result = compare.compare_versions(blobs, pair)
-    images = compare.list_compared_images(
+    images = compare.list_compared_images_by_flip_kind(
         blobs, pair, kind=look.kind, label=look.label, limit=IMAGES, cursor=cursor
     )
     return ComparisonWithImages(result, images)

@@ -133,7 +133,7 @@ class ShownImageFilter:
     after: From = None
 
 
-def explain_refused_edit(error: PerennialError) -> str:
+def explain_edit_refusal_or_reraise(error: PerennialError) -> str:
     """Return the reason why an edit was refused; raise errors of the service itself."""
     if error.status >= 500:
         raise error
@@ -229,7 +229,7 @@ async def show_task_images_page(
     images, why = None, ""
     try:
         found = await to_thread.run_sync(
-            task_images.find_task_image_part, db, actor, model_response["id"], n, shown.part
+            task_images.find_task_split_images, db, actor, model_response["id"], n, shown.part
         )
 
         def list_images() -> Any:
@@ -242,7 +242,7 @@ async def show_task_images_page(
 
         images = await service.picture_work.run_work_in_turn(actor.owner_id, list_images)
     except PerennialError as error:
-        why = explain_refused_edit(error)
+        why = explain_edit_refusal_or_reraise(error)
     context = {
         "model": model_response,
         "task": task,
@@ -251,7 +251,9 @@ async def show_task_images_page(
         "images": images,
         "why": why,
         "after": shown.after,
-        "names": await to_thread.run_sync(_list_suggested_classes, db, actor, model_response["id"]),
+        "names": await to_thread.run_sync(
+            _list_class_names_for_label_input, db, actor, model_response["id"]
+        ),
     }
     return render_page(request, "images.html", context)
 
@@ -296,13 +298,15 @@ async def show_edit_plan_page(
                 )
             )
         except PerennialError as error:
-            why = explain_refused_edit(error)
+            why = explain_edit_refusal_or_reraise(error)
     context = {
         "model": model_response,
         "choice": choice,
         "plan": plan,
         "why": why,
-        "names": await to_thread.run_sync(_list_suggested_classes, db, actor, model_response["id"]),
+        "names": await to_thread.run_sync(
+            _list_class_names_for_label_input, db, actor, model_response["id"]
+        ),
     }
     return render_page(request, "plan.html", context)
 
@@ -314,7 +318,7 @@ async def handle_plan_edit_of_ticked_rows_form(
     """Show the plan of an edit of the images or classes whose boxes are ticked."""
     inputs = await forms.read_form_values(request, IMAGES + CLASSES)
     await to_thread.run_sync(
-        _list_suggested_classes, db, actor, model
+        _list_class_names_for_label_input, db, actor, model
     )  # another owner's model is not found
     ticked = [value for name, value in inputs.items() if name.startswith(TICKED)]
     is_image = inputs.get("what") in ("relabel", "remove")
@@ -379,6 +383,6 @@ async def handle_purge_edit_form(
     return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}/edits", 303)
 
 
-def _list_suggested_classes(db: Database, actor: Actor, model: str) -> list[str]:
+def _list_class_names_for_label_input(db: Database, actor: Actor, model: str) -> list[str]:
     """Return the class names that a label input suggests."""
     return [one.label for one in read_model_class_counts(db, actor, model).classes]

@@ -43,7 +43,7 @@ def render_problem_page(scope: Scope, answer: Answer) -> Answer:
         "title": problem["title"],
         "detail": problem["detail"],
         "status": status,
-        "model": _find_model_of_request(scope, status),
+        "model": _find_model_of_refused_page_request(scope, status),
         "remedies": problem.get("remedies", []),
     }
     text = render_template_as_html(scope, "error.html", context)
@@ -54,7 +54,7 @@ def render_problem_page(scope: Scope, answer: Answer) -> Answer:
     )
 
 
-def _find_model_of_request(scope: Scope, status: int) -> str | None:
+def _find_model_of_refused_page_request(scope: Scope, status: int) -> str | None:
     """Return the model whose page sent a refused request, or None."""
     match = re.match(
         rf"{PREFIX}/models/([\w.-]+)/",

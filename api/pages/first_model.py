@@ -23,7 +23,7 @@ from api.pages.parts.live import read_event_cursor
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.submit import detect_batch_archive_kind
 from api.schemas.common import ModelPath
-from api.uploads.body import ReceivedUpload, create_spool_file, receive_body_into_spool
+from api.uploads.body import ReceivedUpload, open_temporary_spool_file, receive_body_into_spool
 from api.uploads.head import UploadRouteRules
 from api.uploads.order import BatchRequestOptions, BatchSubmissionRequest
 from api.uploads.upload import UploadReception
@@ -180,7 +180,7 @@ async def _delete_model_on_error(
 @asynccontextmanager
 async def _copy_file_to_spool(path: Path, settings: Settings) -> AsyncIterator[ReceivedUpload]:
     """Copy a packaged sample file to the spool, from where a submission moves it into the store."""
-    with create_spool_file(settings, path.stat().st_size) as file:
+    with open_temporary_spool_file(settings, path.stat().st_size) as file:
         await to_thread.run_sync(lambda: file.append_piece(memoryview(path.read_bytes())))
         received = ReceivedUpload(file.path, file.size, file.sha256, file.sha256, "", {})
         yield replace(received, kind=await to_thread.run_sync(detect_batch_archive_kind, received))

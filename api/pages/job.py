@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
-from api.pages.parts.job_result import SUSPECTS, read_job_result
+from api.pages.parts.job_result import SUSPECTS, load_job_result_view
 from api.pages.parts.render import get_root_path, render_page
 from api.schemas.common import JobPath
 from core.admission import recipe_preview
@@ -59,7 +59,7 @@ def show_job_page(
             "suggestions": suggestions,
             "file": file,
             "trials": listing.find_job_trials(db, actor, job),
-            "result": read_job_result(db, actor, story.job),
+            "result": load_job_result_view(db, actor, story.job),
             "shown_suspects": SUSPECTS,
             "sent_again": sent_again,
         },
@@ -72,7 +72,7 @@ async def handle_job_action_form(
 ) -> Response:
     """Cancel, pause or resume a job, choose its trial, or learn its task again."""
     inputs = await forms.read_form_values(request)
-    recipe = forms.read_relearning_recipe(inputs)
+    recipe = forms.parse_relearning_recipe_input(inputs)
     db, settings = service.db, service.settings
 
     def apply_requested_action() -> tuple[JobOut, bool]:

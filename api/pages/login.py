@@ -12,7 +12,7 @@ from api.dependencies import Db
 from api.pages.errors import LOGIN, get_safe_page_path
 from api.pages.parts.forms import read_form_values
 from api.pages.parts.render import get_root_path, render_page
-from core.errors import NotAllowed, NotAuthenticated
+from core.errors import InsufficientKeyScope, NotAuthenticated
 from core.keys import sessions
 
 router = APIRouter(include_in_schema=False)
@@ -50,7 +50,7 @@ async def handle_login_form(request: Request, db: Db) -> Response:
     try:
         # Older browsers do not send it; `read_form_values` has checked Origin, which they do send.
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            raise NotAllowed("Only the login page itself logs in.")
+            raise InsufficientKeyScope("Only the login page itself logs in.")
         place = session.read_host_and_port(request.scope)
         session.set_session_cookie(
             request,
@@ -59,7 +59,7 @@ async def handle_login_form(request: Request, db: Db) -> Response:
                 sessions.begin_browser_session, db, inputs.get("key", ""), place
             ),
         )
-    except (NotAuthenticated, NotAllowed) as error:
+    except (NotAuthenticated, InsufficientKeyScope) as error:
         return render_page(
             request, "login.html", {"next": next_path, "wrong": error.detail}, error.status
         )
@@ -70,7 +70,7 @@ async def handle_login_form(request: Request, db: Db) -> Response:
 async def handle_logout_form(request: Request, db: Db) -> Response:
     """End the session."""
     await read_form_values(request)
-    token = session.find_session_token(request.scope)
+    token = session.find_session_token_and_check_own_page(request.scope)
     if token is not None:
         await to_thread.run_sync(sessions.end_browser_session, db, token)
         access: Authenticator = request.app.state.access

@@ -20,7 +20,7 @@ from api.pages.parts.heat import ROWS, build_accuracy_curves, build_heat_map
 from api.pages.parts.live import read_event_cursor
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import (
-    compute_precision_coverage_points,
+    format_precision_coverage_svg_points,
     lay_out_reliability_diagram,
     lay_out_version_tree,
 )
@@ -52,7 +52,7 @@ First = Annotated[int | None, Query(ge=1, le=_MOST, description="First task that
 
 
 @dataclass(frozen=True)
-class HeatMapView:
+class HeatMapWindow:
     """The window of the heat map, and the cell in it whose details are shown.
 
     Attributes:
@@ -69,8 +69,8 @@ class HeatMapView:
 
 async def _gather_heat_map_query_parameters(
     v: Shown = None, t: OnTask = None, last: Last = None, first: First = None
-) -> HeatMapView:
-    return HeatMapView(v, t, last, first)
+) -> HeatMapWindow:
+    return HeatMapWindow(v, t, last, first)
 
 
 @router.get("/ui/models/{model}")
@@ -80,7 +80,7 @@ def show_model_page(
     actor: Read,
     db: Db,
     catalogue: CatalogueOf,
-    view: Annotated[HeatMapView, Depends(_gather_heat_map_query_parameters)],
+    view: Annotated[HeatMapWindow, Depends(_gather_heat_map_query_parameters)],
 ) -> Response:
     """Show the page of a model."""
     events = read_event_cursor(request, actor)
@@ -113,7 +113,7 @@ def show_model_page(
     if model_response["state"] == "fetching":
         return render_page(request, "model.html", {**context, "history": None})
     history = read_version_history(db, actor, model_response["id"], last=view.last, size=ROWS)
-    context |= _load_accuracy_matrix_page_data(db, actor, model_response, history, view.first)
+    context |= _load_accuracy_matrix_for_model_page(db, actor, model_response, history, view.first)
     if view.version is not None and view.task is not None:
         context["cell"] = class_changes.compare_class_accuracies_with_parent(
             db, actor, model_response["id"], view.version, task=view.task
@@ -122,7 +122,7 @@ def show_model_page(
     return render_page(request, "model.html", context)
 
 
-def _load_accuracy_matrix_page_data(
+def _load_accuracy_matrix_for_model_page(
     db: Database, actor: Actor, model: ModelOut, history: VersionHistory, first: int | None
 ) -> dict[str, object]:
     """Return the model page's data from the accuracy matrix, in a fixed number of queries."""
@@ -154,12 +154,12 @@ def _load_accuracy_matrix_page_data(
         "reliability": [] if measured is None else lay_out_reliability_diagram(measured["bins"]),
         "coverage": ""
         if measured is None
-        else compute_precision_coverage_points(measured.get("curve", [])),
+        else format_precision_coverage_svg_points(measured.get("curve", [])),
         "production": current,
         "checked": describe_gate_comparison_with_production(
             None if current is None or current.number == 0 else current.gate
         ),
-        "hurt": _compute_notable_forgetting_rise(by_number, production),
+        "hurt": _compute_forgetting_rise_if_notable(by_number, production),
         "heat": build_heat_map(model_metrics, production=production, left=left, first=first),
         "curves": build_accuracy_curves(model_metrics, history),
         "tree": lay_out_version_tree(history.versions, history.moves),
@@ -172,7 +172,7 @@ def _load_accuracy_matrix_page_data(
     }
 
 
-def _compute_notable_forgetting_rise(
+def _compute_forgetting_rise_if_notable(
     shown: Mapping[int, VersionSummaryRow], production: int
 ) -> float | None:
     """Return how much forgetting rose with the production version; None if by less than `HURT`."""

@@ -61,7 +61,7 @@ async def handle_finish_rebase_form(
         forms.parse_form_whole_number(inputs, "old"),
         forms.parse_form_whole_number(inputs, "new"),
     )
-    reason, missing = forms.read_form_reason(inputs), _parse_missing_policy(inputs)
+    reason, missing = forms.read_form_reason(inputs), _parse_rebase_missing_tasks_policy(inputs)
 
     def finish_rebase() -> RebaseOut:
         decision = rebase_finish.RebaseDecision(reason, missing, shown_versions)
@@ -71,7 +71,7 @@ async def handle_finish_rebase_form(
     return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}", 303)
 
 
-def _parse_missing_policy(inputs: dict[str, str]) -> rebase_finish.Missing:
+def _parse_rebase_missing_tasks_policy(inputs: dict[str, str]) -> rebase_finish.Missing:
     """Return the policy for missing images from a form: `allow` if its box is ticked, else
     `refuse`.
     """

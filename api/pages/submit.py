@@ -27,7 +27,11 @@ from api.uploads.assembled import join_upload_pieces_in_spool
 from api.uploads.body import ReceivedUpload
 from api.uploads.body import receive_body_into_spool as receive
 from api.uploads.head import UploadRouteRules
-from api.uploads.order import BatchRequestOptions, BatchSubmissionRequest, parse_reading_options
+from api.uploads.order import (
+    BatchRequestOptions,
+    BatchSubmissionRequest,
+    parse_batch_reading_options,
+)
 from api.uploads.upload import UploadReception
 from core.contract.reports.report import ConflictsPolicy, Report
 from core.contract.responses.model import ModelOut
@@ -143,7 +147,7 @@ async def handle_check_upload_request(
         model_response["id"],
         validate="only",
         conflicts_policy=_parse_conflicts_policy(inputs),
-        options=parse_reading_options(inputs),
+        options=parse_batch_reading_options(inputs),
         again=_is_relearning_requested(inputs),
     )
     order = BatchSubmissionRequest(
@@ -241,7 +245,7 @@ async def _check_or_submit_batch_file(
     kind = await to_thread.run_sync(detect_batch_archive_kind, file)
     name, options = (
         _parse_batch_name(form.inputs.get("name", "")),
-        parse_reading_options(form.inputs),
+        parse_batch_reading_options(form.inputs),
     )
     batch_request = BatchRequestOptions(
         model["id"],

@@ -54,7 +54,9 @@ async def show_task_page(
         lambda: models.read_model(db, service.catalogue(), actor, model)
     )
     task = await to_thread.run_sync(tasks.read_task, db, actor, model_response["id"], n)
-    history = await to_thread.run_sync(_load_accuracy_history, db, actor, model_response["id"], n)
+    history = await to_thread.run_sync(
+        _load_accuracy_history_of_task, db, actor, model_response["id"], n
+    )
     read_samples = partial(
         _choose_sample_images_of_task, db, service.blobs, actor, model_response["id"], task
     )
@@ -106,12 +108,12 @@ async def handle_task_decision_form(
 ) -> Response:
     """Continue without a task, discard it, or learn it again."""
     inputs = await forms.read_form_values(request)
-    reason, recipe = forms.read_form_reason(inputs), forms.read_relearning_recipe(inputs)
+    reason, recipe = forms.read_form_reason(inputs), forms.parse_relearning_recipe_input(inputs)
     db, settings = service.db, service.settings
 
     def apply_requested_task_decision() -> str | None:
         if verb == "continue":
-            return settling.continue_without_task(db, actor, model, n, reason)[1]
+            return settling.skip_held_task_and_continue_lineage(db, actor, model, n, reason)[1]
         if verb == "discard":
             return settling.discard_task(db, actor, model, n, reason)[1]
         if verb != "relearn":
@@ -133,7 +135,7 @@ async def handle_task_decision_form(
     )
 
 
-def _load_accuracy_history(
+def _load_accuracy_history_of_task(
     db: Database, actor: Actor, model: str, n: int
 ) -> list[tuple[int, float]]:
     """Return (version, accuracy) of a task for each measured, published version, in ascending
@@ -162,7 +164,7 @@ def _choose_sample_images_of_task(
     why = ""
     for split in _PARTS:
         try:
-            part = task_images.find_task_image_part(db, actor, model, task["number"], split)
+            part = task_images.find_task_split_images(db, actor, model, task["number"], split)
             with task_images.explain_errors_of_deleted_images(db, actor, model, part):
                 return ClassSampleIndices(split, _choose_sample_images_of_each_class(blobs, part))
         # An outage says nothing about the images, and the other part would fail, too.
@@ -174,7 +176,7 @@ def _choose_sample_images_of_task(
 
 
 def _choose_sample_images_of_each_class(
-    blobs: Blobs, part: task_images.TaskImagePart
+    blobs: Blobs, part: task_images.TaskSplitImages
 ) -> dict[str, list[int]]:
     rows = {}
     for label in part.labels[:CLASSES]:

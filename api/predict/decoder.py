@@ -167,7 +167,9 @@ class ImageDecoder:
             raise Invalid(
                 f"The images cannot be used: {self.describe_decoding_timeout()}; send fewer or smaller ones."
             )
-        so_far.count = _parse_image_count(wanted, read_framed_message(process.stdout, _SAID_BYTES))
+        so_far.count = _parse_decoder_image_count_message(
+            wanted, read_framed_message(process.stdout, _SAID_BYTES)
+        )
         pixels = 1 + wanted.size * wanted.size * wanted.channels
         while not so_far.is_decoding_turn_done(wanted):
             image_end = time.monotonic() + self._settings.predict_image_s
@@ -247,7 +249,7 @@ class ImageDecoder:
             helper_process.kill_helper_process(process)
 
 
-def _parse_image_count(wanted: DecodeRequest, message: bytes) -> int:
+def _parse_decoder_image_count_message(wanted: DecodeRequest, message: bytes) -> int:
     """Parse the decoder's message with the number of images. Raises Invalid if the body has no
     list.
     """

@@ -111,7 +111,7 @@ class PredictionBatcher:
             while self._drop_ended_and_has_waiting(owner):
                 await self._wait_for_more_images(owner)
                 async with self._turns.lend_resource_in_turn(owner) as network:
-                    if pieces := self._choose_images_for_batch(owner):
+                    if pieces := self._choose_waiting_requests_for_batch(owner):
                         await self._predict_shared_batch(network, pieces)
         except BaseException as error:
             # The task ends here, so nothing else would complete these requests.
@@ -144,7 +144,7 @@ class PredictionBatcher:
                     changed.clear()
                     await changed.wait()
 
-    def _choose_images_for_batch(self, owner: str) -> list[_QueuedImages]:
+    def _choose_waiting_requests_for_batch(self, owner: str) -> list[_QueuedImages]:
         """Choose the requests to predict in one batch: the oldest, and others for the same version."""
         waiting = [piece for piece in self._waiting[owner] if not piece.result.done()]
         max_images = SHARED_IMAGES if self._are_other_owners_active(owner) else GATHER_IMAGES

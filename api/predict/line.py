@@ -37,7 +37,7 @@ class PredictConcurrencyLimiter:
         used, limit = self.requests[owner], self._settings.predict_owner_requests
         of_key, most_of_key = (
             0 if key is None else self.key_requests[key],
-            _compute_limit_of_one_key(limit),
+            _compute_key_share_of_owner_limit(limit),
         )
         if of_key >= most_of_key:
             raise TooManyRequests(
@@ -66,7 +66,7 @@ class PredictConcurrencyLimiter:
         used, limit = self.bytes[owner], self._settings.predict_owner_bytes
         of_key, most_of_key = (
             0 if key is None else self.key_bytes[key],
-            _compute_limit_of_one_key(limit),
+            _compute_key_share_of_owner_limit(limit),
         )
         if key is not None and of_key + count > most_of_key:
             raise TooManyRequests(
@@ -136,11 +136,11 @@ def compute_held_bytes_limit(settings: Settings, key: str | None) -> int:
     return (
         settings.predict_owner_bytes
         if key is None
-        else _compute_limit_of_one_key(settings.predict_owner_bytes)
+        else _compute_key_share_of_owner_limit(settings.predict_owner_bytes)
     )
 
 
-def _compute_limit_of_one_key(limit: int) -> int:
+def _compute_key_share_of_owner_limit(limit: int) -> int:
     return max(1, limit // 2)
 
 

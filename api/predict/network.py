@@ -89,7 +89,7 @@ class PredictionProcess:
         """
         process = self.ensure_process_running()
         assert process.stdin is not None and process.stdout is not None
-        watchdog, expired = self._start_process_watchdog(process, self._settings.predict_answer_s)
+        watchdog, expired = self._start_kill_timer(process, self._settings.predict_answer_s)
         try:
             for message in (header, manifest, b"".join(pixels)):
                 write_framed_message(process.stdin, message)
@@ -142,7 +142,7 @@ class PredictionProcess:
         )
         self._process = process
         assert process.stdout is not None
-        watchdog, _ = self._start_process_watchdog(process, START_S)
+        watchdog, _ = self._start_kill_timer(process, START_S)
         try:
             read_framed_message(process.stdout)
         except (EOFError, OSError, struct.error):
@@ -152,7 +152,7 @@ class PredictionProcess:
             watchdog.cancel()
         return process
 
-    def _start_process_watchdog(
+    def _start_kill_timer(
         self, process: "subprocess.Popen[bytes]", seconds: float
     ) -> tuple[threading.Timer, threading.Event]:
         # Reading from a pipe has no time limit: killing the process ends it.

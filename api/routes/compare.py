@@ -93,7 +93,7 @@ async def compare_images(
     )
 
     def list_image_flips(left: ComparedVersionPair) -> ComparedImagePage:
-        return compare.list_compared_images(
+        return compare.list_compared_images_by_flip_kind(
             blobs, left, kind=flips.kind, label=flips.label, limit=page.limit, cursor=page.cursor
         )
 

@@ -86,7 +86,7 @@ async def stream_owner_events(
         if cursor is None and not last_event_id:
             after = await reads.read_newest_owner_event_id(about)
         return build_event_stream_response(
-            request, partial(_poll_owner_events, reads, about, types), after
+            request, partial(_find_owner_stream_events_after, reads, about, types), after
         )
     # One row more than asked for shows whether another page follows.
     rows = await reads.read_owner_events(about, after, limit + 1, types)
@@ -105,7 +105,7 @@ def _build_visible_event_filter(db: Database, actor: Actor, model: str | None) -
         return OwnerEventFilter(model_id=find_model(session, actor, model).id)
 
 
-async def _poll_owner_events(
+async def _find_owner_stream_events_after(
     reads: PollingDatabaseReads, about: OwnerEventFilter, types: tuple[str, ...] | None, after: int
 ) -> FoundStreamEvents:
     rows = await reads.read_owner_events(about, after, PAGE, types)

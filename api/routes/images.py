@@ -111,7 +111,7 @@ async def list_images(
     """List the images of a part of a task's data, by number, with their labels."""
     db, blobs = service.db, service.blobs
     part = await to_thread.run_sync(
-        task_images.find_task_image_part, db, actor, model, n, images.split
+        task_images.find_task_split_images, db, actor, model, n, images.split
     )
 
     def load_image_page() -> TaskImagePage:
@@ -143,7 +143,7 @@ async def read_task_image(
     """Return one image as it is used for learning: decoded, resized, not augmented."""
     db, blobs = service.db, service.blobs
     part = await to_thread.run_sync(
-        task_images.find_task_image_part, db, actor, model, n, image.split
+        task_images.find_task_split_images, db, actor, model, n, image.split
     )
     # Known without drawing: a client that has the picture costs no turn.
     tag = part.build_picture_etag([image.index])
@@ -177,7 +177,7 @@ async def read_contact_sheet(
     db, blobs = service.db, service.blobs
     row_numbers = task_images.parse_image_numbers(tiles.rows)
     part = await to_thread.run_sync(
-        task_images.find_task_image_part, db, actor, model, n, tiles.split
+        task_images.find_task_split_images, db, actor, model, n, tiles.split
     )
     # With the count, so that a sheet of one image has another tag than the image itself.
     tag = part.build_picture_etag([len(row_numbers), *row_numbers])

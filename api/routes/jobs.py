@@ -89,7 +89,7 @@ async def read_job(
 ) -> Response:
     """Return one job; poll it with `If-None-Match`."""
     row = await _get_visible_job(request, actor, job)
-    facts = await _find_job_delays(request, row)
+    facts = await _find_reasons_for_job_delay(request, row)
     tag = job_response.build_job_etag(row, facts)
     # Clients poll this most of all, so it avoids building an object for its headers.
     for name, value in request.scope["headers"]:
@@ -241,7 +241,9 @@ async def stream_job_events(
         ):
             return Response(status_code=204)  # 204 keeps an EventSource from reconnecting
         return build_event_stream_response(
-            request, partial(_poll_job_events, _get_polling_reads(request), row.id, types), after
+            request,
+            partial(_find_job_stream_events_after, _get_polling_reads(request), row.id, types),
+            after,
         )
     event_limit = _parse_page_limit(query.get("limit"))
     row = await _get_visible_job(request, actor, job)
@@ -357,7 +359,7 @@ def event_to_json(event: PolledJobEventRow) -> EventOut:
     return {"id": event.id, "type": event.type, "at": format_rfc3339(event.at), "data": event.data}
 
 
-async def _poll_job_events(
+async def _find_job_stream_events_after(
     reads: PollingDatabaseReads, job_id: str, types: tuple[str, ...] | None, after: int
 ) -> FoundStreamEvents:
     """Read the events of a job after an id; the stream ends once the job has finished."""
@@ -377,14 +379,16 @@ async def _poll_job_events(
     )
 
 
-async def _find_job_delays(request: Request, row: PolledJobRow) -> job_response.JobResponseContext:
+async def _find_reasons_for_job_delay(
+    request: Request, row: PolledJobRow
+) -> job_response.JobResponseContext:
     """Find what delays a job, such as a missing GPU, base or task, for the job's response."""
     device = None
     if row.wants_gpus is not None:
         device = job_response.find_missing_cuda_devices(
             row, row.wants_gpus, row.device_seen, time.time()
         )
-    base = job_response.build_base_weights_fetching_job(row)
+    base = job_response.get_awaited_base_fetching_job(row)
     if row.stop_task is None or base is not None:
         return job_response.JobResponseContext(row.outcome, base=base, device=device)
     stop_fields = await _get_polling_reads(request).read_task_state_if_stopping_lineage(

@@ -41,7 +41,7 @@ from api.uploads.order import (
     BatchRequestOptions,
     BatchSubmissionRequest,
     build_requested_trials,
-    parse_reading_options,
+    parse_batch_reading_options,
     parse_recipe_override,
     parse_trials_query,
 )
@@ -185,7 +185,7 @@ async def _gather_batch_query_parameters(
         **{"table": table, "names_pattern": names_pattern, "names": names},
     }
     options = replace(
-        parse_reading_options({name: text for name, text in texts.items() if text}),
+        parse_batch_reading_options({name: text for name, text in texts.items() if text}),
         layout=layout,
         one_class=one_class,
     )
@@ -382,7 +382,9 @@ def continue_without_task(
     skipped.
     """
     return _notify_workers_and_build_task_response(
-        settling.continue_without_task(db, actor, model, n, None if body is None else body.reason),
+        settling.skip_held_task_and_continue_lineage(
+            db, actor, model, n, None if body is None else body.reason
+        ),
         bell,
     )
 

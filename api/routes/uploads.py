@@ -17,7 +17,7 @@ from api.uploads import tus
 from api.uploads.head import UploadRouteRules, parse_sha256_digest_header
 from api.uploads.piece import (
     hold_upload_lease,
-    receive_upload_piece,
+    receive_upload_piece_into_spool,
     refuse_piece_by_declared_length,
 )
 from api.uploads.upload import UploadReception, make_upload_reception_dependency
@@ -220,7 +220,9 @@ async def append_to_upload(
             await to_thread.run_sync(
                 uploads.require_storage_room_for_piece, db, writing, head.length, terms
             )
-            async with receive_upload_piece(request, head, writing, checksum, settings) as (
+            async with receive_upload_piece_into_spool(
+                request, head, writing, checksum, settings
+            ) as (
                 piece,
                 cut,
             ):

@@ -195,7 +195,7 @@ def _log_and_convert_error_to_response(
         return problems.convert_error_to_response(error)
     if isinstance(error, SQLAlchemyError) and session.is_database_outage(error):
         log.error("database outage", path=scope["path"], error=str(error)[:500])
-        status, headers, _ = problems.convert_status_to_response(503)
+        status, headers, _ = problems.convert_http_status_to_problem(503)
         headers["Retry-After"] = str(problems.OUTAGE_RETRY_S)
         detail = "The database does not answer. Try again in a few seconds."
         return (
@@ -206,7 +206,7 @@ def _log_and_convert_error_to_response(
     # Only the log gets the exception: its text may contain private data.
     log.exception("unexpected error", method=scope["method"], path=scope["path"])
     detail = f"Something went wrong that should not. The log has it under request {request_id}."
-    status, headers, _ = problems.convert_status_to_response(500)
+    status, headers, _ = problems.convert_http_status_to_problem(500)
     return (
         status,
         headers,

@@ -213,7 +213,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
                     )
                 )
         if self._is_of_proxy:
-            self._clients.append(self._acquire_client_slot())
+            self._clients.append(self._acquire_client_slot_or_refuse())
         super().on_headers_complete()
         # The parser would append trailers here: nothing uses them.
         self.headers = []
@@ -247,7 +247,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
     def _should_upgrade(self) -> bool:
         return False
 
-    def _acquire_client_slot(self) -> str | None:
+    def _acquire_client_slot_or_refuse(self) -> str | None:
         """Count a request for the client that a proxy names, and return the client's key."""
         client = self._all.proxies.find_client_address(
             [value for name, value in self.headers if name == b"x-forwarded-for"]
@@ -255,7 +255,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
         if client is None:
             return None
         try:
-            self._all.acquire_address_slot(derive_address_counting_key(client))
+            self._all.acquire_address_slot_or_refuse(derive_address_counting_key(client))
         except TooManyConnections as error:
             self._refuse_while_parsing(error)
         return derive_address_counting_key(client)
@@ -354,7 +354,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
             if self._delivery.record_progress_and_detect_stall(now):
                 self._delivery.abort_connection()
         else:
-            self._delivery.pause_stall_timing()
+            self._delivery.reset_stall_timing()
 
     def abort_connection_if_idle(self) -> bool:
         """Abort the connection unless a request is in progress; return True if aborted

@@ -96,7 +96,7 @@ class ConnectionLimiter:
         if key is not None:
             # Check the limit of the address first, so that it cannot displace idle connections of
             # others.
-            self.acquire_address_slot(key)
+            self.acquire_address_slot_or_refuse(key)
         is_full = len(self._places) >= self.most and not self._abort_oldest_idle_connection()
         if is_full or descriptor >= self._first_reserved:
             if key is not None:
@@ -111,7 +111,7 @@ class ConnectionLimiter:
         self._start_deadline_timer()
         return key is None
 
-    def acquire_address_slot(self, key: str) -> None:
+    def acquire_address_slot_or_refuse(self, key: str) -> None:
         """Count one more connection or request for an address.
 
         Raises:

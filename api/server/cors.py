@@ -37,7 +37,7 @@ class CorsMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The route is not known yet: preflight requests have none.
-        if scope["type"] != "http" or not _PATH.fullmatch(_strip_path_prefix(scope)):
+        if scope["type"] != "http" or not _PATH.fullmatch(_get_path_without_root_path(scope)):
             await self.app(scope, receive, send)
             return
         origin = find_request_header(scope, b"origin")
@@ -61,7 +61,7 @@ class CorsMiddleware:
         await self.app(scope, receive, send_with_cors)
 
 
-def _strip_path_prefix(scope: Scope) -> str:
+def _get_path_without_root_path(scope: Scope) -> str:
     """Return the path of a request within the service, without a prefix in front of it."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path.removeprefix(root) if path.startswith(f"{root}/") else path

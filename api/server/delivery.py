@@ -68,7 +68,7 @@ class SlowReaderDetector:
         self._at, self._waiting, self._taken = now, waiting, acknowledged
         return self._left_s <= 0
 
-    def pause_stall_timing(self) -> None:
+    def reset_stall_timing(self) -> None:
         """Pause the measurement of reading speed while there is nothing to send."""
         self._at = None
 

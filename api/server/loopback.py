@@ -5,7 +5,7 @@ import re
 
 from starlette.types import Scope
 
-from core.errors import NotAllowed
+from core.errors import InsufficientKeyScope
 
 
 def find_request_header(scope: Scope, name: bytes) -> str | None:
@@ -37,12 +37,12 @@ def require_loopback_request(scope: Scope) -> None:
     """Refuse a request that did not arrive at a loopback address and host name.
 
     Raises:
-        NotAllowed: the address or the host name is not a loopback one.
+        InsufficientKeyScope: the address or the host name is not a loopback one.
     """
     server = scope.get("server") or ("", None)
     # The host name too: a page elsewhere can let its own name point to 127.0.0.1.
     if not is_loopback_host(parse_host_name(scope)) or not is_loopback_host(server[0]):
-        raise NotAllowed(
+        raise InsufficientKeyScope(
             "With PERENNIAL_AUTH=off the service answers only on a loopback address and host name"
             " (127.0.0.1, [::1] or localhost)."
         )

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from anyio import CapacityLimiter, to_thread
 
-from api.uploads.body import ReceivedUpload, create_spool_file
+from api.uploads.body import ReceivedUpload, open_temporary_spool_file
 from api.uploads.head import RESERVED_DISK_BYTES, Look
 from api.uploads.spool_file import SpoolFile
 from core.database.session import Database
@@ -42,7 +42,7 @@ async def join_upload_pieces_in_spool(
     free = shutil.disk_usage(settings.make_folder("spool")).free
     if whole.length + RESERVED_DISK_BYTES > free:
         raise ServiceDiskFull("There is no room on the service's disk to put this upload together.")
-    with create_spool_file(settings, whole.length, None, look) as file:
+    with open_temporary_spool_file(settings, whole.length, None, look) as file:
         await to_thread.run_sync(
             _copy_upload_pieces, db, store, actor, whole, file, limiter=_assemblies
         )

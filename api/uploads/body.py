@@ -61,7 +61,7 @@ async def receive_body_into_spool(
         DigestMismatch: it has another digest than announced.
         Invalid: the form cannot be read.
     """
-    with create_spool_file(settings, head.limit, head.media_type, terms.look) as file:
+    with open_temporary_spool_file(settings, head.limit, head.media_type, terms.look) as file:
         form = (
             None
             if head.boundary is None
@@ -79,7 +79,7 @@ async def receive_body_into_spool(
 
 
 @contextmanager
-def create_spool_file(
+def open_temporary_spool_file(
     settings: Settings, limit: int, media_type: str | None = None, look: Look | None = None
 ) -> Iterator[SpoolFile]:
     """Create a spool file, which is removed at the end of the block; arguments as of

@@ -97,7 +97,7 @@ class BatchSubmissionRequest:
         room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
         about = self.upload.db, self.actor, self.request.model
-        has_former_names = submission.check_upload_and_detect_former_names(
+        has_former_names = submission.require_batch_room_and_detect_former_names(
             *about,
             max_open_jobs=jobs,
             max_bytes=room,
@@ -195,7 +195,7 @@ class BatchSubmissionRequest:
         return parse_recipe_override(field.encode())
 
 
-def parse_reading_options(texts: Mapping[str, str]) -> BatchReadingOptions:
+def parse_batch_reading_options(texts: Mapping[str, str]) -> BatchReadingOptions:
     """Parse the options for reading a batch from query or form texts. Raises Invalid."""
     try:
         return parse_reading_option_texts(texts)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from api.limits.fair_share import release_request_slot_before_wait
 from api.uploads.body import (
     DoubleBufferedWriter,
-    create_spool_file,
+    open_temporary_spool_file,
     require_announced_digest,
     stream_body_to_writer,
 )
@@ -89,7 +89,7 @@ def refuse_piece_by_declared_length(
 
 
 @asynccontextmanager
-async def receive_upload_piece(
+async def receive_upload_piece_into_spool(
     request: Request,
     head: UploadRequestHead,
     writing: LeasedUpload,
@@ -109,7 +109,7 @@ async def receive_upload_piece(
         ChecksumMismatch: it has another checksum than announced.
     """
     left = writing.length - writing.offset
-    with create_spool_file(settings, left) as file:
+    with open_temporary_spool_file(settings, left) as file:
         writer = DoubleBufferedWriter(file)
         cut: PerennialError | None = None
         # For the rest of the request, too: `hold_upload_slot` limits an owner's uploads in progress.

@@ -52,7 +52,7 @@ class SpoolFile:
         if self._look is not None:
             self._first += bytes(data[: SNIFF_BYTES - len(self._first)])
             if len(self._first) >= SNIFF_BYTES:
-                self._check_first_bytes()
+                self._detect_kind_from_first_bytes()
         self._hash.update(data)
         try:
             # The system may write less than it is given.
@@ -61,14 +61,14 @@ class SpoolFile:
         except OSError as error:
             raise disk.convert_os_error_to_disk_error("Writing the upload", error) from error
 
-    def _check_first_bytes(self) -> None:
+    def _detect_kind_from_first_bytes(self) -> None:
         look, self._look = self._look, None
         if look is not None:
             self.kind = look(self._first, self.media_type)
 
     def finish(self) -> None:
         """Check the type of a spooled file that was too short to be checked before."""
-        self._check_first_bytes()
+        self._detect_kind_from_first_bytes()
 
     @property
     def sha256(self) -> str:

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import Invalid, UnsupportedTusVersion
-from core.uploads.uploads import LEAST_BYTES, UploadState
+from core.uploads.uploads import LEAST_BYTES, UploadProgress
 
 PATH = "/v1/uploads"
 VERSION = "1.0.0"
@@ -184,7 +184,7 @@ def is_last_upload_piece(headers: Headers) -> bool | None:
     return None if value is None else value == "?1"
 
 
-def build_upload_state_headers(state: UploadState) -> dict[str, str]:
+def build_upload_state_headers(state: UploadProgress) -> dict[str, str]:
     """Return an upload's offset and expiry as headers of both resumable-upload protocols."""
     return {
         "Upload-Offset": str(state.offset),

@@ -9,7 +9,7 @@ from api.dependencies import ShapeWork
 from api.uploads.body import ReceivedUpload
 from core.admission.admission import AdmissionLimits
 from core.bases import bases
-from core.bases.expected_base import get_cached_expected_base_tensors, load_expected_base_tensors
+from core.bases.expected_base import find_expected_base_tensors_in_cache, load_expected_base_tensors
 from core.contract.base import ExpectedBaseTensors
 from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
@@ -98,7 +98,7 @@ async def load_expected_base_tensor_shapes(
     """Return names and shapes of the tensors that an uploaded base must contain, cached by request."""
     image = want.images.image
     cached = await to_thread.run_sync(
-        get_cached_expected_base_tensors, settings, want.architecture, image
+        find_expected_base_tensors_in_cache, settings, want.architecture, image
     )
     if cached is not None:
         return cached

@@ -33,7 +33,7 @@ def run_experiment_plan(plan: ExperimentPlan, data: Path, out: Path, jobs: int, 
     # Counted without touching CUDA, which a process that forks must not.
     if device == "cuda" and not torch.cuda.device_count():
         raise PlanError("--device cuda: there is no CUDA device here")
-    with _lock_experiment_folder(out):
+    with _wait_for_experiment_folder_lock(out):
         bases, runs = expand_plan_to_runs(plan, ExperimentDatasetCache(data, out / "data"), device)
         store = ExperimentResultStore(out)
         waiting = {
@@ -64,9 +64,9 @@ def run_unfinished_runs(
 ) -> None:
     """Do all runs of the experiment that have no result yet; repeat killed ones with fewer at once."""
     while True:
-        run_work_in_children(_build_base_work(bases, store), jobs)
+        run_work_in_children(_iterate_untrained_base_work(bases, store), jobs)
         run_work_in_children(
-            _build_run_work(runs, store, RunProgressPrinter(runs, store, jobs)), jobs
+            _iterate_unfinished_run_work(runs, store, RunProgressPrinter(runs, store, jobs)), jobs
         )
         if jobs == 1 or all(store.is_run_finished(run.result_inputs_digest) for run in runs):
             return
@@ -75,7 +75,7 @@ def run_unfinished_runs(
 
 
 @contextlib.contextmanager
-def _lock_experiment_folder(out: Path) -> Iterator[None]:
+def _wait_for_experiment_folder_lock(out: Path) -> Iterator[None]:
     """Wait until no other process works on the experiment in folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / "lock").open("w") as lock:
@@ -106,7 +106,7 @@ def write_experiment_report(
     return len(failed)
 
 
-def _build_base_work(
+def _iterate_untrained_base_work(
     bases: Sequence[BaseTrainingRun], store: ExperimentResultStore
 ) -> Iterator[ChildProcessWork]:
     for base in bases:
@@ -120,7 +120,7 @@ def _build_base_work(
         yield ChildProcessWork(partial(train_and_store_base, base, store), print_base_end)
 
 
-def _build_run_work(
+def _iterate_unfinished_run_work(
     runs: Sequence[ExperimentRun], store: ExperimentResultStore, progress: "RunProgressPrinter"
 ) -> Iterator[ChildProcessWork]:
     seen = set()

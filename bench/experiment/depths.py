@@ -70,7 +70,7 @@ class NetworkDepthStudy:
         """Return the mean forgetting at a network depth, over repetitions."""
         return compute_mean_with_interval(_average_defined(self.forgetting[:, depth]).tolist())
 
-    def compute_update_growth(self, first: int, second: int) -> Figure:
+    def compute_update_norm_growth(self, first: int, second: int) -> Figure:
         """Return how much the update norm grows between two network depths, for runs with equal
         seeds.
         """
@@ -82,7 +82,7 @@ class NetworkDepthStudy:
         """Return the number of runs at a network depth with both update norm and forgetting."""
         return int(np.isfinite(self.moved[:, depth] + self.forgetting[:, depth]).sum())
 
-    def compute_forgetting_correlation(self, depth: int, coefficient: Coefficient) -> Figure:
+    def correlate_forgetting_with_update_norm(self, depth: int, coefficient: Coefficient) -> Figure:
         """Return the correlation of forgetting with the update norm over all runs at a network
         depth.
         """
@@ -156,8 +156,8 @@ def describe_depth_findings(study: NetworkDepthStudy) -> list[str]:
     """Describe the findings about network depth in three Markdown paragraphs."""
     return [
         _describe_ranking_agreement(study),
-        _describe_update_growth(study),
-        _describe_forgetting_correlation(study),
+        _describe_update_norm_growth(study),
+        _describe_forgetting_norm_correlation(study),
     ]
 
 
@@ -196,11 +196,11 @@ def _format_depths(study: NetworkDepthStudy, depths: Sequence[int]) -> str:
     return ", ".join(str(study.depths[depth]) for depth in depths)
 
 
-def _describe_update_growth(study: NetworkDepthStudy) -> str:
+def _describe_update_norm_growth(study: NetworkDepthStudy) -> str:
     last = len(study.depths) - 1
-    whole = study.compute_update_growth(0, last)
+    whole = study.compute_update_norm_growth(0, last)
     steps = {
-        f"{study.depths[a]} to {study.depths[b]}": study.compute_update_growth(a, b)
+        f"{study.depths[a]} to {study.depths[b]}": study.compute_update_norm_growth(a, b)
         for a, b in pairwise(range(last + 1))
     }
     more = sum(interval is not None and interval[0] > 0 for _, interval in steps.values())
@@ -215,12 +215,12 @@ def _describe_update_growth(study: NetworkDepthStudy) -> str:
     )
 
 
-def _describe_forgetting_correlation(study: NetworkDepthStudy) -> str:
+def _describe_forgetting_norm_correlation(study: NetworkDepthStudy) -> str:
     found = {"Pearson's r": compute_pearson_correlation, "Spearman's": compute_spearman_correlation}
     answers, facts = [], []
     for name, coefficient in found.items():
         first, last = (
-            study.compute_forgetting_correlation(depth, coefficient) for depth in (0, -1)
+            study.correlate_forgetting_with_update_norm(depth, coefficient) for depth in (0, -1)
         )
         growth = study.compute_correlation_growth(coefficient)
         answer = _describe_interval_verdict(growth[1], "more weakly")

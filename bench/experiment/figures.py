@@ -38,13 +38,13 @@ def draw_experiment_figures(outcomes: Sequence[ExperimentRunOutcome], folder: Pa
         }
         study = NetworkDepthStudy(found)
         if study.methods:
-            figures["forgetting"] = _draw_forgetting_by_update(
+            figures["forgetting"] = _draw_forgetting_against_update_norm(
                 study, list(dict.fromkeys(o.run.method for o in found))
             )
         if study.has_several_depths and len(study.methods) > 1:
             figures["ranks"] = _draw_ranking_agreement(study)
         if any(o.source for o in found):
-            figures["source"] = _draw_source_accuracy(found)
+            figures["source"] = _draw_new_against_source_accuracy(found)
         for name, figure in figures.items():
             figure.suptitle(f"{title}\n{figure.get_suptitle()}", fontsize=9)
             path = folder / f"{data}-{scenario}-{readout}-{name}.png"
@@ -107,7 +107,9 @@ def _draw_accuracy_over_tasks(outcomes: Sequence[ExperimentRunOutcome]) -> Figur
     return figure
 
 
-def _draw_forgetting_by_update(study: NetworkDepthStudy, methods: Sequence[str]) -> Figure:
+def _draw_forgetting_against_update_norm(
+    study: NetworkDepthStudy, methods: Sequence[str]
+) -> Figure:
     """Draw forgetting against the update norm: a point per run, a panel per depth, with
     correlations.
 
@@ -121,8 +123,12 @@ def _draw_forgetting_by_update(study: NetworkDepthStudy, methods: Sequence[str])
             colour = f"C{methods.index(method)}"
             axis.plot(study.moved[:, i, m], study.forgetting[:, i, m], ".", color=colour)
         found = {
-            "r": study.compute_forgetting_correlation(i, statistics.compute_pearson_correlation),
-            "rho": study.compute_forgetting_correlation(i, statistics.compute_spearman_correlation),
+            "r": study.correlate_forgetting_with_update_norm(
+                i, statistics.compute_pearson_correlation
+            ),
+            "rho": study.correlate_forgetting_with_update_norm(
+                i, statistics.compute_spearman_correlation
+            ),
         }
         notes = [
             f"depth {depth}, n {study.count_measured_runs(i)}",
@@ -151,7 +157,7 @@ def _draw_ranking_agreement(study: NetworkDepthStudy) -> Figure:
     return figure
 
 
-def _draw_source_accuracy(outcomes: Sequence[ExperimentRunOutcome]) -> Figure:
+def _draw_new_against_source_accuracy(outcomes: Sequence[ExperimentRunOutcome]) -> Figure:
     """Draw accuracy on new classes against the base's retained accuracy: a point per run."""
     figure, axes = _create_panels(1, 1)
     figure.suptitle("new classes against old")

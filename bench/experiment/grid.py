@@ -51,7 +51,7 @@ Cell = tuple[str, str, str, str, int]
 
 
 @dataclass(frozen=True)
-class TaskStage:
+class ExperimentTaskData:
     """Training data of one task in an experiment, and its test set."""
 
     train: Path
@@ -65,7 +65,7 @@ class BaseTrainingRun:
 
     name: str
     config: dict[str, Any]
-    stage: TaskStage
+    stage: ExperimentTaskData
 
     @property
     def result_inputs_digest(self) -> str:
@@ -102,7 +102,7 @@ class ExperimentRun:
     reference: bool
     base: BaseTrainingRun | NamedPackagedBase | None
     config: dict[str, Any]
-    stages: list[TaskStage]
+    stages: list[ExperimentTaskData]
 
     @property
     def result_inputs_digest(self) -> str:
@@ -141,7 +141,7 @@ def expand_plan_to_runs(
         (data, scenario, method, depth)
         for data in plan.data
         for scenario in plan.scenarios
-        if data.is_divisible_for_scenario(scenario)
+        if data.has_split_for_scenario(scenario)
         for depth in sorted({d for m in plan.methods for d in m.depths or plan.depths})
         for method in plan.methods
         if depth in (method.depths or plan.depths)
@@ -168,7 +168,9 @@ def expand_plan_to_runs(
                 recipe = resolve_planned_method_recipe(plan, method, scenario, depth, seed)
                 if method.joint:
                     recipe = recipe.model_copy(
-                        update={"method": joint.build_joint_method(recipe, scenario, labels)}
+                        update={
+                            "method": joint.choose_joint_method_of_recipe(recipe, scenario, labels)
+                        }
                     )
                 base = bases[method.base] if method.base else None
                 config = {
@@ -191,7 +193,7 @@ def expand_plan_to_runs(
                         data, files, tasks, order, joint=bool(method.joint)
                     )
                 else:
-                    stages = _build_run_stages(data, files, tasks, joint=bool(method.joint))
+                    stages = _build_task_data_of_run(data, files, tasks, joint=bool(method.joint))
                 key = (data.name, scenario, method.name, depth, order, seed)
                 runs.append(
                     ExperimentRun(
@@ -210,7 +212,7 @@ def _list_task_classes(
     data: PlannedDataSet, count: int, scenario: str, order: int
 ) -> list[list[int]]:
     """Return the classes of each task; in the data scenario every task has all classes."""
-    chosen = data.select_classes(count)
+    chosen = data.list_chosen_class_numbers(count)
     if scenario == "data":
         return [sorted(chosen)] * (data.splits or 1)
     return split_classes_into_tasks(
@@ -296,13 +298,15 @@ def _resolve_method_base(
         return NamedPackagedBase(base.name, base.packaged or packaged_base.PACKAGED)
     patch = {"method": "finetune", **base.recipe, "seed": base.seed}
     recipe = _resolve_recipe_or_fail(patch, "class", base.architecture, f"bases: {base.name}")
-    classes = base.images.select_classes(len(files.decode_experiment_data_set(base.images).names))
+    classes = base.images.list_chosen_class_numbers(
+        len(files.decode_experiment_data_set(base.images).names)
+    )
     config = {
         **_build_run_config(base.images, files, base.architecture, recipe, device),
         "classes": classes,
     }
     return BaseTrainingRun(
-        base.name, config, _build_task_stage(base.images, files, 1, classes, classes)
+        base.name, config, _build_experiment_task_data(base.images, files, 1, classes, classes)
     )
 
 
@@ -330,13 +334,15 @@ def _build_run_config(
     }
 
 
-def _build_run_stages(
+def _build_task_data_of_run(
     images: PlannedImages, files: ExperimentDatasetCache, tasks: list[list[int]], *, joint: bool
-) -> list[TaskStage]:
+) -> list[ExperimentTaskData]:
     stages = []
     for number, task in enumerate(tasks, 1):
         union = sorted({c for earlier in tasks[:number] for c in earlier})
-        stages.append(_build_task_stage(images, files, number, union if joint else task, task))
+        stages.append(
+            _build_experiment_task_data(images, files, number, union if joint else task, task)
+        )
     return stages
 
 
@@ -347,7 +353,7 @@ def _build_data_incremental_task_stages(
     order: int,
     *,
     joint: bool,
-) -> list[TaskStage]:
+) -> list[ExperimentTaskData]:
     """Split the data scenario into tasks: same classes and test images, different training images.
 
     A joint run has the last stage alone, with all images: with few images in each of many tasks,
@@ -358,14 +364,14 @@ def _build_data_incremental_task_stages(
     test = files.make_dataset_file(data, classes, "test")
     if joint:
         return [
-            TaskStage(
+            ExperimentTaskData(
                 files.make_dataset_file(data, classes, "train"),
                 names,
                 TaskTestImages(count, test, names),
             )
         ]
     return [
-        TaskStage(
+        ExperimentTaskData(
             files.make_dataset_file(data, classes, "train", (i, count, order)),
             names,
             TaskTestImages(i + 1, test, names),
@@ -374,18 +380,18 @@ def _build_data_incremental_task_stages(
     ]
 
 
-def _build_task_stage(
+def _build_experiment_task_data(
     images: PlannedImages,
     files: ExperimentDatasetCache,
     number: int,
     train: list[int],
     test: list[int],
-) -> TaskStage:
+) -> ExperimentTaskData:
     names = files.decode_experiment_data_set(images).names
     tested = TaskTestImages(
         number, files.make_dataset_file(images, test, "test"), [names[c] for c in test]
     )
-    return TaskStage(
+    return ExperimentTaskData(
         files.make_dataset_file(images, train, "train"), [names[c] for c in train], tested
     )
 

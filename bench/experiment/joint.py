@@ -67,7 +67,9 @@ def register_joint_method() -> Iterator[None]:
         del registry.METHODS[JointTraining.name]
 
 
-def build_joint_method(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:
+def choose_joint_method_of_recipe(
+    recipe: Recipe, scenario: str, tasks: list[list[str]]
+) -> dict[str, object]:
     """Return the recipe's method for joint training of tasks with these class names."""
     if scenario == "task" or recipe.train_ce == "masked":
         return {"name": JointTraining.name, "groups": tasks}

@@ -9,7 +9,11 @@ from typing import Any
 
 from bench.experiment.grid import Cell, ExperimentRun
 from bench.experiment.runs import ExperimentResultStore
-from core.statistics.matrix import AccuracyMatrixRow, LineageAccuracyMatrix, average_defined_values
+from core.statistics.matrix import (
+    AccuracyMatrixVersion,
+    LineageAccuracyMatrix,
+    average_defined_values,
+)
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,8 @@ def _build_accuracy_matrix(record: Mapping[str, Any], readout: str) -> LineageAc
     }
     last = record["stages"][-1]["stage"]
     rows = [
-        AccuracyMatrixRow(0, None, None),
-        *(AccuracyMatrixRow(i, i, i - 1) for i in range(1, last + 1)),
+        AccuracyMatrixVersion(0, None, None),
+        *(AccuracyMatrixVersion(i, i, i - 1) for i in range(1, last + 1)),
     ]
     if readout == "data":  # one test set for all tasks: a column is as good as another
         counts = [

@@ -65,7 +65,7 @@ class PlannedImages(StrictPlanModel):
                 raise ValueError(f'classes: {part!r} is not a number or a range: write "0-4,7"')
         return self
 
-    def select_classes(self, count: int) -> list[int]:
+    def list_chosen_class_numbers(self, count: int) -> list[int]:
         """Return the chosen class numbers, of `count`, in the written order. Raises PlanError."""
         if self.classes is None:
             return list(range(count))
@@ -93,7 +93,7 @@ class PlannedDataSet(PlannedImages):
     splits: Annotated[int, Field(ge=1)] | None = None
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
 
-    def is_divisible_for_scenario(self, scenario: str) -> bool:
+    def has_split_for_scenario(self, scenario: str) -> bool:
         """Return True if the plan says how to split the data set into tasks of a scenario."""
         return (self.splits if scenario == "data" else self.classes_per_task) is not None
 
@@ -202,14 +202,14 @@ class ExperimentPlan(StrictPlanModel):
                     f"{what}: something is named twice in {', '.join(map(str, names))}"
                 )
         for data in self.data:
-            if not any(data.is_divisible_for_scenario(scenario) for scenario in self.scenarios):
+            if not any(data.has_split_for_scenario(scenario) for scenario in self.scenarios):
                 raise ValueError(
                     f"data: {data.name} says neither classes_per_task (for scenarios task and "
                     "class) nor splits (for "
                     "data) for a scenario of the plan"
                 )
         for scenario in self.scenarios:
-            if not any(data.is_divisible_for_scenario(scenario) for data in self.data):
+            if not any(data.has_split_for_scenario(scenario) for data in self.data):
                 raise ValueError(
                     f"scenarios: no data set is for the {scenario} scenario: see splits, "
                     f"classes_per_task"

@@ -35,7 +35,7 @@ class TaskTestImages:
 
 
 @dataclass(frozen=True)
-class TrainedBaseReference:
+class TrainedBaseHeadAndTestImages:
     """Head, classes and test images of a trained base, to measure what is retained of it."""
 
     head: Path
@@ -75,8 +75,8 @@ def evaluate_by_protocol(
 
 
 @torch.inference_mode()
-def count_correct_on_base(
-    network: Network, inputs: InputNormaliser, old: TrainedBaseReference
+def count_correct_on_base_test_images(
+    network: Network, inputs: InputNormaliser, old: TrainedBaseHeadAndTestImages
 ) -> dict[str, Any]:
     """Count correct predictions on the base's test images with the base's own head.
 

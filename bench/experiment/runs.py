@@ -20,19 +20,19 @@ from bench.experiment import joint
 from bench.experiment.grid import BaseTrainingRun, ExperimentRun, NamedPackagedBase
 from bench.experiment.readout import (
     TaskTestImages,
-    TrainedBaseReference,
-    count_correct_on_base,
+    TrainedBaseHeadAndTestImages,
+    count_correct_on_base_test_images,
     evaluate_by_protocol,
 )
 from bench.experiment.unfinished import (
     FinishedStageRecords,
     PeriodicSnapshotControl,
     ResumableStageJob,
-    make_device_clock,
+    choose_clock_for_device,
     write_json_atomically,
 )
 from bench.job_run import complete_and_run_job_spec
-from core.contract.jobs.job_spec import LocalPartFile
+from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.contract.manifest import STATISTICS
 from core.learning.data import image_packs
 from core.learning.methods.method import Method
@@ -152,7 +152,7 @@ def execute_run_stages(
     elif run.base is not None:
         base = store.get_base_folder(run.base.result_inputs_digest)
         first = _build_version_of_base(base)
-        old = TrainedBaseReference(base / "parts" / "head.safetensors", run.base.stage.test)
+        old = TrainedBaseHeadAndTestImages(base / "parts" / "head.safetensors", run.base.stage.test)
     folder = store.get_unfinished_folder(run.result_inputs_digest)
     parent = first
     tests: list[TaskTestImages] = []
@@ -182,7 +182,7 @@ def execute_run_stages(
             parent = _build_parent_version(
                 out / "result", number, sorted((folder / STATISTICS).glob("*"))
             )
-            _copy_version_statistics(
+            _copy_statistics_part_to_file(
                 out / "result", folder / STATISTICS / f"{number:03}.safetensors"
             )
             shutil.rmtree(folder / str(number - 1), ignore_errors=True)
@@ -216,7 +216,7 @@ def run_job_and_evaluate(
     control: ControlRequestSource,
     tests: list[TaskTestImages],
     protocols: list[str],
-    old: TrainedBaseReference | None,
+    old: TrainedBaseHeadAndTestImages | None,
 ) -> dict[str, Any]:
     """Run a learning job, resuming from its snapshot, evaluate its network, and return the record.
 
@@ -225,7 +225,7 @@ def run_job_and_evaluate(
     are not the network's.
     """
     rows: list[dict[str, Any]] = []
-    clock, seconds = make_device_clock(spec["device"]), 0.0
+    clock, seconds = choose_clock_for_device(spec["device"]), 0.0
 
     def evaluate_network(network: Network, method: Method, inputs: InputNormaliser) -> None:
         nonlocal seconds
@@ -236,7 +236,7 @@ def run_job_and_evaluate(
                 {
                     "readout": "class",
                     "test": "source",
-                    **count_correct_on_base(network, inputs, old),
+                    **count_correct_on_base_test_images(network, inputs, old),
                 }
             )
         seconds = clock() - begun
@@ -254,7 +254,7 @@ def run_job_and_evaluate(
     result = json.loads((folder / "result.json").read_text())
     before = {_hash_file(Path(part["path"])) for part in spec["parent"]["parts"]}
     stored = image_packs.restore_method_state(
-        LocalPartFile(name=part["name"], type=part["type"], path=folder / part["file"])
+        LocalVersionPartFile(name=part["name"], type=part["type"], path=folder / part["file"])
         for part in result["parts"]
     )
     files = [(folder / part["file"], part["type"] in TYPES) for part in result["parts"]]
@@ -303,7 +303,7 @@ def _write_packaged_base_weights(
     return {"name": "base", "type": "base", "path": str(path)}
 
 
-def _copy_version_statistics(folder: Path, path: Path) -> None:
+def _copy_statistics_part_to_file(folder: Path, path: Path) -> None:
     """Copy the statistics part of a version, which later tasks need."""
     result = json.loads((folder / "result.json").read_text())
     for part in result["parts"]:

@@ -291,7 +291,7 @@ def _render_depth_study(
     rows = []
     for i, depth in enumerate(study.depths):
         pearson, spearman = (
-            study.compute_forgetting_correlation(i, c)
+            study.correlate_forgetting_with_update_norm(i, c)
             for c in (
                 statistics.compute_pearson_correlation,
                 statistics.compute_spearman_correlation,

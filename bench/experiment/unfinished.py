@@ -38,7 +38,7 @@ class FinishedStageRecords:
         write_json_atomically(self._file, self.done)
 
 
-def make_device_clock(device: str) -> Callable[[], float]:
+def choose_clock_for_device(device: str) -> Callable[[], float]:
     """Return a clock in seconds: CPU time for jobs on the CPU, else wall time."""
     return time.process_time if device == "cpu" else time.perf_counter
 
@@ -46,7 +46,7 @@ def make_device_clock(device: str) -> Callable[[], float]:
 class ResumableStageJob:
     """One learning job of a run, with its last snapshot and its total time over all attempts.
 
-    clock: that counts them, see `make_device_clock`.
+    clock: that counts them, see `choose_clock_for_device`.
     """
 
     def __init__(self, out: Path, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -90,9 +90,9 @@ class PeriodicSnapshotControl:
         """True if a request is waiting or a snapshot is due."""
         return self._other.has_pending_request or time.monotonic() - self._last > SNAPSHOT_S
 
-    def take_request(self) -> JobControlRequest | None:
+    def take_control_request(self) -> JobControlRequest | None:
         """Return the other control's request; else request a snapshot if one is due."""
-        asked = self._other.take_request()
+        asked = self._other.take_control_request()
         if asked is None:
             self._last = time.monotonic()
             return JobControlRequest.SNAPSHOT

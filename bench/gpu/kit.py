@@ -104,7 +104,7 @@ class TrainingStepClock:
             self._start, self._end = self._end, time.perf_counter()
         return self._done >= self._warm + self._steps
 
-    def take_request(self) -> JobControlRequest:
+    def take_control_request(self) -> JobControlRequest:
         """Request that the training job stops."""
         return JobControlRequest.STOP
 

@@ -38,7 +38,7 @@ from torch.profiler import ProfilerActivity, profile
 from bench.job_run import complete_and_run_job_spec
 from bench.methods.theory import format_expected_cost
 from core.contract.jobs.control_request import JobControlRequest
-from core.contract.jobs.job_spec import LocalPartFile
+from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.ingest.dataset import memory_map_image_dataset, write_image_dataset_file
 from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
@@ -194,7 +194,7 @@ class MethodCostBench:
             for part in facts["parts"]
         ]
         held = image_packs.restore_method_state(
-            [LocalPartFile.from_json(part) for part in parts]
+            [LocalVersionPartFile.from_json(part) for part in parts]
         ).get("buffer")
         if held is not None and case.past > 1:  # with its images, as before there were packs
             parts = [part for part in parts if part["type"] != "buffer" or part["name"] == "buffer"]
@@ -306,7 +306,7 @@ class StepTimeRecorder:
         taken = len(self._ends) - WARM
         return taken >= STEPS or (taken >= 1 and self._ends[-1] - self._ends[0] > STEP_SECONDS)
 
-    def take_request(self) -> JobControlRequest:
+    def take_control_request(self) -> JobControlRequest:
         """Request that the training job stops."""
         return JobControlRequest.STOP
 
@@ -336,7 +336,7 @@ class StepMemoryRecorder:
             self._end_watching_memory()
         return self._step == 2
 
-    def take_request(self) -> JobControlRequest:
+    def take_control_request(self) -> JobControlRequest:
         """Request that the training job stops."""
         return JobControlRequest.STOP
 
@@ -363,7 +363,7 @@ def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None
     """Write dataset files of two tasks with random images of 32 pixels a side."""
     for task in (1, 2):
         if data is None:
-            images, labels = _draw_random_class_images(task, 5000)
+            images, labels = _draw_noise_images_marked_by_class(task, 5000)
         else:
             archive = data / "cifar100" / f"classes_{task - 1}0-{task - 1}9.zip"
             options = IngestOptions(32, 3, ArchiveLimits.from_settings(Settings()))
@@ -378,7 +378,7 @@ def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None
             )
 
 
-def _draw_random_class_images(seed: int, n: int) -> tuple[Any, Any]:
+def _draw_noise_images_marked_by_class(seed: int, n: int) -> tuple[Any, Any]:
     """Return random images in which a bright row shows the class, with their labels."""
     random = np.random.default_rng(100 + seed)
     labels = np.arange(n, dtype=np.int64) % CLASSES

@@ -127,7 +127,7 @@ def main() -> None:
 def render_dlcft_operations_table(subject: LinearisationCostSubject) -> list[str]:
     """Render a table of floating-point operations of each pass, relative to the plain network."""
 
-    def count_operations(work: Callable[[], object]) -> int:
+    def count_flops(work: Callable[[], object]) -> int:
         with FlopCounterMode(display=False) as counter:
             work()
         return int(counter.get_total_flops())
@@ -139,14 +139,12 @@ def render_dlcft_operations_table(subject: LinearisationCostSubject) -> list[str
 
         return compute_without_graph
 
-    forward = count_operations(make_work_without_graph(subject.compute_plain_logits))
-    step = count_operations(
+    forward = count_flops(make_work_without_graph(subject.compute_plain_logits))
+    step = count_flops(
         lambda: subject.run_training_step(subject.compute_plain_logits, subject.weights)
     )
-    ours = count_operations(make_work_without_graph(subject.network.forward))
-    linear = count_operations(
-        lambda: subject.run_training_step(subject.network.forward, subject.psi)
-    )
+    ours = count_flops(make_work_without_graph(subject.network.forward))
+    linear = count_flops(lambda: subject.run_training_step(subject.network.forward, subject.psi))
     return [
         f"operations  forward {forward / 1e9:.1f} G, linearised {ours / 1e9:.1f} G: ratio "
         f"{ours / forward:.2f}   "

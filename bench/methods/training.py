@@ -85,9 +85,9 @@ def main() -> None:
 
 def _list_fast_precisions() -> list[str]:
     """Return the number formats in which this CPU computes fast."""
-    from core.learning.precision import has_fast_bfloat16
+    from core.learning.precision import has_cpu_bfloat16_instructions
 
-    return ["float32", "bfloat16"] if has_fast_bfloat16() else ["float32"]
+    return ["float32", "bfloat16"] if has_cpu_bfloat16_instructions() else ["float32"]
 
 
 def _print_training_rate_row(

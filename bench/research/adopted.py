@@ -70,7 +70,7 @@ def main() -> None:
             recipes = {**ROWS, **options.more}
             for row, words in enumerate([*options.rows.split(";"), *options.more]):
                 name = f"adopted-{number}-{row}"
-                figures = measure_adopted_classifier_accuracy(
+                figures = measure_accuracy_before_and_after_adoption(
                     client, name, weights, (old, new), recipes[words]
                 )
                 listed = " | ".join(f"{one:.3f}" for one in figures)
@@ -128,7 +128,7 @@ def train_classifier_on_old_classes(
     return {name: tensor.contiguous() for name, tensor in net.state_dict().items()}
 
 
-def measure_adopted_classifier_accuracy(
+def measure_accuracy_before_and_after_adoption(
     client: Perennial,
     name: str,
     weights: Path,

@@ -61,7 +61,7 @@ def compute_features_and_cpu_seconds(images: int) -> tuple[Tensor, float]:
     x = torch.randn(images, 3, SIZE, SIZE)
     with torch.inference_mode():
         network.features(x[:BATCH])  # the first pass makes its plans
-        return measure_call_seconds(
+        return call_and_measure_cpu_seconds(
             lambda: torch.cat([network.features(part) for part in x.split(BATCH)])
         )
 
@@ -82,8 +82,10 @@ def print_sums_and_solve_cost(
         sums.add_examples(h, labels)
         return sums
 
-    sums, added = measure_call_seconds(build_feature_sums)
-    (_, weight), solved = measure_call_seconds(lambda: ridge.choose_ridge_strength_and_solve(sums))
+    sums, added = call_and_measure_cpu_seconds(build_feature_sums)
+    (_, weight), solved = call_and_measure_cpu_seconds(
+        lambda: ridge.choose_ridge_strength_and_solve(sums)
+    )
     ratio = (passed + added + solved) / passed
     stored = sum(t.nbytes for t in sums.to_tensors().values()), weight.float().nbytes
     print(
@@ -101,9 +103,9 @@ def print_large_closed_form_solve_cost() -> None:
     for part in labels.split(BATCH):  # few at once: what the solve takes is to be the peak
         sums.add_examples(append_column_of_ones(torch.randn(len(part), LARGE - 1)), part)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    _, chosen = measure_call_seconds(lambda: ridge.choose_ridge_strength_and_solve(sums))
+    _, chosen = call_and_measure_cpu_seconds(lambda: ridge.choose_ridge_strength_and_solve(sums))
     above = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (8 * LARGE**2)
-    _, solved = measure_call_seconds(lambda: ridge.solve_ridge_regression(sums, 1.0))
+    _, solved = call_and_measure_cpu_seconds(lambda: ridge.solve_ridge_regression(sums, 1.0))
     print(
         f"{LARGE:,} columns, {LARGE_CLASSES} classes: {chosen:.2f} s with the choice of a "
         f"strength, {solved:.2f} s at a given one; {above + 1:.1f} square matrices at most, G "
@@ -111,7 +113,7 @@ def print_large_closed_form_solve_cost() -> None:
     )
 
 
-def measure_call_seconds(run: Callable[[], Found]) -> tuple[Found, float]:
+def call_and_measure_cpu_seconds(run: Callable[[], Found]) -> tuple[Found, float]:
     """Call a function; return its result and the CPU seconds it took."""
     start = time.process_time()
     found = run()

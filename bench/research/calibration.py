@@ -149,7 +149,9 @@ def print_probability_changes_by_new_class(streams: dict[str, DataSetFeatures]) 
     for name, found in streams.items():
         moved: dict[bool, list[float]] = {False: [], True: []}
         for c in range(SMALL):
-            before, after = (predict_with_rare_class_head(found, c, few) for few in (0, SIX))
+            before, after = (
+                predict_with_head_fitted_to_rare_class(found, c, few) for few in (0, SIX)
+            )
             for scaled in moved:
                 moved[scaled].append(compute_mean_probability_change(before, after, c, scaled))
         print_markdown_table_row(
@@ -157,7 +159,9 @@ def print_probability_changes_by_new_class(streams: dict[str, DataSetFeatures]) 
         )
 
 
-def predict_with_rare_class_head(found: DataSetFeatures, rare: int, few: int) -> HeldOutPredictions:
+def predict_with_head_fitted_to_rare_class(
+    found: DataSetFeatures, rare: int, few: int
+) -> HeldOutPredictions:
     """Predict held-out images with a head fitted to only `few` images of the class `rare`.
 
     Of the class `rare` one image is held out, as of a batch of six.

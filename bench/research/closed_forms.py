@@ -100,7 +100,7 @@ def iterate_closed_form_data_sets(data: Path) -> Iterator[EncodedDataSet]:
     """Yield three data sets: digits, MNIST, and twenty CIFAR-100 classes new to the small base."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
-    yield split_stream_images(
+    yield hold_out_images_of_data_set(
         "digits",
         [(encode_grey_png(image), int(c)) for image, c in zip(pixels, digits.target, strict=True)],
         40,
@@ -112,7 +112,7 @@ def iterate_closed_form_data_sets(data: Path) -> Iterator[EncodedDataSet]:
         (encode_grey_png(image), int(c))
         for image, c in zip(images[:6000], labels[:6000], strict=True)
     ]
-    yield split_stream_images("MNIST", some, 40)
+    yield hold_out_images_of_data_set("MNIST", some, 40)
     found: Labelled = []
     names: dict[str, int] = {}
     for archive in ("classes_60-69.zip", "classes_70-79.zip"):
@@ -120,7 +120,7 @@ def iterate_closed_form_data_sets(data: Path) -> Iterator[EncodedDataSet]:
             for entry in sorted(name for name in zipped.namelist() if name.endswith(".png")):
                 label = names.setdefault(entry.split("/")[-2], len(names))
                 found.append((zipped.read(entry), label))
-    yield split_stream_images("CIFAR-100", found, 25)
+    yield hold_out_images_of_data_set("CIFAR-100", found, 25)
 
 
 def read_photo_data_set(folder: Path) -> EncodedDataSet:
@@ -131,10 +131,12 @@ def read_photo_data_set(folder: Path) -> EncodedDataSet:
         for number, name in enumerate(names)
         for path in sorted((folder / name).iterdir())
     ]
-    return split_stream_images("photos", [(path.read_bytes(), label) for path, label in files], 120)
+    return hold_out_images_of_data_set(
+        "photos", [(path.read_bytes(), label) for path, label in files], 120
+    )
 
 
-def split_stream_images(name: str, images: Labelled, most: int) -> EncodedDataSet:
+def hold_out_images_of_data_set(name: str, images: Labelled, most: int) -> EncodedDataSet:
     """Split images by a fixed seed into held-out ones and those to learn, with limits per class."""
     order = np.random.default_rng(0).permutation(len(images))
     by_class: dict[int, Labelled] = {}

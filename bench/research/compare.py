@@ -80,7 +80,9 @@ def write_compared_data_sets(
         yield ComparedDataSet("MNIST", write_mnist_folders(data / "mnist", scratch / "mnist"), 5)
     if data is not None and (data / "cifar100" / CIFAR_FILE).is_file():
         yield ComparedDataSet(
-            "CIFAR-100", unpack_images(data / "cifar100" / CIFAR_FILE, scratch / "cifar100"), 5
+            "CIFAR-100",
+            unpack_images_to_folder(data / "cifar100" / CIFAR_FILE, scratch / "cifar100"),
+            5,
         )
     if photos is not None:
         yield ComparedDataSet("photos", photos, 3)
@@ -89,7 +91,7 @@ def write_compared_data_sets(
 def write_digit_folders(folder: Path) -> Path:
     """Write scikit-learn's digits as `folder/<digit>/<image>.png`."""
     for _, archive in digits.build_digit_archives():
-        unpack_images(io.BytesIO(archive), folder)
+        unpack_images_to_folder(io.BytesIO(archive), folder)
     return folder
 
 
@@ -106,7 +108,7 @@ def write_mnist_folders(source: Path, folder: Path) -> Path:
     return folder
 
 
-def unpack_images(archive: Path | io.BytesIO, folder: Path) -> Path:
+def unpack_images_to_folder(archive: Path | io.BytesIO, folder: Path) -> Path:
     """Write the images of a zip into a folder, under their names."""
     with zipfile.ZipFile(archive) as opened:
         for name in opened.namelist():

@@ -45,7 +45,7 @@ class LossForecastTerms:
 
 
 @dataclass
-class DlcftUpdate:
+class DlcftUpdateMeasurement:
     """Measured costs and forecasts of one DLCFT update."""
 
     seconds: float
@@ -78,7 +78,7 @@ def compute_loss_and_accuracy_changes(
     return LossForecastTerms(bend + slope, bend, slope), accuracy
 
 
-def describe_update_costs(updates: list[DlcftUpdate]) -> list[str]:
+def describe_update_costs(updates: list[DlcftUpdateMeasurement]) -> list[str]:
     """Describe time, memory and bytes of DLCFT updates."""
     lines = [
         "update   s to the end of the curvature pass   s evaluating   peak MB   MB of parts   MB "
@@ -107,7 +107,9 @@ def describe_update_costs(updates: list[DlcftUpdate]) -> list[str]:
     return lines
 
 
-def describe_forecast_quality(updates: list[DlcftUpdate], trials: list[DlcftUpdate]) -> list[str]:
+def describe_forecast_quality(
+    updates: list[DlcftUpdateMeasurement], trials: list[DlcftUpdateMeasurement]
+) -> list[str]:
     """Compare forecast and measured losses of DLCFT updates."""
     both = [(False, u) for u in updates] + [(True, u) for u in trials]
     lines = []

@@ -41,7 +41,7 @@ from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.plan import PlannedDataSet, PlannedImages
 from bench.job_run import complete_and_run_job_spec
 from bench.research.dlcft_figures import (
-    DlcftUpdate,
+    DlcftUpdateMeasurement,
     LossForecastTerms,
     NetworkPredictions,
     compute_loss_and_accuracy_changes,
@@ -103,12 +103,15 @@ def main() -> None:
 
 def train_base_and_run_updates(
     options: argparse.Namespace, folder: Path
-) -> tuple[list[DlcftUpdate], list[DlcftUpdate]]:
+) -> tuple[list[DlcftUpdateMeasurement], list[DlcftUpdateMeasurement]]:
     """Train the base, then run all updates: those of the stream, and trial ones beside them."""
     files = ExperimentDatasetCache(options.data, folder / "data")
     stream = PlannedDataSet(name="stream", path="cifar100", classes="80-99", splits=options.updates)
     names = files.decode_experiment_data_set(BASE).names
-    base_classes, classes = BASE.select_classes(len(names)), stream.select_classes(len(names))
+    base_classes, classes = (
+        BASE.list_chosen_class_numbers(len(names)),
+        stream.list_chosen_class_numbers(len(names)),
+    )
     first: Json = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "parts": []}
     recipe: Json = {
         "method": "finetune",
@@ -149,11 +152,11 @@ def train_base_and_run_updates(
         "manifest": {"classes": [names[c] for c in classes], "heads": []},
         "parts": parts,
     }
-    parent, tasks, updates = zero, list[Path](), list[DlcftUpdate]()
-    before: DlcftUpdate | None = None
+    parent, tasks, updates = zero, list[Path](), list[DlcftUpdateMeasurement]()
+    before: DlcftUpdateMeasurement | None = None
     test = files.make_dataset_file(stream, classes, "test")
     draw = random.Random(0)
-    trials = list[DlcftUpdate]()
+    trials = list[DlcftUpdateMeasurement]()
     for i in range(options.updates):
         tasks.append(files.make_dataset_file(stream, classes, "train", (i, options.updates, 0)))
         tried = TRIED[0] * (TRIED[1] / TRIED[0]) ** draw.random()
@@ -186,7 +189,7 @@ def train_base_and_run_updates(
         trials[-1].tasks, before = [], updates[-1]
         parent = {
             "version": i + 1,
-            "manifest": _read_manifest(out / "result"),
+            "manifest": _read_manifest_of_job_result(out / "result"),
             "parts": _list_result_parts(out / "result"),
         }
         if i % 10 == 9:
@@ -205,7 +208,7 @@ def train_base_by_job(spec: Json, out: Path) -> None:
 
 def run_and_measure_update(
     spec: Json, out: Path, tasks: list[Path], test: Path, count: int
-) -> DlcftUpdate:
+) -> DlcftUpdateMeasurement:
     """In a child process: run and time one update, and predict all tasks so far."""
     at: dict[str, float] = {}
     used: dict[str, float] = {}
@@ -245,7 +248,7 @@ def run_and_measure_update(
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())
     files = {part["name"]: folder / part["file"] for part in result["parts"]}
-    return DlcftUpdate(
+    return DlcftUpdateMeasurement(
         at["evaluate"] - at["train"],
         used["evaluate"] - used["train"],
         ended - at["evaluate"] - measuring,
@@ -363,7 +366,7 @@ def _build_job_spec(
     }
 
 
-def _read_manifest(folder: Path) -> Json:
+def _read_manifest_of_job_result(folder: Path) -> Json:
     result = json.loads((folder / "result.json").read_text())
     return {name: result[name] for name in ("classes", "heads", "method", "normalise", "network")}
 

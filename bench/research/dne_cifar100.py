@@ -148,7 +148,7 @@ def build_experiment_plan(
     return ExperimentPlan.model_validate_json(json.dumps(content))
 
 
-def count_prediction_operations(method: str, architecture: Json, tasks: int, classes: int) -> float:
+def count_flops_of_prediction(method: str, architecture: Json, tasks: int, classes: int) -> float:
     """Count the floating-point operations of one prediction by the last version, in G."""
     names = tuple(map(str, range(classes)))
     network = build_network(architecture, ImageSpec(32, 3), "class", HeadSpec(names))
@@ -190,7 +190,7 @@ def render_results_table(
         cells = [
             *(_format_number(None if value is None else 100 * value) for value in figures),
             _format_number(
-                count_prediction_operations(
+                count_flops_of_prediction(
                     run.method, architecture, len(run.stages), len(_list_run_classes(run))
                 ),
                 3,

@@ -125,7 +125,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         with service.run_temporary_service(Path(folder), environment) as running:
             for stream in streams:
-                learn_and_compare_models(running, stream, options.epochs)
+                compare_killed_with_undisturbed_model(running, stream, options.epochs)
         with service.run_temporary_service(Path(folder), environment) as running:
             http = open_http_client(running)
             for stream in streams:
@@ -189,7 +189,7 @@ def pack_files_as_zip(files: Files) -> bytes:
     return out.getvalue()
 
 
-def learn_and_compare_models(
+def compare_killed_with_undisturbed_model(
     running: service.RunningService, stream: ProbedTaskStream, epochs: int
 ) -> None:
     """Learn a stream with and without killed jobs, and check that both models are equal."""

@@ -49,11 +49,12 @@ def main() -> None:
             losses = [
                 loss
                 for seed in range(seeds)
-                for loss in _measure_feature_losses_of_stream(client, name, method, seed)
+                for loss in _measure_feature_collapse_of_stream(client, name, method, seed)
             ]
-            _print_feature_loss_row(name, losses)
-        _print_feature_loss_row(
-            "absurd", [_measure_extreme_rate_feature_loss(client, seed) for seed in range(seeds)]
+            _print_feature_collapse_row(name, losses)
+        _print_feature_collapse_row(
+            "absurd",
+            [_measure_feature_collapse_at_extreme_rate(client, seed) for seed in range(seeds)],
         )
 
 
@@ -71,7 +72,7 @@ def _create_model(client: Perennial, model: str, method: Any, seed: int) -> str:
     return model
 
 
-def _measure_feature_losses_of_stream(
+def _measure_feature_collapse_of_stream(
     client: Perennial, name: str, method: Any, seed: int
 ) -> Iterator[tuple[float, bool]]:
     """Learn a stream; yield each version's feature loss and whether the default limit would hold
@@ -80,24 +81,24 @@ def _measure_feature_losses_of_stream(
     model = _create_model(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
     for _, archive in digits.build_digit_archives():
         job = client.submit(model, archive).wait()
-        found = _read_feature_loss(client, model, job.version)
+        found = _read_feature_collapse(client, model, job.version)
         if found is not None:
             yield found
 
 
-def _measure_extreme_rate_feature_loss(client: Perennial, seed: int) -> tuple[float, bool]:
+def _measure_feature_collapse_at_extreme_rate(client: Perennial, seed: int) -> tuple[float, bool]:
     model = _create_model(client, f"absurd-{seed}", METHODS["er"], seed)
     archives = [archive for _, archive in digits.build_digit_archives()]
     for archive in archives[:-1]:
         client.submit(model, archive).wait()
-    found = _read_feature_loss(
+    found = _read_feature_collapse(
         client, model, client.submit(model, archives[-1], recipe=ABSURD).wait().version
     )
     assert found is not None, "a fifth version has ancestors"
     return found
 
 
-def _read_feature_loss(
+def _read_feature_collapse(
     client: Perennial, model: str, number: int | None
 ) -> tuple[float, bool] | None:
     assert number is not None, "the job made a version"
@@ -108,7 +109,7 @@ def _read_feature_loss(
     return check.value, any("have collapsed" in text for text in version.warnings)
 
 
-def _print_feature_loss_row(name: str, found: list[tuple[float, bool]]) -> None:
+def _print_feature_collapse_row(name: str, found: list[tuple[float, bool]]) -> None:
     held = sum(is_held for _, is_held in found)
     print(f"| {name} | {len(found)} | {held} | {max(loss for loss, _ in found):.3f} |", flush=True)
 

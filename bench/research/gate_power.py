@@ -126,18 +126,20 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
-    _print_detection_power()
+    _print_accuracy_loss_detection_power()
     if asked.photos is None:
-        features = _extract_stream_features(asked.data)
-        _print_false_alarms({name: features[name] for name in ALARMED}, HEADS, asked.splits)
-        _print_gate_accuracy_losses(STREAMS, features, HEADS, asked.orders)
+        features = _extract_features_of_all_data_sets(asked.data)
+        _print_gate_false_alarms({name: features[name] for name in ALARMED}, HEADS, asked.splits)
+        _print_largest_accuracy_losses_of_streams(STREAMS, features, HEADS, asked.orders)
     else:
         features = _load_features_by_data_set(asked.data, asked.photos, asked.cache)
-        _print_false_alarms(features, AUTO, asked.splits)
-        _print_gate_accuracy_losses(_cut_into_streams(features), features, AUTO, asked.orders)
+        _print_gate_false_alarms(features, AUTO, asked.splits)
+        _print_largest_accuracy_losses_of_streams(
+            _list_gate_study_streams(features), features, AUTO, asked.orders
+        )
 
 
-def _print_detection_power() -> None:
+def _print_accuracy_loss_detection_power() -> None:
     print(f"probability that a loss of {100 * LOSS:.0f} points is seen, exact")
     print(
         "| held-out images | " + " | ".join(f"{100 * gain:.0f} % gained" for gain in GAINS) + " |"
@@ -150,7 +152,7 @@ def _print_detection_power() -> None:
         print(f"| {images} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
 
 
-def _extract_stream_features(data: Path) -> dict[str, GateStudyFeatures]:
+def _extract_features_of_all_data_sets(data: Path) -> dict[str, GateStudyFeatures]:
     """Extract the features of all studied data sets with the packaged base."""
     known: dict[str, GateStudyFeatures] = {}
     with tempfile.TemporaryDirectory() as cache:
@@ -186,7 +188,7 @@ def _load_features_by_data_set(
     return found
 
 
-def _cut_into_streams(features: dict[str, GateStudyFeatures]) -> tuple[GateStudyStream, ...]:
+def _list_gate_study_streams(features: dict[str, GateStudyFeatures]) -> tuple[GateStudyStream, ...]:
     """Split each data set into batches of few classes, with few and with many images each."""
     return tuple(
         GateStudyStream(
@@ -215,7 +217,9 @@ def _extract_packaged_features(
     network.eval()
 
     def compute_part_features(part: str) -> tuple[Tensor, Tensor]:
-        path = files.make_dataset_file(images, images.select_classes(len(source.names)), part)
+        path = files.make_dataset_file(
+            images, images.list_chosen_class_numbers(len(source.names)), part
+        )
         pixels, labels = memory_map_image_dataset(path)
         rows = []
         with torch.inference_mode():
@@ -239,13 +243,13 @@ Learn = Callable[[Tensor, Tensor, int, str | None], tuple[Head, str]]
 
 
 def _fit_ridge_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    weight = ridge.choose_ridge_strength_and_solve(_accumulate_feature_sums(h, labels, classes))[1]
+    weight = ridge.choose_ridge_strength_and_solve(_compute_feature_sums(h, labels, classes))[1]
     return lambda features: features @ weight, "ridge"
 
 
 def _fit_lda_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
     head = discriminant.solve_linear_discriminant_analysis(
-        _accumulate_feature_sums(h, labels, classes).drop_last_feature()
+        _compute_feature_sums(h, labels, classes).drop_last_feature()
     )
     return lambda features: head(features[:, :-1]), "lda"
 
@@ -262,7 +266,7 @@ HEADS: dict[str, Learn] = {"ridge": _fit_ridge_head, "lda": _fit_lda_head}
 AUTO: dict[str, Learn] = {"auto": _fit_auto_head}
 
 
-def _accumulate_feature_sums(features: Tensor, labels: Tensor, classes: int) -> FeatureSums:
+def _compute_feature_sums(features: Tensor, labels: Tensor, classes: int) -> FeatureSums:
     sums = FeatureSums.make_empty_sums(features.shape[1], classes)
     sums.add_examples(features, labels)
     return sums
@@ -271,7 +275,7 @@ def _accumulate_feature_sums(features: Tensor, labels: Tensor, classes: int) -> 
 UPDATES = ("both halves", "the other half")
 
 
-def _print_false_alarms(
+def _print_gate_false_alarms(
     streams: dict[str, GateStudyFeatures], heads: dict[str, Learn], splits: int
 ) -> None:
     print("\nversions held beside one that learned a random half of the training images")
@@ -434,7 +438,7 @@ def _judge_accuracy_losses_by_gate(
     return check_lost_images_against_gate_limits(gate, losses, "")
 
 
-def _print_gate_accuracy_losses(
+def _print_largest_accuracy_losses_of_streams(
     streams: Sequence[GateStudyStream],
     features: dict[str, GateStudyFeatures],
     heads: dict[str, Learn],

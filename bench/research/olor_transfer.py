@@ -92,7 +92,7 @@ def main() -> int:
     networks = options.network or ["resnet20", "vit"]
     if options.small:
         networks, options.seeds = ["resnet20"], options.seeds[:1]
-        _shrink_plan(document)
+        _shrink_plan_in_place(document)
     _set_target_data_sets_of_plan(document, options.target, options.data, options.out)
     grid = list(product(options.iotas, options.gammas))
     if options.target == "folds" and (0.01, 1.0) not in grid:
@@ -225,7 +225,7 @@ def _set_target_data_sets_of_plan(
         document["data"] = [{**document["data"][0], "name": "folds"}]
 
 
-def _shrink_plan(document: dict[str, Any]) -> None:
+def _shrink_plan_in_place(document: dict[str, Any]) -> None:
     """Shrink the plan for a quick test: another base, one small stream."""
     document["data"] = [{**document["data"][0], "classes": "50-59", "classes_per_task": 5}]
     base = document["bases"][0]

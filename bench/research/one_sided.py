@@ -88,14 +88,14 @@ def plan_batches_with_one_large_class(classes: int, large: int) -> Batches:
     return [[(c, slice(FEW)) for c in range(classes)], last]
 
 
-def plan_new_class_then_one_class_batches(classes: int, large: int) -> Batches:
+def plan_three_batches_then_one_class_alone(classes: int, large: int) -> Batches:
     """Plan batches: three with new classes, then one with 120 images of one class."""
     cuts = [classes * part // 3 for part in range(4)]
     parts = [[(c, slice(FEW)) for c in range(*cut)] for cut in itertools.pairwise(cuts)]
     return [*parts, plan_batches_with_one_large_class(classes, large)[1]]
 
 
-def plan_rarest_class_batches(classes: int, large: int) -> Batches:
+def plan_rare_class_then_that_class_alone(classes: int, large: int) -> Batches:
     """Plan batches: one with a rare class, then one of that class alone."""
     first = [(c, slice(FEW if c == large else 2 * FEW)) for c in range(classes)]
     return [first, [(large, slice(FEW, FEW + BULK))]]
@@ -103,8 +103,8 @@ def plan_rarest_class_batches(classes: int, large: int) -> Batches:
 
 CASES: dict[str, Callable[[int, int], Batches]] = {
     "even": plan_batches_with_one_large_class,
-    "several": plan_new_class_then_one_class_batches,
-    "rarest": plan_rarest_class_batches,
+    "several": plan_three_batches_then_one_class_alone,
+    "rarest": plan_rare_class_then_that_class_alone,
 }
 
 
@@ -154,23 +154,23 @@ def iterate_imbalance_study_data_sets(
     """Yield the data sets: digits, MNIST, CIFAR-100 classes new to the base, photos."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
-    yield split_held_out_images_by_class("digits", _encode_labelled_images(pixels, digits.target))
+    yield hold_out_images_of_each_class("digits", _encode_labelled_images(pixels, digits.target))
     found = (
         closed_forms.read_idx_bytes(data / "mnist", f"train-{kind}")[:6000]
         for kind in ("images", "labels")
     )
-    yield split_held_out_images_by_class("MNIST", _encode_labelled_images(*found))
-    yield split_held_out_images_by_class("CIFAR-100, 60–69", read_cifar_archives(data, "60-69"))
-    yield split_held_out_images_by_class("CIFAR-100, 70–79", read_cifar_archives(data, "70-79"))
+    yield hold_out_images_of_each_class("MNIST", _encode_labelled_images(*found))
+    yield hold_out_images_of_each_class("CIFAR-100, 60–69", read_cifar_archives(data, "60-69"))
+    yield hold_out_images_of_each_class("CIFAR-100, 70–79", read_cifar_archives(data, "70-79"))
     enlarged = [
         (encode_photo_as_jpeg(image, PIXELS), c)
         for image, c in read_cifar_archives(data, "80-89", "90-99")
         if c < 12
     ]
-    yield split_held_out_images_by_class("photos", enlarged)
+    yield hold_out_images_of_each_class("photos", enlarged)
     if photos is not None:
         stream = closed_forms.read_photo_data_set(photos)
-        yield split_held_out_images_by_class(photos.name, stream.train + stream.held_out)
+        yield hold_out_images_of_each_class(photos.name, stream.train + stream.held_out)
 
 
 def _encode_labelled_images(pixels: np.ndarray, labels: np.ndarray) -> closed_forms.Labelled:
@@ -194,7 +194,7 @@ def read_cifar_archives(data: Path, *tens: str) -> closed_forms.Labelled:
     return found
 
 
-def split_held_out_images_by_class(
+def hold_out_images_of_each_class(
     name: str, images: closed_forms.Labelled
 ) -> ImbalanceStudyDataSet:
     """Split each class into held-out images and those to learn."""

@@ -40,18 +40,18 @@ def main() -> None:
             archives = digits.build_digit_archives()
             client.models.create("polled", recipe={"epochs": 1}, architecture="small-cnn")
             job = client.submit("polled", archives[0][1]).wait().id
-            _print_read_rates("idle", running, bare, job, seconds)
+            _print_read_request_rates("idle", running, bare, job, seconds)
             # A job that outlasts the measurement.
             client.models.create("busy", recipe={"epochs": 10_000}, architecture="small-cnn")
             busy = client.submit("busy", archives[1][1])
             while busy.refresh().progress.phase != "train":
                 time.sleep(0.1)
-            _print_read_rates("while a job trains", running, bare, job, seconds)
+            _print_read_request_rates("while a job trains", running, bare, job, seconds)
             busy.cancel()
             busy.wait(check=False)
 
 
-def _print_read_rates(
+def _print_read_request_rates(
     title: str, running: service.RunningService, bare: str, job: str, seconds: float
 ) -> None:
     url = f"{running.url}/v1/jobs/{job}"

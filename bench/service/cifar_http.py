@@ -56,10 +56,10 @@ def main() -> None:
 def _download_with_resume(running: service.RunningService, path: str) -> None:
     key = {"Authorization": f"Bearer {running.key}"}
     with httpx2.Client(base_url=running.url, headers=key, timeout=60) as http:
-        _download_in_two_halves(http, path)
+        _download_in_halves_and_print_digest(http, path)
 
 
-def _download_in_two_halves(http: httpx2.Client, path: str) -> None:
+def _download_in_halves_and_print_digest(http: httpx2.Client, path: str) -> None:
     head = http.head(path)
     size, etag = int(head.headers["Content-Length"]), head.headers["ETag"]
     half = size // 2

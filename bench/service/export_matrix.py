@@ -16,12 +16,12 @@ from bench.service.exported_networks import (
     SMALL_CNN,
     VIT,
     ExportCase,
-    build_analytic_case,
-    build_experts_case,
-    build_linearised_case,
-    build_nearest_mean_case,
-    build_plain_case,
-    build_prompts_case,
+    build_analytic_export_case,
+    build_experts_export_case,
+    build_linearised_export_case,
+    build_nearest_mean_export_case,
+    build_prompts_export_case,
+    build_trained_heads_export_case,
 )
 from core.learning.methods import registry
 from core.learning.networks import get_architectures
@@ -66,28 +66,29 @@ class PredictionWay:
 
 
 WAYS = {
-    "plain": PredictionWay("finetune", build_plain_case),
+    "plain": PredictionWay("finetune", build_trained_heads_export_case),
     "a head per task": PredictionWay(
-        "finetune", lambda architecture, size: build_plain_case(architecture, size, "task")
+        "finetune",
+        lambda architecture, size: build_trained_heads_export_case(architecture, size, "task"),
     ),
-    "nearest mean": PredictionWay("icarl", build_nearest_mean_case),
+    "nearest mean": PredictionWay("icarl", build_nearest_mean_export_case),
     "analytic ncm": PredictionWay(
-        "analytic", lambda a, size: build_analytic_case(a, size, "ncm", PROJECTION)
+        "analytic", lambda a, size: build_analytic_export_case(a, size, "ncm", PROJECTION)
     ),
     "analytic ridge": PredictionWay(
-        "analytic", lambda a, size: build_analytic_case(a, size, "ridge", PROJECTION)
+        "analytic", lambda a, size: build_analytic_export_case(a, size, "ridge", PROJECTION)
     ),
     "analytic lda": PredictionWay(
-        "analytic", lambda a, size: build_analytic_case(a, size, "lda", PROJECTION)
+        "analytic", lambda a, size: build_analytic_export_case(a, size, "lda", PROJECTION)
     ),
-    "linearised": PredictionWay("dlcft", build_linearised_case),
-    "prompts": PredictionWay("vpt", build_prompts_case),
+    "linearised": PredictionWay("dlcft", build_linearised_export_case),
+    "prompts": PredictionWay("vpt", build_prompts_export_case),
     "der-net": PredictionWay(
         "der-net",
-        lambda architecture, size: build_experts_case(DerNetwork, architecture, size),
+        lambda architecture, size: build_experts_export_case(DerNetwork, architecture, size),
     ),
     "dne": PredictionWay(
-        "dne", lambda architecture, size: build_experts_case(DneNetwork, architecture, size)
+        "dne", lambda architecture, size: build_experts_export_case(DneNetwork, architecture, size)
     ),
 }
 """Name → way."""

@@ -88,7 +88,7 @@ def build_method_with_state(
     return made
 
 
-def build_plain_case(
+def build_trained_heads_export_case(
     architecture: Mapping[str, Any], size: int, scenario: str = "class"
 ) -> ExportCase:
     """Build an export case that predicts by one or several heads."""
@@ -101,7 +101,7 @@ def build_plain_case(
     )
 
 
-def build_nearest_mean_case(architecture: Mapping[str, Any], size: int) -> ExportCase:
+def build_nearest_mean_export_case(architecture: Mapping[str, Any], size: int) -> ExportCase:
     """Build an export case that predicts by the distance to class means."""
 
     def build_network_and_method() -> tuple[Network, Method]:
@@ -115,7 +115,7 @@ def build_nearest_mean_case(architecture: Mapping[str, Any], size: int) -> Expor
     return ExportCase(size, build_network_and_method)
 
 
-def build_analytic_case(
+def build_analytic_export_case(
     architecture: Mapping[str, Any], size: int, head: str, projection: int
 ) -> ExportCase:
     """Build an export case that predicts by a closed-form classifier, fitted to coloured images."""
@@ -154,7 +154,7 @@ def _solve_classifier(
         return LinearWeights(means, means.new_zeros(len(means))), {}
     strength, weight = ridge.choose_ridge_strength_and_solve(sums)
     cool = fit_softmax_temperature(
-        ridge.compute_left_out_scores(sums, strength, weight, columns.double(), labels), labels
+        ridge.compute_leave_one_out_scores(sums, strength, weight, columns.double(), labels), labels
     )
     weight, told = weight.T / cool, {"ridge": {"strength": strength, "temperature": cool}}
     linear = (
@@ -165,7 +165,7 @@ def _solve_classifier(
     return linear, told
 
 
-def build_prompts_case(
+def build_prompts_export_case(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, deep: bool = True
 ) -> ExportCase:
     """Build an export case of a transformer with learned prompt tokens."""
@@ -182,7 +182,7 @@ def build_prompts_case(
     return ExportCase(size, build_network_and_method)
 
 
-def build_linearised_case(
+def build_linearised_export_case(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, fixed: bool = False
 ) -> ExportCase:
     """Build an export case of a linearised network with random displacements."""
@@ -213,7 +213,7 @@ def build_linearised_case(
     return ExportCase(size, build_network_and_method)
 
 
-def build_experts_case(
+def build_experts_export_case(
     family: type[GrowingNetwork], architecture: Mapping[str, Any], size: int
 ) -> ExportCase:
     """Build an export case of a network of experts that was widened for two tasks."""
@@ -236,21 +236,27 @@ def build_experts_case(
 
 
 QUICK = {
-    "mlp": build_plain_case(MLP, 8),
-    "small-cnn, a head per task": build_plain_case(SMALL_CNN, 32, "task"),
-    "small-cnn, nearest mean": build_nearest_mean_case(SMALL_CNN, 32),
-    "small-cnn, analytic lda": build_analytic_case(SMALL_CNN, 32, "lda", 50),
+    "mlp": build_trained_heads_export_case(MLP, 8),
+    "small-cnn, a head per task": build_trained_heads_export_case(SMALL_CNN, 32, "task"),
+    "small-cnn, nearest mean": build_nearest_mean_export_case(SMALL_CNN, 32),
+    "small-cnn, analytic lda": build_analytic_export_case(SMALL_CNN, 32, "lda", 50),
 }
 """The small diagonal that every run of the tests exports."""
 MORE = {
-    "vit, shallow prompts": build_prompts_case(VIT, 16, deep=False),
-    "vit, deep prompts of each task": build_prompts_case(VIT, 16, "task"),
-    "dne, mhsa": build_plain_case(MHSA, 16),
-    "der-net, mlp": build_experts_case(DerNetwork, MLP, 16),
-    "small-cnn, analytic ridge without projection": build_analytic_case(SMALL_CNN, 32, "ridge", 0),
-    "small-cnn, analytic lda without projection": build_analytic_case(SMALL_CNN, 32, "lda", 0),
-    "small-cnn, analytic ncm without projection": build_analytic_case(SMALL_CNN, 32, "ncm", 0),
-    "small-cnn, linearised with fixed heads": build_linearised_case(
+    "vit, shallow prompts": build_prompts_export_case(VIT, 16, deep=False),
+    "vit, deep prompts of each task": build_prompts_export_case(VIT, 16, "task"),
+    "dne, mhsa": build_trained_heads_export_case(MHSA, 16),
+    "der-net, mlp": build_experts_export_case(DerNetwork, MLP, 16),
+    "small-cnn, analytic ridge without projection": build_analytic_export_case(
+        SMALL_CNN, 32, "ridge", 0
+    ),
+    "small-cnn, analytic lda without projection": build_analytic_export_case(
+        SMALL_CNN, 32, "lda", 0
+    ),
+    "small-cnn, analytic ncm without projection": build_analytic_export_case(
+        SMALL_CNN, 32, "ncm", 0
+    ),
+    "small-cnn, linearised with fixed heads": build_linearised_export_case(
         SMALL_CNN, 32, "task", fixed=True
     ),
 }

@@ -34,11 +34,11 @@ from bench.service.series import (
     STOPS,
     GeneratedRowCounts,
     S,
+    _iterate_number_table_insert_statements,
     build_concatenation_sql,
     build_digest_sql,
     build_insert_from_select,
     build_json_sql,
-    build_number_table_statements,
     build_owner_id_sql,
     build_owner_number_sql,
     build_row_id_sql,
@@ -146,9 +146,9 @@ def _iterate_insert_statements(
     dialect: str, size: GeneratedRowCounts, now: float
 ) -> Iterator[tuple[str, Any]]:
     """Yield (table, SQL statement) that fill all tables, in order."""
-    yield from build_number_table_statements(dialect, size, now)
+    yield from _iterate_number_table_insert_statements(dialect, size, now)
     yield from _iterate_owner_statements(size, now)
-    yield from _iterate_job_statements(size, now)
+    yield from _iterate_job_insert_statements(size, now)
     yield from _iterate_version_statements(size, now, dialect)
 
 
@@ -202,7 +202,9 @@ def _iterate_owner_statements(size: GeneratedRowCounts, now: float) -> Iterator[
         )  # fmt: skip
 
 
-def _iterate_job_statements(size: GeneratedRowCounts, now: float) -> Iterator[tuple[str, Any]]:
+def _iterate_job_insert_statements(
+    size: GeneratedRowCounts, now: float
+) -> Iterator[tuple[str, Any]]:
     """Yield SQL statements that insert tasks, jobs, events and audit entries."""
     waits, done = S.state == "queued", S.state == "succeeded"
     owner = build_owner_id_sql(build_owner_number_sql(S.model, size))

@@ -106,11 +106,11 @@ def _print_and_count_slow_upload_calls(
 ) -> int:
     mine = _insert_owner(db, "mine")
     _insert_open_uploads(db, mine.owner_id, OF_OWNER)
-    few = _measure_upload_calls(db, mine, calls)
+    few = _measure_upload_call_milliseconds(db, mine, calls)
     for number in range((count - OF_OWNER) // OF_OWNER):
         _insert_open_uploads(db, _insert_owner(db, f"owner-{number}").owner_id, OF_OWNER)
     wrong = _print_durations_and_count_slow_calls(
-        few, _measure_upload_calls(db, mine, calls), f"{count:,} open uploads"
+        few, _measure_upload_call_milliseconds(db, mine, calls), f"{count:,} open uploads"
     )
     with db.write() as session:
         session.execute(Upload.__table__.update().values(expires_at=1.0))  # type: ignore[attr-defined]
@@ -132,7 +132,7 @@ def _insert_open_uploads(db: Database, owner: str, count: int) -> None:
         session.execute(insert(Upload), rows)
 
 
-def _measure_upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
+def _measure_upload_call_milliseconds(db: Database, actor: Actor, calls: int) -> dict[str, float]:
     made: list[str] = []
     found = {
         "begin an upload": _measure_median_milliseconds(
@@ -163,10 +163,10 @@ def _print_and_count_slow_job_calls(db: Database, count: int, calls: int) -> int
     mine = _insert_owner(db, "of-many-jobs")
     model = _insert_model(db, mine.owner_id, "many")
     _queue_tasks(db, mine.owner_id, model, 1, 10)
-    few = _measure_job_calls(db, mine, calls)
+    few = _measure_job_call_milliseconds(db, mine, calls)
     for first in range(11, count + 1, ROWS):
         _queue_tasks(db, mine.owner_id, model, first, min(ROWS, count + 1 - first))
-    many = _measure_job_calls(db, mine, calls)
+    many = _measure_job_call_milliseconds(db, mine, calls)
     wrong = _print_durations_and_count_slow_calls(few, many, f"{count:,} queued jobs of one owner")
     claims.claim_job(db, "w", 60.0)
     other = _insert_owner(db, "of-one-job")
@@ -231,7 +231,7 @@ def _queue_tasks(db: Database, owner: str, model: str, first: int, count: int) -
             )  # fmt: skip
 
 
-def _measure_job_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
+def _measure_job_call_milliseconds(db: Database, actor: Actor, calls: int) -> dict[str, float]:
     def claim_and_complete_next_job() -> None:
         claim = claims.claim_job(db, "w", 60.0)
         assert claim is not None

@@ -71,7 +71,7 @@ def main() -> None:
         migrate.upgrade_schema(db)
         began = time.perf_counter()
         for size in sorted({*sizes, *ends}):
-            insert_measured_model(db, size)
+            insert_model_with_measured_versions(db, size)
         if not url:
             with (
                 db.engine.connect() as connection
@@ -131,9 +131,9 @@ def _print_metrics_times(running: service.RunningService, size: int, window: str
         f" {len(answer.content):,} bytes, alone {alone * 1e3:.0f} ms"
     )
     if answer.status_code == 200 and alone < 20:
-        before = count_service_cpu_seconds(running)
+        before = get_service_cpu_seconds_so_far(running)
         found = load.measure_request_load(url, CLIENTS, SECONDS, key, warm_up=0)
-        cpu_ms = (count_service_cpu_seconds(running) - before) * 1e3 / len(found.latencies_ms)
+        cpu_ms = (get_service_cpu_seconds_so_far(running) - before) * 1e3 / len(found.latencies_ms)
         told += (
             f"; {CLIENTS} clients p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms,"
             f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each; "
@@ -146,18 +146,18 @@ def _measure_and_format_uncached_time(
     running: service.RunningService, url: str, key: dict[str, str], size: int
 ) -> str:
     """Measure the seconds of a request for the accuracy matrix that cannot be cached."""
-    times, before = [], count_service_cpu_seconds(running)
+    times, before = [], get_service_cpu_seconds_so_far(running)
     for turn in range(ANEW):
         last = size + 1 + turn
         other = url.replace(f"to={size}", f"to={last}") if "to=" in url else f"{url}?to={last}"
         began = time.perf_counter()
         httpx2.get(other, headers=key, timeout=300).raise_for_status()
         times.append((time.perf_counter() - began) * 1e3)
-    cpu_ms = (count_service_cpu_seconds(running) - before) * 1e3 / ANEW
+    cpu_ms = (get_service_cpu_seconds_so_far(running) - before) * 1e3 / ANEW
     return f"computed again {statistics.median(times):.1f} ms, CPU {cpu_ms:.1f} ms"
 
 
-def count_service_cpu_seconds(running: service.RunningService) -> float:
+def get_service_cpu_seconds_so_far(running: service.RunningService) -> float:
     """Return the CPU seconds that the service's processes have used so far."""
     processes = [
         p.cpu_times() for p in psutil.Process(running.process.pid).children(recursive=True)
@@ -258,7 +258,7 @@ _JSON = {
 }
 
 
-def insert_measured_model(db: Database, size: int) -> None:
+def insert_model_with_measured_versions(db: Database, size: int) -> None:
     """Insert a model with `size` versions and tasks, measured on all tasks."""
     model, empty = build_generated_model_id(size), "{}"
     with db.write() as session:
@@ -322,7 +322,7 @@ def _insert_version(session: Session, size: int, number: int) -> None:
     session.flush()
     if number:
         cells = [("base", number), ("parent", number), *(("new", task) for task in tasks)]
-        measured = [_build_measured_cell(which, number, task) for which, task in cells]
+        measured = [_build_accuracy_matrix_cell(which, number, task) for which, task in cells]
         figures = VersionFigures(**manifest.get_explicitly_set_field_values())
         store_version_measurements(
             session, model, version, NewVersionMeasurements(measured, figures, {}), set()
@@ -334,7 +334,7 @@ def build_generated_model_id(size: int) -> str:
     return f"mdl_{size:0>26}"
 
 
-def _build_measured_cell(which: str, version: int, task: int) -> MeasuredMatrixCell:
+def _build_accuracy_matrix_cell(which: str, version: int, task: int) -> MeasuredMatrixCell:
     correct = 100 + (version * 7 + task) % 50
     per_class = {"cat": [60, 75], "dog": [55, 75]}
     return MeasuredMatrixCell(

@@ -289,7 +289,7 @@ def _send_first_request(side: DatabaseWithApi, ask: MeasuredRequest) -> None:
 def _measure_and_print_worker_steps(sides: list[DatabaseWithApi], only: str) -> list[str]:
     """Measure and print the duration of each worker step; return those slower than the goal."""
     print(f"{'worker':<54}{'p50 ms':>17}{'':>32}{'ratio':>7}")
-    names = [_list_worker_steps(side) for side in sides]
+    names = [_list_worker_database_calls(side) for side in sides]
     slow = []
     for name in names[0]:
         if only not in name:
@@ -309,7 +309,7 @@ def _measure_and_print_worker_steps(sides: list[DatabaseWithApi], only: str) -> 
     return slow
 
 
-def _list_worker_steps(side: DatabaseWithApi) -> dict[str, Callable[[], object]]:
+def _list_worker_database_calls(side: DatabaseWithApi) -> dict[str, Callable[[], object]]:
     """Return the database steps of workers to measure, by name."""
     db, store = Database(side.settings.resolved_database_url), open_object_store(side.settings)
     blobs = Blobs(store, side.settings.make_folder("cache"))

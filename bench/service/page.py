@@ -19,8 +19,8 @@ import httpx2
 from bench.service.browser import open_logged_in_page
 from bench.service.metrics import (
     build_generated_model_id,
-    count_service_cpu_seconds,
-    insert_measured_model,
+    get_service_cpu_seconds_so_far,
+    insert_model_with_measured_versions,
 )
 from core.database import migrate
 from core.database.session import Database
@@ -49,7 +49,7 @@ def main() -> None:
         settings = Settings(data_dir=Path(folder), threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
         migrate.upgrade_schema(db)
-        insert_measured_model(db, given.size)
+        insert_model_with_measured_versions(db, given.size)
         db.close()
         with service.run_temporary_service(Path(folder)) as running:
             _print_page_request_times(running, given.size, given.rounds)
@@ -60,7 +60,7 @@ def _print_page_request_times(running: service.RunningService, size: int, rounds
     print(f"a model of {size:,} versions and tasks; {GOALS}")
     key = {"Authorization": f"Bearer {running.key}"}
     for query in ("", "?first=1", f"?last={size // 2}", f"?v={size}&t={size // 2}"):
-        times, before = [], count_service_cpu_seconds(running)
+        times, before = [], get_service_cpu_seconds_so_far(running)
         for _ in range(rounds):
             began = time.perf_counter()
             answer = httpx2.get(
@@ -70,7 +70,7 @@ def _print_page_request_times(running: service.RunningService, size: int, rounds
         answer.raise_for_status()
         elements = len(re.findall(r"<[a-z]", answer.text))
         median = 1000 * statistics.median(times)
-        cpu_ms = 1000 * (count_service_cpu_seconds(running) - before) / rounds
+        cpu_ms = 1000 * (get_service_cpu_seconds_so_far(running) - before) / rounds
         print(
             f"{query or '(as it is)':16} {median:6.0f} ms (CPU {cpu_ms:.0f} ms) "
             f"{len(answer.content):9,} bytes {elements:7,} elements"

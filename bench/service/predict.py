@@ -180,7 +180,7 @@ def print_prediction_rates_for_size(
         get_inference_engine_name(answer),
     )
     for key in keys:
-        wait_for_onnx_runtime(Perennial(key, base_url=running.url), files)
+        predict_until_onnx_runtime_answers(Perennial(key, base_url=running.url), files)
     bare = load_bare_version(running.data_dir, owners[0], folder / f"graph-{size}", options.threads)
     print_prediction_differences(client, bare, files[: options.compared])
     rates = BarePredictionRates()
@@ -230,7 +230,7 @@ def write_photo_archive(photos: list[tuple[str, Path]], path: Path) -> Path:
     return path
 
 
-def wait_for_onnx_runtime(client: Perennial, files: Sequence[Path]) -> None:
+def predict_until_onnx_runtime_answers(client: Perennial, files: Sequence[Path]) -> None:
     """Send predict requests until the service answers with ONNX Runtime, and print the time."""
     begin = time.monotonic()
     engine = "engine not named"

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from core.database.session import Database
-from core.database.tables import Owner, ScrubProgress, UploadedBase
+from core.database.tables import IntegrityScrubProgress, Owner, UploadedBase
 from core.ids import new_id
 from core.settings import Settings
 from core.storage import Blobs, open_object_store
@@ -43,7 +43,7 @@ def main() -> None:
         with service.run_temporary_service(data, {"PERENNIAL_SCRUB_BYTES_PER_S": "0"}) as running:
             client = Perennial(running.key, base_url=running.url, timeout=600)
             settings = Settings(data_dir=data, scrub_bytes_per_s=options.rate, scrub_hours=0)
-            _write_random_bases(settings, options.megabytes * MB)
+            _store_bases_of_random_bytes(settings, options.megabytes * MB)
             archive = digits.build_digit_archives()[0][1]
             _measure_learning_seconds(client, archive, "warm", options.epochs)
             ratios = []
@@ -107,11 +107,11 @@ class _ScrubThread:
 
 def _count_scrubbed_bytes(db: Database) -> int:
     with db.read() as session:
-        row = session.get(ScrubProgress, 1)
+        row = session.get(IntegrityScrubProgress, 1)
         return 0 if row is None else row.bytes
 
 
-def _write_random_bases(settings: Settings, size: int) -> None:
+def _store_bases_of_random_bytes(settings: Settings, size: int) -> None:
     """Store bases of random bytes, with their database rows."""
     db = Database(settings.resolved_database_url)
     blobs = Blobs(open_object_store(settings), settings.make_folder("cache"))

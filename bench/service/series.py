@@ -106,7 +106,7 @@ def make_owner_name(number: int) -> str:
     return f"owner-{number}"
 
 
-def build_number_table_statements(
+def _iterate_number_table_insert_statements(
     dialect: str, size: GeneratedRowCounts, now: float
 ) -> Iterator[tuple[str, Any]]:
     """Yield (description, SQL statement) that fill the helper table of numbers."""

@@ -58,10 +58,10 @@ def main() -> int:
         write_sample_photos(at / "photos")
         if given.gcs is not None:
             with serve_fake_gcs_bucket(given.gcs, at / "gcs") as cloud:
-                failed += compare_bucket_with_folder(cloud, at / "photos")
+                failed += count_differences_of_bucket_and_folder(cloud, at / "photos")
         if given.azurite is not None:
             with serve_azurite_container(given.azurite, at / "azure") as cloud:
-                failed += compare_bucket_with_folder(cloud, at / "photos")
+                failed += count_differences_of_bucket_and_folder(cloud, at / "photos")
     return 1 if failed else 0
 
 
@@ -75,7 +75,7 @@ def write_sample_photos(at: Path) -> None:
             )
 
 
-def compare_bucket_with_folder(cloud: CloudStorageServer, photos: Path) -> int:
+def count_differences_of_bucket_and_folder(cloud: CloudStorageServer, photos: Path) -> int:
     """Compare the batch from a bucket with that from a folder; return the number of differences."""
     for path in photos.rglob("*.png"):
         cloud.write(f"week 1/{path.relative_to(photos).as_posix()}", path.read_bytes())

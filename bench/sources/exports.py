@@ -44,13 +44,13 @@ def main() -> int:
             continue
         with tempfile.TemporaryDirectory() as folder:
             for what, batch in exports(Path(folder)):
-                said = _describe_batch_label_check(batch)
+                said = _compare_batch_labels_with_expected(batch)
                 failed += said != "right"
                 print(f"{what}: {said}", flush=True)
     return 1 if failed else 0
 
 
-def _describe_batch_label_check(batch: Path) -> str:
+def _compare_batch_labels_with_expected(batch: Path) -> str:
     try:
         opened = open_batch(batch)
     except PackError as error:

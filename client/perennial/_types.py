@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dataclasses import field as _field
 from typing import Any, Literal
 
-from perennial.shapes import ResponseObject, Table
+from perennial.shapes import DataFrameResponse, ResponseObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -604,7 +604,7 @@ class ClassShift(ResponseObject):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compare(Table):
+class Compare(DataFrameResponse):
     """Comparison of two versions over all tasks that both can answer.
 
     - `classes`: the largest differences first, at most 1000 of `classes_total`.
@@ -1772,7 +1772,7 @@ class MetricData(ResponseObject):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics(Table):
+class Metrics(DataFrameResponse):
     """Response with the accuracy matrix, and figures along the ancestors of `version`; null:
     undefined.
 
@@ -2235,7 +2235,7 @@ class Point(ResponseObject):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predict(Table):
+class Predict(DataFrameResponse):
     """Response to a prediction request: one item per image, in the order sent.
 
     - `answers`: threshold of sure answers, if the model promises a precision.

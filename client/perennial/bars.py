@@ -88,7 +88,7 @@ class _JobProgressBar:
         self._state = "job"
 
     def __call__(self, job: Job) -> None:
-        self._state = make_text_one_line(describe_job_state(job) + _format_base_share(job))
+        self._state = make_text_one_line(describe_job_state(job) + _format_fetched_base_share(job))
         self._bars.update(
             self._row,
             completed=compute_job_share_done(job),
@@ -162,7 +162,7 @@ def describe_job_progress(job: Job) -> str:
         filter(
             None,
             (
-                f"{describe_job_state(job)}{_format_base_share(job)}{done}",
+                f"{describe_job_state(job)}{_format_fetched_base_share(job)}{done}",
                 describe_job_time_left(job),
             ),
         )
@@ -179,7 +179,7 @@ def explain_waiting_job(job: Job) -> str:
     )
 
 
-def _format_base_share(job: Job) -> str:
+def _format_fetched_base_share(job: Job) -> str:
     """Return how much of the awaited base weights is fetched, such as " (base 40%)"; else ""."""
     why = job.waiting_for
     return f" (base {why.done:.0%})" if why is not None and why.done and not why.failed else ""

@@ -16,7 +16,7 @@ MOST_BYTES = 64 << 10
 """Most bytes of a list of classes that the service takes."""
 
 
-def read_class_list_text(classes: str | Path | Sequence[str]) -> str:
+def get_class_list_as_text(classes: str | Path | Sequence[str]) -> str:
     """Return a list of class names as text, from a file or a sequence of names.
 
     Raises:
@@ -42,9 +42,9 @@ def read_class_names_of_file(classes: Path) -> list[str]:
     """Read the class names in a file, in the order of the classifier's outputs.
 
     Raises:
-        ConfigError: see `read_class_list_text`.
+        ConfigError: see `get_class_list_as_text`.
     """
-    text = read_class_list_text(classes)
+    text = get_class_list_as_text(classes)
     try:
         read = loads(text)
     # It is not JSON, and therefore has one class a line.

@@ -50,7 +50,7 @@ class ModelChanges(TypedDict, total=False):
     tags: list[str]
 
 
-class NewModel(ModelChanges, total=False):
+class NewModelFields(ModelChanges, total=False):
     """Fields of a request that creates a model; the service has defaults for missing ones.
 
     `problem`: what it predicts for an image; classification by default. `architecture`: a

@@ -8,7 +8,7 @@ from typing import Any
 
 from perennial._types import Compare, Metrics, Predict, Prediction
 from perennial.pack.extras import import_optional_module
-from perennial.shapes import ResponseObject, Table
+from perennial.shapes import DataFrameResponse, ResponseObject
 
 DataFrame = Any
 """pandas.DataFrame; Any, because pandas is optional and has no types of its own."""
@@ -16,7 +16,7 @@ _TIMES = "_at"
 """Suffix of fields that are RFC 3339 times."""
 
 
-def build_data_frame_of_response(answer: Table) -> DataFrame:
+def build_data_frame_of_response(answer: DataFrameResponse) -> DataFrame:
     """Convert a tabular API response to a pandas DataFrame.
 
     `Metrics`: rows are versions, columns are tasks, NaN where not measured. `Predict`: one row per

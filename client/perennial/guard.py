@@ -126,7 +126,7 @@ def require_whole_number_in_response(value: object, name: str) -> int:
     return value
 
 
-def parse_number_in_response_header(value: str | None, name: str) -> int:
+def require_number_in_response_header(value: str | None, name: str) -> int:
     """Parse the whole number in a response header.
 
     Raises:

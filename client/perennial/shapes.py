@@ -64,7 +64,7 @@ class ResponseObject:
         return render_response_as_html(self)
 
 
-class Table(ResponseObject):
+class DataFrameResponse(ResponseObject):
     """Base class of API responses that can be converted to a pandas DataFrame."""
 
     __slots__ = ()

@@ -165,7 +165,7 @@ def open_batch_as_transfer_source(batch: BatchIn, **options: Any) -> TransferSou
     if isinstance(batch, bytes):
         return BytesSource(batch, _encode_reading_options(options))
     if isinstance(batch, Mapping):
-        return _pack_as_tar(batch, options)
+        return _open_as_packed_source(batch, options)
     # Imported here, because bytes are sent without `perennial.pack`, which takes a moment.
     from perennial.pack.remote.address import is_remote_address
 
@@ -176,14 +176,14 @@ def open_batch_as_transfer_source(batch: BatchIn, **options: Any) -> TransferSou
             else PackedSource(batch)
         )
     if isinstance(batch, str) and is_remote_address(batch):
-        return _pack_as_tar(batch, options)
+        return _open_as_packed_source(batch, options)
     path = Path(batch)
     if not path.exists():
         raise ConfigError(f"There is no file or folder {path}.")
     is_archive = path.is_file() and FORMATS.has_archive_ending(path.name)
     if is_archive and _has_known_reading_options_only(options) and not _is_webdataset_shard(path):
         return FileSource.from_path(path, _encode_reading_options(options))
-    return _pack_as_tar(path, options)
+    return _open_as_packed_source(path, options)
 
 
 def _is_webdataset_shard(path: Path) -> bool:
@@ -209,9 +209,9 @@ def _encode_reading_options(options: Mapping[str, Any]) -> dict[str, str]:
         return {}
     from perennial.pack.rules.options import (
         OPTIONS,
-        build_reading_option_texts,
         convert_reading_option_values_to_texts,
         parse_reading_option_texts,
+        serialise_reading_options_to_texts,
     )
 
     unknown = sorted(set(options) - {*OPTIONS, "known_classes"})
@@ -220,14 +220,14 @@ def _encode_reading_options(options: Mapping[str, Any]) -> dict[str, str]:
             f"An archive has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}."
         )
     try:
-        return build_reading_option_texts(
+        return serialise_reading_options_to_texts(
             parse_reading_option_texts(convert_reading_option_values_to_texts(options))
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
 
-def _pack_as_tar(source: Any, options: Mapping[str, Any]) -> TransferSource:
+def _open_as_packed_source(source: Any, options: Mapping[str, Any]) -> TransferSource:
     from perennial.pack import Undecided, open_batch
 
     try:

@@ -12,7 +12,7 @@ from perennial.guard import quote_shell_word
 from perennial.steps import (
     ApiRequestForAdvice,
     keep_cli_form_of_options,
-    replace_query_parameters,
+    render_query_parameters_in_text,
     replace_requests_in_sentence,
 )
 from perennial.text import format_count_with_noun, make_text_one_line
@@ -117,7 +117,7 @@ def describe_held_version(
     )
     reasons = [
         *describe_failed_checks(version),
-        *suggest_version_comparison_page(url, model.name, version),
+        *format_version_comparison_page_hint(url, model.name, version),
     ]
     return "\n".join([first, *(f"  {reason}" for reason in reasons), *next_steps])
 
@@ -165,7 +165,7 @@ def describe_failed_checks(version: Version) -> Iterator[str]:
             )
 
 
-def suggest_version_comparison_page(url: str, model: str, version: Version) -> Iterator[str]:
+def format_version_comparison_page_hint(url: str, model: str, version: Version) -> Iterator[str]:
     """Yield the URL of the page that shows the images on which failed checks lost, if any."""
     if version.parent and any(check.pictures for check in version.gate.checks):
         page = f"{url}/ui/models/{quote(model, safe='')}/compare"
@@ -243,7 +243,7 @@ def replace_requests_by_commands(text: str) -> str:
         return None if pattern is None else f"`{pattern}`"
 
     text = replace_requests_in_sentence(text, render_request_as_command)
-    text = replace_query_parameters(
+    text = render_query_parameters_in_text(
         text, lambda name, value: f"-o {name}={quote_shell_word(value)}"
     )
     # Last, because the steps before it write the command that is moved.

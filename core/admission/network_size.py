@@ -130,13 +130,13 @@ def find_network_size(
             size, architecture, _choose_vit_patch_size(architecture, pixels, 16), pixels, channels
         )
     elif name == "timm" and pretrained is not None:
-        _add_timm_size(size, pretrained[architecture["model"]], pixels)
+        _add_timm_network_size(size, pretrained[architecture["model"]], pixels)
     else:
         return None
     return size
 
 
-def _add_timm_size(size: NetworkSize, row: PretrainedWeightsRow, pixels: int) -> None:
+def _add_timm_network_size(size: NetworkSize, row: PretrainedWeightsRow, pixels: int) -> None:
     """Add the size of a timm network to `size`, as measured at its weights' own image size.
 
     Activations scale with the number of pixels.

@@ -132,7 +132,9 @@ def format_model_creation_request(
     return str(ApiRequestForAdvice("POST", "/v1/models", body=fields))
 
 
-def describe_architecture(architecture: ArchitectureChoice, image: ImageOut) -> str:
+def describe_architecture_and_image_in_words(
+    architecture: ArchitectureChoice, image: ImageOut
+) -> str:
     """Describe an architecture and image in plain words."""
     settings = [
         f"{key} {json.dumps(value)}" for key, value in architecture.items() if key != "name"
@@ -157,8 +159,8 @@ def explain_architecture_mismatch_of_base(
     """
     base_architecture = get_base_architecture(base)
     return (
-        f"The base was uploaded for {describe_architecture(base_architecture, base['image'])}; "
-        f"the model has {describe_architecture(architecture, image)}. "
+        f"The base was uploaded for {describe_architecture_and_image_in_words(base_architecture, base['image'])}; "
+        f"the model has {describe_architecture_and_image_in_words(architecture, image)}. "
         f"Create the model with {format_model_creation_request(base_architecture, base['image'])}, or "
         f"upload a file that fits the model to POST /v1/bases?{format_base_upload_query(architecture, image)}."
     )
@@ -208,7 +210,7 @@ def refuse_pytorch_or_archive_file(
         raise BaseInvalid("This is a zip archive; a base is a safetensors file.")
 
 
-def _replace_hyper_parameters(
+def _replace_architecture_hyper_parameters(
     architecture: ArchitectureChoice, **hyper: str | int
 ) -> ArchitectureChoice:
     return cast(ArchitectureChoice, {**architecture, **hyper})
@@ -243,10 +245,10 @@ def _advise_on_network_stem(
         f"{'above' if large else 'up to'} {SMALL_IMAGE} pixels; images of {size} pixels were asked "
         f"for with a {usual[2]}×{usual[2]} one."
     )
-    stated = _replace_hyper_parameters(architecture, stem=stem)
+    stated = _replace_architecture_hyper_parameters(architecture, stem=stem)
     larger: ImageOut = {"size": LARGE_IMAGE, "channels": channels}
     if large and size <= SMALL_IMAGE:
-        by_size = _replace_hyper_parameters(architecture, stem="auto")
+        by_size = _replace_architecture_hyper_parameters(architecture, stem="auto")
         if kind == "convnext" and size < _CONVNEXT_STANDARD_NEEDS:
             return FittingArchitectureAdvice(by_size, larger, "image.size", why)
         otherwise = (
@@ -282,5 +284,8 @@ def _advise_on_patch_size(
     )
     fitting: ImageOut = {"size": size, "channels": channels}
     return FittingArchitectureAdvice(
-        _replace_hyper_parameters(architecture, patch=patch), fitting, "architecture.patch", why
+        _replace_architecture_hyper_parameters(architecture, patch=patch),
+        fitting,
+        "architecture.patch",
+        why,
     )

@@ -23,7 +23,7 @@ EXPECT_TIMEOUT_S = 60.0
 CACHED_ARCHITECTURES = 200
 
 
-def get_cached_expected_base_tensors(
+def find_expected_base_tensors_in_cache(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBaseTensors | None:
     """Return from the cache the tensors that an architecture's base must have, or None."""
@@ -44,7 +44,7 @@ def load_expected_base_tensors(
         Invalid: the architecture cannot be built for this image.
         Unavailable: the learning code does not respond.
     """
-    cached = get_cached_expected_base_tensors(settings, architecture, image)
+    cached = find_expected_base_tensors_in_cache(settings, architecture, image)
     if cached is not None:
         return cached
     path, request = _locate_expected_tensors_cache_file(settings, architecture, image)

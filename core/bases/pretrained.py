@@ -21,7 +21,7 @@ from core.database.jobs import record_job_creation
 from core.database.kinds import JobKind
 from core.database.session import Database
 from core.database.states import JobState
-from core.database.tables import FetchedWeights, Job, Model
+from core.database.tables import FetchedPretrainedWeights, Job, Model
 from core.errors import Invalid, WrongState
 from core.jobs.jobs import build_queued_taskless_job
 from core.jobs.run_again import requeue_ended_job
@@ -156,7 +156,7 @@ def add_version_zero_or_fetch_job(
     session, now = transaction.session, transaction.now
     # First, so that a stored blob is not deleted between the look-up and the commit.
     references.lock_blob_references_against_deletion(session)
-    stored = session.get(FetchedWeights, weights.repository)
+    stored = session.get(FetchedPretrainedWeights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.build_pretrained_weights_part_and_origin(weights, stored)
         start = version_zero.VersionZeroWeights(

@@ -108,7 +108,7 @@ def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
     }
 
 
-def list_compared_images(
+def list_compared_images_by_flip_kind(
     blobs: Blobs,
     pair: ComparedVersionPair,
     *,
@@ -138,7 +138,7 @@ def list_compared_images(
     items: list[ComparedImage] = []
     more = False
     for predictions in iterate_predictions_of_both_versions(blobs, pair, words):
-        rows = _find_compared_image_rows(predictions, kind, label, words)
+        rows = _find_image_rows_of_flip_kind(predictions, kind, label, words)
         total += len(rows)
         for row in rows.tolist():
             if (predictions.task.number, row) <= after:
@@ -294,7 +294,7 @@ def _list_changed_confusions(
     ]
 
 
-def _find_compared_image_rows(
+def _find_image_rows_of_flip_kind(
     predictions: ComparedTaskPredictions,
     kind: FlipKind,
     label: str | None,

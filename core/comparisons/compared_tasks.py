@@ -16,11 +16,11 @@ from sqlalchemy.orm import Session
 
 from core.contract.manifest import Manifest
 from core.contract.responses.versions.compare import LeftOut
-from core.database.label_names import list_label_names
+from core.database.label_names import order_task_labels_by_dataset_number
 from core.database.session import Database
 from core.database.tables import Model, Task, Version, VersionTaskResult
-from core.errors import NotFound, ObjectGone, PredictionsMissing, StoredObjectDamaged
-from core.ingest.answers import TaskPredictionsBlobEntry, read_encrypted_predictions
+from core.errors import NotFound, ObjectGone, StoredObjectDamaged, VersionPredictionsNotStored
+from core.ingest.answers import TaskPredictionsPlaceInBlob, read_encrypted_predictions
 from core.ingest.dataset import memory_map_image_dataset
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.class_only import require_classification_model
@@ -47,7 +47,7 @@ class VersionToCompare:
 
 
 @dataclass(frozen=True)
-class ComparedTask:
+class TaskToCompare:
     """A task that a version comparison covers: the stored predictions of both versions on it.
 
     Attributes:
@@ -86,7 +86,7 @@ class ComparedVersionPair:
     classes: list[str]
     a: VersionToCompare
     b: VersionToCompare
-    tasks: list[ComparedTask]
+    tasks: list[TaskToCompare]
     left_out: list[LeftOut]
 
 
@@ -101,7 +101,7 @@ class ComparedTaskPredictions:
         p_a, p_b: probabilities of these predictions, float16 [N].
     """
 
-    task: ComparedTask
+    task: TaskToCompare
     truth: Ids
     a: Ids
     b: Ids
@@ -146,7 +146,7 @@ def load_version_pair_to_compare(
     Raises:
         NotFound: the caller sees no such model, version or task, or the task's data was deleted.
         Gone: the model retains only counts of the task's held-out images.
-        PredictionsMissing: no task can be compared, or the requested one cannot.
+        VersionPredictionsNotStored: no task can be compared, or the requested one cannot.
         StoredObjectDamaged: a file of the task is known to be damaged.
     """
     with db.read() as session:
@@ -169,7 +169,7 @@ def load_version_pair_to_compare(
         if missing and not compared:
             raise _make_missing_predictions_error(owner, missing)
         if task is not None and not compared:
-            raise PredictionsMissing(
+            raise VersionPredictionsNotStored(
                 left_out[0]["detail"], extra={"missing": _list_missing_prediction_cells(left_out)}
             )
         keys = [
@@ -179,7 +179,7 @@ def load_version_pair_to_compare(
         ]
         # In portions, since SQLite limits the number of bound values.
         for start in range(0, len(keys), _NAMED):
-            damage.refuse_damaged_model_objects(session, owner.id, keys[start : start + _NAMED])
+            damage.require_undamaged_model_objects(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
         return ComparedVersionPair(
             owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out
@@ -197,7 +197,7 @@ def retry_comparison_without_deleted_tasks(
     task.
 
     Raises:
-        NotFound, Gone, PredictionsMissing: see `load_version_pair_to_compare`; no task remains.
+        NotFound, Gone, VersionPredictionsNotStored: see `load_version_pair_to_compare`; no task remains.
         StoredObjectDamaged: a file is damaged; the message says which one and what to do.
     """
     while True:
@@ -231,7 +231,7 @@ def iterate_predictions_of_both_versions(
                 words.convert_labels_to_numbers(
                     task.number, _list_output_row_classes(pair, side, task)
                 ),
-                TaskPredictionsBlobEntry(side.number, task.number, task.key),
+                TaskPredictionsPlaceInBlob(side.number, task.number, task.key),
                 digest,
             )
             for side, digest in ((pair.a, task.a), (pair.b, task.b))
@@ -247,7 +247,7 @@ def iterate_predictions_of_both_versions(
 
 
 def _read_stored_predictions(
-    blobs: Blobs, classes: Ids, place: TaskPredictionsBlobEntry, digest: str
+    blobs: Blobs, classes: Ids, place: TaskPredictionsPlaceInBlob, digest: str
 ) -> tuple[Ids, npt.NDArray[np.float16]]:
     """Read a version's stored predictions: labels as int64 [N] and probabilities as float16 [N].
 
@@ -266,7 +266,7 @@ def _read_stored_predictions(
 
 
 def _list_output_row_classes(
-    pair: ComparedVersionPair, side: VersionToCompare, task: ComparedTask
+    pair: ComparedVersionPair, side: VersionToCompare, task: TaskToCompare
 ) -> list[str]:
     """Return the class labels of a version's output rows for a task."""
     if pair.scenario == "task":
@@ -321,9 +321,9 @@ def _separate_comparable_and_left_out_tasks(
     tasks: Mapping[int, Task],
     sides: list[VersionToCompare],
     cells: list[dict[int, str | None]],
-) -> tuple[list[ComparedTask], list[LeftOut]]:
+) -> tuple[list[TaskToCompare], list[LeftOut]]:
     """Split the tasks of two versions into those that can be compared and those left out."""
-    comparable: list[ComparedTask] = []
+    comparable: list[TaskToCompare] = []
     left_out: list[LeftOut] = []
     for number, task in sorted(tasks.items()):
         a, b = (of.get(number) for of in cells)
@@ -334,9 +334,9 @@ def _separate_comparable_and_left_out_tasks(
             and held_out is not None
             and task.held_out_deleted_at is None
         ):
-            labels = list_label_names(model, task.classes)
+            labels = order_task_labels_by_dataset_number(model, task.classes)
             comparable.append(
-                ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key)
+                TaskToCompare(number, task.name, labels, held_out, a, b, task.answers_key)
             )
         else:
             left_out.append(_build_left_out_task_entry(model, task, sides, cells))
@@ -392,7 +392,9 @@ def _explain_missing_predictions(model: Model, version: int, task: int) -> str:
     )
 
 
-def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> PredictionsMissing:
+def _make_missing_predictions_error(
+    model: Model, left_out: list[LeftOut]
+) -> VersionPredictionsNotStored:
     """Return the error for a comparison of versions without stored predictions."""
     versions = sorted({version for one in left_out for version in one["versions"]})
     texts = [
@@ -402,7 +404,7 @@ def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> Pr
         for version in versions
     ]
     more = f" The same holds for {len(left_out) - 1} more tasks." if len(left_out) > 1 else ""
-    return PredictionsMissing(
+    return VersionPredictionsNotStored(
         " ".join(texts) + more, extra={"missing": _list_missing_prediction_cells(left_out)}
     )
 

@@ -4,7 +4,7 @@ from typing_extensions import TypedDict
 
 from core.contract.patch import RecipePatch
 from core.contract.pretrained import PretrainedWeightsRow
-from core.contract.problem import PredictionProblemEntry
+from core.contract.problem import ProblemTypeCatalogueEntry
 from core.contract.responses.catalogue import ArchitectureEntry, MethodEntry, RecipeLanguage
 
 
@@ -20,7 +20,7 @@ class RecipeCatalogue(TypedDict):
 
     methods: dict[str, MethodEntry]
     architectures: dict[str, ArchitectureEntry]
-    problems: dict[str, PredictionProblemEntry]
+    problems: dict[str, ProblemTypeCatalogueEntry]
     optimizers: dict[str, str]
     augmentations: list[str]
     presets: dict[str, RecipePatch]

@@ -68,7 +68,7 @@ class TaskReportBeforeEdit(Document):
     report: JsonObject
 
 
-class EditJournal(Document):
+class EditUndoRecord(Document):
     """Record of what an edit changed in the rows of its model, by which it can be undone.
 
     Attributes:

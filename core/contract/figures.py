@@ -65,7 +65,7 @@ class FeatureClassifierBaselineCounts(Document):
     tasks: dict[str, Counts]
 
 
-class AdpCheckpoint(Document):
+class AnytimeDeploymentCurvePoint(Document):
     """A point of the curve of Anytime Deployment Performance: the best state by one training step.
 
     Attributes:
@@ -90,7 +90,7 @@ class AnytimeDeploymentPerformance(Document):
     """
 
     mean: dict[str, Number]
-    curve: list[AdpCheckpoint]
+    curve: list[AnytimeDeploymentCurvePoint]
 
 
 class LossRise(Document):
@@ -115,7 +115,7 @@ class LossRiseForecast(Document):
     tasks: dict[str, LossRise] = Field(default_factory=dict)
 
 
-class OlorRollback(Document):
+class MeasuredOlorRollback(Document):
     """Sum, over a task's steps, of the shares by which the optimizer OLOR moves weights back, ≥ 0.
 
     Attributes:
@@ -194,7 +194,7 @@ class VersionFigures(Document):
     knn_probe: KnnProbeResult | None = None
     adp: AnytimeDeploymentPerformance | None = None
     forecast: LossRiseForecast | None = None
-    rollback: OlorRollback | None = None
+    rollback: MeasuredOlorRollback | None = None
     baseline_ncm: FeatureClassifierBaselineCounts | None = None
     baseline_lda: FeatureClassifierBaselineCounts | None = None
     baseline_later: dict[str, dict[str, int]] | None = None

@@ -20,7 +20,7 @@ from core.contract.figures import (
     FeatureClassifierBaselineCounts,
     KnnProbeResult,
     LossRiseForecast,
-    OlorRollback,
+    MeasuredOlorRollback,
     UpdateNorm,
 )
 from core.contract.recipe import Recipe
@@ -150,7 +150,7 @@ class ValidationScore(Document):
     total: int
 
 
-class AnytimeState(Document):
+class UnfinishedJobBestState(Document):
     """Mark of an unfinished job's best state: the number of training steps, and its validation
     score.
     """
@@ -224,7 +224,7 @@ class Manifest(Document):
     knn_probe: KnnProbeResult | None = None
     adp: AnytimeDeploymentPerformance | None = None
     forecast: LossRiseForecast | None = None
-    rollback: OlorRollback | None = None
+    rollback: MeasuredOlorRollback | None = None
     baseline_ncm: FeatureClassifierBaselineCounts | None = None
     baseline_lda: FeatureClassifierBaselineCounts | None = None
     baseline_later: dict[str, dict[str, int]] | None = None
@@ -236,7 +236,7 @@ class Manifest(Document):
     network: NetworkDescription | None = None
     init: RandomWeightsOrigin | None = None
     base: BaseOrigin | None = None
-    anytime: AnytimeState | None = None
+    anytime: UnfinishedJobBestState | None = None
     temperature: Temperature | None = None
     problem: str | None = None
 

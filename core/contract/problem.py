@@ -15,7 +15,7 @@ class PrimaryMeasureDescription(TypedDict):
     definition: str
 
 
-class PredictionProblemEntry(TypedDict):
+class ProblemTypeCatalogueEntry(TypedDict):
     """A kind of prediction problem that a model can have, such as classification.
 
     - `response_schema`: JSON Schema of one prediction.

@@ -28,7 +28,7 @@ def add_job_log_line(session: Session, job_id: str, line: Line, now: float) -> N
 def build_first_log_lines(task: Task) -> list[Line]:
     """Return the first lines of a job's log, about the submitted batch and its warnings."""
     named = f" ({task.name})" if task.name else ""
-    counts_text = _format_batch_size(sum(task.classes.values()), len(task.classes))
+    counts_text = _format_image_and_class_counts(sum(task.classes.values()), len(task.classes))
     accepted = (
         f"Accepted as task {task.number}{named}: {counts_text} by their names, "
         f"{task.bytes:,} bytes."
@@ -38,7 +38,7 @@ def build_first_log_lines(task: Task) -> list[Line]:
 
 def build_validation_job_log_line(job: Job, images: int, classes: int) -> Line:
     """Return the first log line of a job that only checks a batch."""
-    counts_text = _format_batch_size(images, classes)
+    counts_text = _format_image_and_class_counts(images, classes)
     text = (
         f"Accepted to be checked: {counts_text} by their names, {job.archive_bytes:,} bytes; "
         f"nothing is learned."
@@ -52,7 +52,7 @@ def build_job_log_event_data(line: Line) -> LogData:
     return {"level": level, "message": message}
 
 
-def _format_batch_size(images: int, classes: int) -> str:
+def _format_image_and_class_counts(images: int, classes: int) -> str:
     return f"{format_count_with_noun(images, 'image')} of {format_count_with_noun(classes, 'class', 'classes')}"
 
 

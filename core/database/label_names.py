@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from core.database.tables import Model
 
 
-def list_label_names(model: Model, classes: Iterable[str]) -> list[str]:
+def order_task_labels_by_dataset_number(model: Model, classes: Iterable[str]) -> list[str]:
     """Return the class labels of a task in the order of their numbers in its datasets.
 
     Args:

@@ -371,7 +371,7 @@ class PollingDatabaseReads:
         rows = await self._reader.fetch_rows(*build_newest_owner_event_query(self._mark, about))
         return rows[0][0] or 0
 
-    async def find_key(self, prefix: str) -> PolledKeyRow | None:
+    async def find_key_by_prefix(self, prefix: str) -> PolledKeyRow | None:
         """Read the access key with a public prefix; None if there is none. Raises Unavailable."""
         rows = await self._reader.fetch_rows(_KEY.format(self._mark), (prefix,))
         return PolledKeyRow(*rows[0]) if rows else None

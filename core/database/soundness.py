@@ -74,7 +74,7 @@ def find_database_damage(file: Path) -> list[str]:
     """
     try:
         with _open_sqlite_read_only(file) as connection:
-            findings = _run_sqlite_quick_check(connection, "")
+            findings = _list_sqlite_quick_check_findings(connection, "")
             if not findings:
                 return []
             names = connection.execute(
@@ -84,7 +84,7 @@ def find_database_damage(file: Path) -> list[str]:
                 f"table {name}: {finding}"
                 for (name,) in names
                 # One for each table, so that the first table's findings do not hide the others.
-                for finding in _run_sqlite_quick_check(connection, name)[:1]
+                for finding in _list_sqlite_quick_check_findings(connection, name)[:1]
             ]
             return (by_table or findings)[:MOST]
     except sqlite3.DatabaseError as error:
@@ -95,7 +95,7 @@ def find_database_damage(file: Path) -> list[str]:
         return find_damaged_sqlite_tables(file) or [str(error)]
 
 
-def _run_sqlite_quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
+def _list_sqlite_quick_check_findings(connection: sqlite3.Connection, table: str) -> list[str]:
     """Run `PRAGMA quick_check` on a table with its indices, or on a whole SQLite file; return its
     findings.
     """

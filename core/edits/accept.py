@@ -33,7 +33,7 @@ from core.edits.operations import Operation
 from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid, WrongState
 from core.ids import new_id
-from core.jobs.jobs import build_queued_taskless_job, copy_recipe_resources
+from core.jobs.jobs import build_queued_taskless_job, set_job_devices_from_recipe
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.standing import read_task_standings
@@ -399,7 +399,7 @@ def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: 
     job.task_id, job.task_number = session.scalar(task), last
     job.place, job.again = model.next_place, True
     model.next_place += 1
-    copy_recipe_resources(job)
+    set_job_devices_from_recipe(job)
     session.add(job)
     session.flush()
     learned_again = _format_task_count_with_verb(len(checked.learned_again))

@@ -32,7 +32,7 @@ class TaskForEditCheck:
     standing: str
     is_deleted: bool = False
 
-    def copy_with_standing_learned(self) -> "TaskForEditCheck":
+    def copy_as_learned_task(self) -> "TaskForEditCheck":
         """Return a copy of the task with the standing set to `learned`."""
         return replace(self, standing="learned")
 

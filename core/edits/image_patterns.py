@@ -31,7 +31,7 @@ def expand_image_patterns(
     # Paths are stored in one file per task: without a pattern, none of them is fetched.
     if not any(one.remove is not None and one.remove.name is not None for one in operations):
         return list(operations)
-    paths = _read_image_paths(resources, actor, model)
+    paths = _read_image_paths_of_learned_tasks(resources, actor, model)
     resolved: list[Operation] = []
     for operation in operations:
         remove = operation.remove
@@ -59,7 +59,7 @@ def expand_image_patterns(
     return list({one.model_dump_json(): one for one in resolved}.values())
 
 
-def _read_image_paths(
+def _read_image_paths_of_learned_tasks(
     resources: UseCaseResources, actor: Actor, model: str
 ) -> Mapping[tuple[int, Split], list[str]]:
     """Return the image paths of each task and part, for all tasks that the newest version has

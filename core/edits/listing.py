@@ -6,7 +6,7 @@ from typing import cast
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from core.contract.edit import ClassAliasOut, EditedFiles, EditJournal, EditOut, EditPage, Way
+from core.contract.edit import ClassAliasOut, EditedFiles, EditOut, EditPage, EditUndoRecord, Way
 from core.contract.responses.audit import AuditData
 from core.database.session import Database
 from core.database.tables import ClassAlias, Edit, Job, Model
@@ -63,8 +63,8 @@ def build_edit_response(session: Session, edit: Edit) -> EditOut:
     """Build the response for an edit, with the state of its job."""
     journal = edit.journal
     way: Way = cast(Way, edit.way)
-    holding = _list_versions_to_purge(session, edit)
-    purge = f"/v1/models/{_find_model_name(session, edit)}/edits/{edit.number}/purge"
+    holding = _list_versions_with_removed_images(session, edit)
+    purge = f"/v1/models/{_get_name_of_edited_model(session, edit)}/edits/{edit.number}/purge"
     return {
         "number": edit.number,
         "job": edit.job_id,
@@ -88,11 +88,11 @@ def build_edit_response(session: Session, edit: Edit) -> EditOut:
     }
 
 
-def _find_model_name(session: Session, edit: Edit) -> str:
+def _get_name_of_edited_model(session: Session, edit: Edit) -> str:
     return session.get_one(Model, edit.model_id).name
 
 
-def _list_files_before_and_after_edit(journal: EditJournal) -> list[EditedFiles]:
+def _list_files_before_and_after_edit(journal: EditUndoRecord) -> list[EditedFiles]:
     return [
         {
             "task": before.number,
@@ -103,7 +103,7 @@ def _list_files_before_and_after_edit(journal: EditJournal) -> list[EditedFiles]
     ]
 
 
-def _list_versions_to_purge(session: Session, edit: Edit) -> list[int]:
+def _list_versions_with_removed_images(session: Session, edit: Edit) -> list[int]:
     if edit.journal is None or not edit.journal.removed:
         return []
     return sorted({number for _, number in find_parts_with_edited_images(session, edit)})

@@ -13,7 +13,7 @@ from core.edits.holding import find_parts_with_edited_images
 from core.errors import WrongState
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.retention.totals import remove_model_feature_totals
+from core.retention.totals import clear_feature_totals_in_model_row
 from core.retention.unused import delete_unreferenced_blobs
 from core.storage import Blobs
 from core.usage import stored_bytes
@@ -44,7 +44,7 @@ def purge_data_removed_by_edit(
         for part, _ in parts:
             part.deleted_at = now
         # The blobs are deleted again by a repeated call, in case a crash came between.
-        digests = {part.sha256 for part, _ in parts} | remove_model_feature_totals(row)
+        digests = {part.sha256 for part, _ in parts} | clear_feature_totals_in_model_row(row)
         if parts:
             versions = sorted({version for _, version in parts})
             data: AuditData = {"model": row.id, "edit": number, "versions": versions}

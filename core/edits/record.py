@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 
 from core.contract.document import JsonObject
 from core.contract.edit import (
-    EditJournal,
     EditResult,
+    EditUndoRecord,
     MatrixCellBeforeEdit,
     TaskReportBeforeEdit,
     TaskStateBeforeOrAfterEdit,
@@ -32,7 +32,7 @@ from core.edits.texts import redact_paths_of_deleted_images
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
 from core.lineage.standing import TaskStanding, set_task_standing
-from core.retention.answers import remove_stored_predictions
+from core.retention.answers import clear_prediction_digests_and_keys
 
 FILE = "edit.json"
 """File of the result's folder with an `EditResult`."""
@@ -103,7 +103,7 @@ def store_finished_edit_outcome(
     edit.version, edit.undo_until = number, until
     # The line may have moved on since the edit was accepted; an undo returns to this version.
     edit.parent = job.parent_version or edit.parent
-    edit.journal = EditJournal(
+    edit.journal = EditUndoRecord(
         before=result.before,
         after=result.after,
         cells=[cell for cell in former if cell is not None],
@@ -133,7 +133,7 @@ def store_edited_task_row(task: Task, edited: TaskStateBeforeOrAfterEdit) -> Non
 
 def _discard_task_emptied_by_edit(session: Session, task: Task, now: float) -> None:
     """Mark a task that an edit emptied as discarded, and its data as deleted."""
-    remove_stored_predictions(session, task.model_id, task.number)
+    clear_prediction_digests_and_keys(session, task.model_id, task.number)
     set_task_standing(task, TaskStanding.DISCARDED, now)
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now

@@ -10,7 +10,7 @@ from core.database.session import Database
 from core.database.tables import Task, Version, VersionTaskResult
 from core.edits.rewrite import EditedLabels
 from core.errors import StoredObjectDamaged
-from core.ingest.answers import TaskPredictionsBlobEntry, read_encrypted_predictions
+from core.ingest.answers import TaskPredictionsPlaceInBlob, read_encrypted_predictions
 from core.storage import Blobs
 
 
@@ -23,7 +23,7 @@ class _MatrixCellToRecount:
     version: int
     names: Sequence[str]
     answers: str
-    place: TaskPredictionsBlobEntry
+    place: TaskPredictionsPlaceInBlob
 
 
 def recount_matrix_cells(
@@ -107,7 +107,7 @@ def _read_matrix_cells_of_task(
                 version,
                 manifest.classes or [],
                 digest,
-                TaskPredictionsBlobEntry(version, task, key),
+                TaskPredictionsPlaceInBlob(version, task, key),
             )
             for version, digest, key, manifest in session.execute(query)
             if digest is not None

@@ -153,25 +153,37 @@ def _remove_report_entries_of_images(report: dict[str, Any], paths: set[str]) ->
 
     # Some findings list paths in `paths`, others name an image in a field of their own, so all
     # texts of an entry are compared.
-    def keep(entries: Sequence[Mapping[str, Any]]) -> list[Any]:
+    def remove_entries_of_images(entries: Sequence[Mapping[str, Any]]) -> list[Any]:
         return [
             one
             for one in entries
             if not paths & {*one.get("paths", ()), *(v for v in one.values() if isinstance(v, str))}
         ]
 
-    edited = {**report, **{name: keep(report[name]) for name in _OF_IMAGES if name in report}}
+    edited = {
+        **report,
+        **{name: remove_entries_of_images(report[name]) for name in _OF_IMAGES if name in report},
+    }
     data = report.get("data")
     if data is not None:
         edited["data"] = dict(data)
         if "suspects" in data:
-            edited["data"]["suspects"] = keep(data["suspects"])
+            edited["data"]["suspects"] = remove_entries_of_images(data["suspects"])
         near = data.get("near_duplicates")
         if near is not None:
             edited["data"]["near_duplicates"] = {
                 **near,
-                "within": {**near["within"], "examples": keep(near["within"]["examples"])},
-                "held_out": {**near["held_out"], "examples": keep(near["held_out"]["examples"])},
-                "earlier": [{**one, "examples": keep(one["examples"])} for one in near["earlier"]],
+                "within": {
+                    **near["within"],
+                    "examples": remove_entries_of_images(near["within"]["examples"]),
+                },
+                "held_out": {
+                    **near["held_out"],
+                    "examples": remove_entries_of_images(near["held_out"]["examples"]),
+                },
+                "earlier": [
+                    {**one, "examples": remove_entries_of_images(one["examples"])}
+                    for one in near["earlier"]
+                ],
             }
     return edited

@@ -50,7 +50,7 @@ class EditedLabels:
         """True if the edit relabels or removes any image."""
         return list(self.before) != list(self.after)
 
-    def is_relabelled_or_removed(self, renames: Mapping[str, str]) -> bool:
+    def has_relabelled_or_removed_images(self, renames: Mapping[str, str]) -> bool:
         """Return True if the edit relabels or removes images, apart from renaming their class."""
         return [renames.get(label, label) for label in self.before] != list(self.after)
 

@@ -63,7 +63,7 @@ def report_duplicates_of_earlier_tasks(
     batch_traces = read_image_fingerprints(made.traces)
     contradictions, not_compared = LabelContradictions.from_report(made.report), list[int]()
 
-    def load_picture_of_earlier_task(row: int) -> Images:
+    def load_picture_of_batch_image(row: int) -> Images:
         # Opened only here: pictures are made of the first few contradictions alone.
         return make_reader_of_image_pixels(
             [memory_map_image_dataset(path) for path in (made.train, made.held_out)]
@@ -93,14 +93,14 @@ def report_duplicates_of_earlier_tasks(
             # In groups: all tasks at once may not fit into memory, one by one takes longer.
             if images > TOGETHER:
                 add_label_contradictions_with_earlier_tasks(
-                    contradictions, batch_traces, together, load_picture_of_earlier_task
+                    contradictions, batch_traces, together, load_picture_of_batch_image
                 )
                 together.clear()
                 images = 0
             yield EarlierTaskFingerprints(task.number, traces)
         if together:
             add_label_contradictions_with_earlier_tasks(
-                contradictions, batch_traces, together, load_picture_of_earlier_task
+                contradictions, batch_traces, together, load_picture_of_batch_image
             )
 
     earlier = compare_and_iterate_earlier_tasks(

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.jobs.export_job import ExportSpec, HeldOutDatasetFile
-from core.contract.jobs.job_spec import LocalPartFile
+from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
@@ -60,7 +60,7 @@ def read_export_request_of_claimed_job(db: Database, claim: JobClaim) -> ExportR
         rows = session.scalars(query.order_by(VersionPart.position, VersionPart.name))
         parts = [(part.name, part.type, part.sha256) for part in rows if part.type in types]
         # At once, instead of after minutes of work that ends in a wrong file.
-        damage.refuse_damaged_version_parts(
+        damage.require_undamaged_version_parts(
             session, version, {Blobs.make_blob_key(sha256): name for name, _, sha256 in parts}
         )
         held_out = _list_newest_held_out_datasets(session, version)
@@ -111,7 +111,7 @@ def fetch_export_inputs_and_write_spec(
             work="export",
             manifest=order.manifest,
             parts=[
-                LocalPartFile(name=name, type=type_, path=blobs.fetch_verified_file(sha256))
+                LocalVersionPartFile(name=name, type=type_, path=blobs.fetch_verified_file(sha256))
                 for name, type_, sha256 in order.parts
             ],
             held_out=[

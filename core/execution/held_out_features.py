@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.jobs.job_result import LearnJobResult
 from core.database.tables import Model, Task
-from core.execution.result import ResultFolder
+from core.execution.result import JobProcessResult
 from core.storage import Blobs
 
 _FORMAT = 1
@@ -51,7 +51,7 @@ def digest_held_out_feature_inputs(held_out: str, parts: Iterable[tuple[str, str
 
 
 def store_held_out_features_of_result(
-    blobs: Blobs, result: ResultFolder[LearnJobResult]
+    blobs: Blobs, result: JobProcessResult[LearnJobResult]
 ) -> dict[int, StoredHeldOutFeatures]:
     """Store the held-out features that a job result contains, by task."""
     stored: dict[int, StoredHeldOutFeatures] = {}

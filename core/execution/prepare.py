@@ -21,7 +21,7 @@ from core.contract.jobs.job_spec import (
     EarlierTask,
     FileByteRange,
     LearnJobSpec,
-    LocalPartFile,
+    LocalVersionPartFile,
     SelectionDataset,
     StartingVersion,
     TaskToLearn,
@@ -40,7 +40,7 @@ from core.execution.held_out_features import BACKBONE, digest_held_out_feature_i
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
 from core.execution.totals import digest_parts_included_in_feature_totals as make_totals_key
 from core.execution.totals import is_part_included_in_feature_totals
-from core.ingest.answers import TaskPredictionsBlobEntry, decrypt_predictions
+from core.ingest.answers import TaskPredictionsPlaceInBlob, decrypt_predictions
 from core.ingest.findings.traces import read_image_fingerprints
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
@@ -64,7 +64,7 @@ class StoredPredictionsLocation:
     """Location of a version's stored predictions on a task: a blob, and the range in it."""
 
     sha256: str
-    place: TaskPredictionsBlobEntry
+    place: TaskPredictionsPlaceInBlob
 
 
 def fetch_job_inputs_and_write_spec(
@@ -136,7 +136,7 @@ def fetch_job_inputs_and_write_spec(
             and (totals is None or not is_part_included_in_feature_totals(part))
         ]
         # Learning from damaged parts would carry the damage into every later version.
-        damage.refuse_damaged_model_objects(
+        damage.require_undamaged_model_objects(
             session, model.id, map(Blobs.make_blob_key, [task.train_sha256, *digests])
         )
     recipe = fill_in_missing_recipe_fields(settings, model, job_recipe)
@@ -259,7 +259,7 @@ def _fetch_parent_parts(
     local = fetch_version_parts(
         blobs, parent, [part for part in parts if not is_part_included_in_feature_totals(part)]
     )
-    totals_part = LocalPartFile(name=TOTALS, type=TOTALS, path=path)
+    totals_part = LocalVersionPartFile(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
@@ -286,7 +286,7 @@ def fetch_version_parts(
         version=version.number,
         manifest=version.manifest,
         parts=[
-            LocalPartFile(
+            LocalVersionPartFile(
                 name=part.name,
                 type=part.type,
                 path=blobs.fetch_verified_file(part.sha256),
@@ -391,7 +391,9 @@ def find_stored_predictions_by_task(
         )
     )
     return {
-        task: StoredPredictionsLocation(digest, TaskPredictionsBlobEntry(parent.number, task, key))
+        task: StoredPredictionsLocation(
+            digest, TaskPredictionsPlaceInBlob(parent.number, task, key)
+        )
         for task, digest, key in session.execute(query)
         if digest is not None
     }

@@ -14,10 +14,10 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 
 from core.contract.jobs.job_result import (
-    BestStateResult,
+    BestStateSoFarResult,
     LearnedNetworkRecord,
     LearnJobResult,
-    ResultPart,
+    NewVersionPartFile,
 )
 
 # A name becomes a row's key, which has at most 100 characters.
@@ -35,7 +35,7 @@ class ResultPartFile:
 
 
 @dataclass(frozen=True)
-class ResultFolder(Generic[_Said]):
+class JobProcessResult(Generic[_Said]):
     """The result of a job process: its `result.json` document, parts and folder."""
 
     document: _Said
@@ -43,7 +43,7 @@ class ResultFolder(Generic[_Said]):
     folder: Path
 
 
-def read_result_folder(folder: Path) -> ResultFolder[LearnJobResult]:
+def read_result_folder(folder: Path) -> JobProcessResult[LearnJobResult]:
     """Read and check the result folder of a finished job process.
 
     Raises:
@@ -67,16 +67,16 @@ def read_result_folder(folder: Path) -> ResultFolder[LearnJobResult]:
     return result
 
 
-def read_best_state_folder(folder: Path) -> ResultFolder[BestStateResult]:
+def read_best_state_folder(folder: Path) -> JobProcessResult[BestStateSoFarResult]:
     """Read and check the folder with the best validated state of a running job.
 
     Raises:
         ValueError: it is not complete.
     """
-    return _read_result_folder(folder, BestStateResult)
+    return _read_result_folder(folder, BestStateSoFarResult)
 
 
-def _read_result_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
+def _read_result_folder(folder: Path, kind: type[_Said]) -> JobProcessResult[_Said]:
     try:
         text = (folder / "result.json").read_text()
         document = kind.from_json(json.loads(text, parse_constant=_parse_non_finite_as_none))
@@ -88,14 +88,14 @@ def _read_result_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
     # Rows of parts are keyed by name, so a second one could not be stored.
     if len({part.name for part in parts}) != len(parts):
         raise ValueError("The job's result names a part twice.")
-    return ResultFolder(document, parts, folder)
+    return JobProcessResult(document, parts, folder)
 
 
 def _parse_non_finite_as_none(_name: str) -> None:
     """Parse a JSON constant for NaN or infinity as None."""
 
 
-def _resolve_part_file_inside_folder(folder: Path, part: ResultPart) -> ResultPartFile:
+def _resolve_part_file_inside_folder(folder: Path, part: NewVersionPartFile) -> ResultPartFile:
     """Return the path of a part file after checking that it is inside the result folder.
 
     Raises:

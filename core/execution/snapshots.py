@@ -19,7 +19,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.jobs.job_event import SnapshotEvent
-from core.contract.jobs.snapshot import StoredSnapshot, StoredTrainingState
+from core.contract.jobs.snapshot import StoredJobTrainingState, StoredSnapshot
 from core.database import job_log
 from core.database.session import Database
 from core.database.tables import Job, StoredJobEvent, Version
@@ -96,7 +96,7 @@ def delete_uploads_if_job_taken_over(
         raise
 
 
-def upload_and_register_snapshot(
+def upload_snapshot_and_delete_earlier_ones(
     db: Database, store: ObjectStorage, claim: JobClaim, path: Path, event: SnapshotEvent
 ) -> None:
     """Upload a complete snapshot of a job, register it, and delete the job's earlier snapshots.
@@ -130,7 +130,9 @@ def upload_and_register_snapshot(
         job.resume_on = _choose_resume_device(job, claim)
         session.add(StoredJobEvent(job_id=job.id, type="snapshot", data=where, at=db.now(session)))
     hit_failpoint("snapshot-registered")
-    delete_older_stored_states(store, build_snapshot_key_prefix(claim.job_id), claim.fence, number)
+    delete_older_training_states_of_job(
+        store, build_snapshot_key_prefix(claim.job_id), claim.fence, number
+    )
 
 
 def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:
@@ -142,7 +144,9 @@ def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:
     return None if may_move or claim.device == "auto" else claim.device
 
 
-def find_next_stored_state_number(registered: StoredTrainingState | None, claim: JobClaim) -> int:
+def find_next_stored_state_number(
+    registered: StoredJobTrainingState | None, claim: JobClaim
+) -> int:
     """Return the number of the next training state that a job attempt stores, from 1.
 
     Args:
@@ -174,7 +178,9 @@ def store_files_under_key_prefix(
     return stored
 
 
-def delete_older_stored_states(store: ObjectStorage, prefix: str, fence: int, number: int) -> None:
+def delete_older_training_states_of_job(
+    store: ObjectStorage, prefix: str, fence: int, number: int
+) -> None:
     """Delete all training states that a job stored before this one, registered or not."""
     # Listed to the end first, since deletions could disturb the listing.
     for info in list(store.list(prefix)):

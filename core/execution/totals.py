@@ -16,7 +16,7 @@ from pathlib import Path
 from core.contract.jobs.job_result import LearnJobResult
 from core.contract.manifest import PER_TASK
 from core.database.tables import Model, VersionPart
-from core.execution.result import ResultFolder
+from core.execution.result import JobProcessResult
 from core.lineage.class_numbers import AncestorClassNumberMaps
 from core.storage import Blobs
 
@@ -59,7 +59,7 @@ def digest_parts_included_in_feature_totals(
 
 
 def store_feature_totals_of_result(
-    blobs: Blobs, result: ResultFolder[LearnJobResult]
+    blobs: Blobs, result: JobProcessResult[LearnJobResult]
 ) -> StoredFeatureTotals | None:
     """Store a job result's feature sums over all tasks as a blob; None if the method has none."""
     if result.document.totals is None:

@@ -79,7 +79,7 @@ class ClaimedJobTrials:
                 return None
             trial.state, trial.parent = str(TrialState.RUNNING), job.parent_version
             trial.began_s = began_s
-            _assign_trial_recipe(job, trial)
+            _set_job_recipe_from_trial(job, trial)
             text = f"Trial {trial.number} of {len(trials)} begins. {trial.reason}"
             job_log.add_job_log_line(session, job.id, ("info", text), now)
             return trial.number
@@ -136,7 +136,7 @@ class ClaimedJobTrials:
                     return None
                 job.chosen_trial = find_best_trial_number(trials)
             chosen = next(each for each in trials if each.number == job.chosen_trial)
-            _assign_trial_recipe(job, chosen)
+            _set_job_recipe_from_trial(job, chosen)
             text = f"Trial {chosen.number} of {len(trials)} is chosen, and becomes the version."
             job_log.add_job_log_line(session, job.id, ("info", text), now)
             return chosen.number
@@ -198,7 +198,7 @@ def _skip_waiting_trials(session: Session, job: Job, trials: list[Trial], now: f
     job_log.add_job_log_line(session, job.id, ("info", text), now)
 
 
-def _assign_trial_recipe(job: Job, trial: Trial) -> None:
+def _set_job_recipe_from_trial(job: Job, trial: Trial) -> None:
     """Give a job the recipe of a trial, and reset its progress."""
     job.recipe, job.recipe_override = trial.recipe, trial.recipe_override
     job.progress = {}

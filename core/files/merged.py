@@ -43,7 +43,7 @@ class MergedSafetensorsFile:
             for tensor in _read_part_tensor_headers(path):
                 name = rename(tensor.name)
                 if name in self._sources:
-                    raise _build_part_mismatch_error(f"tensor {name!r} is in two parts")
+                    raise _build_version_parts_mismatch_error(f"tensor {name!r} is in two parts")
                 if name is not None:
                     self._sources[name] = (path, tensor)
         self._order = sorted(
@@ -95,10 +95,10 @@ def _read_part_tensor_headers(path: Path) -> list[TensorHeader]:
     try:
         return read_safetensors_header(path)
     except BaseInvalid as error:
-        raise _build_part_mismatch_error(str(error)) from error
+        raise _build_version_parts_mismatch_error(str(error)) from error
 
 
-def _build_part_mismatch_error(why: str) -> StoredObjectDamaged:
+def _build_version_parts_mismatch_error(why: str) -> StoredObjectDamaged:
     return StoredObjectDamaged(f"The version's parts do not fit together: {why}")
 
 

@@ -78,10 +78,10 @@ def remove_disk_reserve_file(data_dir: Path) -> bool:
 
 def remove_disk_reserve_if_disk_full(data_dir: Path) -> bool:
     """Remove the reserve file if the disk of the data directory is full; return True if it was."""
-    return is_disk_full(data_dir) and remove_disk_reserve_file(data_dir)
+    return is_data_disk_full(data_dir) and remove_disk_reserve_file(data_dir)
 
 
-def is_disk_full(data_dir: Path) -> bool:
+def is_data_disk_full(data_dir: Path) -> bool:
     """Return True if the disk of the data directory is full; False if that cannot be determined."""
     try:
         return _count_free_disk_bytes(data_dir) < FULL_BYTES

@@ -46,7 +46,7 @@ _KEY_BYTES, _NONCE_BYTES = 32, 16
 
 
 @dataclass(frozen=True)
-class TaskPredictionsBlobEntry:
+class TaskPredictionsPlaceInBlob:
     """Place of a version's stored predictions on one task, in the blob that its matrix cell names.
 
     Attributes:
@@ -97,13 +97,13 @@ def write_encrypted_predictions(
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)
 
 
-def decrypt_predictions(path: Path, place: TaskPredictionsBlobEntry) -> bytes:
+def decrypt_predictions(path: Path, place: TaskPredictionsPlaceInBlob) -> bytes:
     """Return the decrypted predictions on one task, as the job wrote them.
 
     Raises:
         ValueError: the blob does not have these answers, or the task's key is deleted.
     """
-    tensors = _read_prediction_positions(path, path.stat().st_mtime_ns)
+    tensors = _read_tensor_headers_of_predictions_blob(path, path.stat().st_mtime_ns)
     # A blob of an older release, which is one task's answers as they are.
     if _NONCE not in tensors:
         return path.read_bytes()
@@ -123,7 +123,9 @@ def decrypt_predictions(path: Path, place: TaskPredictionsBlobEntry) -> bytes:
 
 # The time of change is part of the cache's key, so that a replaced file is read again.
 @lru_cache(maxsize=32)
-def _read_prediction_positions(path: Path, _changed_at: int) -> Mapping[str, TensorHeader]:
+def _read_tensor_headers_of_predictions_blob(
+    path: Path, _changed_at: int
+) -> Mapping[str, TensorHeader]:
     """Return where in a blob the predictions on each task are.
 
     The result is cached, because readers request one task after another.
@@ -148,7 +150,7 @@ def _apply_key_stream(data: bytes, key: str, nonce: bytes, name: str) -> npt.NDA
 
 
 @dataclass(frozen=True)
-class RankedPredictions:
+class PredictionsByKnownClassCount:
     """A version's predictions on a task's images, with the best class among the first k for every
     k.
 
@@ -177,7 +179,7 @@ class RankedPredictions:
 
 
 def read_encrypted_predictions(
-    path: Path, place: TaskPredictionsBlobEntry
+    path: Path, place: TaskPredictionsPlaceInBlob
 ) -> tuple[Rows, Probabilities]:
     """Read and decrypt a blob's predictions on a task: class and probability for each image.
 
@@ -200,7 +202,7 @@ def parse_predictions(data: bytes) -> tuple[Rows, Probabilities]:
     return tensors["rows"].astype(np.int32), tensors["probabilities"].astype(np.float16)
 
 
-def parse_ranked_predictions(data: bytes) -> RankedPredictions | None:
+def parse_predictions_by_known_class_count(data: bytes) -> PredictionsByKnownClassCount | None:
     """Parse stored predictions with rankings of classes; None for those of an older release.
 
     Args:
@@ -219,7 +221,7 @@ def parse_ranked_predictions(data: bytes) -> RankedPredictions | None:
         raise ValueError(
             "These are no stored answers: their leaders do not belong to their images."
         )
-    return RankedPredictions(
+    return PredictionsByKnownClassCount(
         *(
             tensors[name].astype(np.int32)
             for name in ("rows", "targets", "leaders", "leader_counts")

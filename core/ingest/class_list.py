@@ -7,7 +7,7 @@ name (`{"0": "cat"}`), or from name to row, as torchvision's `class_to_idx`.
 import json
 
 from core.errors import Invalid, LabelsInvalid
-from core.ingest.names import normalise_class_label, quote_name
+from core.ingest.names import check_and_normalise_class_label, quote_name
 
 FEWEST = 2
 """Fewest classes: a head with one output cannot tell anything apart."""
@@ -38,7 +38,7 @@ def parse_class_list(text: str, most: int) -> list[str]:
     row_of: dict[str, int] = {}
     for row, one in enumerate(raw, 1):
         try:
-            name = normalise_class_label(one, f"row {row} of classes")
+            name = check_and_normalise_class_label(one, f"row {row} of classes")
         except LabelsInvalid as error:
             field = {"field": "classes", "message": f"row {row} cannot be a name"}
             raise LabelsInvalid(f"{error.detail} {_ALLOWED}", fields=[field]) from None

@@ -50,7 +50,7 @@ class ImageFirstBytes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SampleImageCheck:
+class SampleImageCheckResult:
     """Result of checking the first bytes of some images, before a batch is decoded.
 
     Attributes:
@@ -116,13 +116,13 @@ class SampleImageCheck:
             )
 
 
-NOTHING = SampleImageCheck(0, 0, 0, ())
+NOTHING = SampleImageCheckResult(0, 0, 0, ())
 """Result for a batch without image files."""
 
 
-def check_sample_images_before_decoding(
+def check_first_bytes_of_sample_images(
     contents: ArchiveContents, fetch: Fetch, limits: ArchiveLimits, *, in_order: bool
-) -> SampleImageCheck:
+) -> SampleImageCheckResult:
     """Check the first bytes of some images of a batch before it is decoded.
 
     Args:
@@ -148,7 +148,7 @@ def check_sample_images_before_decoding(
 
 def check_first_bytes_of_images(
     images: int, heads: Iterable[ImageFirstBytes], limits: ArchiveLimits
-) -> SampleImageCheck:
+) -> SampleImageCheckResult:
     """Check the first bytes of some images of a batch, and return how many are unreadable.
 
     Args:
@@ -164,7 +164,7 @@ def check_first_bytes_of_images(
             unreadable += 1
             if len(first) < REPORT_FILES:
                 first.append({"path": head.name, "reason": str(error)})
-    return SampleImageCheck(images, looked, unreadable, tuple(first))
+    return SampleImageCheckResult(images, looked, unreadable, tuple(first))
 
 
 def _read_sample_image_starts(

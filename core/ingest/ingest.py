@@ -35,7 +35,7 @@ from core.ingest.layout import USUAL as USUAL_READING
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
 from core.ingest.names import quote_name
-from core.ingest.readers.registry import get_upload_reader_by_name
+from core.ingest.readers.registry import get_upload_reader_by_format_name
 from core.ingest.report import (
     DecodingResult,
     build_decoded_batch_report_and_mask,
@@ -162,7 +162,7 @@ def decode_archive_to_datasets(
         pool.start_decoder()
         with open_file_read_only(archive) as fd:
             check_archive_size(fd, limits)
-            reader = get_upload_reader_by_name(media_type).with_fallback_name_encoding(
+            reader = get_upload_reader_by_format_name(media_type).with_fallback_name_encoding(
                 reading.options.names
             )
             listed, source = reader.open_archive(fd, archive.absolute(), limits, scratch)
@@ -241,7 +241,7 @@ def _write_datasets(
         if name in present
     }
     # Images set aside for trials are in no list that a person sees.
-    report["data"] = _write_fingerprints_build_data_report(
+    report["data"] = _write_fingerprints_and_make_data_report(
         out_dir, decoded, good & ~is_selected, is_held_out, class_list, report
     )
     # After the data report, which adds the conflicts to the report.
@@ -359,7 +359,7 @@ def draw_trial_selection_images(
     return is_selected
 
 
-def _write_fingerprints_build_data_report(
+def _write_fingerprints_and_make_data_report(
     out_dir: Path,
     decoded: DecodingResult,
     good: npt.NDArray[np.bool_],

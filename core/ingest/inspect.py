@@ -13,10 +13,14 @@ from pathlib import Path
 from core.contract.reports.report import DuplicatesPolicy, EntryReason, FileReason, StoredReading
 from core.errors import ArchiveInvalid, ArchiveTooLarge
 from core.ingest.content import digest_batch_content
-from core.ingest.first_look import NOTHING, SampleImageCheck, check_sample_images_before_decoding
+from core.ingest.first_look import (
+    NOTHING,
+    SampleImageCheckResult,
+    check_first_bytes_of_sample_images,
+)
 from core.ingest.layout import USUAL, BatchReadingSettings, build_stored_reading_options
 from core.ingest.limits import ArchiveLimits
-from core.ingest.readers.registry import get_upload_reader_by_name
+from core.ingest.readers.registry import get_upload_reader_by_format_name
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class ArchiveDirectory:
     reading: StoredReading = field(default_factory=StoredReading)
     bad_entries: tuple[EntryReason, ...] = ()
     bad_entries_count: int = 0
-    first_look: SampleImageCheck = NOTHING
+    first_look: SampleImageCheckResult = NOTHING
     content: str | None = None
 
 
@@ -92,12 +96,12 @@ def read_archive_directory_and_digest(
     """
     with open_file_read_only(path) as fd:
         check_archive_size(fd, limits)
-        reader = get_upload_reader_by_name(media_type).with_fallback_name_encoding(
+        reader = get_upload_reader_by_format_name(media_type).with_fallback_name_encoding(
             reading.options.names
         )
         contents = reader.list_contents(fd, limits).assign_classes(limits, reading)
         fetch = reader.make_file_start_reader(fd, contents, limits)
-        first_look = check_sample_images_before_decoding(
+        first_look = check_first_bytes_of_sample_images(
             contents, fetch, limits, in_order=reader.is_packed_whole
         )
         # Before the digest, which reads every image: most unusable batches end here.

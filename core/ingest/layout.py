@@ -18,11 +18,11 @@ from core.errors import (
     LabelsInvalid,
 )
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, ArchiveLimits
-from core.ingest.names import normalise_class_label, quote_name
+from core.ingest.names import check_and_normalise_class_label, quote_name
 from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import Known
 from core.ingest.rules.names import CSV_NAME
-from core.ingest.rules.options import build_reading_option_texts, parse_reading_option_texts
+from core.ingest.rules.options import parse_reading_option_texts, serialise_reading_options_to_texts
 from core.ingest.rules.plan import (
     IGNORED,
     assign_file_classes_and_parts,
@@ -88,7 +88,7 @@ def build_stored_reading_options(
 ) -> StoredReading:
     """Return the reading options to store with a batch, so that its job reads it the same way."""
     stored: StoredReading = {
-        "options": build_reading_option_texts(options),
+        "options": serialise_reading_options_to_texts(options),
         "known": sorted(layout.decided_by),
     }
     # Absent where there are none, as in batches of earlier releases.
@@ -221,7 +221,7 @@ def build_archive_layout(
         )
     for label in plan.classes:
         # Only for its errors: the rules have normalised the labels.
-        normalise_class_label(label, f"the folder {quote_name(label)}")
+        check_and_normalise_class_label(label, f"the folder {quote_name(label)}")
     layout = ArchiveLayout(
         plan.kind,
         plan.classes,

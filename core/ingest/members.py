@@ -97,7 +97,7 @@ def read_archive_member(
     return data
 
 
-def read_archive_member_by_row(fd: int, members: ArchiveMembers, i: int) -> bytes:
+def read_archive_member_at_index(fd: int, members: ArchiveMembers, i: int) -> bytes:
     """Unpack the archive's file in row `i` in memory.
 
     Raises as `read_archive_member` does.
@@ -113,7 +113,7 @@ def read_start_of_archive_member(fd: int, members: ArchiveMembers, i: int, most:
     """
     packed, size, method = members.packed[i], members.sizes[i], members.methods[i]
     if size <= most:
-        return read_archive_member_by_row(fd, members, i)
+        return read_archive_member_at_index(fd, members, i)
     data = os.pread(fd, min(packed, most), members.offsets[i])
     if method != DEFLATED:
         return data

@@ -21,8 +21,8 @@ from core.text import characters
 __all__ = [
     "ARCHIVE_MAGIC",
     "MAGIC_BYTES",
+    "check_and_normalise_class_label",
     "check_and_normalise_entry_path",
-    "normalise_class_label",
     "quote_name",
     "refuse_nested_archive",
 ]
@@ -91,7 +91,7 @@ def refuse_nested_archive(name: str, first_bytes: bytes) -> None:
         raise ArchiveHostile(f"The entry {quote_name(name)} is itself an archive; unpack it first.")
 
 
-def normalise_class_label(text: str, where: str) -> str:
+def check_and_normalise_class_label(text: str, where: str) -> str:
     """Return a class label in Unicode NFC, without surrounding blanks; its case is kept.
 
     `where` names the place in a message. Raises LabelsInvalid if the label is empty, longer than

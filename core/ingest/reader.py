@@ -17,7 +17,7 @@ from core.ingest.members import (
     ArchiveFileUnpackedSizeMismatch,
     ArchiveMembers,
     DamagedArchiveFile,
-    read_archive_member_by_row,
+    read_archive_member_at_index,
     read_start_of_archive_member,
     unpack_archive_member_blocks,
 )
@@ -164,11 +164,11 @@ def build_unlabelled_archive_contents(
     """Return an archive's files without classes, which `ArchiveContents.assign_classes` adds."""
     del limits
     return ArchiveContents(
-        members, ArchiveLayout("folders"), read=lambda i: read_possible_table_file(fd, members, i)
+        members, ArchiveLayout("folders"), read=lambda i: read_label_table_candidate(fd, members, i)
     )
 
 
-def read_possible_table_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
+def read_label_table_candidate(fd: int, members: ArchiveMembers, i: int) -> bytes:
     """Read a small file of the archive that may be a label table.
 
     Raises UnreadableBatchError, and ArchiveHostile for a false size.
@@ -180,7 +180,7 @@ def read_possible_table_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
             f"The entry {quote_name(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"
         )
     try:
-        return read_archive_member_by_row(fd, members, i)
+        return read_archive_member_at_index(fd, members, i)
     except ArchiveFileUnpackedSizeMismatch as error:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared size."

@@ -79,7 +79,7 @@ class ZipNameDecoder:
             return _decode_utf8(utf8_name, raw)
         self._read += 1
         if self._chosen:
-            return _decode_name_in_stated_encoding(raw, self._chosen)
+            return _decode_name_in_sender_chosen_encoding(raw, self._chosen)
         if not self._guessed:
             self._guessed = choose_likely_zip_name_encoding(islice(all_raw(), _SAMPLED))
         # A sample chose the encoding, so that a later name may not fit it.
@@ -229,7 +229,7 @@ def _decode_utf8(utf8_name: bytes, raw: bytes) -> str:
         ) from error
 
 
-def _decode_name_in_stated_encoding(raw: bytes, encoding: str) -> str:
+def _decode_name_in_sender_chosen_encoding(raw: bytes, encoding: str) -> str:
     try:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:

@@ -116,13 +116,13 @@ class WorkerNotifier:
         thread.join(timeout_s)
 
     def _send_notifications(self) -> None:
-        broker = _NotificationBroker(self._settings.resolved_broker_url)
-        self._check_broker_reachable(broker)
+        broker = _NotificationBroker(self._settings.broker_url_with_password)
+        self._check_and_record_broker_status(broker)
         while True:
             try:
                 job_id = self._rings.get(timeout=CHECK_S)
             except queue.Empty:
-                self._check_broker_reachable(broker)
+                self._check_and_record_broker_status(broker)
                 continue
             if job_id is None:
                 broker.close()
@@ -131,7 +131,7 @@ class WorkerNotifier:
                 hit_failpoint("ring-sent")
                 self._record_notification_time(job_id)
 
-    def _check_broker_reachable(self, broker: "_NotificationBroker") -> None:
+    def _check_and_record_broker_status(self, broker: "_NotificationBroker") -> None:
         self._set_and_log_broker_status(broker.is_reachable())
         self._checked.set()
 

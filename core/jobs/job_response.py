@@ -112,7 +112,7 @@ class LineageStoppingTask:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingCudaDevices:
+class AwaitedCudaDevices:
     """CUDA devices that a queued job needs and no reporting worker has.
 
     Attributes:
@@ -129,7 +129,7 @@ class MissingCudaDevices:
 
 def find_missing_cuda_devices(
     job: Job | PolledJobRow, gpus: int, seen_at: float | None, now: float
-) -> MissingCudaDevices | None:
+) -> AwaitedCudaDevices | None:
     """Return the CUDA devices that a queued job waits for; None if a reporting worker has them.
 
     Args:
@@ -139,7 +139,7 @@ def find_missing_cuda_devices(
     """
     if seen_at is not None and seen_at >= now - workers.SEEN_S:
         return None
-    return MissingCudaDevices(gpus, job.resume_on == "cuda", seen_at)
+    return AwaitedCudaDevices(gpus, job.resume_on == "cuda", seen_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class BaseWeightsFetchingJob:
     error: JobError | None
 
 
-def build_base_weights_fetching_job(row: PolledJobRow) -> BaseWeightsFetchingJob | None:
+def get_awaited_base_fetching_job(row: PolledJobRow) -> BaseWeightsFetchingJob | None:
     """Return the job that downloads the base weights for which a polled job waits; None: it waits
     for none.
     """
@@ -186,7 +186,7 @@ class JobResponseContext:
     outcome: str | None = None
     stop: LineageStoppingTask | None = None
     base: BaseWeightsFetchingJob | None = None
-    device: MissingCudaDevices | None = None
+    device: AwaitedCudaDevices | None = None
 
 
 def job_to_json(job: JobLike, facts: JobResponseContext = JobResponseContext()) -> JobOut:
@@ -347,7 +347,7 @@ def _find_base_weights_fetching_jobs(
 
 def _find_missing_cuda_devices_by_job(
     session: Session, jobs: Sequence[Job]
-) -> dict[str, MissingCudaDevices]:
+) -> dict[str, AwaitedCudaDevices]:
     """Return by job id the CUDA devices that the job waits for, in one query."""
     needing = [
         job
@@ -421,7 +421,7 @@ def _build_base_wait_response(base: BaseWeightsFetchingJob) -> WaitingFor:
     }
 
 
-def _build_device_wait_response(device: MissingCudaDevices) -> WaitingFor:
+def _build_device_wait_response(device: AwaitedCudaDevices) -> WaitingFor:
     devices = "a CUDA device" if device.gpus == 1 else f"{device.gpus} CUDA devices"
     since = "for a day" if device.seen_at is None else f"since {format_rfc3339(device.seen_at)}"
     why, else_ = f"asks for {devices}", '{"resources": {"device": "any", "gpus": 1}}'

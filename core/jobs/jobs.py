@@ -139,11 +139,11 @@ def build_queued_task_job(
     job.place, job.again = model.next_place, retry_of is not None
     job.retry_of = retry_of
     model.next_place += 1
-    copy_recipe_resources(job)
+    set_job_devices_from_recipe(job)
     return job
 
 
-def copy_recipe_resources(job: Job) -> None:
+def set_job_devices_from_recipe(job: Job) -> None:
     """Copy the devices that a job's recipe asks for into the columns by which workers claim jobs.
 
     A snapshot from another kind of device is dropped, unless the recipe lets it resume anywhere.

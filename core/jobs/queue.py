@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from core.database.session import Database
 from core.database.states import LEASED, TERMINAL, JobState
-from core.database.tables import Job, Model, ScrubProgress, Task, Version
+from core.database.tables import IntegrityScrubProgress, Job, Model, Task, Version
 from core.jobs import workers
 from core.retention import damage
 
@@ -92,7 +92,7 @@ def read_queue_metrics(db: Database) -> QueueMetrics:
             .select_from(Job)
             .where(Job.state.in_(sorted(str(s) for s in LEASED)), Job.lease_until < now)
         ).scalar_one()
-        scrub = session.get(ScrubProgress, 1)
+        scrub = session.get(IntegrityScrubProgress, 1)
         damaged = damage.count_damage_marks(session)
         reporting = workers.count_present_workers(session, now)
     return QueueMetrics(

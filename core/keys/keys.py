@@ -79,7 +79,7 @@ class RequestedKey:
     scope: str
     owner: str | None = None
     expires_at: str | None = None
-    wanted: predict_keys.RequestedKeyBinding = predict_keys.NOTHING
+    wanted: predict_keys.RequestedKeyModelAndLimits = predict_keys.NOTHING
 
 
 def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
@@ -129,7 +129,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
         data: AuditData = {"owner": row.name, "scope": scope, "name": name}
         bound: KeyBound | None = None
         if model is not None:
-            bound = predict_keys.build_key_binding_response(
+            bound = predict_keys.build_key_model_and_limits_response(
                 predict_keys.bind_predict_key(session, key, model, binding), model.name, now
             )
             data |= {"model": model.id, "alias": bound["alias"]}
@@ -145,7 +145,7 @@ def list_keys(
     with db.read() as session:
         query: Any = select(AccessKey, Owner.name).join(Owner, Owner.id == AccessKey.owner_id)
         rows = read_query_page(session, query, AccessKey.id, limit, cursor, descending=newest_first)
-        bounds = predict_keys.find_predict_key_bindings(
+        bounds = predict_keys.find_models_bound_to_predict_scope_keys(
             session, [row.AccessKey.id for row in rows.rows], db.now(session)
         )
         items = [

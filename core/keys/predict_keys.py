@@ -33,7 +33,7 @@ MOST_DAYS = 366
 
 
 @dataclass(frozen=True)
-class RequestedKeyBinding:
+class RequestedKeyModelAndLimits:
     """Model, alias and limits that a request gives for a new key of scope predict.
 
     Attributes:
@@ -49,11 +49,11 @@ class RequestedKeyBinding:
     images_per_day: int | None = None
 
 
-NOTHING = RequestedKeyBinding()
+NOTHING = RequestedKeyModelAndLimits()
 
 
 def check_requested_key_settings(
-    scope: str, wanted: RequestedKeyBinding, expires: float | None, now: float
+    scope: str, wanted: RequestedKeyModelAndLimits, expires: float | None, now: float
 ) -> None:
     """Check the requested settings of a new access key.
 
@@ -104,7 +104,7 @@ def check_requested_key_settings(
 
 
 def find_model_of_new_predict_key(
-    session: Session, actor: Actor, owner: str | None, wanted: RequestedKeyBinding
+    session: Session, actor: Actor, owner: str | None, wanted: RequestedKeyModelAndLimits
 ) -> tuple[Owner, Model]:
     """Return the model that a new predict key is for, and the model's owner, who will also own the
     key.
@@ -144,7 +144,7 @@ def find_model_of_new_predict_key(
 
 
 def bind_predict_key(
-    session: Session, key: AccessKey, model: Model, wanted: RequestedKeyBinding
+    session: Session, key: AccessKey, model: Model, wanted: RequestedKeyModelAndLimits
 ) -> PredictKey:
     """Add the row that binds a new access key to its model, alias and limits."""
     row = PredictKey(
@@ -161,19 +161,19 @@ def bind_predict_key(
     return row
 
 
-def find_predict_key_bindings(
+def find_models_bound_to_predict_scope_keys(
     session: Session, key_ids: Sequence[str], now: float
 ) -> dict[str, KeyBound]:
     """Return by key id the model, alias and limits that keys of scope predict are bound to."""
     query = select(PredictKey, Model.name).join(Model, Model.id == PredictKey.model_id)
     rows = session.execute(query.where(PredictKey.key_id.in_(key_ids))).all()
     return {
-        row.PredictKey.key_id: build_key_binding_response(row.PredictKey, row.name, now)
+        row.PredictKey.key_id: build_key_model_and_limits_response(row.PredictKey, row.name, now)
         for row in rows
     }
 
 
-def build_key_binding_response(row: PredictKey, model: str, now: float) -> KeyBound:
+def build_key_model_and_limits_response(row: PredictKey, model: str, now: float) -> KeyBound:
     """Return a predict key's model, alias and limits as responses show them.
 
     Args:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core.database.session import Database
 from core.database.tables import AccessKey, UserSession
-from core.errors import NotAllowed, NotAuthenticated
+from core.errors import InsufficientKeyScope, NotAuthenticated
 from core.keys import keys
 from core.requests.actor import Actor
 from core.requests.audit import LOG_OUT, AuditedChange, record_audit_entry
@@ -49,7 +49,7 @@ def begin_browser_session(db: Database, secret: str, place: str) -> str:
 
     Raises:
         NotAuthenticated: the key is unknown, revoked or expired.
-        NotAllowed: a key of this scope opens no pages.
+        InsufficientKeyScope: a key of this scope opens no pages.
     """
     prefix = keys.parse_access_key_prefix(secret)
     if prefix is None:
@@ -57,12 +57,12 @@ def begin_browser_session(db: Database, secret: str, place: str) -> str:
             "This is no Perennial key: it begins with pk_ and has 59 characters."
         )
     with db.read() as session:  # a wrong guess takes no write lock
-        _find_valid_access_key(session, prefix, secret, db.now(session))
+        _require_valid_access_key(session, prefix, secret, db.now(session))
     token = secrets.token_urlsafe(32)
     with db.write() as session:
         now = db.now(session)
         # Again, since the key may have been revoked after the read above.
-        key = _find_valid_access_key(session, prefix, secret, now)
+        key = _require_valid_access_key(session, prefix, secret, now)
         session.execute(delete(UserSession).where(UserSession.expires_at <= now))
         newest = (
             select(UserSession.hash)
@@ -102,7 +102,7 @@ def end_browser_session(db: Database, token: str) -> None:
         )
 
 
-def _find_valid_access_key(session: Session, prefix: str, secret: str, now: float) -> AccessKey:
+def _require_valid_access_key(session: Session, prefix: str, secret: str, now: float) -> AccessKey:
     """Return the access key of that text, if it is valid.
 
     Unknown, wrong, revoked and expired keys get the same response, so that guessing reveals
@@ -114,7 +114,11 @@ def _find_valid_access_key(session: Session, prefix: str, secret: str, now: floa
     if key is None or not right or key.revoked_at is not None or (key.expires_at or now + 1) <= now:
         raise NotAuthenticated("The key is unknown, revoked or expired.")
     if key.scope == "scrape":
-        raise NotAllowed("A key of scope scrape reads the figures at /metrics, and opens no page.")
+        raise InsufficientKeyScope(
+            "A key of scope scrape reads the figures at /metrics, and opens no page."
+        )
     if key.scope == "predict":
-        raise NotAllowed("A key of scope predict asks one alias of one model, and opens no page.")
+        raise InsufficientKeyScope(
+            "A key of scope predict asks one alias of one model, and opens no page."
+        )
     return key

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from core.contract.catalogue import RecipeCatalogue
-from core.contract.problem import PredictionProblemEntry, PrimaryMeasureDescription
+from core.contract.problem import PrimaryMeasureDescription, ProblemTypeCatalogueEntry
 from core.contract.responses.catalogue import (
     ArchitectureEntry,
     Footprint,
@@ -167,7 +167,7 @@ def _build_method_catalogue_entry(method: type[Method]) -> MethodEntry:
     }
 
 
-def _build_problem_catalogue_entry(problem: Problem[Any]) -> PredictionProblemEntry:
+def _build_problem_catalogue_entry(problem: Problem[Any]) -> ProblemTypeCatalogueEntry:
     """Describe a problem (kind of prediction) for the recipe catalogue."""
     allowed = problem.augmentations
     return {

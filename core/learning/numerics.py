@@ -22,7 +22,7 @@ from core.learning.precision import (
     Format,
     choose_number_format,
     forbid_tf32,
-    has_fast_bfloat16,
+    has_cpu_bfloat16_instructions,
 )
 from core.learning.recipe import Recipe
 
@@ -52,7 +52,11 @@ class NumericsSettings:
 
     def iterate_numerics_warnings(self) -> Iterator[str]:
         """Yield warnings for the user about the job's numerics, before it begins."""
-        if self.format == "bfloat16" and self._device.type == "cpu" and not has_fast_bfloat16():
+        if (
+            self.format == "bfloat16"
+            and self._device.type == "cpu"
+            and not has_cpu_bfloat16_instructions()
+        ):
             yield (
                 "this CPU has no instructions for bfloat16 (avx512_bf16 or AMX), so precision "
                 '"bfloat16" is slower here than "float32": send "auto" or "float32", or run the '
@@ -88,7 +92,7 @@ class NumericsSettings:
             return
         with ExitStack() as stack:
             stack.enter_context(forbid_tf32())
-            stack.enter_context(_configure_cudnn(self.deterministic))
+            stack.enter_context(_use_cudnn_flags(self.deterministic))
             if self.deterministic:
                 stack.enter_context(_use_deterministic_kernels())
                 stack.enter_context(self._record_nondeterministic_operations())
@@ -153,7 +157,7 @@ def _use_deterministic_kernels() -> Iterator[None]:
 
 
 @contextmanager
-def _configure_cudnn(deterministic: bool) -> Iterator[None]:
+def _use_cudnn_flags(deterministic: bool) -> Iterator[None]:
     """Configure cuDNN's convolutions: deterministic, or the fastest ones found by trial."""
     cudnn = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark

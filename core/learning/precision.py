@@ -64,7 +64,7 @@ def choose_number_format(precision: Precision, device: torch.device) -> Format:
     return precision
 
 
-def has_fast_bfloat16() -> bool:
+def has_cpu_bfloat16_instructions() -> bool:
     """Return True if this CPU multiplies bfloat16 in hardware, by avx512_bf16 or AMX.
 
     Otherwise bfloat16 is slower than float32.

@@ -165,7 +165,7 @@ class MethodState:
             self[kind].replace_content(parts.get(kind, {}), json.get(kind, {}), device, copy=copy)
 
 
-def group_tensors_by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+def group_tensors_by_state_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     """Group a snapshot's tensors `<type>/<name>` by type: type → tensors by name."""
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():

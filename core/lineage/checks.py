@@ -386,7 +386,7 @@ def _build_measured_check(
     worst = losing if judged.failed else []
     text = judged.text
     if worst:
-        text = f"{text}, most of {_format_wrong_classes(worst)}"
+        text = f"{text}, most of {_format_classes_with_wrong_images(worst)}"
     return {
         "name": name,
         "limit": limit,
@@ -458,7 +458,7 @@ def _format_lost_classes(lost: Sequence[GateClassComparison], against: int | Non
     )
 
 
-def _format_wrong_classes(worst: Sequence[GateClassComparison]) -> str:
+def _format_classes_with_wrong_images(worst: Sequence[GateClassComparison]) -> str:
     """Format classes and their images that turned wrong, as `cat (9 of 12) and dog (8 of 12)`."""
     return _join_first_texts(
         [f"{one['label']} ({one['negative']} of {one['images']})" for one in worst]

@@ -41,7 +41,7 @@ def is_one_class_version(manifest: Manifest) -> bool:
     return sum(map(len, heads or [manifest.classes or []])) == 1
 
 
-def list_taught_tasks_after_learning(manifest: Manifest, number: int) -> list[int]:
+def list_taught_tasks_with_new_task(manifest: Manifest, number: int) -> list[int]:
     """List the tasks a version will be taught when it learns task `number` on top of a manifest's
     version.
     """

@@ -22,14 +22,14 @@ def compute_feature_accuracy_drop(one: AncestorFeatureAccuracy) -> float:
     """Compute how much worse a version's features are than an ancestor's: the difference of
     accuracies.
     """
-    return float(_compute_exact_accuracy_drop(one))
+    return float(_compute_accuracy_drop_as_fraction(one))
 
 
 def has_feature_collapse(one: AncestorFeatureAccuracy, limit: float = LIMIT) -> bool:
     """Return True if a version's feature accuracy is below an ancestor's by more than limit and
     chance.
     """
-    lead = _compute_exact_accuracy_drop(one)
+    lead = _compute_accuracy_drop_as_fraction(one)
     spread = sum(
         share * (1 - share) / images
         for share, images in (
@@ -59,7 +59,7 @@ def find_ancestor_before_feature_collapse(
     return (
         max(good, key=lambda one: one["version"])
         if good
-        else max(worse, key=_compute_exact_accuracy_drop, default=None)
+        else max(worse, key=_compute_accuracy_drop_as_fraction, default=None)
     )
 
 
@@ -67,7 +67,7 @@ def find_ancestor_with_best_features(
     count: AncestorFeatureComparison,
 ) -> AncestorFeatureAccuracy | None:
     """Find the ancestor with the best feature accuracy compared to the version, or None."""
-    return max(count["ancestors"], key=_compute_exact_accuracy_drop, default=None)
+    return max(count["ancestors"], key=_compute_accuracy_drop_as_fraction, default=None)
 
 
 def format_feature_accuracies(one: AncestorFeatureAccuracy) -> tuple[str, str]:
@@ -82,7 +82,7 @@ def _format_accuracy(right: int, images: int) -> str:
     return f"{100 * right / images:.0f} % of {images:,}"
 
 
-def _compute_exact_accuracy_drop(one: AncestorFeatureAccuracy) -> Fraction:
+def _compute_accuracy_drop_as_fraction(one: AncestorFeatureAccuracy) -> Fraction:
     """Subtract the feature accuracy of a version from an ancestor's, as an exact fraction."""
     return Fraction(one["right_before"], one["images_before"]) - Fraction(
         one["right"], one["images"]

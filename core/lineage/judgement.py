@@ -44,7 +44,7 @@ def judge_version_by_gate(session: Session, model: Model, version: Version) -> V
         comparison,
         compute_confidently_predicted_share(session, model, version.number),
         read_prediction_changes_for_gate(session, model.id, version.number),
-        read_feature_comparison(session, model.id, version.number),
+        read_feature_accuracy_comparison(session, model.id, version.number),
         _read_doubted_labels_finding(session, job, version.task_number),
     )
     limits = get_gate_limits_of_job(model, job)
@@ -80,7 +80,7 @@ def read_prediction_changes_for_gate(
     return None if row is None else row.detail
 
 
-def read_feature_comparison(
+def read_feature_accuracy_comparison(
     session: Session, model_id: str, version: int
 ) -> AncestorFeatureComparison | None:
     """Read the stored comparison of a version's feature accuracy with its ancestors'."""

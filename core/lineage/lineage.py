@@ -151,7 +151,7 @@ def skip_held_task(model: Model, task: Task, now: float) -> None:
     _extend_image_retention(model, task, now)
 
 
-def discard_task(model: Model, task: Task, now: float) -> None:
+def mark_task_discarded(model: Model, task: Task, now: float) -> None:
     """Discard a task that is no longer needed."""
     # Images of a held task are retained without an end, so their period begins only now.
     dated = task.standing == TaskStanding.HELD

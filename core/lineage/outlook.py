@@ -40,12 +40,12 @@ def describe_next_task_outlook(
         head: version that the task starts from; None while the model waits for its base.
     """
     query = select(Task).where(
-        Task.model_id == model.id, build_missing_or_stopping_task_condition()
+        Task.model_id == model.id, build_passed_over_or_blocking_task_condition()
     )
     return describe_task_outlook(session, model, head, session.scalars(query).all())
 
 
-def build_missing_or_stopping_task_condition() -> ColumnElement[bool]:
+def build_passed_over_or_blocking_task_condition() -> ColumnElement[bool]:
     """Build the SQL condition for tasks that the next version may lack or that stop the lineage."""
     return or_(Task.standing.in_(PASSED_OVER), Task.stops)
 
@@ -56,7 +56,7 @@ def describe_task_outlook(
     """Describe the outlook of a task from its model's state, as `describe_next_task_outlook` does.
 
     Args:
-        tasks: those of the model that `build_missing_or_stopping_task_condition` selects, and maybe others.
+        tasks: those of the model that `build_passed_over_or_blocking_task_condition` selects, and maybe others.
     """
     taught = [] if head is None else list_taught_tasks(head.manifest)
     in_order = sorted(tasks, key=lambda task: task.number)

@@ -9,7 +9,7 @@ from core.contract.architecture import Architecture, ImageSettings, Normalisatio
 from core.contract.manifest import BaseOrigin, Manifest, RandomWeightsOrigin, StoredVersionPart
 from core.contract.pretrained import PretrainedWeights
 from core.database import owner_events
-from core.database.tables import FetchedWeights, Model, Version, VersionPart
+from core.database.tables import FetchedPretrainedWeights, Model, Version, VersionPart
 from core.ids import new_id
 from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias_to_version
 from core.packaged.packaged_base import PREFIX
@@ -122,7 +122,7 @@ def add_version_without_job(
 
 
 def build_pretrained_weights_part_and_origin(
-    weights: PretrainedWeights, stored: FetchedWeights
+    weights: PretrainedWeights, stored: FetchedPretrainedWeights
 ) -> tuple[StoredVersionPart, Origin]:
     """Build version 0's part of pretrained weights, and describe their origin for the manifest."""
     assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"

@@ -77,13 +77,13 @@ def find_smallest_detectable_class_loss(
         (
             lost
             for lost in range(1, images + 1)
-            if _is_class_loss_detected(limits, losses, images, lost)
+            if _is_class_loss_detected_by_gate(limits, losses, images, lost)
         ),
         None,
     )
 
 
-def _is_class_loss_detected(
+def _is_class_loss_detected_by_gate(
     limits: GateLimits | GateOut, losses: GateComparisons, images: int, lost: int
 ) -> bool:
     """Return True if a gate check fails when one class loses `lost` of its images."""

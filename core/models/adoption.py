@@ -85,7 +85,9 @@ class AdoptedClassifier:
         return self.uploaded_for["classifier"]
 
 
-def find_adopted_classifier(db: Database, actor: Actor, base: object) -> AdoptedClassifier | None:
+def find_classifier_named_as_base(
+    db: Database, actor: Actor, base: object
+) -> AdoptedClassifier | None:
     """Return the uploaded classifier that a request for a new model names as its base.
 
     Return None if the base is anything else.

@@ -17,9 +17,9 @@ from core.lineage.lineage import PRODUCTION
 from core.lineage.standing import TaskStanding
 from core.models.held_actions import (
     HeldVersion,
-    build_action_request,
     build_discard_task_request,
     build_relearn_task_request,
+    build_suggested_request,
     build_task_request_path,
     list_held_version_requests,
 )
@@ -74,10 +74,10 @@ def list_attention_items(
         return items
     versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs_of_tasks(session, tasks)
     answering, learned = (
-        _find_newest_published_versions_by_task(session, tasks),
+        _find_newest_versions_of_rolled_back_tasks(session, tasks),
         _find_since_learned_tasks_of_held_versions(session, versions),
     )
-    pictures = _find_failed_check_pictures(session, versions)
+    pictures = _find_images_failing_gate_checks(session, versions)
     # Collected first, since the actions of an item may concern another waiting task.
     waits: dict[str, dict[int, Task]] = {id: {} for id in by_id}
     for task in tasks:
@@ -152,7 +152,7 @@ def _find_newest_jobs_of_tasks(session: Session, tasks: Sequence[Task]) -> dict[
     return {job.task_id: job for job in session.scalars(query) if job.task_id is not None}
 
 
-def _find_newest_published_versions_by_task(
+def _find_newest_versions_of_rolled_back_tasks(
     session: Session, tasks: Sequence[Task]
 ) -> dict[tuple[str, int], int]:
     """Return the newest published version of each rolled-back task, by (model, task).
@@ -196,7 +196,7 @@ def _find_since_learned_tasks_of_held_versions(
     }
 
 
-def _find_failed_check_pictures(
+def _find_images_failing_gate_checks(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], list[CheckPicture]]:
     """Return by (model, task) a few images that failed the gate's checks of its held version.
@@ -275,8 +275,8 @@ def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
         "detail": f"The job that brings the weights of the model's base {ended}. {why}Batches wait "
         f"for them.",
         "actions": [
-            build_action_request("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
-            build_action_request(
+            build_suggested_request("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
+            build_suggested_request(
                 "Delete the model", f"/v1/models/{model.id}", None, method="DELETE"
             ),
         ],
@@ -311,7 +311,7 @@ def _build_rolled_back_task_text_and_actions(
     actions: list[ActionOut] = []
     if words.can_relearn_task(task):
         actions.append(
-            build_action_request(
+            build_suggested_request(
                 f"Learn task {task.number} again",
                 build_task_request_path(model, task, "relearn"),
                 {},
@@ -321,7 +321,7 @@ def _build_rolled_back_task_text_and_actions(
         body: ActionBody = {"version": answering, "reason": "…"}
         title = f"Put version {answering} back in production"
         actions.append(
-            build_action_request(
+            build_suggested_request(
                 title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT"
             )
         )
@@ -345,11 +345,11 @@ def _build_rejected_task_text_and_actions(
     settled = (
         " Later batches wait until this task is discarded."
         if task.stops
-        else _describe_effect_on_later_batches(task)
+        else _describe_task_effect_on_later_batches(task)
     )
     if job is not None and is_job_rejected_for_findings(job) and words.can_relearn_task(task):
-        as_it_is = build_action_request("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
-        return f"{detail}{_describe_effect_on_later_batches(task)}", [
+        as_it_is = build_suggested_request("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
+        return f"{detail}{_describe_task_effect_on_later_batches(task)}", [
             upload,
             as_it_is,
             build_discard_task_request(model, task),
@@ -365,13 +365,13 @@ def _build_failed_task_text_and_actions(waiting: TaskAwaitingPerson) -> tuple[st
     assert job is not None, "a failed task has a job"
     detail = (
         f"The job of {words.describe_task(task)} failed and nothing was learned from it: "
-        f"{_format_job_error(job)}{_describe_effect_on_later_batches(task)}"
+        f"{_format_job_error(job)}{_describe_task_effect_on_later_batches(task)}"
     )
     retry = [build_relearn_task_request(task, job)] if words.can_relearn_task(task) else []
     return detail, [*retry, build_discard_task_request(model, task)]
 
 
-def _describe_effect_on_later_batches(task: Task) -> str:
+def _describe_task_effect_on_later_batches(task: Task) -> str:
     return " Later batches wait for it." if task.stops else " The line goes on without it."
 
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from core.bases import packaged
 from core.bases.base_advice import (
-    describe_architecture,
+    describe_architecture_and_image_in_words,
     explain_architecture_mismatch_of_base,
     format_model_creation_request,
     get_base_architecture,
@@ -151,8 +151,8 @@ def _read_backbone_of_base_version(
     ):
         raise _build_invalid_base_error(
             f"Version {number} of {source.name} has "
-            f"{describe_architecture(source.architecture, source.image)}; the model has "
-            f"{describe_architecture(model.architecture, model.image)}. Create the model with "
+            f"{describe_architecture_and_image_in_words(source.architecture, source.image)}; the model has "
+            f"{describe_architecture_and_image_in_words(model.architecture, model.image)}. Create the model with "
             f"{format_model_creation_request(source.architecture, source.image, base)}."
         )
     if (

@@ -58,12 +58,12 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
     model, task, version, job = held[:4]
     other_actions = [
         build_discard_task_request(model, task),
-        build_action_request(
+        build_suggested_request(
             f"Go on without task {task.number}",
             build_task_request_path(model, task, "continue"),
             {"reason": LEFT_OPEN},
         ),
-        build_action_request(
+        build_suggested_request(
             f"Put version {version.number} in production all the same",
             f"/v1/models/{model.id}/aliases/{PRODUCTION}",
             {"version": version.number, "reason": LEFT_OPEN},
@@ -96,7 +96,7 @@ def _list_requests_repairing_held_version(held: HeldVersion) -> list[ActionOut]:
             return []
         if words.can_relearn_task(first):
             return [
-                build_action_request(
+                build_suggested_request(
                     f"Learn task {first.number} again",
                     build_task_request_path(model, first, "relearn"),
                     {},
@@ -110,7 +110,7 @@ def _list_requests_repairing_held_version(held: HeldVersion) -> list[ActionOut]:
     # The override is the first suspect: the model's own recipe comes before any other advice.
     if set(job.recipe_override) - _OF_DATA:
         title = f"Learn task {task.number} again by the model’s own recipe"
-        return [build_action_request(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
+        return [build_suggested_request(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
     method = job.recipe["method"]["name"]
     epochs, depth = job.recipe.get("epochs"), job.recipe.get("depth")
     # an older recipe may lack these fields
@@ -128,7 +128,7 @@ def _list_requests_repairing_held_version(held: HeldVersion) -> list[ActionOut]:
     else:
         return []
     return [
-        build_action_request(
+        build_suggested_request(
             title, f"/v1/jobs/{job.id}/retry", {"recipe": {**job.recipe_override, **patch}}
         )
     ]
@@ -137,12 +137,12 @@ def _list_requests_repairing_held_version(held: HeldVersion) -> list[ActionOut]:
 def build_relearn_task_request(task: Task, job: Job) -> ActionOut:
     """Return the suggested request that learns a task again."""
     title = f"Learn task {task.number} again, perhaps with another recipe"
-    return build_action_request(title, f"/v1/jobs/{job.id}/retry", {})
+    return build_suggested_request(title, f"/v1/jobs/{job.id}/retry", {})
 
 
 def build_discard_task_request(model: Model, task: Task) -> ActionOut:
     """Return the suggested request that discards a task."""
-    return build_action_request(
+    return build_suggested_request(
         f"Discard task {task.number}",
         build_task_request_path(model, task, "discard"),
         {"reason": LEFT_OPEN},
@@ -154,7 +154,7 @@ def build_task_request_path(model: Model, task: Task, verb: str) -> str:
     return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
 
 
-def build_action_request(
+def build_suggested_request(
     title: str, path: str, body: ActionBody | None, *, method: str = "POST"
 ) -> ActionOut:
     """Return a suggested request as responses show it, with its title."""

@@ -29,7 +29,7 @@ from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
-from core.retention.totals import remove_model_feature_totals
+from core.retention.totals import clear_feature_totals_in_model_row
 from core.retention.unused import release_rows_and_delete_files
 from core.storage import Blobs, ObjectStorage
 from core.trials.rows import delete_results_of_unfinished_trials, lock_unfinished_trial_jobs
@@ -53,13 +53,13 @@ def read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> 
         StoredObjectDamaged: a part is missing or damaged.
     """
     try:
-        return _try_read_replay_memory(db, blobs, actor, model)
+        return _read_replay_memory_once(db, blobs, actor, model)
     # perhaps deleted after its row was read; a second look then finds the row marked
     except StoredObjectDamaged:
-        return _try_read_replay_memory(db, blobs, actor, model)
+        return _read_replay_memory_once(db, blobs, actor, model)
 
 
-def _try_read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
+def _read_replay_memory_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
@@ -69,7 +69,7 @@ def _try_read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str
         by_type: dict[str, list[VersionPart]] = {}
         for part in session.scalars(query.order_by(VersionPart.position, VersionPart.name)):
             by_type.setdefault(part.type, []).append(part)
-        by_type[FEATURES] = _find_feature_parts_with_ancestors(session, version)
+        by_type[FEATURES] = _find_feature_parts_of_lineage(session, version)
         class_numbers = read_ancestor_class_number_maps(session, version)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
     memory_parts = [
@@ -87,7 +87,7 @@ def _try_read_replay_memory(db: Database, blobs: Blobs, actor: Actor, model: str
     }
 
 
-def _find_feature_parts_with_ancestors(session: Session, version: Version) -> list[VersionPart]:
+def _find_feature_parts_of_lineage(session: Session, version: Version) -> list[VersionPart]:
     """Return the parts with stored features of a version and of its ancestors.
 
     Each holds those of its own task.
@@ -181,7 +181,9 @@ def _mark_replay_parts_deleted(
         .where(Version.model_id == row.id, VersionPart.type.in_(sorted(PRIVATE_TYPES)))
     ).all()
     # Also of parts that were marked earlier, so that a repeated call completes the deletion.
-    digests = sorted(remove_model_feature_totals(row).union(part.sha256 for part, _ in found_parts))
+    digests = sorted(
+        clear_feature_totals_in_model_row(row).union(part.sha256 for part, _ in found_parts)
+    )
     stored = [(part, number) for part, number in found_parts if part.deleted_at is None]
     if not stored:
         return [], digests
@@ -303,7 +305,7 @@ def _count_feature_images(
             part.bytes, read := _make_part_byte_range_reader(blobs, part)
         ):
             if tensor.name.rpartition(".")[2] == "classes":
-                rows = _read_tensor_column(read, tensor)
+                rows = _read_int64_tensor(read, tensor)
                 present = class_numbers.find_class_number_map(part.version_id)
                 rows = rows if present is None else np.array(present, np.int64)[rows]
                 counts.update((task, row) for row in rows.tolist())
@@ -321,7 +323,7 @@ def _count_images_in_replay_part(
     tensors = {tensor.name: tensor for tensor in parse_safetensors_header(part.bytes, read)}
     if not {"labels", "tasks"} <= tensors.keys() or tensors.keys().isdisjoint({"images", "rows"}):
         return None
-    tasks, rows = (_read_tensor_column(read, tensors[name]) for name in ("tasks", "labels"))
+    tasks, rows = (_read_int64_tensor(read, tensors[name]) for name in ("tasks", "labels"))
     return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))
 
 
@@ -334,7 +336,7 @@ def _make_part_byte_range_reader(blobs: Blobs, part: VersionPart) -> Callable[[i
     return read_range
 
 
-def _read_tensor_column(
+def _read_int64_tensor(
     read: Callable[[int, int], bytes], tensor: TensorHeader
 ) -> NDArray[np.int64]:
     """Read a column of int64 values from a tensor in a part's blob."""

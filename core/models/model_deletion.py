@@ -20,7 +20,7 @@ from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention import answers, retention
-from core.retention.totals import remove_model_feature_totals
+from core.retention.totals import clear_feature_totals_in_model_row
 from core.retention.unused import release_rows_and_delete_files
 from core.storage import Blobs, ObjectStorage
 from core.tasks import repeats
@@ -39,7 +39,10 @@ def delete_model(
         NotFound: the caller sees no such model.
     """
     release_rows_and_delete_files(
-        db, store, blobs, lambda session: _hide_model(db, session, actor, model)
+        db,
+        store,
+        blobs,
+        lambda session: _mark_model_deleted_and_cancel_jobs(db, session, actor, model),
     )
 
 
@@ -50,7 +53,7 @@ def find_deleted_model_name(db: Database, actor: Actor, model: str) -> str | Non
         return session.scalar(named.where(actor.build_visible_condition(Model.owner_id)))
 
 
-def _hide_model(
+def _mark_model_deleted_and_cancel_jobs(
     db: Database, session: Session, actor: Actor, model: str
 ) -> tuple[list[str], list[str]] | None:
     """Mark a model as deleted, and return the store keys and digests that it no longer needs.
@@ -78,7 +81,9 @@ def _hide_model(
     stopped: set[str | None] = set()
     archives, digests = (
         [],
-        remove_model_feature_totals(row).union(answers.remove_stored_predictions(session, row.id)),
+        clear_feature_totals_in_model_row(row).union(
+            answers.clear_prediction_digests_and_keys(session, row.id)
+        ),
     )
     for job in locked_jobs:
         digests |= delete_trial_file_rows(session, job.id)

@@ -45,8 +45,8 @@ def build_model_summaries(session: Session, models: Sequence[Model]) -> dict[str
     ids = [model.id for model in models]
     answering, acc_lines, jobs = (
         _find_production_versions(session, ids),
-        _list_recent_accuracies(session, ids),
-        _find_last_jobs(session, ids),
+        _list_mean_accuracies_of_recent_versions(session, ids),
+        _find_newest_job_of_each_model(session, ids),
     )
     return {
         model.id: _build_model_summary(
@@ -90,7 +90,9 @@ def _find_production_versions(
     return {model_id: _ProductionVersion(*version) for model_id, *version in session.execute(query)}
 
 
-def _list_recent_accuracies(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:
+def _list_mean_accuracies_of_recent_versions(
+    session: Session, ids: Sequence[str]
+) -> dict[str, list[float]]:
     """Return by model id the mean accuracies (ACC) of its newest published versions, oldest first."""
     # The concatenation avoids an index on the status, since nearly all versions are published.
     published: ColumnElement[bool] = Version.status + "" == "published"
@@ -108,7 +110,7 @@ def _list_recent_accuracies(session: Session, ids: Sequence[str]) -> dict[str, l
     return acc_lines
 
 
-def _find_last_jobs(session: Session, ids: Sequence[str]) -> dict[str, LastJob]:
+def _find_newest_job_of_each_model(session: Session, ids: Sequence[str]) -> dict[str, LastJob]:
     """Return each model's newest job, by model id.
 
     `at` is when it ended, else started, else was created.

@@ -33,10 +33,10 @@ from core.models.new_model import (
     NO_LIMITS,
     NewModelLimits,
     add_model,
+    apply_patch_to_gate_limits,
     build_default_image_retention_notice,
-    build_gate_limits,
-    check_and_prepare_new_model_weights,
-    extract_lineage_settings,
+    extract_lineage_settings_of_request,
+    find_initial_weights_and_store_base,
     make_model_name_taken_error,
     require_free_model_name,
 )
@@ -93,12 +93,12 @@ def create_model(
         job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    adopted = adoption.find_adopted_classifier(resources.db, actor, given.get("base"))
+    adopted = adoption.find_classifier_named_as_base(resources.db, actor, given.get("base"))
     requested = check_and_complete_model_request(
         resources.catalogue, given, limits.admission, limits.terms.photos, adopted
     )
     # Before the transaction, since this may write a packaged base into the store.
-    begins = check_and_prepare_new_model_weights(resources, actor, requested, limits.terms)
+    begins = find_initial_weights_and_store_base(resources, actor, requested, limits.terms)
     try:
         with (
             adoption.store_parts_and_delete_unused_on_exit(resources, adopted) as stored,
@@ -208,10 +208,10 @@ def change_model(
         # A limit on coverage needs a promised precision, so the two are checked together.
         if "gate" in patch or "answers" in patch:
             limits = patch["gate"] if "gate" in patch else GateLimits()
-            row.gate = build_gate_limits(
+            row.gate = apply_patch_to_gate_limits(
                 NEW_GATE if limits is None else row.gate, limits or {}, row.answers
             )
-        line_settings = extract_lineage_settings(patch)
+        line_settings = extract_lineage_settings_of_request(patch)
         for name, default in LINE.items():
             if name in patch:
                 setattr(row, name, line_settings.get(name, default))
@@ -336,7 +336,7 @@ def model_to_json(
         "base": model.base,
         "classes": model.classes,
         "recipe": complete_stored_recipe(catalogue, model.scenario, model.recipe),
-        "gate": build_gate_limits(model.gate, {}, model.answers),
+        "gate": apply_patch_to_gate_limits(model.gate, {}, model.answers),
         "answers": model.answers,
         "keep_training_data": model.keep_training_data,
         "held_out": model.held_out,

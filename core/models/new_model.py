@@ -82,7 +82,7 @@ class NewModelLimits:
 NO_LIMITS = NewModelLimits()
 
 
-def check_and_prepare_new_model_weights(
+def find_initial_weights_and_store_base(
     resources: UseCaseResources,
     actor: Actor,
     asked: CheckedModelRequest,
@@ -167,12 +167,14 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
         base=asked.base,
         classes=asked.classes,
         recipe=asked.recipe,
-        gate=build_gate_limits(NEW_GATE, request.get("gate") or {}, request.get("answers")),
+        gate=apply_patch_to_gate_limits(
+            NEW_GATE, request.get("gate") or {}, request.get("answers")
+        ),
         answers=request.get("answers"),
         keep_training_data=bool(request.get("keep_training_data", False)),
         held_out=request.get("held_out") or "keep",
         selection=bool(request.get("selection", False)),
-        **extract_lineage_settings(request),
+        **extract_lineage_settings_of_request(request),
         warnings=[
             *asked.notes,
             *odd_size,
@@ -236,13 +238,13 @@ def build_default_image_retention_notice(given: Mapping[str, object]) -> list[st
     ]
 
 
-def extract_lineage_settings(given: ModelChange) -> dict[str, object]:
+def extract_lineage_settings_of_request(given: ModelChange) -> dict[str, object]:
     """Return the settings of a model's lineage that a request sets."""
     settings: Mapping[str, object] = given
     return {name: settings[name] for name in LINE if settings.get(name) is not None}
 
 
-def build_gate_limits(
+def apply_patch_to_gate_limits(
     before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None
 ) -> GateOut:
     """Return all limits of a model's gate, with those of a request's patch applied.

@@ -13,7 +13,7 @@ from core.contract.responses.model import Scenario
 from core.contract.responses.model_change import NewModel
 from core.errors import Invalid
 from core.ids import is_allowed_model_or_alias_name
-from core.ingest.names import normalise_class_label
+from core.ingest.names import check_and_normalise_class_label
 from core.models.adoption import (
     AdoptedClassifier,
     complete_adoption_request,
@@ -133,7 +133,7 @@ def _check_and_normalise_fixed_classes(
             fields=[{"field": "classes", "message": "only in the data scenario"}],
         )
     # By the rule for labels of batches, with which these names are compared.
-    clean = [normalise_class_label(text, "classes") for text in classes]
+    clean = [check_and_normalise_class_label(text, "classes") for text in classes]
     # Compared after cleaning, which may turn two spellings into one name.
     if len(set(clean)) != len(clean):
         raise Invalid(

@@ -9,7 +9,7 @@ from core.contract.responses.attention import ActionOut, AttentionOut
 from core.database.states import JobState
 from core.database.tables import Job, Task, Trial
 from core.lineage import words
-from core.models.held_actions import build_action_request
+from core.models.held_actions import build_suggested_request
 from core.trials.rows import TrialState, find_best_trial_number
 
 
@@ -69,4 +69,4 @@ def _build_trial_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> A
 
 def _build_choose_trial_request(job: Job, number: int, is_best: bool) -> ActionOut:
     title = f"Choose trial {number}{', which is suggested' if is_best else ''}"
-    return build_action_request(title, f"/v1/jobs/{job.id}/choose", {"trial": number})
+    return build_suggested_request(title, f"/v1/jobs/{job.id}/choose", {"trial": number})

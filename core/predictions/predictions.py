@@ -14,7 +14,7 @@ from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
-from core.database.tables import Alias, DamagedObject, Model, Version, VersionPart
+from core.database.tables import Alias, Model, StoredObjectDamageMark, Version, VersionPart
 from core.errors import Invalid, StoredObjectDamaged, WrongState
 from core.ids import is_id
 from core.lineage.sure import choose_threshold_for_promised_precision
@@ -92,7 +92,7 @@ def find_version_to_predict(
         manifest = row.manifest
         types = list_inference_part_types(manifest)
         used = tuple((p.name, p.sha256) for p in parts if p.type in types)
-        damage.refuse_damaged_version_parts(
+        damage.require_undamaged_version_parts(
             session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in used}
         )
         number, scenario, version_id = row.number, owner.scenario, row.id
@@ -125,7 +125,9 @@ class VersionCache:
                 "model": model,
                 "version": _parse_version_number_or_alias(version),
             }
-            query = _build_version_query(is_id(model, "mdl"), _detect_version_naming(version))
+            query = _build_own_version_lookup_query(
+                is_id(model, "mdl"), _classify_number_latest_or_alias(version)
+            )
             row = session.connection().execute(query, parameters).first()
         if row is not None:
             # Another thread may drop this entry from the full cache between both calls.
@@ -174,7 +176,7 @@ def _check_task_of_prediction_request(
     if scenario == "task":
         tasks = [head.task for head in manifest.heads or []]
         if not tasks:
-            raise _build_no_classes_error(number)
+            raise _build_untaught_version_error(number)
         if task is None:
             raise _build_unanswerable_task_error(
                 "Each task has a head of its own here: name the task with ?task=", tasks
@@ -190,7 +192,7 @@ def _check_task_of_prediction_request(
                 fields=[{"field": "task", "message": "only in the task scenario"}],
             )
         if not manifest.classes or number == 0:
-            raise _build_no_classes_error(number)
+            raise _build_untaught_version_error(number)
 
 
 Naming = Literal["number", "latest", "alias"]
@@ -203,14 +205,14 @@ def _parse_version_number_or_alias(version: str) -> int | str:
     return int(version) if is_number and str(int(version)) == version else version
 
 
-def _detect_version_naming(version: str) -> Naming:
+def _classify_number_latest_or_alias(version: str) -> Naming:
     if isinstance(_parse_version_number_or_alias(version), int):
         return "number"
     return "latest" if version == LATEST else "alias"
 
 
 @cache
-def _build_version_query(by_id: bool, naming: Naming) -> Select[str, str]:
+def _build_own_version_lookup_query(by_id: bool, naming: Naming) -> Select[str, str]:
     """Build the query that finds a version of the caller's own model by number or alias.
 
     It finds nothing if an object is damaged or the model promises confident predictions, since
@@ -243,11 +245,11 @@ def _build_version_query(by_id: bool, naming: Naming) -> Select[str, str]:
             Model.deleted_at.is_(None), Model.base_job.is_(None), Model.answers.is_(null()), number
         )
         # Damage is rare, so one question about any object saves a question about each part.
-        .where(~exists().select_from(DamagedObject))
+        .where(~exists().select_from(StoredObjectDamageMark))
     )
 
 
-def _build_no_classes_error(number: int) -> WrongState:
+def _build_untaught_version_error(number: int) -> WrongState:
     return WrongState(
         f"Version {number} has learned no classes yet: submit a task first, or name a later "
         f"version.",

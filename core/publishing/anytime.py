@@ -10,15 +10,15 @@ import json
 from pathlib import Path
 
 from core.contract.jobs.snapshot import StoredBestState
-from core.contract.manifest import AnytimeState, StoredVersionPart
+from core.contract.manifest import StoredVersionPart, UnfinishedJobBestState
 from core.database.session import Database
 from core.database.tables import Job, Model, StoredJobEvent, Task
 from core.execution import snapshots
 from core.execution.result import read_best_state_folder
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.coverage import list_taught_tasks_after_learning
-from core.publishing.manifest import LearningJobRows, build_manifest
+from core.lineage.coverage import list_taught_tasks_with_new_task
+from core.publishing.manifest import LearningJobRows, build_version_manifest
 from core.storage import ObjectStorage
 
 MANIFEST = "manifest.json"
@@ -58,7 +58,7 @@ def upload_and_register_best_state(
             lineage.find_version_by_number(session, model, n) for n in (0, claim.parent)
         )
         assert base is not None and parent is not None, "a job starts from a version of its model"
-        tasks = list_taught_tasks_after_learning(parent.manifest, task.number)
+        tasks = list_taught_tasks_with_new_task(parent.manifest, task.number)
     number = snapshots.find_next_stored_state_number(registered, claim)
     key = f"{build_best_state_key_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = snapshots.store_files_under_key_prefix(store, key, [part.path for part in result.parts])
@@ -68,10 +68,10 @@ def upload_and_register_best_state(
         described.append(
             StoredVersionPart(name=part.name, type=part.type, sha256=sha256, bytes=size)
         )
-    content = build_manifest(
+    content = build_version_manifest(
         LearningJobRows(model, task, job, base), result.document, described, None, tasks
     )
-    state = AnytimeState(job=claim.job_id, step=step, validation=validation)
+    state = UnfinishedJobBestState(job=claim.job_id, step=step, validation=validation)
     content = content.model_copy(update={"anytime": state})
     # Last, since it lists the digests of the parts.
     (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
@@ -94,6 +94,6 @@ def upload_and_register_best_state(
         }
         session.add(StoredJobEvent(job_id=job.id, type="metric", data=metric, at=db.now(session)))
     # After the commit, because until then the row names the older files.
-    snapshots.delete_older_stored_states(
+    snapshots.delete_older_training_states_of_job(
         store, build_best_state_key_prefix(claim.job_id), claim.fence, number
     )

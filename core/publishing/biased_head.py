@@ -66,15 +66,13 @@ def _format_biased_head_advice(
     if result.method.name == "analytic":
         other_head = "ridge" if result.method.hyper.get("head") == "lda" else "lda"
         patch = {"method": {"name": "analytic", "head": other_head}}
-        return (
-            f"Send the next batch with another head: {_describe_biased_head_remedy(model, patch)}."
-        )
+        return f"Send the next batch with another head: {_build_biased_head_remedy_request(model, patch)}."
     sentences = []
     plain = result.network is None
     # Rebalancing learns the head from stored images, so without any it would change nothing.
     if plain and not result.method.predicts_with and _KEPT_IMAGES & set(part_types):
         sentences.append(
-            f"Send the next batch with `rebalance`: {_describe_biased_head_remedy(model, REBALANCE)}."
+            f"Send the next batch with `rebalance`: {_build_biased_head_remedy_request(model, REBALANCE)}."
         )
     again = "Or start" if sentences else "Start"
     if plain:
@@ -91,7 +89,9 @@ def _format_biased_head_advice(
     return " ".join(sentences)
 
 
-def _describe_biased_head_remedy(model: Model, recipe: Mapping[str, object]) -> ApiRequestForAdvice:
+def _build_biased_head_remedy_request(
+    model: Model, recipe: Mapping[str, object]
+) -> ApiRequestForAdvice:
     return ApiRequestForAdvice("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
 
 

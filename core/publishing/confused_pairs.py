@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.contract.jobs.job_result import LearnJobResult
-from core.execution.result import ResultFolder
+from core.execution.result import JobProcessResult
 from core.ingest.answers import (
-    RankedPredictions,
-    parse_ranked_predictions,
+    PredictionsByKnownClassCount,
+    parse_predictions_by_known_class_count,
     read_predictions_written_by_job,
 )
 
@@ -37,7 +37,9 @@ class ConfusedPair:
     task: int = 0
 
 
-def find_confused_pairs_of_new_version(result: ResultFolder[LearnJobResult]) -> list[ConfusedPair]:
+def find_confused_pairs_of_new_version(
+    result: JobProcessResult[LearnJobResult],
+) -> list[ConfusedPair]:
     """Return the pairs of classes that the new version confuses, the worst first.
 
     Predictions that are stored without true classes are ignored.
@@ -46,10 +48,10 @@ def find_confused_pairs_of_new_version(result: ResultFolder[LearnJobResult]) -> 
     if document.problem is not None:  # its predictions are no rows of classes
         return []
     heads = {head.task: head.classes for head in document.heads}
-    answers_by_task: dict[int, list[RankedPredictions]] = {}
+    answers_by_task: dict[int, list[PredictionsByKnownClassCount]] = {}
     predictions = read_predictions_written_by_job(result.folder, document.answers)
     for (version, task), data in predictions.items():
-        ranked = parse_ranked_predictions(data) if version == "new" else None
+        ranked = parse_predictions_by_known_class_count(data) if version == "new" else None
         if ranked is not None and len(ranked.rows):
             # Without heads a class is the same in all tasks, so its images are summed up.
             answers_by_task.setdefault(task if heads else 0, []).append(ranked)
@@ -66,7 +68,7 @@ def find_confused_pairs_of_new_version(result: ResultFolder[LearnJobResult]) -> 
 
 
 def _count_true_and_predicted_class_pairs(
-    answers: list[RankedPredictions],
+    answers: list[PredictionsByKnownClassCount],
 ) -> Counter[tuple[int, int]]:
     """Count the images by (true class row, predicted class row)."""
     targets = np.concatenate([ranked.targets for ranked in answers]).astype(np.int64)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.contract.losses import GateClassComparison, GateComparison, NewlyMisclassifiedImage
-from core.ingest.answers import RankedPredictions
+from core.ingest.answers import PredictionsByKnownClassCount
 from core.statistics.flips import Mask
 
 MOST_CLASSES = 50
@@ -143,4 +143,4 @@ class TaskPredictionsOfNewVersion:
     task: int
     apart: int
     names: list[str]
-    ranked: RankedPredictions
+    ranked: PredictionsByKnownClassCount

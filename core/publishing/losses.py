@@ -27,12 +27,12 @@ from core.database.session import Database
 from core.database.tables import Job, Model, Task, Version, VersionTaskResult
 from core.edits.record import read_edited_task_numbers
 from core.errors import StoredObjectDamaged
-from core.execution.result import ResultFolder
+from core.execution.result import JobProcessResult
 from core.ingest.answers import (
-    TaskPredictionsBlobEntry,
+    TaskPredictionsPlaceInBlob,
     decrypt_predictions,
     parse_predictions,
-    parse_ranked_predictions,
+    parse_predictions_by_known_class_count,
     read_predictions_written_by_job,
 )
 from core.jobs.fence import JobClaim
@@ -91,7 +91,7 @@ def compare_newly_wrong_images_for_gate(
     db: Database,
     blobs: Blobs,
     claim: JobClaim,
-    result: ResultFolder[LearnJobResult],
+    result: JobProcessResult[LearnJobResult],
     production: int | None,
 ) -> GateComparisons | None:
     """Count the images that a finished job's version gets newly wrong, if its gate has a check for
@@ -104,12 +104,12 @@ def compare_newly_wrong_images_for_gate(
     if result.document.problem is not None:  # its predictions are no rows of classes
         return None
     facts = _read_rows_for_flip_comparison(db, claim, production)
-    if facts is None or not _extends_classes_of_production(result.document, facts.production):
+    if facts is None or not _has_production_classes_as_prefix(result.document, facts.production):
         return None
     return _PredictionFlipComparison(blobs, facts, result).build_gate_comparisons()
 
 
-def _extends_classes_of_production(
+def _has_production_classes_as_prefix(
     document: LearnJobResult, production: "_ComparedEarlierVersion | None"
 ) -> bool:
     """Return True if the first classes of the result are those of the production version.
@@ -219,7 +219,7 @@ class _PredictionFlipComparison:
     """Comparison of the new version's predictions with those of earlier versions, task by task."""
 
     def __init__(
-        self, blobs: Blobs, facts: _FlipComparisonRows, result: ResultFolder[LearnJobResult]
+        self, blobs: Blobs, facts: _FlipComparisonRows, result: JobProcessResult[LearnJobResult]
     ) -> None:
         self._blobs = blobs
         self._facts = facts
@@ -239,7 +239,7 @@ class _PredictionFlipComparison:
         for task in sorted(self._facts.tasks):
             if (
                 task != self._facts.own_task
-                and (part := self._read_predicted_task_images(task)) is not None
+                and (part := self._read_new_version_predictions_on_task(task)) is not None
             ):
                 self._tally_flips_against_production(part)
                 self._record_drift_against_best_version(part)
@@ -268,12 +268,14 @@ class _PredictionFlipComparison:
             ),  # type: ignore[typeddict-item]
         }
 
-    def _read_predicted_task_images(self, task: int) -> TaskPredictionsOfNewVersion | None:
+    def _read_new_version_predictions_on_task(
+        self, task: int
+    ) -> TaskPredictionsOfNewVersion | None:
         """Return the new version's predictions on a task's held-out images, or None."""
         data = self._predictions.get(("new", task))
         if data is None:
             return None
-        ranked = parse_ranked_predictions(data)
+        ranked = parse_predictions_by_known_class_count(data)
         if ranked is None:  # the job resumed from a snapshot written by an older release
             self._is_ranked = False
             return None
@@ -306,7 +308,9 @@ class _PredictionFlipComparison:
         digest = version.predictions.get(part.task)
         if data is None and digest is not None:
             path = self._fetch_predictions_if_sound(digest)
-            place = TaskPredictionsBlobEntry(version.number, part.task, self._facts.keys[part.task])
+            place = TaskPredictionsPlaceInBlob(
+                version.number, part.task, self._facts.keys[part.task]
+            )
             data = None if path is None else decrypt_predictions(path, place)
         if data is None:
             return None
@@ -444,7 +448,7 @@ class _PredictionFlipComparison:
         knows.
         """
         part = (
-            self._read_predicted_task_images(self._facts.own_task)
+            self._read_new_version_predictions_on_task(self._facts.own_task)
             if self._facts.own_task in self._facts.tasks
             else None
         )

@@ -23,7 +23,7 @@ class LearningJobRows:
     base: Version
 
 
-def build_manifest(
+def build_version_manifest(
     rows: LearningJobRows,
     made: LearnedNetworkRecord,
     parts: list[StoredVersionPart],

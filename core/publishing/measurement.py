@@ -34,7 +34,7 @@ class JobVersionStatus:
 _DONE = JobVersionStatus(ADOPTED_VERSION, "measured")
 
 
-def publish_measurement(
+def store_measurement_and_end_job(
     db: Database, store: ObjectStorage, claim: JobClaim, folder: Path, cache: Path | None = None
 ) -> JobVersionStatus:
     """Store the result of a claimed measuring job, and end the job. Repeating the call changes

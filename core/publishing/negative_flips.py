@@ -16,14 +16,14 @@ from core.contract.jobs.job_result import LearnJobResult
 from core.contract.losses import GateComparisons
 from core.contract.manifest import Manifest
 from core.database.kinds import JobKind
-from core.database.label_names import list_label_names
+from core.database.label_names import order_task_labels_by_dataset_number
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS, MeasurementRow
 from core.database.session import Database
 from core.database.tables import Alias, Job, Model, Task, Version, VersionTaskResult
 from core.edits.record import read_edited_task_numbers
-from core.execution.result import ResultFolder
+from core.execution.result import JobProcessResult
 from core.ingest.answers import (
-    TaskPredictionsBlobEntry,
+    TaskPredictionsPlaceInBlob,
     parse_predictions,
     read_encrypted_predictions,
     read_predictions_written_by_job,
@@ -57,7 +57,7 @@ class ProductionComparison:
     losses: GateComparisons | None = None
     features: AncestorFeatureComparison | None = None
 
-    def build_flip_rows(self) -> list[MeasurementRow]:
+    def build_comparison_measurement_rows(self) -> list[MeasurementRow]:
         """Return the counts of changed predictions as measurement rows, for the verdict."""
         rows, flipped, losses = [], self.counted, self.losses
         if flipped is not None and flipped.images:
@@ -90,7 +90,7 @@ class _TaskWithProductionPredictions:
     labels: list[str]
     held_out: str
     predictions: str
-    place: TaskPredictionsBlobEntry
+    place: TaskPredictionsPlaceInBlob
 
 
 def find_production_version_number(session: Session, model_id: str) -> int | None:
@@ -101,7 +101,7 @@ def find_production_version_number(session: Session, model_id: str) -> int | Non
 
 
 def compare_version_with_production(
-    db: Database, blobs: Blobs, claim: JobClaim, result: ResultFolder[LearnJobResult]
+    db: Database, blobs: Blobs, claim: JobClaim, result: JobProcessResult[LearnJobResult]
 ) -> ProductionComparison:
     """Count newly wrong predictions against production as the gate needs them, and compare
     features.
@@ -117,7 +117,7 @@ def compare_version_with_production(
 
 
 def _compare_negative_flips_with_production(
-    db: Database, blobs: Blobs, claim: JobClaim, result: ResultFolder[LearnJobResult]
+    db: Database, blobs: Blobs, claim: JobClaim, result: JobProcessResult[LearnJobResult]
 ) -> ProductionComparison:
     """Count negative flips (right before, wrong now) against production, if the gate limits them."""
     with db.read() as session:
@@ -150,7 +150,7 @@ def _compare_negative_flips_with_production(
             if task.number not in edited
         ]
     return ProductionComparison(
-        number, _count_stored_flips(blobs, number, manifest, measured_tasks, result)
+        number, _count_flips_against_production(blobs, number, manifest, measured_tasks, result)
     )
 
 
@@ -182,8 +182,8 @@ def _find_tasks_with_production_predictions(
             and task.held_out_deleted_at is None
         ):
             # A dataset numbers its own classes in sorted order, unless the model fixes the list.
-            labels = list_label_names(model, task.classes)
-            place = TaskPredictionsBlobEntry(number, task_number, task.answers_key)
+            labels = order_task_labels_by_dataset_number(model, task.classes)
+            place = TaskPredictionsPlaceInBlob(number, task_number, task.answers_key)
             measured_tasks.append(
                 _TaskWithProductionPredictions(
                     task_number, labels, task.held_out_sha256, digest, place
@@ -192,12 +192,12 @@ def _find_tasks_with_production_predictions(
     return measured_tasks
 
 
-def _count_stored_flips(
+def _count_flips_against_production(
     blobs: Blobs,
     number: int,
     manifest: Manifest,
     measured_tasks: list[_TaskWithProductionPredictions],
-    result: ResultFolder[LearnJobResult],
+    result: JobProcessResult[LearnJobResult],
 ) -> GateProductionComparison:
     """Count changed predictions between production's stored predictions and those of the result."""
     written = read_predictions_written_by_job(result.folder, result.document.answers)

@@ -28,14 +28,14 @@ from core.jobs.fence import JobClaim
 from core.lineage import lineage, words
 from core.lineage.class_numbers import read_ancestor_class_number_maps
 from core.publishing import anytime, negative_flips
-from core.publishing.measurement import JobVersionStatus, publish_measurement
+from core.publishing.measurement import JobVersionStatus, store_measurement_and_end_job
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
     PublishingTransaction,
     StoredJobResult,
     add_and_judge_version,
     delete_unused_files_of_result,
-    restore_blobs_and_lock_rows,
+    restore_blobs_and_lock_publishing_rows,
     store_job_result_files,
 )
 from core.publishing.version_warnings import (
@@ -44,7 +44,7 @@ from core.publishing.version_warnings import (
     describe_tasks_missing_in_version,
 )
 from core.retention import retention
-from core.retention.answers import remove_stored_predictions
+from core.retention.answers import clear_prediction_digests_and_keys
 from core.retention.damage import DatabaseDamageMarks
 from core.storage import Blobs, ObjectStorage
 from core.usage import stored_bytes
@@ -69,9 +69,9 @@ def publish_job_result(
         ValueError: the result is incomplete, which is a fault of the learning code.
     """
     if claim.kind == JobKind.MEASURE:
-        return publish_measurement(db, store, claim, result, cache)
+        return store_measurement_and_end_job(db, store, claim, result, cache)
     # An earlier call may have committed without its caller learning of it, as in an outage.
-    done = _find_published_version(db, claim)
+    done = _find_version_made_by_job(db, claim)
     if done is None:
         blobs = Blobs(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
         made = store_job_result_files(db, blobs, claim, result)
@@ -93,7 +93,7 @@ def publish_job_result(
     return done
 
 
-def _find_published_version(db: Database, claim: JobClaim) -> JobVersionStatus | None:
+def _find_version_made_by_job(db: Database, claim: JobClaim) -> JobVersionStatus | None:
     """Return the version that the job has already made, or None."""
     with db.read() as session:
         query = select(Version.number, Version.status).where(Version.job_id == claim.job_id)
@@ -114,7 +114,7 @@ def _publish_in_transaction(
     """
     document = made.folder.document
     with db.write() as session:
-        publishing = restore_blobs_and_lock_rows(db, session, blobs, claim, made)
+        publishing = restore_blobs_and_lock_publishing_rows(db, session, blobs, claim, made)
         model, task, job, now = (
             *(publishing.model, publishing.task),
             *(publishing.job, publishing.now),
@@ -152,7 +152,7 @@ def _publish_in_transaction(
         session.flush()
         # Predictions live as long as the held-out images, which may be deleted just now.
         if task.held_out_deleted_at is not None:
-            remove_stored_predictions(session, model.id, task.number)
+            clear_prediction_digests_and_keys(session, model.id, task.number)
         # Last, since it locks the owner's row, which the owner's requests and claims need too.
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
         hit_failpoint("publish-uncommitted")

@@ -21,7 +21,7 @@ from core.publishing.version_rows import (
     StoredJobResult,
     add_and_judge_version,
     delete_unused_files_of_result,
-    restore_blobs_and_lock_rows,
+    restore_blobs_and_lock_publishing_rows,
     store_job_result_files,
 )
 from core.retention.damage import DatabaseDamageMarks
@@ -75,7 +75,7 @@ def _add_and_judge_trial_version(
     """Add the version of a result and judge it; None if production is not the version it was
     compared with.
     """
-    publishing = restore_blobs_and_lock_rows(db, session, blobs, claim, made)
+    publishing = restore_blobs_and_lock_publishing_rows(db, session, blobs, claim, made)
     model = publishing.model
     if negative_flips.find_production_version_number(session, model.id) != comparison.production:
         return None

@@ -26,18 +26,18 @@ from core.execution.held_out_features import (
     record_held_out_feature_blobs,
     store_held_out_features_of_result,
 )
-from core.execution.result import ResultFolder, ResultPartFile, read_result_folder
+from core.execution.result import JobProcessResult, ResultPartFile, read_result_folder
 from core.execution.totals import StoredFeatureTotals, store_feature_totals_of_result
 from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.coverage import list_taught_tasks_after_learning
+from core.lineage.coverage import list_taught_tasks_with_new_task
 from core.lineage.judgement import judge_version_by_gate
 from core.publishing import answers
 from core.publishing.answers import StoredPredictions
 from core.publishing.confused_pairs import ConfusedPair, find_confused_pairs_of_new_version
-from core.publishing.manifest import LearningJobRows, build_manifest
+from core.publishing.manifest import LearningJobRows, build_version_manifest
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.publishing.negative_flips import ProductionComparison
 from core.retention import references, retention
@@ -73,7 +73,7 @@ class StoredJobResult:
         edit: what an edit changes besides; None for a batch.
     """
 
-    folder: ResultFolder[LearnJobResult]
+    folder: JobProcessResult[LearnJobResult]
     parts: list[StoredPartFile]
     predictions: StoredPredictions
     features: dict[int, StoredHeldOutFeatures]
@@ -117,7 +117,7 @@ def store_job_result_files(
     )
 
 
-def restore_blobs_and_lock_rows(
+def restore_blobs_and_lock_publishing_rows(
     db: Database, session: Session, blobs: Blobs, claim: JobClaim, made: StoredJobResult
 ) -> PublishingTransaction:
     """Lock the database rows that publishing a version changes, and return them.
@@ -205,7 +205,7 @@ def _store_new_version_measurements(
     size += record_held_out_feature_blobs(session, model, backbone, made.features)
     answers.store_predictions_in_parent_cells(session, model, version.parent or 0, cells, document)
     measurements.insert_measurement_rows(
-        session, model.id, version.number, comparison.build_flip_rows()
+        session, model.id, version.number, comparison.build_comparison_measurement_rows()
     )
     return size
 
@@ -237,11 +237,11 @@ def _add_next_version(
     assert parent is not None and base is not None, "a job starts from a version of its model"
     described = [part.to_stored_part() for part in stored]
     tasks = (
-        list_taught_tasks_after_learning(parent.manifest, task.number)
+        list_taught_tasks_with_new_task(parent.manifest, task.number)
         if edit is None
         else edit.taught
     )
-    content = build_manifest(
+    content = build_version_manifest(
         LearningJobRows(model, task, job, base), result, described, number, tasks, start
     )
     # By digest, since parts with the same bytes are one blob.

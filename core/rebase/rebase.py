@@ -35,8 +35,8 @@ from core.models.new_model import (
     InitialWeights,
     NewModelLimits,
     add_model,
-    build_gate_limits,
-    check_and_prepare_new_model_weights,
+    apply_patch_to_gate_limits,
+    find_initial_weights_and_store_base,
     is_model_name_free,
     make_model_name_taken_error,
     require_free_model_name,
@@ -110,7 +110,7 @@ def begin_rebase(
         quota.require_storage_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
     # The weights count among the bytes of the models' owner, also if an administrator asks.
     owner = replace(actor, owner_id=old.owner_id)
-    begins = check_and_prepare_new_model_weights(resources, owner, requested, limits.terms)
+    begins = find_initial_weights_and_store_base(resources, owner, requested, limits.terms)
     try:
         with db.write() as session:
             # Blobs of the old model's tasks must not be deleted before the new rows refer to them.
@@ -189,7 +189,7 @@ def _build_rebased_model_request(
             "scenario": old.scenario,
             "problem": old.problem,
             "recipe": dict(old.recipe),
-            "gate": build_gate_limits(old.gate, {}, old.answers),
+            "gate": apply_patch_to_gate_limits(old.gate, {}, old.answers),
             "answers": old.answers,
             "keep_training_data": old.keep_training_data,
             "held_out": old.held_out,
@@ -233,7 +233,7 @@ def _build_rebased_model_fields(
             'version: {"model": "…", "version": 1}.'
         )
     elif base.startswith(packaged_base.PREFIX):
-        fields = _read_packaged_base(old, base)
+        fields = _get_packaged_base_architecture_and_image(old, base)
     else:
         # The base of another owner is reported as missing, so that ids cannot be probed.
         row = session.scalar(
@@ -258,7 +258,7 @@ def _build_rebased_model_fields(
     return {"base": base, **fields}
 
 
-def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
+def _get_packaged_base_architecture_and_image(old: Model, base: str) -> dict[str, object]:
     """Read architecture and image settings of a base that the package contains."""
     if base == imagenet_base.NAME:
         return {"architecture": imagenet_base.ARCHITECTURE, "image": {}}

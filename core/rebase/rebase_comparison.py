@@ -18,15 +18,15 @@ from core.database.session import Database
 from core.errors import StoredObjectDamaged
 from core.ingest.answers import (
     decrypt_predictions,
-    parse_ranked_predictions,
+    parse_predictions_by_known_class_count,
     read_encrypted_predictions,
 )
 from core.ingest.dataset import memory_map_image_dataset
 from core.ingest.findings.traces import read_image_fingerprints
 from core.rebase.rebase_plan import (
     MeasuredTaskResults,
-    PlannedRebaseTask,
     RebaseProgress,
+    RebaseTaskProgress,
     compute_rebase_progress,
     find_rebase_models,
     find_rebase_of_model,
@@ -155,7 +155,7 @@ def _call_with_damage_explained(
 
 def _build_rebase_comparison(blobs: Blobs, plan: RebaseProgress) -> RebaseComparison:
     flips_by_task: dict[int, PredictionFlipStatistics] = {}
-    tasks: list[PlannedRebaseTask] = []
+    tasks: list[RebaseTaskProgress] = []
     for task in plan.tasks:
         if not task.by_image or task.old is None or task.new is None:
             tasks.append(task)
@@ -196,7 +196,7 @@ def _read_labels_and_correctness(
     assert side.predictions is not None, "it is compared image by image"
     path = blobs.fetch_verified_file(side.predictions)
     rows = np.array(side.rows, np.str_)
-    ranked = parse_ranked_predictions(decrypt_predictions(path, side.place))
+    ranked = parse_predictions_by_known_class_count(decrypt_predictions(path, side.place))
     if ranked is not None:
         predicted, truth = (
             ranked.rows,
@@ -242,7 +242,7 @@ def _read_held_out_paths(blobs: Blobs, side: MeasuredTaskResults) -> list[str]:
 
 
 def _rebase_task_to_json(
-    task: PlannedRebaseTask, task_flips: PredictionFlipStatistics | None
+    task: RebaseTaskProgress, task_flips: PredictionFlipStatistics | None
 ) -> RebaseTask:
     """Convert one task of a rebase comparison to its response entry."""
     comparable = task.old is not None and task.new is not None and task.arrived and not task.missing

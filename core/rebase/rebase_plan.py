@@ -12,10 +12,10 @@ from sqlalchemy.orm import Session
 
 from core.contract.reports.report import DuplicatesPolicy
 from core.contract.responses.versions.rebase import Arrival, RebaseSide
-from core.database.label_names import list_label_names
+from core.database.label_names import order_task_labels_by_dataset_number
 from core.database.tables import Alias, Model, Task, Version, VersionTaskResult
 from core.errors import NotFound
-from core.ingest.answers import TaskPredictionsBlobEntry
+from core.ingest.answers import TaskPredictionsPlaceInBlob
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, find_version_by_number, read_tasks_by_numbers
@@ -46,7 +46,7 @@ class MeasuredTaskResults:
     total: int
     per_class: Mapping[str, list[int]]
     predictions: str | None
-    place: TaskPredictionsBlobEntry
+    place: TaskPredictionsPlaceInBlob
     held_out: str | None
     traces: str | None
     rows: list[str]
@@ -54,7 +54,7 @@ class MeasuredTaskResults:
 
 
 @dataclass(frozen=True)
-class PlannedRebaseTask:
+class RebaseTaskProgress:
     """A task of the old model's production, and its state in the new model of a rebase.
 
     Attributes:
@@ -97,7 +97,7 @@ class RebaseProgress:
 
     old: RebaseSide
     new: RebaseSide
-    tasks: list[PlannedRebaseTask]
+    tasks: list[RebaseTaskProgress]
     finished_at: float | None
     waiting: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -193,7 +193,7 @@ def compute_rebase_progress(session: Session, old: Model, new: Model) -> RebaseP
         _find_measured_results_by_task(session, new, new_version),
     )
     rebase = _RebaseModels(old, new, standings, set(_list_taught_tasks(new_version)))
-    planned: list[PlannedRebaseTask] = []
+    planned: list[RebaseTaskProgress] = []
     first: dict[str, int] = {}
     for task in tasks:
         twin = twins.get(task.sha256)
@@ -201,7 +201,7 @@ def compute_rebase_progress(session: Session, old: Model, new: Model) -> RebaseP
             _build_task_measurements(old, old_version, task, cells[0]),
             None if twin is None else _build_task_measurements(new, new_version, twin, cells[1]),
         )
-        one = _build_planned_rebase_task(rebase, task, twin, measured, first.get(task.sha256))
+        one = _build_rebase_task_progress(rebase, task, twin, measured, first.get(task.sha256))
         # An archive that was sent twice has the same images, which count once.
         first.setdefault(task.sha256, task.number)
         planned.append(one)
@@ -211,7 +211,7 @@ def compute_rebase_progress(session: Session, old: Model, new: Model) -> RebaseP
         planned,
         new.rebased_at,
         waiting,
-        _list_rebase_progress_notes(session, old, new, planned),
+        _list_rebase_effect_warnings(session, old, new, planned),
     )
 
 
@@ -272,21 +272,21 @@ def _build_task_measurements(
         cell.total,
         cell.per_class,
         cell.answers,
-        TaskPredictionsBlobEntry(version.number, task.number, task.answers_key),
+        TaskPredictionsPlaceInBlob(version.number, task.number, task.answers_key),
         task.held_out_sha256 if is_kept else None,
         task.traces_sha256 if is_kept else None,
         rows,
-        list_label_names(model, task.classes),
+        order_task_labels_by_dataset_number(model, task.classes),
     )
 
 
-def _build_planned_rebase_task(
+def _build_rebase_task_progress(
     rebase: _RebaseModels,
     task: Task,
     twin: Task | None,
     measured: tuple[MeasuredTaskResults | None, MeasuredTaskResults | None],
     same_as: int | None,
-) -> PlannedRebaseTask:
+) -> RebaseTaskProgress:
     """Describe an old model's task with its state in the new model of a rebase.
 
     Args:
@@ -300,7 +300,7 @@ def _build_planned_rebase_task(
     elif not arrived:
         missing = _describe_next_task_step(new, twin, standings[twin.number])
     else:
-        detail, by_image = _check_task_comparable(task, measured)
+        detail, by_image = _determine_image_comparability_of_task(task, measured)
         missing = "" if by_image or _are_models_measured_on_same_images(task, measured) else detail
     if by_image and same_as is not None:
         detail, by_image = f"Its archive is that of task {same_as}: it is counted there.", False
@@ -308,7 +308,7 @@ def _build_planned_rebase_task(
     # retained tasks are added in the same transaction as the model, so their times are equal
     if twin is not None:
         arrival = "relearned" if twin.created_at == new.created_at else "sent"
-    return PlannedRebaseTask(
+    return RebaseTaskProgress(
         task.number,
         task.name,
         sorted(task.classes),
@@ -354,7 +354,7 @@ def _describe_next_task_step(new: Model, twin: Task, standing: TaskStanding) -> 
     return f"{name[0].upper()}{name[1:]} of {new.name} is {standing_text}. {words.SETTLED_BY}"
 
 
-def _check_task_comparable(
+def _determine_image_comparability_of_task(
     task: Task, measured: tuple[MeasuredTaskResults | None, MeasuredTaskResults | None]
 ) -> tuple[str, bool]:
     """Check if a task can be compared image by image between two models; also return why not."""
@@ -364,7 +364,7 @@ def _check_task_comparable(
     if old is None or new is None:
         side = "old" if old is None else "new"
         return f"The version in production of the {side} model was not measured on it.", False
-    if not _have_equal_image_counts(old, new):
+    if not _have_both_models_equal_image_counts(old, new):
         return (
             f"Other images are held out in the new model ({new.total} beside {old.total}): its "
             "batch was sent with another treatment of duplicates, or other images of it could be "
@@ -393,10 +393,12 @@ def _are_models_measured_on_same_images(
     old, new = measured
     if not _has_held_out_images(task, old):
         return True
-    return old is not None and new is not None and _have_equal_image_counts(old, new)
+    return old is not None and new is not None and _have_both_models_equal_image_counts(old, new)
 
 
-def _have_equal_image_counts(old: MeasuredTaskResults, new: MeasuredTaskResults) -> bool:
+def _have_both_models_equal_image_counts(
+    old: MeasuredTaskResults, new: MeasuredTaskResults
+) -> bool:
     """Return True if both models counted as many held-out images of each class.
 
     Without counts by class, equal totals suffice.
@@ -429,8 +431,8 @@ def _describe_pending_rebase_work(
     return sentences
 
 
-def _list_rebase_progress_notes(
-    session: Session, old: Model, new: Model, planned: Collection[PlannedRebaseTask]
+def _list_rebase_effect_warnings(
+    session: Session, old: Model, new: Model, planned: Collection[RebaseTaskProgress]
 ) -> list[str]:
     """List warnings about a rebase's effects on clients, and about figures that look too good."""
     sentences = []

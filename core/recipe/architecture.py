@@ -14,11 +14,11 @@ from core.recipe.pretrained import (
 )
 from core.recipe.schema import (
     FieldError,
-    build_listed_field_errors,
+    build_json_of_first_field_errors,
     describe_recipe_errors,
     find_json_schema_errors,
 )
-from core.text.nearest import list_schema_paths
+from core.text.nearest import list_schema_property_paths
 from core.text.plain import describe_allowed_names
 
 
@@ -44,7 +44,7 @@ def complete_architecture(
     entry = architectures[name]
     hyper = {**entry.get("defaults", {}), **hyper_parameters}
     known_fields = [
-        f"architecture.{path}" for path in ("name", *list_schema_paths(entry["schema"]))
+        f"architecture.{path}" for path in ("name", *list_schema_property_paths(entry["schema"]))
     ]
     # Collected instead of raised, so that one response names every wrong field.
     errors = list(find_json_schema_errors(entry["schema"], hyper, "architecture", known_fields))
@@ -67,4 +67,6 @@ def _expand_architecture_name(asked: str) -> Mapping[str, str]:
 
 
 def _build_architecture_error(errors: list[FieldError], what: str) -> Invalid:
-    return Invalid(describe_recipe_errors(errors, what), fields=build_listed_field_errors(errors))
+    return Invalid(
+        describe_recipe_errors(errors, what), fields=build_json_of_first_field_errors(errors)
+    )

@@ -46,7 +46,7 @@ def find_recipe_combination_errors(
     """
     name = recipe["method"]["name"]
     accepts = catalogue["methods"][name].get("accepts", {})
-    yield from _find_unsupported_scenario(catalogue["methods"][name], name, scenario)
+    yield from _find_unsupported_scenario_errors(catalogue["methods"][name], name, scenario)
     if architecture is not None:
         yield from _find_architecture_errors(
             catalogue["architectures"], accepts, recipe, architecture["name"]
@@ -115,7 +115,7 @@ def _find_rebalance_errors(
         yield "recipe.optimizer.carry_state", _CARRIED
 
 
-def _find_unsupported_scenario(
+def _find_unsupported_scenario_errors(
     method: MethodEntry, name: str, scenario: str
 ) -> Iterator[FieldError]:
     if scenario not in method["scenarios"]:

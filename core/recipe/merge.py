@@ -30,7 +30,7 @@ def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObj
     Hyper-parameters of one method mean nothing to another, so a patch that names a different method
     replaces the whole block.
     """
-    before, after = _expand_method_name(target), _expand_method_name(patch)
+    before, after = _expand_method_name_to_object(target), _expand_method_name_to_object(patch)
     if _does_recipe_name_other_method(before.get("method"), after.get("method")):
         # `before` is a new object, so that the caller's recipe does not change.
         del before["method"]
@@ -45,6 +45,6 @@ def _does_recipe_name_other_method(old: Any, new: Any) -> bool:
     return bool(new.get("name", old.get("name")) != old.get("name"))
 
 
-def _expand_method_name(recipe: Mapping[str, Any]) -> JsonObject:
+def _expand_method_name_to_object(recipe: Mapping[str, Any]) -> JsonObject:
     method = recipe.get("method")
     return {**recipe, "method": {"name": method}} if isinstance(method, str) else dict(recipe)

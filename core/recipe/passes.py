@@ -85,11 +85,12 @@ def compute_recipe_processor_seconds(
     """
     entry = catalogue["methods"][recipe["method"]["name"]]
     return (
-        images * _compute_image_seconds(base_pass, entry, recipe) + answered * base_pass.forward_s
+        images * _compute_recipe_seconds_per_image(base_pass, entry, recipe)
+        + answered * base_pass.forward_s
     )
 
 
-def _compute_image_seconds(
+def _compute_recipe_seconds_per_image(
     base_pass: ImagePassDuration, entry: MethodEntry, recipe: RecipeOut
 ) -> float:
     """Compute the processor seconds of all passes of a recipe over one image.

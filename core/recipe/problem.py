@@ -27,7 +27,7 @@ def resolve_requested_problem(catalogue: RecipeCatalogue, problem: str | None) -
     return problem
 
 
-def find_recipe_fields_unfit_for_problem(
+def find_errors_of_recipe_unfit_for_problem(
     catalogue: RecipeCatalogue, problem: str | None, recipe: RecipeOut
 ) -> Iterator[FieldError]:
     """Yield an error for each recipe field that does not fit the model's problem."""

@@ -18,16 +18,16 @@ from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
 from core.recipe.combination import find_recipe_combination_errors
 from core.recipe.merge import merge_recipe
-from core.recipe.problem import find_recipe_fields_unfit_for_problem
+from core.recipe.problem import find_errors_of_recipe_unfit_for_problem
 from core.recipe.schema import (
     FieldError,
-    build_listed_field_errors,
+    build_json_of_first_field_errors,
     describe_recipe_errors,
     find_json_schema_errors,
 )
 from core.recipe.start import FROM_RANDOM
 from core.recipe.weaknesses import list_recipe_warnings, warn_of_ineffective_fields
-from core.text.nearest import list_schema_paths
+from core.text.nearest import list_schema_property_paths
 from core.text.plain import describe_allowed_names
 
 
@@ -80,7 +80,7 @@ def resolve_recipe(
     # These checks rely on valid values, so they run only if there is no other error.
     errors = errors or [
         *find_recipe_combination_errors(catalogue, scenario, complete, architecture),
-        *find_recipe_fields_unfit_for_problem(catalogue, problem, complete),
+        *find_errors_of_recipe_unfit_for_problem(catalogue, problem, complete),
     ]
     if errors:
         raise _build_invalid_recipe_error(errors)
@@ -114,11 +114,11 @@ def list_recipe_paths(catalogue: RecipeCatalogue, method: str | None = None) -> 
         method: None means the default method.
     """
     name = method or catalogue["recipe"]["defaults"]["method"]["name"]
-    hyper = list_schema_paths(catalogue["methods"][name]["schema"])
+    hyper = list_schema_property_paths(catalogue["methods"][name]["schema"])
     return [
         "method.name",
         *(f"method.{path}" for path in hyper),
-        *list_schema_paths(catalogue["recipe"]["schema"]),
+        *list_schema_property_paths(catalogue["recipe"]["schema"]),
     ]
 
 
@@ -238,10 +238,10 @@ def _format_methods_with_hyper_parameter(catalogue: RecipeCatalogue, name: str, 
     """
     block, _, hyper = field.rpartition(".")
     methods = catalogue["methods"]
-    if block != "recipe.method" or hyper in list_schema_paths(methods[name]["schema"]):
+    if block != "recipe.method" or hyper in list_schema_property_paths(methods[name]["schema"]):
         return ""
     methods_with_it = [
-        m for m in sorted(methods) if hyper in list_schema_paths(methods[m]["schema"])
+        m for m in sorted(methods) if hyper in list_schema_property_paths(methods[m]["schema"])
     ]
     return f"; {hyper} belongs to {', '.join(methods_with_it)}" if methods_with_it else ""
 
@@ -249,5 +249,5 @@ def _format_methods_with_hyper_parameter(catalogue: RecipeCatalogue, name: str, 
 def _build_invalid_recipe_error(errors: list[FieldError]) -> InvalidRecipe:
     return InvalidRecipe(
         describe_recipe_errors(errors, "The recipe cannot be used"),
-        fields=build_listed_field_errors(errors),
+        fields=build_json_of_first_field_errors(errors),
     )

@@ -158,10 +158,10 @@ def require_caller_key_still_valid(session: Session, actor: Actor, now: float) -
         session.scalar(select(AccessKey.id).where(build_valid_key_condition(actor.key_id, now)))
         is None
     ):
-        raise make_key_expired_meanwhile_error()
+        raise make_access_key_expired_error()
 
 
-def make_key_expired_meanwhile_error() -> NotAuthenticated:
+def make_access_key_expired_error() -> NotAuthenticated:
     """Return the error for an access key that expired or was revoked during its request."""
     return NotAuthenticated(
         "The key was revoked or has expired while this request was under way: nothing of it "
@@ -183,10 +183,10 @@ def find_model(session: Session, actor: Actor, model: str, *, lock: bool = False
         NameAmbiguous: several other owners have a model of that name.
     """
     query = select(Model)
-    return find_model_row(session, actor, model, query, lock=lock)[0]
+    return read_query_row_for_model(session, actor, model, query, lock=lock)[0]
 
 
-def find_model_row(
+def read_query_row_for_model(
     session: Session, actor: Actor, model: str, query: Select[Model, *Others], *, lock: bool = False
 ) -> Row[Model, *Others]:
     """Return a query's row for the model of that id or name; see `find_model`.
@@ -202,7 +202,8 @@ def find_model_row(
     elif actor.is_admin and lock:
         # The owner is resolved first, so that only the row of the intended model is locked.
         query = query.where(
-            Model.name == model, Model.owner_id == _find_owner_by_model(session, actor, model)
+            Model.name == model,
+            Model.owner_id == _find_owner_id_of_named_model(session, actor, model),
         )
     else:
         query = (
@@ -218,7 +219,7 @@ def find_model_row(
     return rows[0]
 
 
-def _find_owner_by_model(session: Session, actor: Actor, name: str) -> str:
+def _find_owner_id_of_named_model(session: Session, actor: Actor, name: str) -> str:
     """Return the owner of the model that an administrator means by a name.
 
     Raises:

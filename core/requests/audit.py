@@ -16,7 +16,7 @@ from core.requests.actor import (
     Actor,
     build_valid_key_condition,
     find_model,
-    make_key_expired_meanwhile_error,
+    make_access_key_expired_error,
 )
 from core.requests.pages import ListPage, decode_page_cursor, read_query_page
 from core.requests.times import format_rfc3339
@@ -98,13 +98,13 @@ def record_audit_entry(session: Session, actor: Actor, entry: AuditedChange, now
     # A session can be ended after its key has ended, and without authentication there is no key.
     if entry.action == LOG_OUT or actor.key_id is None:
         session.add(AuditEntry(**row))
-    elif not _add_audit_row_if_key_valid(
+    elif not _add_audit_row_if_access_key_valid(
         session, row, build_valid_key_condition(actor.key_id, now)
     ):
-        raise make_key_expired_meanwhile_error()
+        raise make_access_key_expired_error()
 
 
-def _add_audit_row_if_key_valid(
+def _add_audit_row_if_access_key_valid(
     session: Session, row: dict[str, Any], is_valid: ColumnElement[bool]
 ) -> bool:
     """Add an audit entry if the caller's key is valid, in one statement; return False if it is not."""

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.database.tables import Task, VersionTaskResult
 
 
-def remove_stored_predictions(
+def clear_prediction_digests_and_keys(
     session: Session, model_id: str, task: int | None = None
 ) -> list[str]:
     """Remove stored predictions from all cells of a model or task, and delete their encryption

@@ -17,10 +17,10 @@ from sqlalchemy.orm import Session
 
 from core.database.session import Database
 from core.database.tables import (
-    DamagedObject,
     ExportedDownload,
     Job,
     Model,
+    StoredObjectDamageMark,
     Task,
     UploadedBase,
     Version,
@@ -51,9 +51,9 @@ def mark_object_damaged_and_delete_downloads(
         Digests of the deleted downloads; blobs that are no longer referenced can be removed at
             once.
     """
-    row = session.get(DamagedObject, key)
+    row = session.get(StoredObjectDamageMark, key)
     if row is None:
-        session.add(DamagedObject(key=key, kind=kind, tag=tag, found_at=now))
+        session.add(StoredObjectDamageMark(key=key, kind=kind, tag=tag, found_at=now))
         log.error("a stored object is damaged", object=key, kind=kind)
     else:
         row.kind, row.tag = kind, tag
@@ -85,7 +85,7 @@ class DatabaseDamageMarks:
     def is_marked(self, key: str) -> bool:
         """Return True if the stored object is marked as damaged."""
         with self._db.read() as session:
-            return session.get(DamagedObject, key) is not None
+            return session.get(StoredObjectDamageMark, key) is not None
 
     def mark_damaged(self, key: str) -> None:
         """Mark an object that proved damaged during use; if the database fails, only log it."""
@@ -115,7 +115,9 @@ def clear_obsolete_damage_marks(session: Session, keys: Iterable[str]) -> int:
     """
     sorted_keys = sorted(set(keys))
     query = (
-        select(DamagedObject).where(DamagedObject.key.in_(sorted_keys)).order_by(DamagedObject.key)
+        select(StoredObjectDamageMark)
+        .where(StoredObjectDamageMark.key.in_(sorted_keys))
+        .order_by(StoredObjectDamageMark.key)
     )
     rows = list(session.scalars(query)) if sorted_keys else []
     for row in rows:
@@ -124,17 +126,21 @@ def clear_obsolete_damage_marks(session: Session, keys: Iterable[str]) -> int:
     return len(rows)
 
 
-def list_damage_marks(session: Session, limit: int) -> list[DamagedObject]:
+def list_damage_marks(session: Session, limit: int) -> list[StoredObjectDamageMark]:
     """Return at most `limit` marks of damaged objects, ordered by key."""
-    return list(session.scalars(select(DamagedObject).order_by(DamagedObject.key).limit(limit)))
+    return list(
+        session.scalars(
+            select(StoredObjectDamageMark).order_by(StoredObjectDamageMark.key).limit(limit)
+        )
+    )
 
 
 def count_damage_marks(session: Session) -> int:
     """Return the number of objects marked as damaged."""
-    return session.scalar(select(func.count()).select_from(DamagedObject)) or 0
+    return session.scalar(select(func.count()).select_from(StoredObjectDamageMark)) or 0
 
 
-def refuse_damaged_version_parts(
+def require_undamaged_version_parts(
     session: Session, version: Version, keys: Mapping[str, str]
 ) -> None:
     """Raise an error if a part of a version is marked as damaged.
@@ -146,9 +152,9 @@ def refuse_damaged_version_parts(
         StoredObjectDamaged: a part is marked. The message names it and says what to do.
     """
     query = (
-        select(DamagedObject.key)
-        .where(DamagedObject.key.in_(sorted(keys)))
-        .order_by(DamagedObject.key)
+        select(StoredObjectDamageMark.key)
+        .where(StoredObjectDamageMark.key.in_(sorted(keys)))
+        .order_by(StoredObjectDamageMark.key)
         .limit(1)
     )
     marked_key = session.scalar(query)
@@ -156,16 +162,16 @@ def refuse_damaged_version_parts(
         raise _build_damaged_part_error(session, version, keys[marked_key], marked_key)
 
 
-def refuse_damaged_model_objects(session: Session, model_id: str, keys: Iterable[str]) -> None:
+def require_undamaged_model_objects(session: Session, model_id: str, keys: Iterable[str]) -> None:
     """Raise an error if one of a model's objects is marked as damaged.
 
     Raises:
         StoredObjectDamaged: an object is marked. The message describes it and says what to do.
     """
     query = (
-        select(DamagedObject.key)
-        .where(DamagedObject.key.in_(sorted(set(keys))))
-        .order_by(DamagedObject.key)
+        select(StoredObjectDamageMark.key)
+        .where(StoredObjectDamageMark.key.in_(sorted(set(keys))))
+        .order_by(StoredObjectDamageMark.key)
         .limit(1)
     )
     marked_key = session.scalar(query)
@@ -182,7 +188,7 @@ def find_digests_marked_damaged(session: Session, digests: Collection[str]) -> s
     return {
         _parse_digest_from_key(key)
         for key in session.scalars(
-            select(DamagedObject.key).where(DamagedObject.key.in_(sorted(keys)))
+            select(StoredObjectDamageMark.key).where(StoredObjectDamageMark.key.in_(sorted(keys)))
         )
     }
 

@@ -5,7 +5,7 @@
 from core.database.tables import Model
 
 
-def remove_model_feature_totals(model: Model) -> set[str]:
+def clear_feature_totals_in_model_row(model: Model) -> set[str]:
     """Remove a model's totals (sums of features that its methods stored) in the transaction that
     deletes their source.
 

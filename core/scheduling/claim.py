@@ -33,15 +33,15 @@ from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage, words
 from core.lineage.coverage import (
     find_missing_tasks_with_standings,
-    list_taught_tasks_after_learning,
+    list_taught_tasks_with_new_task,
 )
 from core.lineage.standing import ENDED
 from core.scheduling import turns
 from core.scheduling.eligible import (
     ANY_DEVICE,
     WorkerResources,
+    build_claimable_job_condition,
     build_condition_for_jobs_worker_can_run,
-    build_eligible_condition,
 )
 from core.trials.rows import fail_running_trial
 
@@ -125,7 +125,7 @@ def claim_job(
         with db.write() as session:
             now = db.now(session)
             may_run = and_(
-                build_eligible_condition(now), build_condition_for_jobs_worker_can_run(offer)
+                build_claimable_job_condition(now), build_condition_for_jobs_worker_can_run(offer)
             )
             job, overtakes = _lock_next_job(session, db.dialect, may_run, missed)
             if job is None:
@@ -234,7 +234,7 @@ def _set_parent_version_of_claimed_job(
             f"the job starts again from it, not from version {former_parent}."
         )
         job_log.add_job_log_line(session, job.id, ("warning", text), now)
-    tasks = list_taught_tasks_after_learning(
+    tasks = list_taught_tasks_with_new_task(
         lineage.get_lineage_head(session, model).manifest, task.number
     )
     job.warnings = [
@@ -306,7 +306,7 @@ def requeue_or_fail_job(
     """
     with _open_claimed_job_transaction(db, claim) as (session, job, now):
         if counts:
-            return _end_lost_attempt(session, job, now, error)
+            return _end_attempt_after_process_death(session, job, now, error)
         state = _apply_action_and_update_lineage(
             session, job, JobAction.REQUEUE, now, {"reason": error}
         )
@@ -337,7 +337,7 @@ def requeue_or_fail_after_out_of_memory(
             return _fail_job_or_trial(
                 session, job, now, {"kind": "memory", "code": "job-memory", "detail": detail}
             )
-        return _end_lost_attempt(session, job, now, error)
+        return _end_attempt_after_process_death(session, job, now, error)
 
 
 def put_off_claimed_job(db: Database, claim: JobClaim, reason: str, seconds: float) -> JobState:
@@ -427,7 +427,9 @@ def take_back_jobs_with_expired_lease(db: Database, before: float | None = None)
             # Whoever has a lock on a job is just changing it; the next round looks at it again.
             query.with_for_update(skip_locked=True, key_share=True)
         ).scalars():
-            _end_lost_attempt(session, job, now, f"The worker {job.worker} stopped reporting.")
+            _end_attempt_after_process_death(
+                session, job, now, f"The worker {job.worker} stopped reporting."
+            )
             ids.append(job.id)
     return ids
 
@@ -444,13 +446,15 @@ def take_back_jobs_of_dead_worker(db: Database, worker: str) -> list[str]:
         # Wait for a locked row: nobody looks for this worker again.
         jobs = session.scalars(query.with_for_update(key_share=True)).all()
         for job in jobs:
-            _end_lost_attempt(
+            _end_attempt_after_process_death(
                 session, job, now, f"The worker {worker} ended without giving the job back."
             )
         return [job.id for job in jobs]
 
 
-def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> JobState:
+def _end_attempt_after_process_death(
+    session: Session, job: Job, now: float, error: str
+) -> JobState:
     """End a job's attempt whose process died; it counts as failed unless it stored a snapshot since
     its claim.
     """

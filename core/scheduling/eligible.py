@@ -35,7 +35,7 @@ def build_condition_for_jobs_worker_can_run(offer: WorkerResources) -> ColumnEle
     return or_(Job.gpus <= offer.gpus, Job.device == "cpu")
 
 
-def build_eligible_condition(now: float) -> ColumnElement[bool]:
+def build_claimable_job_condition(now: float) -> ColumnElement[bool]:
     """Return the SQL condition that a job may be claimed at the time `now`."""
     competitor = aliased(Job)
     earlier = or_(
@@ -47,7 +47,7 @@ def build_eligible_condition(now: float) -> ColumnElement[bool]:
     its_turn = and_(
         # first, since SQLite evaluates in this order and this costs less
         or_(Job.again, ~build_stopped_lineage_condition(Job.model_id)),
-        ~build_awaiting_base_condition(Job.model_id),
+        ~build_model_awaits_base_condition(Job.model_id),
         ~exists().where(
             competitor.model_id == Job.model_id,
             competitor.id != Job.id,
@@ -73,7 +73,7 @@ def build_stopped_lineage_condition(model_id: Any) -> ColumnElement[bool]:
     return exists().where(Task.model_id == model_id, Task.stops)
 
 
-def build_awaiting_base_condition(model_id: Any) -> ColumnElement[bool]:
+def build_model_awaits_base_condition(model_id: Any) -> ColumnElement[bool]:
     """Return the SQL condition that a model has no version 0 yet, because its weights are being
     downloaded.
 

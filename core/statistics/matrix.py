@@ -114,7 +114,7 @@ def get_metric_definitions(problem: str | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class AccuracyMatrixRow:
+class AccuracyMatrixVersion:
     """A version as a row of the accuracy matrix: number, task, parent and taught tasks.
 
     Attributes:
@@ -131,7 +131,7 @@ class AccuracyMatrixRow:
 
 
 def build_accuracy_matrix(
-    rows: Sequence[AccuracyMatrixRow], columns: Sequence[int], cells: Cells
+    rows: Sequence[AccuracyMatrixVersion], columns: Sequence[int], cells: Cells
 ) -> list[list[float | None]]:
     """Build the accuracy matrix: a list per version with an accuracy in [0, 1], or None, per
     task.
@@ -140,8 +140,8 @@ def build_accuracy_matrix(
 
 
 def list_matrix_rows_of_lineage(
-    rows: Sequence[AccuracyMatrixRow], version: int
-) -> list[AccuracyMatrixRow]:
+    rows: Sequence[AccuracyMatrixVersion], version: int
+) -> list[AccuracyMatrixVersion]:
     """List the accuracy matrix's rows from version 0 to `version`, along the parents.
 
     Raises:
@@ -173,7 +173,7 @@ class LineageAccuracyMatrix:
 
     def __init__(
         self,
-        rows: Sequence[AccuracyMatrixRow],
+        rows: Sequence[AccuracyMatrixVersion],
         cells: Cells,
         version: int,
         scenario: str,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from core.statistics.matrix import (
-    AccuracyMatrixRow,
+    AccuracyMatrixVersion,
     Cells,
     LineageAccuracyMatrix,
     average_defined_values,
@@ -92,7 +92,7 @@ class StoredLineageAccuracyMatrix(LineageAccuracyMatrix):
 
     def __init__(
         self,
-        rows: Sequence[AccuracyMatrixRow],
+        rows: Sequence[AccuracyMatrixVersion],
         first: Cells,
         row: Mapping[int, MatrixCellCounts],
         stored: Mapping[int, tuple[float | None, float | None]],
@@ -111,7 +111,7 @@ class StoredLineageAccuracyMatrix(LineageAccuracyMatrix):
         return (
             super().compute_primary_accuracy(stage)
             if stage == self.last
-            else self._get_stored_figures(stage)[0]
+            else self._get_stored_accuracy_and_forgetting(stage)[0]
         )
 
     def compute_mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
@@ -119,7 +119,7 @@ class StoredLineageAccuracyMatrix(LineageAccuracyMatrix):
         return (
             super().compute_mean_forgetting(stage, literal=literal)
             if stage == self.last
-            else self._get_stored_figures(stage)[1]
+            else self._get_stored_accuracy_and_forgetting(stage)[1]
         )
 
     def compute_task_forgetting(
@@ -132,7 +132,7 @@ class StoredLineageAccuracyMatrix(LineageAccuracyMatrix):
         now = self._now.get(task) if stage == self.last else None
         return None if best is None or now is None else best - now
 
-    def _get_stored_figures(self, stage: int) -> tuple[float | None, float | None]:
+    def _get_stored_accuracy_and_forgetting(self, stage: int) -> tuple[float | None, float | None]:
         return self._stored.get(self.line[stage].version, (None, None))
 
     def _find_best_accuracies(self, first: Cells) -> dict[int, float]:

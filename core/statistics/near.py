@@ -89,10 +89,10 @@ def find_near_duplicates_within(hashes: Hashes) -> NearDuplicateMatches:
 
 def find_near_duplicates_between(hashes: Hashes, earlier: Hashes) -> NearDuplicateMatches:
     """Find for each image a near duplicate among other, `earlier` images."""
-    return find_near_duplicates_in_each_group(hashes, [earlier])[0]
+    return find_near_duplicates_against_each_group(hashes, [earlier])[0]
 
 
-def find_near_duplicates_in_each_group(
+def find_near_duplicates_against_each_group(
     new_hashes: Hashes, groups: Sequence[Hashes]
 ) -> list[NearDuplicateMatches]:
     """Find for each image a near duplicate in each of several groups of images, in one search.
@@ -297,7 +297,7 @@ def _call_with_near_duplicate_pairs(
     iter_pairs = (
         _iterate_row_pairs_of_equal_keys
         if left.all() and right.all()
-        else _iterate_row_pairs_across_groups
+        else _iterate_left_right_pairs_with_equal_key
     )
     complete = True
     for key in _iterate_hash_band_values(hashes):
@@ -337,7 +337,7 @@ def _iterate_row_pairs_of_equal_keys(key: Rows, *_: npt.NDArray[np.bool_]) -> _P
         yield order[same], order[same + step]
 
 
-def _iterate_row_pairs_across_groups(
+def _iterate_left_right_pairs_with_equal_key(
     key: Rows, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]
 ) -> _Pairs:
     """Yield pairs of rows with the same key: one of `left`, the other of `right`.

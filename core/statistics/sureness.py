@@ -55,7 +55,7 @@ def choose_confidence_threshold(curve: Curve, precision: float) -> ConfidenceThr
     images = curve[-1].images if curve else 0
     chosen, next_test = (
         ConfidenceThreshold(None, 0, 0),
-        _compute_first_threshold_test_size(images, precision),
+        _compute_images_of_first_threshold_test(images, precision),
     )
     for point in curve:
         # Not every number of images has a point: the first from a planned number on is tested.
@@ -85,6 +85,6 @@ def is_share_significantly_above(right: int, images: int, precision: float) -> b
     return total <= RISK + 1e-12
 
 
-def _compute_first_threshold_test_size(images: int, precision: float) -> int:
+def _compute_images_of_first_threshold_test(images: int, precision: float) -> int:
     needed = compute_images_required_for_promised_precision(precision)
     return max(needed, min(images // _LATEST_SHARE, _LATEST_TIMES * needed))

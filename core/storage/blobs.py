@@ -143,7 +143,7 @@ class Blobs:
         info = self._store.stat(self.make_blob_key(sha256))
         return None if info is None else info.size
 
-    def require_sound_blob(self, sha256: str) -> None:
+    def require_blob_digest(self, sha256: str) -> None:
         """Verify a blob's digest, unless this process did so recently and the blob is unchanged.
 
         Raises:
@@ -162,7 +162,7 @@ class Blobs:
         if self._store.get_local_path(self.make_blob_key(sha256)) is None:
             return True
         try:
-            self.require_sound_blob(sha256)
+            self.require_blob_digest(sha256)
         except StoredObjectDamaged:
             return False
         return True
@@ -181,12 +181,12 @@ class Blobs:
         key = self.make_blob_key(sha256)
         if offset == 0 and length is None:
             if self._store.get_local_path(key) is not None:
-                self.require_sound_blob(sha256)
+                self.require_blob_digest(sha256)
             # Not a generator itself, so that a missing blob is reported before the first chunk.
             return self._mark_damage_while_reading(
                 verify_blob_chunks(self._store.read(key), key, sha256), sha256
             )
-        self.require_sound_blob(sha256)
+        self.require_blob_digest(sha256)
         return self._store.read(key, offset, length)
 
     def fetch_verified_file(self, sha256: str) -> Path:
@@ -199,7 +199,7 @@ class Blobs:
         """
         local = self._store.get_local_path(self.make_blob_key(sha256))
         if local is not None:
-            self.require_sound_blob(sha256)
+            self.require_blob_digest(sha256)
             return local
         cached = self._get_cached_path(sha256)
         # Several requests for one version would otherwise download the same blob at once.
@@ -207,7 +207,7 @@ class Blobs:
             status = _get_file_status_or_none(cached)
             if status is not None:
                 if _is_cached_copy_sound(sha256, cached, status):
-                    _record_last_use(cached, status)
+                    _record_cached_file_last_use(cached, status)
                     return cached
                 _log.warning(
                     "a cached blob was damaged and is fetched again", extra={"sha256": sha256}
@@ -216,7 +216,7 @@ class Blobs:
             self._download_blob(sha256, cached)
         return cached
 
-    def discard_damaged_cached_file(self, sha256: str) -> StoredObjectDamaged:
+    def drop_cached_copy_or_mark_damaged(self, sha256: str) -> StoredObjectDamaged:
         """Stop serving a damaged cached file of a blob, and return the error about it."""
         if self._store.get_local_path(self.make_blob_key(sha256)) is not None:
             return self._mark_as_damaged(sha256)
@@ -432,7 +432,7 @@ def _is_cached_copy_sound(sha256: str, path: Path, status: os.stat_result) -> bo
     return True
 
 
-def _record_last_use(path: Path, status: os.stat_result) -> None:
+def _record_cached_file_last_use(path: Path, status: os.stat_result) -> None:
     """Set a cached file's access time to now, to record its last use, unless that was just
     recorded.
 

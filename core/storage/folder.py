@@ -63,11 +63,11 @@ class FolderStore:
                 self._rename_into_place(path, target)
                 # Otherwise, a power cut could bring back the source beside the stored object.
                 _sync_folder(path.parent)
-                return _make_file_entry_tag(target)
+                return _read_file_change_tag_or_empty(target)
             with self._open_incoming_file() as (temporary, handle):
                 _copy_file(source, handle)
                 self._sync_and_rename_file(temporary, handle, target)
-                tag = _make_file_entry_tag(target)
+                tag = _read_file_change_tag_or_empty(target)
         if move:
             path.unlink(missing_ok=True)
         return tag
@@ -315,7 +315,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _make_file_entry_tag(path: Path) -> str:
+def _read_file_change_tag_or_empty(path: Path) -> str:
     try:
         return make_file_change_tag(path.stat())
     except FileNotFoundError:  # swept already

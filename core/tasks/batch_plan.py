@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 from core.admission.applicability import NextTaskPredecessors, build_last_open_job_query
 from core.contract.reports.report import Repeats
 from core.database.tables import Job, Model, Task, Version
-from core.lineage.outlook import build_missing_or_stopping_task_condition
+from core.lineage.outlook import build_passed_over_or_blocking_task_condition
 from core.recipe.resolve import ResolvedRecipe
-from core.requests.actor import Actor, find_model_row
+from core.requests.actor import Actor, read_query_row_for_model
 from core.tasks import repeats
 from core.tasks.class_names import ComparedClassNames
 from core.trials.plan import PlannedTrial
@@ -105,14 +105,14 @@ def read_model_history_for_batch(
     head = and_(Version.model_id == Model.id, Version.number == Model.head)
     last_job = Job.id == build_last_open_job_query(Model.id).scalar_subquery()
     query = select(Model, Version, Job).outerjoin(Version, head).outerjoin(Job, last_job)
-    row, version, job = find_model_row(session, actor, model, query)
+    row, version, job = read_query_row_for_model(session, actor, model, query)
     # As `core.lineage.lineage.find_version_next_task_starts_from`: without its base, a model has no version yet.
     before = NextTaskPredecessors(None if row.base_job is not None else version, job)
     mine = Task.model_id == row.id
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
     is_same = repeats.build_same_content_task_condition(row, sent)
     # An outer join, since the sums are needed even if no task matters.
-    matters = and_(mine, or_(is_same, build_missing_or_stopping_task_condition()))
+    matters = and_(mine, or_(is_same, build_passed_over_or_blocking_task_condition()))
     rows = session.execute(
         select(*sums.c, Task, is_same).select_from(sums.outerjoin(Task, matters))
     ).all()
@@ -125,6 +125,6 @@ def read_model_history_for_batch(
     )
 
 
-def copy_model_row_columns(model: Model) -> dict[str, Any]:
+def get_model_column_values(model: Model) -> dict[str, Any]:
     """Return the columns of a model's row, to see later if the row has changed."""
     return {column.key: getattr(model, column.key) for column in sql_inspect(Model).column_attrs}

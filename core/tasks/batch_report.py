@@ -150,7 +150,7 @@ def list_batch_warnings(
     return [*directory.warnings, *sentences]
 
 
-def list_warnings_of_single_class_batch(
+def list_warnings_of_single_class_model(
     session: Session, model: Model, directory: ArchiveDirectory
 ) -> list[str]:
     """Return a warning if the model would know only one class after the batch.

@@ -99,7 +99,7 @@ def rank_equal_tasks(
     tasks = [
         one
         for one in candidates
-        if one.content_sha256 is not None or _has_same_reading_options(one.report, sent)
+        if one.content_sha256 is not None or _is_archive_read_by_same_options(one.report, sent)
     ]
     where = read_task_standings(session, model.id, tasks)
     held_numbers = {number for number, standing in where.items() if standing is TaskStanding.HELD}
@@ -134,7 +134,7 @@ def _find_tasks_with_held_version(
     return {number for number, status in newest.items() if status == "held"}
 
 
-def _has_same_reading_options(report: BatchReport, sent: BatchIdentity) -> bool:
+def _is_archive_read_by_same_options(report: BatchReport, sent: BatchIdentity) -> bool:
     """Return True if a task's archive was read by the same options as the batch; others may give
     other labels.
     """
@@ -158,7 +158,7 @@ def find_current_task_job(session: Session, same: TaskWithEqualContent) -> Job:
         same.standing in (TaskStanding.QUEUED, TaskStanding.RUNNING)
         and not same.task.belongs_to_adopted_classifier
     ):
-        return retries.find_newest_job(session, same.task)
+        return retries.find_newest_job_of_task(session, same.task)
     if same.task.belongs_to_adopted_classifier:
         measures = Job.model_id == same.task.model_id, Job.kind == str(JobKind.MEASURE)
         ran = Job.archive_sha256 == same.task.sha256
@@ -166,7 +166,7 @@ def find_current_task_job(session: Session, same: TaskWithEqualContent) -> Job:
         return session.scalars(query).one()
     query = select(Job).where(Job.task_id == same.task.id, Job.version.is_not(None))
     made = session.scalars(query.order_by(Job.place.desc()).limit(1)).first()
-    return made or retries.find_newest_job(
+    return made or retries.find_newest_job_of_task(
         session, same.task
     )  # a twin in a rebased model may have none of its own
 

@@ -33,9 +33,9 @@ from core.errors import WrongState
 from core.jobs.job_response import build_job_response
 from core.jobs.jobs import (
     build_queued_task_job,
-    copy_recipe_resources,
     lock_visible_job,
     make_missing_job_error,
+    set_job_devices_from_recipe,
 )
 from core.jobs.run_again import requeue_ended_job
 from core.lineage import lineage, words
@@ -50,7 +50,7 @@ from core.usage import quota
 
 
 @dataclass(frozen=True)
-class RelearnRequest:
+class TaskRelearnContext:
     """Request to learn a task again; the caller holds a lock on the model's row.
 
     Attributes:
@@ -114,7 +114,7 @@ def retry_job(
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         open_one = _find_open_job(session, task)
         if open_one is None:
-            again = RelearnRequest(
+            again = TaskRelearnContext(
                 session, actor, catalogue, model, task, job, override, now, limits.admission
             )
             fresh = _retry_or_relearn_task(again)
@@ -160,7 +160,7 @@ def _retry_job_without_task(
     )
 
 
-def _retry_or_relearn_task(again: RelearnRequest) -> Job:
+def _retry_or_relearn_task(again: TaskRelearnContext) -> Job:
     task, job = again.task, again.job
     if task.standing == TaskStanding.LEARNED:
         raise WrongState(
@@ -189,7 +189,7 @@ def _retry_or_relearn_task(again: RelearnRequest) -> Job:
     return job
 
 
-def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
+def _requeue_job_with_present_recipe(again: TaskRelearnContext) -> None:
     """Queue a finished job itself again, with the present recipe and gate of its model."""
     session, model, job = again.session, again.model, again.job
     before = job.state
@@ -209,7 +209,7 @@ def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
     elif job.choose is not None:
         _start_trials_again(again, was_held)
     if was_held and job.recipe.get("data_report") != "hold":
-        _mark_findings_settled(again.task)
+        _mark_task_findings_as_settled(again.task)
     # A new place makes this the newest job of its task again.
     job.place, job.again = model.next_place, True
     model.next_place += 1
@@ -217,7 +217,7 @@ def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
     if parent != model.head or former != _copy_recipe_without_resources(job.recipe):
         job.resume_on = None  # its snapshot is not used, so that it may run anywhere
-    copy_recipe_resources(job)
+    set_job_devices_from_recipe(job)
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
     # then.
     job.not_before = job.parent_version = job.anytime = None
@@ -231,7 +231,7 @@ def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
     )
 
 
-def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
+def _start_trials_again(again: TaskRelearnContext, was_held: bool) -> None:
     """Queue the trials of a job again, with the present recipe of its model."""
 
     def resolve_changed_recipe(override: RecipePatch) -> tuple[RecipePatch, RecipeOut]:
@@ -241,7 +241,7 @@ def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
     reset_all_trials(again.session, again.job, resolve_changed_recipe)
 
 
-def _mark_findings_settled(task: Task) -> None:
+def _mark_task_findings_as_settled(task: Task) -> None:
     """Record that the findings that held a batch are settled: they neither hold it nor warn again."""
     findings = task.report.get("data", {}).get("findings", [])
     settled_kinds = {one["kind"] for one in findings if one["holds"]} | set(
@@ -254,7 +254,7 @@ def _copy_recipe_without_resources(recipe: RecipeOut) -> dict[str, object]:
     return {name: value for name, value in recipe.items() if name != "resources"}
 
 
-def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> Job:
+def create_relearning_job(again: TaskRelearnContext, action: str = "job.retry") -> Job:
     """Create a new job that learns again a task which already made a version.
 
     Raises:
@@ -285,11 +285,11 @@ def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> J
     return fresh
 
 
-def _choose_recipe_override(again: RelearnRequest) -> RecipePatch:
+def _choose_recipe_override(again: TaskRelearnContext) -> RecipePatch:
     return again.job.recipe_override if again.override is None else again.override
 
 
-def _check_and_resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
+def _check_and_resolve_relearn_recipe(again: TaskRelearnContext, patch: RecipePatch) -> RecipeOut:
     """Return the complete recipe for learning a task again, after checking that its images exist
     and the job may run.
     """
@@ -325,7 +325,7 @@ def _find_open_job(session: Session, task: Task) -> Job | None:
     return session.scalar(query.limit(1))
 
 
-def find_newest_job(session: Session, task: Task) -> Job:
+def find_newest_job_of_task(session: Session, task: Task) -> Job:
     """Return the newest job of a task that learned it or was to learn it; every task has one."""
     its_own = Job.task_id == task.id, Job.kind != str(JobKind.EDIT)
     query = select(Job).where(*its_own).order_by(Job.place.desc()).limit(1)

@@ -88,7 +88,7 @@ def build_batch_archive_key(name: str) -> str:
     return f"{archives.PREFIX}{name}"
 
 
-def make_next_task_of_batch(
+def create_task_row_with_next_number(
     row: Model,
     batch: SpooledBatch,
     task_id: str,

@@ -45,7 +45,7 @@ class _TaskSettlingDecision:
     reason: str | None
 
 
-def continue_without_task(
+def skip_held_task_and_continue_lineage(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[TaskOut, str | None]:
     """Let a model's lineage continue without a task whose version is held: the task is skipped.
@@ -93,7 +93,7 @@ def discard_task(
                 row, task, where, f"A task can be discarded that is {can}"
             )
         now = db.now(session)
-        lineage.discard_task(row, task, now)
+        lineage.mark_task_discarded(row, task, now)
         decision = _TaskSettlingDecision("task.discard", where, reason)
         return _record_decision_and_rejudge_versions(
             UseCaseTransaction(session, actor, now), row, task, decision
@@ -133,7 +133,7 @@ def relearn_task(
         if task.belongs_to_adopted_classifier:
             text = "No training image of it was ever here: promote a version that has it"
             raise _make_wrong_task_standing_error(row, task, task_standing, text)
-        last = retries.find_newest_job(session, task)
+        last = retries.find_newest_job_of_task(session, task)
         is_lacked = task.standing in LACKED
         if (
             task_standing in (TaskStanding.QUEUED, TaskStanding.RUNNING)
@@ -147,10 +147,10 @@ def relearn_task(
                 row,
                 task,
                 task_standing,
-                _explain_why_not_relearnable(session, row, task, task_standing),
+                _explain_why_task_not_relearnable(session, row, task, task_standing),
             )
         now = db.now(session)
-        request = retries.RelearnRequest(
+        request = retries.TaskRelearnContext(
             session, actor, catalogue, row, task, last, override, now, limits.admission
         )
         new = retries.create_relearning_job(request, "task.relearn")
@@ -158,7 +158,7 @@ def relearn_task(
         return build_job_response(session, new), True
 
 
-def _explain_why_not_relearnable(
+def _explain_why_task_not_relearnable(
     session: Session, model: Model, task: Task, where: TaskStanding
 ) -> str:
     """Explain why a task cannot be learned again."""
@@ -169,10 +169,10 @@ def _explain_why_not_relearnable(
     if where in (TaskStanding.QUEUED, TaskStanding.RUNNING):
         return "Its job is under way"
     if where is TaskStanding.REJECTED and not is_job_rejected_for_findings(
-        retries.find_newest_job(session, task)
+        retries.find_newest_job_of_task(session, task)
     ):
         return "Its archive cannot be used: send the batch again"
-    return f"Retry its job: POST /v1/jobs/{retries.find_newest_job(session, task).id}/retry"
+    return f"Retry its job: POST /v1/jobs/{retries.find_newest_job_of_task(session, task).id}/retry"
 
 
 def _lock_model_and_task(

@@ -36,7 +36,7 @@ from core.lineage.words import can_relearn_task
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_recipe_override
 from core.requests import idempotency
-from core.requests.actor import Actor, find_model, find_model_row
+from core.requests.actor import Actor, find_model, read_query_row_for_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention import archives
 from core.storage import ObjectStorage
@@ -51,7 +51,7 @@ from core.tasks.sent_batch import (
     SpooledBatch,
     build_batch_archive_key,
     build_response_to_repeated_request,
-    make_next_task_of_batch,
+    create_task_row_with_next_number,
 )
 from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
@@ -81,7 +81,7 @@ Add = Callable[[Session, LockedModel], SentBatchResponse[Answer]]
 """Function that adds the rows of an accepted batch to a locked model."""
 
 
-def check_upload_and_detect_former_names(
+def require_batch_room_and_detect_former_names(
     db: Database,
     actor: Actor,
     model: str,
@@ -109,7 +109,7 @@ def check_upload_and_detect_former_names(
     with db.read(one_statement=True) as session:
         has_former_names = exists().where(ClassAlias.model_id == Model.id)
         query = select(Model, open_jobs, has_former_names)
-        row, count, has_names = find_model_row(session, actor, model, query)
+        row, count, has_names = read_query_row_for_model(session, actor, model, query)
     quota.require_open_jobs_below_limit(count, max_open_jobs)
     quota.require_storage_room(db, row.owner_id, max_bytes, length)
     return bool(has_names)
@@ -218,7 +218,7 @@ class BatchSubmission:
     ) -> SentBatchResponse[Accepted]:
         """Add the batch's task and its job; if an equal batch came meanwhile, respond with that."""
         model, now = locked.model, locked.now
-        is_same = batch_plan.copy_model_row_columns(model) == there.row
+        is_same = batch_plan.get_model_column_values(model) == there.row
         # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
         # not changed, there is still none with the same content where there was none.
         is_first = is_same and not there.same
@@ -283,7 +283,9 @@ class BatchSubmission:
             ),
             *self._list_repeated_batch_warnings(same, there.expected_s),
         ]
-        task = make_next_task_of_batch(locked.model, batch, task_id, report, warnings, locked.now)
+        task = create_task_row_with_next_number(
+            locked.model, batch, task_id, report, warnings, locked.now
+        )
         task.content_turn = repeats.count_earlier_tasks_with_same_content(same, task.content_sha256)
         return task
 
@@ -333,7 +335,7 @@ class BatchSubmission:
             if not can_relearn_task(same_task.task):
                 return None  # its images are gone, but the batch has them: learn it as a new task
             override = build_stored_recipe_override(self.catalogue, self.batch.override)
-            request = retries.RelearnRequest(
+            request = retries.TaskRelearnContext(
                 session,
                 self.actor,
                 self.catalogue,
@@ -468,7 +470,7 @@ class BatchSubmission:
             directory = self.batch.directory
             images = (directory.n_train, past.held_out + directory.n_test)
             expected_s = estimate_batch_job_seconds(session, self.catalogue, model, plan, images)
-            row, repeated_json = batch_plan.copy_model_row_columns(model), None
+            row, repeated_json = batch_plan.get_model_column_values(model), None
             if answered is not None:
                 job = repeats.find_current_task_job(session, answered)
                 repeated_json = repeats.repeated_task_to_json(answered, job)
@@ -492,7 +494,7 @@ class BatchSubmission:
         ahead = describe_task_outlook(session, model, past.before.head, past.tasks)
         warnings = [
             *resolved.warnings,
-            *batch_report.list_warnings_of_single_class_batch(session, model, batch.directory),
+            *batch_report.list_warnings_of_single_class_model(session, model, batch.directory),
             *ahead.missing,
             *ahead.notes,
         ]
@@ -524,5 +526,5 @@ def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:
     query = select(
         Model, build_database_time_expression(session), build_model_stopped_condition(Model.id)
     )
-    row = find_model_row(session, actor, model_id, query, lock=True)
+    row = read_query_row_for_model(session, actor, model_id, query, lock=True)
     return LockedModel(row[0], float(row[1]), bool(row[2]))

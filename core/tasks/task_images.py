@@ -1,6 +1,6 @@
 """Images of a task: a list, one image as a picture, and several on a sheet.
 
-They are read from the task's dataset by memory map, once the blob is verified. `find_task_image_part`
+They are read from the task's dataset by memory map, once the blob is verified. `find_task_split_images`
 uses only the database. The other functions read the blob, so they run where an API process does its
 heavy work.
 """
@@ -16,7 +16,7 @@ from PIL import Image
 from sqlalchemy import select
 
 from core.contract.responses.task_image import Split, TaskImagePage
-from core.database.label_names import list_label_names
+from core.database.label_names import order_task_labels_by_dataset_number
 from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import Invalid, NotFound, ObjectGone, StoredObjectDamaged, WrongState
@@ -33,7 +33,7 @@ MAX_TILES = 64
 
 
 @dataclass(frozen=True)
-class TaskImagePart:
+class TaskSplitImages:
     """Training or held-out images of a task: digest of the dataset, and the labels that its numbers
     mean.
 
@@ -53,9 +53,9 @@ class TaskImagePart:
         return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
 
 
-def find_task_image_part(
+def find_task_split_images(
     db: Database, actor: Actor, model: str, number: int, split: Split
-) -> TaskImagePart:
+) -> TaskSplitImages:
     """Find the training or held-out images of a task.
 
     Raises:
@@ -70,20 +70,22 @@ def find_task_image_part(
         if task is None:
             raise NotFound(f"The model has no task {number}.")
         sha256 = _find_task_dataset_digest(owner, task, split)
-        damage.refuse_damaged_model_objects(session, owner.id, [Blobs.make_blob_key(sha256)])
+        damage.require_undamaged_model_objects(session, owner.id, [Blobs.make_blob_key(sha256)])
         traces = task.traces_sha256 if task.held_out_deleted_at is None else None
-        return TaskImagePart(number, split, sha256, list_label_names(owner, task.classes), traces)
+        return TaskSplitImages(
+            number, split, sha256, order_task_labels_by_dataset_number(owner, task.classes), traces
+        )
 
 
 @contextmanager
 def explain_errors_of_deleted_images(
-    db: Database, actor: Actor, model: str, part: TaskImagePart
+    db: Database, actor: Actor, model: str, part: TaskSplitImages
 ) -> Iterator[None]:
     """Convert errors of code that reads a task's images, if these are deleted meanwhile.
 
     Raises:
         NotFound, Gone: raised in place of `StoredObjectDamaged` if the part has been deleted meanwhile,
-        see `find_task_image_part`.
+        see `find_task_split_images`.
         StoredObjectDamaged: otherwise; the message says what is damaged and what to do.
     """
     try:
@@ -91,12 +93,12 @@ def explain_errors_of_deleted_images(
             yield
     except StoredObjectDamaged:
         # Called for its clearer error, if the part was deleted meanwhile.
-        find_task_image_part(db, actor, model, part.task, part.split)
+        find_task_split_images(db, actor, model, part.task, part.split)
         raise
 
 
 def list_images_of_task_part(
-    blobs: Blobs, part: TaskImagePart, *, label: str | None, limit: int, cursor: str | None
+    blobs: Blobs, part: TaskSplitImages, *, label: str | None, limit: int, cursor: str | None
 ) -> TaskImagePage:
     """Return a page of a task's training or held-out images, or of one class among them.
 
@@ -117,7 +119,7 @@ def list_images_of_task_part(
     )
     # One more than the page shows tells if there is a next page.
     page_rows = rows[np.searchsorted(rows, after, side="right") :][: limit + 1].tolist()
-    paths = _read_image_paths(blobs, part, len(labels))
+    paths = _read_batch_paths_of_task_images(blobs, part, len(labels))
     return {
         "items": [
             {
@@ -132,7 +134,7 @@ def list_images_of_task_part(
     }
 
 
-def render_task_image(blobs: Blobs, part: TaskImagePart, row: int) -> bytes:
+def render_task_image(blobs: Blobs, part: TaskSplitImages, row: int) -> bytes:
     """Render one image of a task as PNG, pixel by pixel.
 
     Raises:
@@ -146,7 +148,7 @@ def render_task_image(blobs: Blobs, part: TaskImagePart, row: int) -> bytes:
     return encode_image_array_as_png(images[row])
 
 
-def render_contact_sheet(blobs: Blobs, part: TaskImagePart, rows: Sequence[int]) -> bytes:
+def render_contact_sheet(blobs: Blobs, part: TaskSplitImages, rows: Sequence[int]) -> bytes:
     """Render several images of a task side by side as one PNG, in the given order.
 
     Raises:
@@ -177,7 +179,7 @@ def parse_image_numbers(text: str) -> list[int]:
     return rows
 
 
-def _read_image_paths(blobs: Blobs, part: TaskImagePart, size: int) -> list[str]:
+def _read_batch_paths_of_task_images(blobs: Blobs, part: TaskSplitImages, size: int) -> list[str]:
     """Return the path in the batch of each of a task's images; none if they are not stored, or
     damaged.
     """
@@ -193,14 +195,14 @@ def _read_image_paths(blobs: Blobs, part: TaskImagePart, size: int) -> list[str]
     return paths if len(paths) == size else []
 
 
-def _open_task_image_arrays(blobs: Blobs, part: TaskImagePart) -> tuple[Images, Labels]:
+def _open_task_image_arrays(blobs: Blobs, part: TaskSplitImages) -> tuple[Images, Labels]:
     """Open a task's training or held-out images and labels as arrays."""
     return memory_map_image_dataset(blobs.fetch_verified_file(part.sha256))
 
 
 def _find_task_dataset_digest(model: Model, task: Task, split: Split) -> str:
     """Return the digest of a task's training or held-out dataset; for errors see
-    `find_task_image_part`.
+    `find_task_split_images`.
     """
     if task.data_deleted_at is not None:
         raise NotFound(

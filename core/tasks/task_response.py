@@ -17,7 +17,7 @@ from core.versions.versions import find_newest_published_version_number
 
 
 @dataclass(frozen=True)
-class TaskVersionAccuracies:
+class TaskAccuracyThenAndNow:
     """The newest version that a task made, and accuracies on the task then and now.
 
     Attributes:
@@ -31,7 +31,7 @@ class TaskVersionAccuracies:
     accuracy_now: float | None = None
 
 
-NOT_LEARNED = TaskVersionAccuracies()
+NOT_LEARNED = TaskAccuracyThenAndNow()
 
 
 def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) -> list[TaskOut]:
@@ -86,7 +86,7 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
                 task,
                 newest.get(task.id),
                 where[task.number],
-                TaskVersionAccuracies(version, then, now),
+                TaskAccuracyThenAndNow(version, then, now),
             )
         )
     return items
@@ -102,7 +102,7 @@ def task_to_json(
     task: Task,
     job: Job | None,
     standing: TaskStanding,
-    learned: TaskVersionAccuracies = NOT_LEARNED,
+    learned: TaskAccuracyThenAndNow = NOT_LEARNED,
 ) -> TaskOut:
     """Convert a task to the JSON form of the API.
 

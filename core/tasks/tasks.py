@@ -19,7 +19,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
 from core.retention import answers, retention
-from core.retention.totals import remove_model_feature_totals
+from core.retention.totals import clear_feature_totals_in_model_row
 from core.retention.unused import delete_unreferenced_blobs
 from core.storage import Blobs, ObjectStorage
 from core.tasks import repeats
@@ -140,8 +140,8 @@ def _mark_task_images_deleted(
     digests |= retention.delete_edit_undo_file_rows(session, TaskFileBeforeEdit.task_id == task.id)
     digests |= _mark_task_features_deleted(
         session, row.id, number, now
-    ) | remove_model_feature_totals(row)
-    digests |= set(answers.remove_stored_predictions(session, row.id, number))
+    ) | clear_feature_totals_in_model_row(row)
+    digests |= set(answers.clear_prediction_digests_and_keys(session, row.id, number))
     digests |= delete_results_of_unfinished_trials(session, row.id, now)
     stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     return archives, sorted(digests)

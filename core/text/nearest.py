@@ -33,7 +33,7 @@ def find_nearest_field_path(name: str, known: Iterable[str], inside: str = "") -
     for path in known:
         block = path.rpartition(".")[0]
         candidate = (
-            _score_path_similarity(name[:LONGEST], path),
+            _score_similarity_to_dotted_path(name[:LONGEST], path),
             block == inside,
             -path.count("."),
             path,
@@ -60,7 +60,7 @@ def describe_unknown_field(
 
     Args:
         name: the unknown field.
-        known: dotted paths to search for the nearest one, see `list_schema_paths`.
+        known: dotted paths to search for the nearest one, see `list_schema_property_paths`.
         inside: dotted path of the block that contains the field; empty means the top level.
         allowed: the names allowed in this block; if empty, the children of `inside` among `known`.
     """
@@ -75,7 +75,7 @@ def list_child_field_names(known: Iterable[str], inside: str) -> list[str]:
     return [p[len(start) :] for p in known if p.startswith(start) and "." not in p[len(start) :]]
 
 
-def list_schema_paths(schema: Mapping[str, Any]) -> list[str]:
+def list_schema_property_paths(schema: Mapping[str, Any]) -> list[str]:
     """Return the dotted paths of all properties of a JSON Schema, outer ones first.
 
     References and alternatives are followed, down to `MAX_DEPTH`.
@@ -102,7 +102,7 @@ def _collect_schema_paths(
             _collect_schema_paths(root, inner, at, paths, depth + 1)
 
 
-def _score_path_similarity(name: str, path: str) -> float:
+def _score_similarity_to_dotted_path(name: str, path: str) -> float:
     words = _split_words(name)
     return max(
         _score_word_similarity(words, _split_words(path.rpartition(".")[2])),

@@ -202,7 +202,7 @@ class ApiRequestForAdvice:
         if match is None:
             return None
         operation, named = match
-        body = _simplify_merge_request_body(self.body or {})
+        body = _simplify_class_merge_body(self.body or {})
         values: dict[str, Any] = {**dict(parse_qsl(self.query)), **body, **named}
         if self.recipe is not None:
             values["recipe"] = self.recipe
@@ -253,7 +253,7 @@ class ApiRequestForAdvice:
         return None
 
 
-def _simplify_merge_request_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _simplify_class_merge_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a request's body, simplified to `names` and `into` if it is an edit that only merges
     classes.
     """
@@ -299,7 +299,7 @@ def find_requests_in_sentence(text: str) -> Iterator[tuple[int, int, ApiRequestF
         )
 
 
-def replace_query_parameters(text: str, render: Callable[[str, str], str]) -> str:
+def render_query_parameters_in_text(text: str, render: Callable[[str, str], str]) -> str:
     """Replace each query parameter in a text, such as `?layout=folders`, by `render(name, value)`."""
     return _OPTION.sub(lambda match: render(match["name"], unquote(match["value"])), text)
 

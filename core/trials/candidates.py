@@ -34,7 +34,7 @@ def list_trial_suggestions(model: Model, is_first: bool, images: int) -> list[Tr
     return [*suggestions, *_suggest_method_variants()]
 
 
-def retains_training_images(model: Model) -> bool:
+def can_model_retain_training_images(model: Model) -> bool:
     """Return True if a model's settings let it keep training images after a batch."""
     may_stay = model.keep_training_data or model.training_data_days > 0
     return may_stay and model.held_out != COUNTS
@@ -66,7 +66,7 @@ def _suggest_trials_that_train_network(model: Model, is_first: bool) -> Iterator
         "The whole network learns slowly, and the head is aligned by what it remembers of each "
         "class; no image is kept.",
     )
-    if retains_training_images(model):
+    if can_model_retain_training_images(model):
         yield TrialSuggestion(
             {"method": {"name": "er-ace"}},
             "The whole network learns, and earlier images are kept and replayed, which this "

@@ -147,11 +147,11 @@ def lock_unfinished_trial_jobs(session: Session, model_id: str) -> None:
 
     Before `delete_results_of_unfinished_trials` and before the model's row: another order could deadlock.
     """
-    query = _select_trial_jobs(model_id).with_for_update(key_share=True)
+    query = _build_unfinished_trial_jobs_query(model_id).with_for_update(key_share=True)
     session.scalars(query.execution_options(populate_existing=True)).all()
 
 
-def _select_trial_jobs(model_id: str) -> Select[Job]:
+def _build_unfinished_trial_jobs_query(model_id: str) -> Select[Job]:
     with_trials = (Job.model_id == model_id, Job.choose.is_not(None))
     return (
         select(Job).where(*with_trials, build_unfinished_job_condition(Job.state)).order_by(Job.id)
@@ -167,7 +167,7 @@ def delete_results_of_unfinished_trials(session: Session, model_id: str, now: fl
         The digests of their files.
     """
     digests: set[str] = set()
-    for job in session.scalars(_select_trial_jobs(model_id)):
+    for job in session.scalars(_build_unfinished_trial_jobs_query(model_id)):
         digests |= delete_trial_file_rows(session, job.id)
         for trial in read_trials(session, job.id):
             if trial.state in (TrialState.MEASURED, TrialState.SKIPPED):

@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from core.database.session import Database
-from core.database.tables import DamagedObject, ScrubProgress
+from core.database.tables import IntegrityScrubProgress, StoredObjectDamageMark
 from core.errors import StoredObjectDamaged
 from core.retention import archives, damage, references, retention
 from core.settings import Settings
@@ -110,9 +110,9 @@ class Scrubber:
         try:
             with self._db.write() as session:
                 now = self._db.now(session)
-                row = session.get(ScrubProgress, _ROW, with_for_update=True)
+                row = session.get(IntegrityScrubProgress, _ROW, with_for_update=True)
                 if row is None:
-                    row = ScrubProgress(
+                    row = IntegrityScrubProgress(
                         id=_ROW, fence=0, lease_until=0.0, cursor="", objects=0, bytes=0
                     )
                     session.add(row)
@@ -139,7 +139,9 @@ class Scrubber:
         with self._db.write() as session:
             now = self._db.now(session)
             # Read again under the lock, since another worker may have taken over the lease.
-            row = session.get_one(ScrubProgress, _ROW, with_for_update=True, populate_existing=True)
+            row = session.get_one(
+                IntegrityScrubProgress, _ROW, with_for_update=True, populate_existing=True
+            )
             if row.fence != self._fence:
                 raise _ScrubInterrupted
             row.objects, row.bytes = row.objects + self._objects, row.bytes + self._bytes
@@ -157,9 +159,9 @@ class Scrubber:
         """Check the digests of all stored objects from the recorded position to the end."""
         if not self._cursor:
             with self._db.write() as session:
-                session.get_one(ScrubProgress, _ROW, with_for_update=True).began_at = self._db.now(
-                    session
-                )
+                session.get_one(
+                    IntegrityScrubProgress, _ROW, with_for_update=True
+                ).began_at = self._db.now(session)
         while True:
             with self._db.read() as session:
                 batch = _read_next_stored_objects(session, self._cursor)
@@ -266,7 +268,7 @@ class Scrubber:
             self._record_scrub_progress()
 
 
-def _is_scrub_due(row: ScrubProgress, now: float, period_s: float) -> bool:
+def _is_scrub_due(row: IntegrityScrubProgress, now: float, period_s: float) -> bool:
     """Return True if a pass of the scrub is under way or due."""
     if row.began_at is None or row.ended_at is None or row.ended_at < row.began_at:
         return True
@@ -302,7 +304,11 @@ def _find_referenced_object(session: Session, key: str) -> _ReferencedObject | N
 def _find_keys_marked_as_damaged(session: Session, keys: list[str]) -> set[str]:
     """Return which store keys are marked as damaged."""
     return (
-        set(session.scalars(select(DamagedObject.key).where(DamagedObject.key.in_(keys))))
+        set(
+            session.scalars(
+                select(StoredObjectDamageMark.key).where(StoredObjectDamageMark.key.in_(keys))
+            )
+        )
         if keys
         else set()
     )

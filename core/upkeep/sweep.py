@@ -12,7 +12,7 @@ from sqlalchemy import Select, and_, delete, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from core.bases.hub import unfinished
-from core.contract.jobs.snapshot import StoredTrainingState
+from core.contract.jobs.snapshot import StoredJobTrainingState
 from core.database import jobs as job_rows
 from core.database.kinds import JobKind
 from core.database.session import Database
@@ -35,7 +35,7 @@ from core.execution.snapshots import parse_snapshot_key
 from core.files import spool
 from core.retention import archives, references, retention
 from core.retention.unused import delete_unreferenced_cached_blobs
-from core.scheduling.eligible import build_eligible_condition
+from core.scheduling.eligible import build_claimable_job_condition
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage
 from core.upkeep.task_files import delete_expired_task_files
@@ -81,7 +81,7 @@ def find_long_waiting_claimable_jobs(db: Database, older_s: float = UNRUNG_S) ->
         query = (
             select(Job.id)
             .where(
-                build_eligible_condition(now),
+                build_claimable_job_condition(now),
                 # A fresh job was announced a moment ago, and the message is usually still on its
                 # way.
                 Job.created_at < now - older_s,
@@ -235,7 +235,7 @@ def _delete_unneeded_job_snapshots(
 
 
 def _find_superseded_snapshot_keys(
-    job: Job, registered: StoredTrainingState | None, keys: list[str]
+    job: Job, registered: StoredJobTrainingState | None, keys: list[str]
 ) -> list[str]:
     """Return the store keys of a job's snapshots that are older than the registered one.
 

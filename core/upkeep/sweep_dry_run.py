@@ -96,7 +96,7 @@ def list_sweep_removals(
     removals = []
     with tempfile.TemporaryDirectory(prefix="perennial-dry-run-") as name:
         folder = Path(name)
-        copy = _DatabaseCopy(db, folder, late_s)
+        copy = _DryRunDatabaseCopy(db, folder, late_s)
         try:
             noted = _DryRunStore(store)
             # A cache of its own, so that no copy of this machine is deleted.
@@ -119,7 +119,7 @@ def list_sweep_removals(
     return removals
 
 
-class _DatabaseCopy(Database):
+class _DryRunDatabaseCopy(Database):
     """Copy of a database for a dry run, with that database's clock."""
 
     def __init__(self, source: Database, folder: Path, late_s: float) -> None:

@@ -76,7 +76,7 @@ def _delete_expired_files_of_task(
             return  # it is being learned again since: a retry takes the lock on the task's row
         if (
             task.belongs_to_adopted_classifier
-            and session.scalar(_build_open_measurement_query(task)) is not None
+            and session.scalar(_build_unfinished_measure_job_query(task)) is not None
         ):
             return  # its images are held out to measure the classifier, whatever stays afterwards
         model = session.get_one(Model, task.model_id)
@@ -98,7 +98,7 @@ def _delete_expired_files_of_task(
             task.train_deleted_at, marked = now, True
         if due.held_out and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
             task.held_out_deleted_at, marked = now, True
-            forgotten = answers.remove_stored_predictions(session, model.id, task.number)
+            forgotten = answers.clear_prediction_digests_and_keys(session, model.id, task.number)
         archive_key = task.archive_key if due.archive else None
     delete_task_archive(db, store, task_id, archive_key)
     if marked:
@@ -108,7 +108,7 @@ def _delete_expired_files_of_task(
         retention.delete_unused_blobs(db, blobs, forgotten)
 
 
-def _build_open_measurement_query(task: Task) -> Select[str]:
+def _build_unfinished_measure_job_query(task: Task) -> Select[str]:
     """Return the query for an unfinished job that measures an adopted classifier on the task's
     images.
     """

@@ -65,7 +65,7 @@ class UploadLimits:
 
 
 @dataclass(frozen=True)
-class UploadState:
+class UploadProgress:
     """Progress of a resumable upload: bytes received, length and expiry.
 
     Attributes:
@@ -166,7 +166,7 @@ def create_upload(
     return response, False
 
 
-def read_upload_progress(db: Database, actor: Actor, upload: str) -> UploadState:
+def read_upload_progress(db: Database, actor: Actor, upload: str) -> UploadProgress:
     """Return how many bytes of a resumable upload have arrived.
 
     Raises:
@@ -217,7 +217,7 @@ def lease_upload_to_write(db: Database, actor: Actor, upload: str, offset: int) 
                 "it is, and go on there.",
                 retry_after_s=2,
             )
-        _require_upload_piece_allowed(session, row)
+        _require_piece_count_below_limit(session, row)
         # A request that has lost its lease has an older fence, and cannot advance the upload.
         row.fence += 1
         row.held_until = now + LEASE_S
@@ -265,7 +265,7 @@ def append_upload_piece(
     writing: LeasedUpload,
     piece: ReceivedUploadPiece,
     terms: UploadLimits,
-) -> UploadState:
+) -> UploadProgress:
     """Store a piece of an upload, advance the upload past it, end the lease, and return the
     progress.
 
@@ -353,7 +353,7 @@ def build_upload_response(row: Upload) -> UploadOut:
     """Return a resumable upload as responses show it."""
     return {
         "id": row.id,
-        "filename": _parse_upload_filename(row.details),
+        "filename": _extract_filename_from_upload_metadata(row.details),
         "length": row.length,
         "offset": row.offset,
         "expires_at": format_rfc3339(row.expires_at),
@@ -361,7 +361,7 @@ def build_upload_response(row: Upload) -> UploadOut:
     }
 
 
-def _parse_upload_filename(details: str | None) -> str | None:
+def _extract_filename_from_upload_metadata(details: str | None) -> str | None:
     """Return the file name in an upload's metadata, with � for characters that cannot be printed.
 
     The metadata was checked when the upload began.
@@ -374,8 +374,8 @@ def _parse_upload_filename(details: str | None) -> str | None:
     return None
 
 
-def _build_upload_progress(row: Upload) -> UploadState:
-    return UploadState(row.id, row.owner_id, row.offset, row.length, row.details, row.expires_at)
+def _build_upload_progress(row: Upload) -> UploadProgress:
+    return UploadProgress(row.id, row.owner_id, row.offset, row.length, row.details, row.expires_at)
 
 
 def _build_lease_conditions(writing: LeasedUpload) -> tuple[Any, ...]:
@@ -411,7 +411,7 @@ def _require_open_uploads_within_limit(
     )
 
 
-def _require_upload_piece_allowed(session: Session, row: Upload) -> None:
+def _require_piece_count_below_limit(session: Session, row: Upload) -> None:
     """Check that an upload may have another piece within the limit on pieces."""
     max_pieces = SPARE_PIECES + row.length // LEAST_BYTES
     if (

@@ -41,7 +41,7 @@ def require_storage_room(db: Database, owner_id: str, limit: int, size: int | No
         now = db.now(session)
     # A measurement in the future means that the clock was set back since.
     if used is None or (used + size > limit and (at is None or not 0 <= now - at <= FRESH_S)):
-        used = stored_bytes.measure_owner_bytes(db, owner_id)
+        used = stored_bytes.measure_and_store_owner_bytes(db, owner_id)
     if used + size > limit:
         raise _make_storage_full_error(used, limit, size)
 
@@ -58,7 +58,7 @@ def add_upload_bytes_or_raise_if_full(
     """
     if not limit:
         stored_bytes.add_stored_bytes(session, owner_id, size)
-    elif not stored_bytes.add_stored_bytes_within_limit(session, owner_id, size, limit):
+    elif not stored_bytes.try_add_stored_bytes_within_limit(session, owner_id, size, limit):
         raise _make_storage_full_error(
             stored_bytes.read_measured_owner_bytes(session, owner_id)[0] or 0, limit, size
         )

@@ -1,7 +1,7 @@
 """An owner's stored bytes as one number in the owner's row, so that a quota needs no sum.
 
 Bytes are added in the transaction that stores them. Deleted bytes are not subtracted, so the number
-is never too low; `measure_owner_bytes` corrects it when it reaches a limit. NULL means that it was
+is never too low; `measure_and_store_owner_bytes` corrects it when it reaches a limit. NULL means that it was
 not measured yet.
 """
 
@@ -23,7 +23,9 @@ def add_stored_bytes(session: Session, owner_id: str, size: int) -> None:
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes=Owner.bytes + size))
 
 
-def add_stored_bytes_within_limit(session: Session, owner_id: str, size: int, limit: int) -> bool:
+def try_add_stored_bytes_within_limit(
+    session: Session, owner_id: str, size: int, limit: int
+) -> bool:
     """Add `size` bytes to an owner's stored bytes, unless that would exceed `limit` or nothing was
     measured yet.
 
@@ -49,7 +51,7 @@ def read_measured_owner_bytes(session: Session, owner_id: str) -> tuple[int | No
     return row.bytes, row.bytes_at
 
 
-def measure_owner_bytes(db: Database, owner_id: str) -> int:
+def measure_and_store_owner_bytes(db: Database, owner_id: str) -> int:
     """Sum up an owner's stored bytes; record and return the sum.
 
     Bytes that others add meanwhile are kept. If two processes measure at once, the first one's

@@ -52,7 +52,7 @@ def list_usage_by_owner(db: Database, actor: Actor, *, limit: int, cursor: str |
 
 
 def _build_owner_usage(db: Database, owner: Owner) -> OwnerUsage:
-    measured = owner.usage or usage_sums.measure_owner_usage(db, owner.id)
+    measured = owner.usage or usage_sums.measure_and_store_owner_usage(db, owner.id)
     return {
         "owner": owner.name,
         "measured_at": format_rfc3339(measured["at"]),

@@ -223,7 +223,7 @@ def sum_owner_usage(session: Session, owner_id: str) -> OwnerUsageSums:
     }
 
 
-def measure_owner_usage(
+def measure_and_store_owner_usage(
     db: Database, owner_id: str, begun: float | None = None
 ) -> StoredOwnerUsage:
     """Compute an owner's storage usage and store it in the owner's row.
@@ -242,7 +242,7 @@ def measure_owner_usage(
     return usage
 
 
-def measure_usage_of_outdated_owners(db: Database) -> None:
+def measure_and_store_usage_of_outdated_owners(db: Database) -> None:
     """Measure the storage usage of owners not measured for `FRESH_S`, the oldest first, for about
     `BUDGET_S`.
     """
@@ -257,7 +257,7 @@ def measure_usage_of_outdated_owners(db: Database) -> None:
             return
         mine = _mark_owner_being_measured(db, owner_id, at)
         if mine is not None:
-            measure_owner_usage(db, owner_id, mine)
+            measure_and_store_owner_usage(db, owner_id, mine)
 
 
 def _mark_owner_being_measured(db: Database, owner_id: str, at: float | None) -> float | None:

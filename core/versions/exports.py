@@ -123,7 +123,7 @@ def _find_export_source(db: Database, actor: Actor, download: RequestedExport) -
                 f"Version {row.number} has no stored weights: it is the random start that its "
                 "manifest describes. Download a later version."
             )
-        damage.refuse_damaged_version_parts(
+        damage.require_undamaged_version_parts(
             session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in parts}
         )
         refusal = form.explain_unavailability(row.manifest)
@@ -211,4 +211,4 @@ def _write_export_file(
         )
     except DamagedPartFileError as error:
         damaged = next(part.sha256 for part in parts if part.path == error.path)
-        raise blobs.discard_damaged_cached_file(damaged) from error
+        raise blobs.drop_cached_copy_or_mark_damaged(damaged) from error

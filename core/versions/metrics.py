@@ -147,7 +147,7 @@ class _MetricsSourceData:
         """All versions of the model by number, in ascending order."""
         return {
             number: VersionSizeAndDuration(
-                matrix.AccuracyMatrixRow(number, task, parent),
+                matrix.AccuracyMatrixVersion(number, task, parent),
                 status,
                 size,
                 _subtract_times_or_none(start, end),

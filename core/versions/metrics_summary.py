@@ -49,7 +49,7 @@ class LearnedTask(NamedTuple):
 class VersionSizeAndDuration(NamedTuple):
     """A version with its status, the bytes of its parts, and the seconds that its job took."""
 
-    row: matrix.AccuracyMatrixRow
+    row: matrix.AccuracyMatrixVersion
     status: str
     bytes: int
     seconds: float | None

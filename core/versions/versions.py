@@ -281,7 +281,7 @@ def get_version_file(
             raise Invalid(
                 f"The part {part!r} holds {content} of the training data and cannot be downloaded."
             )
-        damage.refuse_damaged_version_parts(
+        damage.require_undamaged_version_parts(
             session, row, {Blobs.make_blob_key(stored.sha256): stored.name}
         )
         return DownloadablePart(

@@ -70,7 +70,7 @@ def prepare_folder(
     keys.ensure_admin_key(db, first)
     db.close()
 
-    def prepare(folder: Path) -> Path:
+    def fill_service_folder(folder: Path) -> Path:
         (folder / "catalogue").mkdir()
         for path in catalogue_folder.iterdir():
             (folder / "catalogue" / path.name).symlink_to(path)
@@ -78,7 +78,7 @@ def prepare_folder(
             shutil.copy(first / name, folder)
         return folder
 
-    return prepare
+    return fill_service_folder
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def key_of(client: TestClient) -> KeyOf:
 def archive() -> Make:
     """Makes a zip of PNG images: `archive(cat=3, dog=4)`."""
 
-    def make(test: int = 0, **classes: int) -> bytes:
+    def build_archive(test: int = 0, **classes: int) -> bytes:
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w") as file:
             for number, (name, count) in enumerate(sorted(classes.items())):
@@ -188,7 +188,7 @@ def archive() -> Make:
                         file.writestr(f"test/{name}/{index}.png", png.getvalue())
         return out.getvalue()
 
-    return make
+    return build_archive
 
 
 def fail_when_read() -> Iterator[bytes]:

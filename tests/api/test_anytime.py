@@ -60,7 +60,7 @@ class Running:
         folder = self._folder / f"state-{correct}"
         (folder / "parts").mkdir(parents=True)
         parts = []
-        for name, tensors in network.copy_parts().items():
+        for name, tensors in network.copy_parts_to_cpu().items():
             save_file(tensors, folder / "parts" / f"{name}.safetensors")
             parts.append(
                 {"name": name, "type": name.partition(".")[0], "file": f"parts/{name}.safetensors"}

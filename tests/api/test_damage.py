@@ -49,11 +49,11 @@ def test_damage_that_a_read_meets_later_is_told_from_then_on(
     original.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     assert soundness.is_sqlite_damage_error(original)
 
-    def broken() -> None:
+    def raise_database_error() -> None:
         raise DatabaseError("SELECT", {}, original)
 
     with monkeypatch.context() as patch:
-        patch.setattr(client.app.state.database, "check_row_readable", broken)  # type: ignore[attr-defined]
+        patch.setattr(client.app.state.database, "check_row_readable", raise_database_error)  # type: ignore[attr-defined]
         assert client.get("/readyz").status_code == 503
     answer = client.get("/readyz")
     assert answer.status_code == 503 and "malformed" in answer.json()["detail"]

@@ -305,10 +305,10 @@ def test_health_needs_no_key_and_names_what_is_down(
     assert broker.status_code == 200
     assert broker.json()["broker"] == "down"
 
-    def broken() -> None:
+    def raise_store_unavailable() -> None:
         raise Unavailable("The store does not answer.")
 
-    monkeypatch.setattr(client.app.state.store, "check_store_usable", broken)  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.store, "check_store_usable", raise_store_unavailable)  # type: ignore[attr-defined]
     down = client.get("/readyz")
     assert down.status_code == 503
     assert down.json()["store"] == "down"

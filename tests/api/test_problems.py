@@ -35,14 +35,14 @@ def build_database_full_error() -> OperationalError:
 def failing(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Answers to a list of models that meets an error."""
 
-    def ask(error: Exception, **headers: str) -> Any:
-        def broken(*_: object, **__: object) -> None:
+    def request_models_with_error(error: Exception, **headers: str) -> Any:
+        def raise_given_error(*_: object, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("core.models.models.list_models", broken)
+        monkeypatch.setattr("core.models.models.list_models", raise_given_error)
         return client.get("/v1/models", headers=headers)
 
-    return ask
+    return request_models_with_error
 
 
 def assert_problem(answer: Any, status: int, code: str) -> dict[str, Any]:
@@ -185,10 +185,10 @@ def test_an_outage_is_a_503_that_says_when_to_come_again(
 def test_an_outage_of_a_hot_read_is_a_503(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*_: object, **__: object) -> None:
+    async def raise_database_unavailable(*_: object, **__: object) -> None:
         raise Unavailable("The database does not answer.", retry_after_s=1)
 
-    monkeypatch.setattr(client.app.state.polling, "find_job", broken)  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.polling, "find_job", raise_database_unavailable)  # type: ignore[attr-defined]
     answer = client.get("/v1/jobs/job_00000000000000000000000000")
     assert_problem(answer, 503, "unavailable")
     assert answer.headers["retry-after"] == "1"
@@ -211,19 +211,23 @@ def test_a_key_that_was_sent_in_a_wrong_place_is_not_repeated(client: TestClient
 def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
     client: TestClient, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async def gone(_message: Any) -> None:
+    async def raise_closed_transport(_message: Any) -> None:
         raise RuntimeError(
             "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
         )
 
-    async def receive() -> Any:
+    async def receive_empty_message() -> Any:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     scope = {
         "type": "http", "method": "GET", "path": "/healthz", "raw_path": b"/healthz", "query_string": b"",
         "headers": [], "http_version": "1.1", "scheme": "http", "app": client.app,
     }  # fmt: skip
-    asyncio.run(RequestIdAndErrorMiddleware(client.app)(scope, receive, gone))  # type: ignore[arg-type]
+    asyncio.run(
+        RequestIdAndErrorMiddleware(client.app)(
+            scope, receive_empty_message, raise_closed_transport
+        )
+    )  # type: ignore[arg-type]
     said = capfd.readouterr()
     assert "unexpected error" not in said.out + said.err
 
@@ -261,10 +265,10 @@ def test_readiness_is_told_in_time_though_the_database_hangs(
 def test_a_full_store_is_told_and_serves_what_it_holds(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full() -> None:
+    def raise_disk_full() -> None:
         raise ServiceDiskFull("There is no room left.")
 
-    monkeypatch.setattr(client.app.state.store, "check_store_usable", full)  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.store, "check_store_usable", raise_disk_full)  # type: ignore[attr-defined]
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["store"]) == (200, "full")
 

@@ -63,10 +63,10 @@ def test_the_root_takes_nothing_but_reads(client: TestClient) -> None:
 def test_a_catalogue_that_cannot_be_built_at_the_start_is_logged_and_stops_nothing(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(_: LazyRecipeCatalogue) -> None:
+    def raise_os_error(_: LazyRecipeCatalogue) -> None:
         raise OSError("no process can be started")
 
-    monkeypatch.setattr(LazyRecipeCatalogue, "__call__", fail)
+    monkeypatch.setattr(LazyRecipeCatalogue, "__call__", raise_os_error)
     with TestClient(create_app(settings), base_url="http://127.0.0.1:8000") as client:
         for thread in threading.enumerate():
             if thread.name == "catalogue":

@@ -32,19 +32,19 @@ def test_a_submit_sends_few_statements(
 ) -> None:
     statements: list[str] = []
 
-    def note(*arguments: object) -> None:
+    def record_statement(*arguments: object) -> None:
         statements.append(str(arguments[2]))
 
     with serve_api(on_database) as client:
         create_model(client)
         key = {"Idempotency-Key": "first"}
         assert client.post(TASKS, content=archive(a=2, b=2), headers=key).status_code == 202
-        event.listen(Engine, "before_cursor_execute", note)
+        event.listen(Engine, "before_cursor_execute", record_statement)
         try:
             key = {"Idempotency-Key": "second"}
             answer = client.post(TASKS, content=archive(a=3, b=3), headers=key)
         finally:
-            event.remove(Engine, "before_cursor_execute", note)
+            event.remove(Engine, "before_cursor_execute", record_statement)
     assert answer.status_code == 202, answer.text
     assert answer.json()["task"]["number"] == 2
     assert 0 < len(statements) <= MOST[database.dialect], statements

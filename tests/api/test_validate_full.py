@@ -120,14 +120,14 @@ def _build_decoding_only_kind(learn: Any, validate: Any) -> Any:
     from core.errors import Invalid
     from core.ingest.ingest import DecodingMonitor
 
-    def run(work: Any) -> None:
+    def decode_batch_only(work: Any) -> None:
         folder = work.folder / "ingest"
         folder.mkdir()
         monitor = DecodingMonitor(stop=work.must_stop)
         validate(work.db, work.store, work.claim, work.settings, folder, monitor)
         raise Invalid("far enough")
 
-    return replace(learn, run=run)
+    return replace(learn, run=decode_batch_only)
 
 
 def test_an_unusable_batch_is_rejected_with_the_error_and_the_report(

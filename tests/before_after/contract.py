@@ -12,9 +12,9 @@ def watch_contract(http: httpx2.Client) -> set[str]:
     contract = Contract(http.get("/openapi.json").json())
     unnamed: set[str] = set()
 
-    def compare(response: httpx2.Response) -> None:
+    def collect_contract_faults(response: httpx2.Response) -> None:
         response.read()
         unnamed.update(contract.faults(response))
 
-    http.event_hooks["response"].append(compare)
+    http.event_hooks["response"].append(collect_contract_faults)
     return unnamed

@@ -63,14 +63,14 @@ def test_parts_with_training_images_are_left_out_of_lists_of_parts() -> None:
 
 
 def test_of_a_job_that_is_not_over_the_step_is_left_out() -> None:
-    def job(over: bool) -> dict[str, object]:
+    def build_job(over: bool) -> dict[str, object]:
         return {
             "is_terminal": over,
             "progress": {"phase": "train", "epoch": 3, "step": 9, "total_steps": 12},
         }
 
-    assert Normaliser().value(job(True)) == job(True)
-    assert Normaliser().value(job(False))["progress"] == {
+    assert Normaliser().value(build_job(True)) == build_job(True)
+    assert Normaliser().value(build_job(False))["progress"] == {
         "phase": "train",
         "epoch": "<epoch>",
         "step": "<step>",
@@ -79,7 +79,7 @@ def test_of_a_job_that_is_not_over_the_step_is_left_out() -> None:
 
 
 def test_of_a_download_weights_are_told_by_digest_and_the_code_version_is_replaced() -> None:
-    def answer(weights: bytes, code: str) -> object:
+    def normalise_download(weights: bytes, code: str) -> object:
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w") as archive:
             archive.writestr("model.safetensors", weights)
@@ -90,5 +90,5 @@ def test_of_a_download_weights_are_told_by_digest_and_the_code_version_is_replac
             httpx2.Response(200, content=content.getvalue(), headers=headers)
         )
 
-    assert answer(b"weights", "a") == answer(b"weights", "b")
-    assert answer(b"weights", "a") != answer(b"others", "a")
+    assert normalise_download(b"weights", "a") == normalise_download(b"weights", "b")
+    assert normalise_download(b"weights", "a") != normalise_download(b"others", "a")

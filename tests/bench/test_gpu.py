@@ -82,11 +82,11 @@ def test_a_failure_and_a_limit_are_recorded_and_only_those_steps_run_again(
     assert outcomes["good"].figures["device"] == "cpu" and outcomes["good"].machine is not None
     repeated: list[str] = []
 
-    def note(step: GpuCheckStep, *_: object) -> GpuCheckStepResult:
+    def record_repeated_step(step: GpuCheckStep, *_: object) -> GpuCheckStepResult:
         repeated.append(step.name)
         return outcomes["good"]
 
-    monkeypatch.setattr(runner, "run_step_with_limit", note)
+    monkeypatch.setattr(runner, "run_step_with_limit", record_repeated_step)
     assert set(run_steps_within_budget(steps, options).steps) == set(outcomes)
     assert repeated == ["failure", "limit", "elsewhere"]
 

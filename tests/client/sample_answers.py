@@ -144,11 +144,11 @@ def build_file_answer(content: bytes, **headers: str) -> Callable[[Request], Rep
     """Return a function that answers HEAD and GET of a file."""
     tag = f'"{hashlib.sha256(content).hexdigest()}"'
 
-    def answer(request: Request) -> Reply:
+    def answer_file_request(request: Request) -> Reply:
         whole = build_http_response(content, **{"ETag": tag, **headers})
         return whole.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if request.method == "HEAD" else whole
 
-    return answer
+    return answer_file_request
 
 
 @functools.cache

@@ -17,7 +17,7 @@ CELLS = {1: 0.9, 3: 0.1, 4: 0.8, 6: None}
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
     """A service whose version 7 was taught tasks 1, 4 and 6."""
 
-    def answer(asked: stub.Asked) -> stub.Said:
+    def answer_service_request(asked: stub.Asked) -> stub.Said:
         found = find_sample_answer(asked.method, asked.path)
         path = asked.path.partition("?")[0]
         if path.endswith("/versions"):
@@ -53,7 +53,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
             found = {**found, "number": 4, "accuracy_when_learned": 0.8}
         return stub.Said(body=found)
 
-    with stub.run_stub(answer) as found:
+    with stub.run_stub(answer_service_request) as found:
         monkeypatch.setenv("PERENNIAL_URL", found.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         yield found

@@ -475,10 +475,10 @@ def test_a_batch_for_a_model_that_is_not_there_names_the_command_that_creates_it
 def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
     capsys: Said, birds: str, weeks: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object, **__: object) -> None:
+    def raise_keyboard_interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perennial._sync.job.JobHandle.wait", interrupt)
+    monkeypatch.setattr("perennial._sync.job.JobHandle.wait", raise_keyboard_interrupt)
     assert run_command_line(["submit", birds, str(weeks[3])]) == 130
     told = capsys.readouterr().err
     assert "Come back with: perennial jobs watch job_" in told

@@ -48,12 +48,12 @@ def test_a_label_is_corrected_and_the_correction_is_undone(
     corrected = client.tasks.images(model, 1, split="train", label="0")
     assert image.index in {one.index for one in corrected}
 
-    async def undo() -> types.Edit:
+    async def undo_edit_twice() -> types.Edit:
         async with AsyncPerennial(running.key, base_url=running.url) as other:
             await other.edits.undo(model, edit.number)
             return await other.edits.undo(model, edit.number)  # repeating it changes nothing
 
-    assert asyncio.run(undo()).undone_at is not None
+    assert asyncio.run(undo_edit_twice()).undone_at is not None
     assert client.models.retrieve(model).line_head == made.parent
     assert next(iter(client.edits.list(model))).number == edit.number
 
@@ -153,12 +153,12 @@ def test_an_edit_whose_answer_is_lost_is_sent_again_under_its_key() -> None:
 def test_a_second_edit_is_refused_with_the_job_of_the_open_one() -> None:
     refusal = "Edit 1 is running: wait for its job job_1, or cancel it."
 
-    def answer(asked: Asked) -> Said:
+    def refuse_second_edit(asked: Asked) -> Said:
         if asked.method == "POST":
             return build_problem(409, "wrong-state", refusal)
         return Said(200, {"items": [], "next_cursor": None})
 
-    with run_stub_with_client(answer) as (stub, client):
+    with run_stub_with_client(refuse_second_edit) as (stub, client):
         with pytest.raises(Conflict, match=r"Edit 1 is running"):
             client.edits.create("hats", [{"drop": {"class": "hat"}}])
         assert [one.method for one in stub.asked].count("POST") == 1

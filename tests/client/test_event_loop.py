@@ -55,12 +55,12 @@ def test_a_batch_is_read_beside_the_event_loop(
     monkeypatch.setattr("perennial._async.upload.send_batch.__defaults__", (whole_bytes,))
     batch, tus = Watched(SIZE), Tus()
 
-    async def submit(url: str) -> None:
+    async def submit_batch(url: str) -> None:
         async with AsyncPerennial("k", base_url=url) as client:
             await client.submit("birds", batch)
 
     with run_stub(tus) as stub:
-        asyncio.run(submit(stub.url))
+        asyncio.run(submit_batch(stub.url))
     assert max(len(asked.body) for asked in stub.asked) == longest_body
     assert batch.threads and threading.get_ident() not in batch.threads
 
@@ -70,19 +70,21 @@ def test_pieces_are_hashed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch
 
     threads = set[int]()
 
-    def checksum(chunk: bytes) -> str:
+    def hash_and_record_thread(chunk: bytes) -> str:
         threads.add(threading.get_ident())
         return transfer.compute_tus_checksum_header(chunk)
 
-    monkeypatch.setattr("perennial._async.upload.compute_tus_checksum_header", checksum)
+    monkeypatch.setattr(
+        "perennial._async.upload.compute_tus_checksum_header", hash_and_record_thread
+    )
     monkeypatch.setattr("perennial._async.upload.send_batch.__defaults__", (PIECE,))
 
-    async def submit(url: str) -> None:
+    async def submit_two_pieces(url: str) -> None:
         async with AsyncPerennial("k", base_url=url) as client:
             await client.submit("birds", bytes(2 * PIECE))
 
     with run_stub(Tus()) as stub:
-        asyncio.run(submit(stub.url))
+        asyncio.run(submit_two_pieces(stub.url))
     assert threads and threading.get_ident() not in threads
 
 
@@ -100,17 +102,17 @@ def test_a_download_is_written_beside_the_event_loop(
             threads.add(threading.get_ident())
             super().close()
 
-    def answer(asked: Asked) -> Said:
+    def answer_download(asked: Asked) -> Said:
         tag = f'"{hashlib.sha256(content).hexdigest()}"'
         headers = {"ETag": tag, "Content-Length": str(PIECE)}
         return Said(200, b"" if asked.method == "HEAD" else content, headers)
 
-    async def fetch(url: str) -> Path:
+    async def download_version(url: str) -> Path:
         async with AsyncPerennial("k", base_url=url) as client:
             return (await client.download("birds", 3, tmp_path / "birds.zip")).path
 
-    with run_stub(answer) as stub, monkeypatch.context() as patched:
+    with run_stub(answer_download) as stub, monkeypatch.context() as patched:
         patched.setattr(Path, "open", lambda path, mode="r": File(path, mode.replace("b", "")))
-        found = asyncio.run(fetch(stub.url))
+        found = asyncio.run(download_version(stub.url))
     assert found.read_bytes() == content
     assert threads and threading.get_ident() not in threads

@@ -46,12 +46,16 @@ def test_an_error_ends_a_command_with_its_status(error: errors.PerennialError) -
 
 
 def test_every_error_of_the_client_has_a_status_here() -> None:
-    def below(kind: type) -> set[type]:
+    def collect_subclasses(kind: type) -> set[type]:
         return {kind}.union(
-            *(below(one) for one in kind.__subclasses__() if one.__module__ == kind.__module__)
+            *(
+                collect_subclasses(one)
+                for one in kind.__subclasses__()
+                if one.__module__ == kind.__module__
+            )
         )
 
-    assert below(errors.PerennialError) == {type(error) for error in ENDS}
+    assert collect_subclasses(errors.PerennialError) == {type(error) for error in ENDS}
 
 
 def test_the_documentation_and_the_help_have_every_status_and_no_other() -> None:

@@ -13,7 +13,7 @@ from api.schemas.owners import WebhookIn, WebhookPatch
 from perennial import Perennial
 from perennial._sync.resources.models import Models
 from perennial._sync.resources.webhooks import Webhooks
-from perennial.fields import NOT_GIVEN, ModelChanges, NewModel, OpenBatchOptions
+from perennial.fields import NOT_GIVEN, ModelChanges, NewModelFields, OpenBatchOptions
 from perennial.pack.kinds import KINDS
 from perennial.pack.remote.bucket import BucketImages
 
@@ -28,7 +28,9 @@ def list_keyword_names(verb: Any, *others: str) -> set[str]:
 def test_a_new_model_has_the_fields_of_the_api() -> None:
     known = list_keyword_names(Models.create, "exist_ok")
     assert (
-        known == set(ModelIn.model_fields) == set(get_type_hints(NewModel)) | {"name", "scenario"}
+        known
+        == set(ModelIn.model_fields)
+        == set(get_type_hints(NewModelFields)) | {"name", "scenario"}
     )
 
 
@@ -68,28 +70,31 @@ def test_options_of_a_batch_are_those_of_all_its_kinds() -> None:
     ids=["nothing", "reset", "merged", "set", "not given"],
 )
 def test_a_change_says_what_was_given(given: dict[str, Any], sent: dict[str, Any]) -> None:
-    def update(client: Perennial) -> None:
+    def update_model(client: Perennial) -> None:
         client.models.update("birds", **given)
 
-    assert capture_sent_json(update, "/v1/models/birds") == sent
+    assert capture_sent_json(update_model, "/v1/models/birds") == sent
 
 
 def test_a_new_model_leaves_to_the_service_what_is_none() -> None:
-    def create(client: Perennial) -> None:
+    def create_model(client: Perennial) -> None:
         client.models.create(
             "birds", "data", classes=("owl", "wren"), tags=[], keep_training_data=False, gate=None
         )
 
-    assert capture_sent_json(create, "/v1/models/birds") == {
+    assert capture_sent_json(create_model, "/v1/models/birds") == {
         "name": "birds", "scenario": "data", "classes": ["owl", "wren"], "tags": [], "keep_training_data": False,
     }  # fmt: skip
 
 
 def test_a_webhook_is_told_of_all_models_again() -> None:
-    def update(client: Perennial) -> None:
+    def update_webhook(client: Perennial) -> None:
         client.webhooks.update("whk_1", model=None, format="teams")
 
-    assert capture_sent_json(update, "/v1/webhooks/whk_1") == {"model": None, "format": "teams"}
+    assert capture_sent_json(update_webhook, "/v1/webhooks/whk_1") == {
+        "model": None,
+        "format": "teams",
+    }
 
 
 def test_a_name_that_is_no_field_is_refused_before_anything_is_sent() -> None:

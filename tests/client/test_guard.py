@@ -22,8 +22,8 @@ from perennial.guard import (
     build_api_path,
     drop_unsafe_header_value,
     escape_json_text,
-    parse_number_in_response_header,
     quote_shell_word,
+    require_number_in_response_header,
     require_safe_filename,
     require_same_origin,
     require_whole_number_in_response,
@@ -121,7 +121,7 @@ def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:
     assert build_api_path("models", "a/b?c", "versions", 1) == "/v1/models/a%2Fb%3Fc/versions/1"
     assert (
         require_whole_number_in_response(3, "version"),
-        parse_number_in_response_header("10", "Length"),
+        require_number_in_response_header("10", "Length"),
         drop_unsafe_header_value('"tag"'),
     ) == (
         3,

@@ -133,7 +133,7 @@ _CLIENT: list[Any] = []
 def build_hostile_answer(hostile: Hostile) -> Callable[[Request], Reply]:
     """Return a function that answers every request in a hostile way."""
 
-    def answer(request: Request) -> Reply:
+    def answer_with_hostile_data(request: Request) -> Reply:
         bare = request.target.partition("?")[0]
         found = find_sample_answer(request.method, request.target)
         reply = hostile.reply({} if found is None else found)
@@ -142,7 +142,7 @@ def build_hostile_answer(hostile: Hostile) -> Callable[[Request], Reply]:
             return answer_as_service(request)
         return bytes(reply).partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if is_head else reply  # type: ignore[arg-type]
 
-    return answer
+    return answer_with_hostile_data
 
 
 def assert_clean_output(told: str, command: str) -> None:

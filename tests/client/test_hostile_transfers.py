@@ -59,7 +59,7 @@ def replace_downloads(answer: Answer) -> Answer:
 def build_version_answer(number: Any) -> Answer:
     """Return a service whose version has another number."""
 
-    def answer(request: Request) -> Reply:
+    def answer_with_version_number(request: Request) -> Reply:
         found = find_sample_answer(request.method, request.target)
         is_version = request.target == "/v1/models/birds/versions/1"
         return (
@@ -68,19 +68,19 @@ def build_version_answer(number: Any) -> Answer:
             else answer_as_service(request)
         )
 
-    return answer
+    return answer_with_version_number
 
 
 def _build_wrong_length_answer(head: str | None, got: int) -> Answer:
     """Announce one length and send another."""
 
-    def answer(request: Request) -> Reply:
+    def answer_with_wrong_length(request: Request) -> Reply:
         if request.method == "HEAD":
             line = "" if head is None else f"Content-Length: {head}\r\n"
             return iter([f"HTTP/1.1 200 OK\r\n{line}Connection: close\r\n\r\n".encode()])
         return build_http_response(b"x" * got)
 
-    return answer
+    return answer_with_wrong_length
 
 
 def _build_zip(*entries: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
@@ -201,7 +201,7 @@ def _build_upload_answer(
     """Accept an upload of ten bytes with these headers."""
     counts = itertools.count()
 
-    def answer(request: Request) -> Reply:
+    def answer_upload_request(request: Request) -> Reply:
         if request.method == "POST" and request.target == "/v1/uploads":
             return build_http_response(b"{}", "201 Created", Location=location)
         if request.method in ("HEAD", "PATCH") and not known:
@@ -212,7 +212,7 @@ def _build_upload_answer(
             return build_http_response(b"", "200 OK", Upload_Offset=offset(next(counts)))
         return answer_as_service(request)
 
-    return answer
+    return answer_upload_request
 
 
 PLACES = (
@@ -317,12 +317,12 @@ def test_an_answer_that_drips_ends(service: HostileService, first: bytes) -> Non
     ):
         client.me()
 
-    async def ask() -> None:
+    async def send_me_request() -> None:
         async with AsyncPerennial("k", base_url=service.url, timeout=0.2, max_retries=0) as found:
             await found.me()
 
     with pytest.raises(Exception, match=r"slowly|within|timed out"):
-        asyncio.run(ask())
+        asyncio.run(send_me_request())
 
 
 PACKED = gzip.compress(bytes(64 * MIB), 9)

@@ -82,7 +82,7 @@ def test_a_change_is_seen(change: str, tmp_path: Path) -> None:
         image.write_bytes(b"another image")
     else:
         image.unlink()
-    assert inbox.read_state_of_watched_batch(before.path) != before
+    assert inbox.read_present_state_of_batch_files(before.path) != before
 
 
 def test_a_link_in_a_batch_is_found_and_not_followed(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_damaged_images_reject_the_job(client: Perennial, model: str) -> None:
 def test_the_same_verbs_can_be_awaited(
     running: service.RunningService, model: str, archives: list[bytes], tmp_path: Path
 ) -> None:
-    async def use() -> tuple[str | None, list[int], int]:
+    async def use_async_client() -> tuple[str | None, list[int], int]:
         async with AsyncPerennial(running.key, base_url=running.url) as client:
             job = await (await client.submit(model, archives[3], name="awaited")).wait(120)
             versions = [one.number async for one in client.versions.list(model)]
@@ -115,7 +115,7 @@ def test_the_same_verbs_can_be_awaited(
             size = (await client.download(model, job.version, tmp_path / "a.zip")).bytes
             return job.outcome, versions, size
 
-    outcome, versions, size = asyncio.run(use())
+    outcome, versions, size = asyncio.run(use_async_client())
     assert (
         outcome == "published" and versions[-1] >= 2 and size == (tmp_path / "a.zip").stat().st_size
     )
@@ -126,7 +126,7 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was(monkeypatch: pytest.Monke
     data = {"level": "info", "message": "m"}
     events = [{"id": number, "type": "log", "at": "t", "data": data} for number in range(1, 8)]
 
-    def answer(asked: Asked) -> Said:
+    def answer_with_cut_stream(asked: Asked) -> Said:
         if not asked.path.endswith("/events"):
             return Said(body={"id": "job_1", "is_terminal": True, "state": "succeeded"})
         after = int(asked.headers.get("last-event-id", 0))
@@ -141,7 +141,7 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was(monkeypatch: pytest.Monke
             200, body, {"Content-Type": "text/event-stream", "Content-Length": str(len(body))}, cut
         )
 
-    with run_stub_with_client(answer) as (stub, client):
+    with run_stub_with_client(answer_with_cut_stream) as (stub, client):
         found: list[Any] = list(client.job("job_1").events())
     assert [one.id for one in found] == [1, 2, 3, 4, 5, 6, 7]
     assert len(stub.asked) > 3
@@ -155,13 +155,13 @@ def test_a_service_that_is_away_for_a_while_does_not_end_the_wait(
     asked = itertools.count(1)
     job = {"id": "job_1", "is_terminal": False, "state": "running"}
 
-    def answer(_: Asked) -> Said:
+    def answer_with_outage(_: Asked) -> Said:
         number = next(asked)
         if 2 <= number <= 12:
             return Said(503)
         return Said(body=job if number == 1 else {**job, "is_terminal": True, "state": "succeeded"})
 
-    with run_stub_with_client(answer, max_retries=1) as (_, client):
+    with run_stub_with_client(answer_with_outage, max_retries=1) as (_, client):
         assert client.job("job_1").wait(60).state == "succeeded"
     assert next(asked) == 14  # the first answer, eleven times none, the end
 

@@ -66,23 +66,26 @@ def test_a_run_that_was_killed_is_gone_on_with_by_the_next(large: Path) -> None:
 
 
 def _build_interrupting_progress(most: int) -> Any:
-    def progress(done: int, total: int) -> None:
+    def interrupt_at_limit(done: int, total: int) -> None:
         if done >= most:
             raise KeyboardInterrupt
 
-    return progress
+    return interrupt_at_limit
 
 
 def test_a_run_that_was_killed_after_the_submit_makes_no_second_task(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(_: UploadLocationCache) -> None:
+    def raise_keyboard_interrupt(_: UploadLocationCache) -> None:
         raise KeyboardInterrupt
 
     tus = Tus()
     with run_stub_with_client(tus) as (_, client):
         with monkeypatch.context() as patched:
-            patched.setattr("perennial.transfer.UploadLocationCache.remove_upload_location", killed)
+            patched.setattr(
+                "perennial.transfer.UploadLocationCache.remove_upload_location",
+                raise_keyboard_interrupt,
+            )
             with pytest.raises(KeyboardInterrupt):
                 client.submit("birds", large)
         assert client.submit("birds", large).id == "job_1"
@@ -101,12 +104,12 @@ def test_an_upload_that_expired_is_begun_again(large: Path) -> None:
 
 
 def test_a_file_that_is_changed_while_it_is_sent_is_not_submitted(large: Path) -> None:
-    def progress(done: int, total: int) -> None:
+    def overwrite_file(done: int, total: int) -> None:
         large.write_bytes(bytes(large.stat().st_size))
 
     tus, told = Tus(), "was changed while it was sent"
     with run_stub_with_client(tus) as (_, client), pytest.raises(ConfigError, match=told):
-        client.submit("birds", large, progress=progress)
+        client.submit("birds", large, progress=overwrite_file)
     assert tus.submits == []
 
 
@@ -116,13 +119,13 @@ def test_an_upload_goes_on_after_minutes_without_a_connection(
     waited, tus, away = list[float](), Tus(), list[int]()
     monkeypatch.setattr("perennial._sync.upload.sleep_seconds", waited.append)
 
-    def answer(asked: Asked) -> Said:
+    def answer_with_outage(asked: Asked) -> Said:
         if tus.received >= 2 * PIECE and len(away) < 15:  # whether it is asked or sent to
             away.append(1)
             return build_problem(503, "unavailable")
         return tus(asked)
 
-    with run_stub_with_client(answer) as (_, client):
+    with run_stub_with_client(answer_with_outage) as (_, client):
         client.submit("birds", large)
     assert bytes(tus.kept) == large.read_bytes() and len(waited) == 15
 
@@ -133,19 +136,21 @@ def test_a_person_whose_upload_ends_early_is_told_that_it_goes_on(
 ) -> None:
     tus = Tus()
 
-    def answer(asked: Asked) -> Said:
+    def answer_with_late_outage(asked: Asked) -> Said:
         if asked.method == "PATCH" and tus.received > 2 * PIECE and stop is None:
             return build_problem(503, "unavailable", "The store does not answer.")
         return tus(asked)
 
-    def shown(*_: object) -> Any:
+    def open_interrupting_progress(*_: object) -> Any:
         return contextlib.nullcontext(
             None if stop is None else _build_interrupting_progress(2 * PIECE)
         )
 
-    monkeypatch.setattr("perennial._sync.resources.tasks.open_transfer_bar", shown)
+    monkeypatch.setattr(
+        "perennial._sync.resources.tasks.open_transfer_bar", open_interrupting_progress
+    )
     monkeypatch.setenv("PERENNIAL_API_KEY", "k")
-    with run_stub(tus if stop else answer) as stub:
+    with run_stub(tus if stop else answer_with_late_outage) as stub:
         status = run_command_line(["submit", "birds", str(large), "--url", stub.url])
     assert status == (130 if stop else 5)
     assert "submit the same batch again, and it goes on there" in capsys.readouterr().err
@@ -185,10 +190,10 @@ def test_an_upload_stays_at_the_service_only_if_another_submit_can_use_it(
 ) -> None:
     tus = Tus()
 
-    def answer(asked: Asked) -> Said:
+    def refuse_task_submit(asked: Asked) -> Said:
         return build_problem(422, code) if "/tasks" in asked.path else tus(asked)
 
-    with run_stub_with_client(answer) as (_, client), pytest.raises(Invalid):
+    with run_stub_with_client(refuse_task_submit) as (_, client), pytest.raises(Invalid):
         client.submit("birds", large)
     assert (not tus.is_gone, len(list(home.rglob("*.json")))) == (is_kept, int(is_kept))
 
@@ -201,10 +206,10 @@ def test_a_wrong_name_of_a_model_is_told_before_a_large_batch_is_sent(large: Pat
 
 
 def test_an_older_service_gets_a_large_batch_in_one_request(large: Path) -> None:
-    def answer(asked: Asked) -> Said:
+    def answer_as_older_service(asked: Asked) -> Said:
         return build_problem(404, "not-found") if asked.path == "/v1/uploads" else Tus()(asked)
 
-    with run_stub_with_client(answer) as (stub, client):
+    with run_stub_with_client(answer_as_older_service) as (stub, client):
         client.submit("birds", large)
     assert stub.asked[-1].body == large.read_bytes()
 

@@ -30,12 +30,12 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
     """Answers by path; what a test does not write is a sample of the API's own types."""
     said: Answers = {}
 
-    def answer(asked: stub.Asked) -> stub.Said:
+    def answer_service_request(asked: stub.Asked) -> stub.Said:
         bare = asked.path.partition("?")[0]
         found = said[bare] if bare in said else find_sample_answer(asked.method, asked.path)
         return found(asked) if callable(found) else stub.Said(body=found)
 
-    with stub.run_stub(answer) as service:
+    with stub.run_stub(answer_service_request) as service:
         monkeypatch.setenv("PERENNIAL_URL", service.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         yield said
@@ -138,12 +138,12 @@ def test_suspects_come_with_the_reason_if_the_service_refuses_to_correct_them(
     answers[TASK] = task
     asked: list[dict[str, Any]] = []
 
-    def refuse(request: stub.Asked) -> stub.Said:
+    def refuse_edit(request: stub.Asked) -> stub.Said:
         asked.append(json.loads(request.body))
         detail = "It cannot be edited: it becomes a task, which predictions name by ?task=."
         return stub.Said(422, {"type": "/problems/invalid", "detail": detail})
 
-    answers["/v1/models/birds/edits"] = refuse
+    answers["/v1/models/birds/edits"] = refuse_edit
     url = os.environ["PERENNIAL_URL"]
     shown = record_command(url, "pk_x", "issues", "birds", "1", "--kind", "suspect").words
     assert "It cannot be edited: it becomes a task, which predictions name by --task." in shown
@@ -184,7 +184,7 @@ def photos(tmp_path: Path, answers: Answers) -> Path:
         (folder / f"{name}.png").write_bytes(name[-1].encode())
     usual = find_sample_answer("POST", PREDICT)
 
-    def predict(asked: stub.Asked) -> stub.Said:
+    def predict_by_first_byte(asked: stub.Asked) -> stub.Said:
         contents = [
             part.partition(b"\r\n\r\n")[2].strip(b"\r\n-")
             for part in asked.body.split(b"filename=")[1:]
@@ -196,7 +196,7 @@ def photos(tmp_path: Path, answers: Answers) -> Path:
         ]
         return stub.Said(body={**usual, "predictions": said, "version": 4})
 
-    answers[PREDICT] = predict
+    answers[PREDICT] = predict_by_first_byte
     return folder
 
 
@@ -238,14 +238,14 @@ def test_an_image_that_cannot_be_used_does_not_count_and_ends_with_1(
 ) -> None:
     usual: Callable[[stub.Asked], stub.Said] = answers[PREDICT]
 
-    def predict(asked: stub.Asked) -> stub.Said:
+    def predict_with_invalid_image(asked: stub.Asked) -> stub.Said:
         said = usual(asked)
         said.body["predictions"][0] = {
             "error": {"code": "image-invalid", "detail": "It is no image."}
         }
         return said
 
-    answers[PREDICT] = predict
+    answers[PREDICT] = predict_with_invalid_image
     assert run_command_line(["evaluate", "birds", str(photos), "-q"]) == 1
     told = capsys.readouterr().err
     assert "cat/1.png: It is no image." in told and "2 of 4 images right" in told
@@ -303,11 +303,11 @@ def test_every_state_that_jobs_show_can_be_asked_for(
         {"id": "j4", "state": "queued", "outcome": None},
     ]
 
-    def jobs(asked: stub.Asked) -> stub.Said:
+    def list_jobs_by_state(asked: stub.Asked) -> stub.Said:
         state = asked.path.partition("state=")[2].partition("&")[0]
         return stub.Said(body=make_page(JOBS, *(one for one in each if one["state"] == state)))
 
-    answers[JOBS] = jobs
+    answers[JOBS] = list_jobs_by_state
     assert run_command_line(["jobs", "list", "--state", wanted, "-q"]) == 0
     assert capsys.readouterr().out.split() == found
 
@@ -445,11 +445,11 @@ LIMITS = ("max-forgetting", "min-new-task", "min-acc", "max-predicted-loss-rise"
 def test_every_limit_of_a_gate_can_be_taken_off(answers: Answers, word: str) -> None:
     sent: list[Any] = []
 
-    def change(asked: stub.Asked) -> stub.Said:
+    def record_model_change(asked: stub.Asked) -> stub.Said:
         sent.append(json.loads(asked.body))
         return stub.Said(body=make_sample("/v1/models/birds"))
 
-    answers["/v1/models/birds"] = change
+    answers["/v1/models/birds"] = record_model_change
     assert (
         run_command_line(
             ["models", "set", "birds", *(part for name in LIMITS for part in (f"--{name}", word))]
@@ -462,11 +462,11 @@ def test_every_limit_of_a_gate_can_be_taken_off(answers: Answers, word: str) -> 
 def test_what_is_no_limit_can_be_reset_too(answers: Answers) -> None:
     sent: list[Any] = []
 
-    def change(asked: stub.Asked) -> stub.Said:
+    def record_model_change(asked: stub.Asked) -> stub.Said:
         sent.append(json.loads(asked.body))
         return stub.Said(body=make_sample("/v1/models/birds"))
 
-    answers["/v1/models/birds"] = change
+    answers["/v1/models/birds"] = record_model_change
     options = [
         "--precision",
         "none",
@@ -493,8 +493,8 @@ def test_what_is_no_limit_can_be_reset_too(answers: Answers) -> None:
 def test_a_place_that_ends_with_a_slash_or_exists_is_a_folder(
     tmp_path: Path, place: str | None, file: str
 ) -> None:
-    from perennial.cli.models.download import prepare_output_file
+    from perennial.cli.models.download import resolve_output_path_and_make_folder
 
     (tmp_path / "there").mkdir()
-    assert prepare_output_file(place, "birds-1.zip") == Path(file)
+    assert resolve_output_path_and_make_folder(place, "birds-1.zip") == Path(file)
     assert Path(file).parent.is_dir()

@@ -70,7 +70,7 @@ def test_the_last_page_has_no_next() -> None:
 
 
 def test_a_list_to_await_gives_its_first_page() -> None:
-    async def look(url: str) -> tuple[list[str], list[str]]:
+    async def list_keys_by_page(url: str) -> tuple[list[str], list[str]]:
         async with AsyncPerennial("k", base_url=url) as client:
             page = await client.keys.list(limit=3)
             following = await page.next_page()
@@ -78,7 +78,7 @@ def test_a_list_to_await_gives_its_first_page() -> None:
             return names, [key.name async for key in client.keys.list(limit=2)]
 
     with stub.run_stub(answer_with_pages) as service:
-        by_page, by_loop = asyncio.run(look(service.url))
+        by_page, by_loop = asyncio.run(list_keys_by_page(service.url))
     assert by_page == by_loop == [f"n{n}" for n in range(5)]
 
 
@@ -100,11 +100,11 @@ def test_every_list_of_the_client_takes_a_limit() -> None:
     """Of all verbs whose answer is pages: what is asked for has the limit that was said."""
     asked: list[object] = []
 
-    def answer(request: stub.Asked) -> stub.Said:
+    def answer_with_empty_page(request: stub.Asked) -> stub.Said:
         asked.append(parse_qs(urlsplit(request.path).query).get("limit"))
         return stub.Said(body=json.dumps({"items": [], "next_cursor": None}).encode())
 
-    with stub.run_stub_with_client(answer) as (_, client):
+    with stub.run_stub_with_client(answer_with_empty_page) as (_, client):
         verbs = _find_paged_verbs(client)
         assert len(verbs) >= 17
         for verb, arguments in verbs:

@@ -42,22 +42,22 @@ def test_an_upload_of_a_bucket_that_was_cut_is_gone_on_with_by_the_next_run(
     held, url = bucket
     held.objects |= {f"a/cat/{n}.png": random.Random(n).randbytes(PIECE) for n in range(24)}
 
-    def interrupt(done: int, total: int) -> None:
+    def interrupt_after_20_pieces(done: int, total: int) -> None:
         if done >= 20 * PIECE:
             raise KeyboardInterrupt
 
-    def opened() -> Any:
+    def open_remote_batch() -> Any:
         return open_batch("s3://birds/a", endpoint=url, anonymous=True)
 
     tus = Tus()
     with run_stub(tus) as stub:
         with Perennial("k", base_url=stub.url) as client, pytest.raises(KeyboardInterrupt):
-            client.submit("birds", opened(), progress=interrupt)
+            client.submit("birds", open_remote_batch(), progress=interrupt_after_20_pieces)
         held.read.clear()
         with Perennial("k", base_url=stub.url) as client:
-            client.submit("birds", opened())
+            client.submit("birds", open_remote_batch())
     assert tus.made == 1 and len(set(held.read)) == len(held.read) < 8, held.read
-    assert bytes(tus.kept) == b"".join(opened().read_chunks())
+    assert bytes(tus.kept) == b"".join(open_remote_batch().read_chunks())
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ WAITING = {
 def service() -> Iterator[stub.Stub]:
     """A service with a job that does not end, and whose events are not streamed."""
 
-    def answer(asked: stub.Asked) -> stub.Said:
+    def answer_with_waiting_job(asked: stub.Asked) -> stub.Said:
         found = find_sample_answer(asked.method, asked.path)
         if asked.path.startswith(f"/v1/jobs/{JOB}"):
             found = {
@@ -40,7 +40,7 @@ def service() -> Iterator[stub.Stub]:
             found = {"items": [{**found["items"][0], **WAITING}], "next_cursor": None}
         return stub.Said(body=found)
 
-    with stub.run_stub(answer) as found:
+    with stub.run_stub(answer_with_waiting_job) as found:
         yield found
 
 

@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there_is_told_before_anything_is_sent() -> None:
 def _build_file_answer(content: bytes, cuts: list[int], etag: str | None = None) -> Any:
     tag = etag or f'"{hashlib.sha256(content).hexdigest()}"'
 
-    def answer(asked: Asked) -> Said:
+    def answer_file_request(asked: Asked) -> Said:
         headers = {"ETag": tag, "Content-Length": str(len(content))}
         start = asked.headers.get("range", "bytes=0-")[6:-1]
         if asked.method == "HEAD":
@@ -77,7 +77,7 @@ def _build_file_answer(content: bytes, cuts: list[int], etag: str | None = None)
         headers["Content-Length"] = str(len(sent))
         return Said(status, sent, headers, cuts.pop(0) if cuts else None)
 
-    return answer
+    return answer_file_request
 
 
 @pytest.mark.usefixtures("no_pauses")

@@ -69,7 +69,7 @@ def answers() -> dict[str, Any]:
 def service(
     answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch, no_pauses: None
 ) -> Iterator[stub.Stub]:
-    def answer(asked: stub.Asked) -> stub.Said:
+    def answer_service_request(asked: stub.Asked) -> stub.Said:
         found = find_sample_answer(asked.method, asked.path)
         job = next((one for one in answers if asked.path.startswith(f"/v1/jobs/{one}")), None)
         if job is not None:
@@ -82,7 +82,7 @@ def service(
             found = {**found, "job": answers[JOB], "repeats": None}
         return stub.Said(body=found)
 
-    with stub.run_stub(answer) as found:
+    with stub.run_stub(answer_service_request) as found:
         monkeypatch.setenv("PERENNIAL_URL", found.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         yield found

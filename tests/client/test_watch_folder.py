@@ -60,7 +60,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
     """Responses to a batch (`a`) and about its job (`job_a`), in order; the last one repeats."""
     given: Answers = {}
 
-    def answer(asked: stub.Asked) -> stub.Said:
+    def answer_service_request(asked: stub.Asked) -> stub.Said:
         sent = (
             re.search(r"/tasks\?(?:.*&)?name=(\w+)", asked.path) if asked.method == "POST" else None
         )
@@ -74,7 +74,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answers]:
         one = found.pop(0) if len(found) > 1 else found[0]
         return one if isinstance(one, stub.Said) else one()
 
-    with stub.run_stub(answer) as service:
+    with stub.run_stub(answer_service_request) as service:
         monkeypatch.setenv("PERENNIAL_URL", service.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         yield given
@@ -138,11 +138,13 @@ def test_a_service_that_stays_away_while_a_job_runs_ends_the_command(
 def test_after_ctrl_c_the_next_run_goes_on(
     inbox: Path, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(_: float) -> None:
+    def raise_keyboard_interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr("perennial.cli.batches.watch_folder.time.sleep", interrupt)
+        interrupted.setattr(
+            "perennial.cli.batches.watch_folder.time.sleep", raise_keyboard_interrupt
+        )
         assert run_command_line(["watch-folder", str(inbox), "birds"]) == 130
     assert (list_visible_names(inbox), list_visible_names(inbox, "learned")) == (["a", "b"], [])
     assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 0
@@ -232,13 +234,13 @@ def test_a_batch_that_was_not_sent_is_left_for_the_service(
 def test_an_accuracy_that_cannot_be_read_keeps_no_batch_from_its_place(
     inbox: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def answer(asked: stub.Asked) -> stub.Said:
+    def answer_without_accuracy(asked: stub.Asked) -> stub.Said:
         if re.search(r"/tasks/\d", asked.path):
             return AWAY
         found = find_sample_answer(asked.method, asked.path)
         return stub.Said(body=found) if asked.method == "GET" else build_accepted_answer("a")
 
-    with stub.run_stub(answer) as service:
+    with stub.run_stub(answer_without_accuracy) as service:
         monkeypatch.setenv("PERENNIAL_URL", service.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 0

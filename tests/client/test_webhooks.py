@@ -97,7 +97,7 @@ def test_the_commands_make_show_and_remove_a_webhook(
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
     address = "https://93.184.215.14/hook"
 
-    def asked(*arguments: str) -> Any:
+    def run_webhooks_command(*arguments: str) -> Any:
         assert run_command_line(["webhooks", *arguments, "--json"]) == 0, capsys.readouterr()
         return json.loads(capsys.readouterr().out)
 
@@ -107,18 +107,18 @@ def test_the_commands_make_show_and_remove_a_webhook(
     )
     out, told = capsys.readouterr()
     assert out.startswith("whsec_") and len(out.splitlines()) == 1 and "shown this once" in told
-    (hook,) = asked("list")
+    (hook,) = run_webhooks_command("list")
     assert hook["events"] == ["job.failed", "version.held"] and "secret" not in hook
-    assert asked("rotate", hook["id"])["secret"].startswith("whsec_")
-    assert asked("disable", hook["id"])["state"] == "disabled"
+    assert run_webhooks_command("rotate", hook["id"])["secret"].startswith("whsec_")
+    assert run_webhooks_command("disable", hook["id"])["state"] == "disabled"
     assert run_command_line(["webhooks", "test", hook["id"]]) == 1
     assert "is disabled" in capsys.readouterr().err
-    assert asked("enable", hook["id"])["state"] == "enabled"
+    assert run_webhooks_command("enable", hook["id"])["state"] == "enabled"
     for arguments in (["list"], ["show", hook["id"]], ["deliveries", hook["id"]]):
         assert run_command_line(["webhooks", *arguments]) == 0
         assert "\x1b" not in capsys.readouterr().out
-    assert asked("deliveries", hook["id"]) == []
+    assert run_webhooks_command("deliveries", hook["id"]) == []
     assert run_command_line(["webhooks", "create", "https://127.0.0.1/"]) == 1
     assert "loopback address" in capsys.readouterr().err
-    assert asked("rm", hook["id"]) == {"deleted": hook["id"]}
+    assert run_webhooks_command("rm", hook["id"]) == {"deleted": hook["id"]}
     assert run_command_line(["webhooks", "show", hook["id"]]) == 3

@@ -13,9 +13,9 @@ from perennial.words import (
     describe_left_out_files_and_entries,
     describe_unmeasured_checks,
     format_duration,
+    format_version_comparison_page_hint,
     replace_requests_by_commands,
     replace_requests_by_task_commands,
-    suggest_version_comparison_page,
 )
 
 SUSPECTS = (
@@ -163,12 +163,12 @@ def test_a_failed_check_names_classes_and_where_the_images_are_shown() -> None:
     assert list(describe_failed_checks(held)) == [
         "it lost a class. It lost cat (0 of 12 right, 11 by version 1)."
     ]
-    assert list(suggest_version_comparison_page("http://host:8000", "my cats", held)) == [
+    assert list(format_version_comparison_page_hint("http://host:8000", "my cats", held)) == [
         "Look at these images: http://host:8000/ui/models/my%20cats/compare?a=1&b=2"
     ]
     assert (
         list(
-            suggest_version_comparison_page(
+            format_version_comparison_page_hint(
                 "http://host:8000", "my cats", make_gated_version(UNMEASURED)
             )
         )

@@ -16,9 +16,9 @@ def run_at_once(work: Callable[[T], R], given: Iterable[T]) -> list[R]:
     all_given = list(given)
     together = Barrier(len(all_given))
 
-    def one(each: T) -> R:
+    def wait_and_do_work(each: T) -> R:
         together.wait(60)
         return work(each)
 
     with ThreadPoolExecutor(len(all_given)) as threads:
-        return list(threads.map(one, all_given))
+        return list(threads.map(wait_and_do_work, all_given))

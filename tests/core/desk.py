@@ -226,7 +226,7 @@ class Desk:
 
     def register(self, claim: JobClaim, content: str = "weights") -> None:
         """Keep a snapshot of a claimed job."""
-        snapshots.upload_and_register_snapshot(
+        snapshots.upload_snapshot_and_delete_earlier_ones(
             self.db, self.store, claim, self.snapshot(content), self.taken
         )
 
@@ -367,7 +367,7 @@ def worker(desk: Desk) -> Iterator[Callable[..., Worker]]:
     """Makes workers, with settings, whose learning processes could not even start."""
     with ExitStack() as made:
 
-        def make(**values: Any) -> Worker:
+        def make_worker(**values: Any) -> Worker:
             usual = {
                 "store_url": f"file://{desk.store.root}",
                 "database_url": desk.db.url,
@@ -378,7 +378,7 @@ def worker(desk: Desk) -> Iterator[Callable[..., Worker]]:
             made.callback(one.close_worker)
             return one
 
-        yield make
+        yield make_worker
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def new_database(
     """
     with ExitStack() as stack:
 
-        def make() -> Database:
+        def make_database_copy() -> Database:
             if request.param == "sqlite":
                 path = tmp_path_factory.mktemp("filled") / "perennial.db"
                 path.write_bytes(request.getfixturevalue("_sqlite_template"))
@@ -49,7 +49,7 @@ def new_database(
             stack.callback(db.close)
             return db
 
-        yield make
+        yield make_database_copy
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def test_a_password_of_a_file_stands_in_the_url_of_the_database_and_of_the_broke
     )
     database, broker = (
         make_url(settings.resolved_database_url),
-        make_url(settings.resolved_broker_url),
+        make_url(settings.broker_url_with_password),
     )
     assert (database.username, database.password, database.host) == ("perennial", PASSWORD, "db")
     assert (broker.username or "", broker.password, broker.port) == ("", PASSWORD, 6379)
@@ -55,5 +55,7 @@ def test_two_passwords_or_none_are_refused_and_not_repeated(
 
 
 def test_without_a_file_the_url_is_as_it_was_given() -> None:
-    assert Settings(broker_url="redis://:x@redis/0").resolved_broker_url == "redis://:x@redis/0"
-    assert Settings().resolved_broker_url == ""
+    assert (
+        Settings(broker_url="redis://:x@redis/0").broker_url_with_password == "redis://:x@redis/0"
+    )
+    assert Settings().broker_url_with_password == ""

@@ -101,11 +101,11 @@ def wait_until(condition: Callable[[], T], seconds: float = 120.0) -> T:
 def wait_for_job_condition(client: Rest, job: str, wanted: Callable[[Json], bool]) -> Json:
     """Poll a job until a condition holds; fail if the job ends first."""
 
-    def look() -> Json | None:
+    def read_job_if_wanted() -> Json | None:
         seen = client.get(f"/v1/jobs/{job}")
         assert wanted(seen) or not seen["is_terminal"], seen
         return seen if wanted(seen) else None
 
-    found = wait_until(look)
+    found = wait_until(read_job_if_wanted)
     assert found is not None
     return found

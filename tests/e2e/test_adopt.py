@@ -424,15 +424,15 @@ def test_the_page_brings_a_classifier_and_says_what_is_wrong_with_a_file(
         **{"prepared": "named", "config": QUERY["config"], "classes": "\r\n".join(OLD)},
     }
 
-    def post(body: bytes) -> Any:
+    def post_weights(body: bytes) -> Any:
         files = {"file": ("weights.safetensors", body)}
         origin = {"Origin": str(client.http.base_url).rstrip("/")}
         return client.http.post("/ui/models/adopt", data=fields, files=files, headers=origin)
 
-    refused = post(weights[:-8])
+    refused = post_weights(weights[:-8])
     assert refused.status_code == 422 and "the file at" in refused.text
     assert client.get("/v1/bases")["items"] == []
-    made = post(weights)
+    made = post_weights(weights)
     assert made.status_code == 303
     page = client.http.get(made.headers["Location"])
     assert "It came with the model." in page.text and "Nothing has measured it yet" in page.text

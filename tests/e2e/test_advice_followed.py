@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from core.text.steps import ApiRequestForAdvice, find_requests_in_sentence, replace_query_parameters
+from core.text.steps import (
+    ApiRequestForAdvice,
+    find_requests_in_sentence,
+    render_query_parameters_in_text,
+)
 from tests.e2e import small
 from tests.e2e.test_first_advice import read_mean_accuracy
 from tests.rest import Json, Rest
@@ -91,7 +95,9 @@ def test_damaged_images_are_left_out_by_the_parameter_that_the_refusal_names(cli
     else:
         detail = refused.json()["detail"]
     parameters = list[str]()
-    replace_query_parameters(detail, lambda name, value: parameters.append(f"{name}={value}") or "")  # type: ignore[func-returns-value]
+    render_query_parameters_in_text(
+        detail, lambda name, value: parameters.append(f"{name}={value}") or ""
+    )  # type: ignore[func-returns-value]
     sent = client.call("POST", f"/v1/models/damaged/tasks?{parameters[0]}", content=batch).json()
     assert client.wait(sent["job"]["id"]).state == "succeeded"
 

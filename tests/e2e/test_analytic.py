@@ -47,11 +47,11 @@ def test_a_batch_that_is_learned_again_after_a_rollback_adds_its_sums_once(clien
     job = client.wait(client.call("POST", "/v1/models/again/tasks/2/relearn", json={}).json()["id"])
     assert (job.state, job.version) == ("succeeded", 3), job
 
-    def classifier(version: int) -> dict[str, str]:
+    def read_classifier_digests(version: int) -> dict[str, str]:
         parts = client.get(f"/v1/models/again/versions/{version}")["parts"]
         return {p["name"]: p["sha256"] for p in parts if p["type"] in ("own", "statistics")}
 
-    assert classifier(3) == classifier(2)
+    assert read_classifier_digests(3) == read_classifier_digests(2)
 
 
 @pytest.mark.campaign  # test_features_of_erased_tasks_judge_no_head_and_their_sums_stay shows it
@@ -60,11 +60,11 @@ def test_features_go_with_the_data_of_their_task_and_learning_goes_on(client: Re
     learn_batches(client, "gone", *WEEKS[:2])
     client.call("DELETE", "/v1/models/gone/tasks/1/data")
 
-    def kept(version: int) -> list[str]:
+    def list_kept_features(version: int) -> list[str]:
         parts = client.get(f"/v1/models/gone/versions/{version}")["parts"]
         return [p["name"] for p in parts if p["type"] == "features" and p["deleted_at"] is None]
 
-    assert (kept(1), kept(2)) == ([], ["features.2"])
+    assert (list_kept_features(1), list_kept_features(2)) == ([], ["features.2"])
     assert not any(
         "features" in f["name"] for f in client.items("/v1/models/gone/versions/2/files")
     )

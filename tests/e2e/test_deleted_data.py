@@ -219,7 +219,7 @@ def test_deleted_images_are_found_nowhere_in_the_large_size(
             for name in (*large_size.WORKERS, "api")
         ]
 
-        def roots() -> list[Path]:
+        def list_searched_paths() -> list[Path]:
             dump = tmp_path / "dump.sql"
             url = (
                 make_url(postgres_url)
@@ -229,4 +229,4 @@ def test_deleted_images_are_found_nowhere_in_the_large_size(
             subprocess.run(["pg_dump", "--file", dump, url], check=True)
             return [s3.root / "node", dump, *(large.data(name) for name in large.processes)]
 
-        check_deletion(client, list(METHODS), roots, machines, tmp_path)
+        check_deletion(client, list(METHODS), list_searched_paths, machines, tmp_path)

@@ -113,13 +113,13 @@ def test_every_task_is_published_around_the_same_frozen_base(learned, scenario: 
     assert [v["status"] for v in versions] == ["published"] * TASKS
     assert all(v["manifest"]["network"]["family"] == "linearised" for v in versions)
 
-    def digests(version: Json, kind: str) -> dict[str, str]:
+    def collect_part_digests(version: Json, kind: str) -> dict[str, str]:
         return {p["name"]: p["sha256"] for p in version["parts"] if p["type"] == kind}
 
-    frozen = [digests(v, "backbone") for v in versions]
+    frozen = [collect_part_digests(v, "backbone") for v in versions]
     assert frozen[0] and frozen[0] == frozen[1]
     for kind in ("displacement", "curvature"):
-        changed = [digests(v, kind) for v in versions]
+        changed = [collect_part_digests(v, kind) for v in versions]
         assert changed[0] and changed[0].keys() == changed[1].keys()
         assert all(changed[0][name] != changed[1][name] for name in changed[0])
     shared = [p for p in versions[1]["parts"] if p["type"] == "backbone"]

@@ -188,12 +188,12 @@ def test_nothing_of_purged_images_is_left_in_store_or_database(
     # Other tests share the service. Rows and files older than this test hold nothing of these images.
     began, rows = time.time(), read_database_lines(data)
 
-    def look(marks: list[bytes]) -> dict[str, str]:
+    def find_marks(marks: list[bytes]) -> dict[str, str]:
         return search_for_marks(
             list_service_files(data, began), read_database_lines(data) - rows, marks
         )
 
-    check_forgetting(client, f"forgets-{method}", METHODS[method], data / "store", look)
+    check_forgetting(client, f"forgets-{method}", METHODS[method], data / "store", find_marks)
 
 
 @pytest.mark.campaign
@@ -203,7 +203,7 @@ def test_nothing_of_purged_images_is_left_in_the_large_size(
 ) -> None:
     url = make_url(postgres_url).set(drivername="postgresql")
 
-    def look(marks: list[bytes]) -> dict[str, str]:
+    def find_marks(marks: list[bytes]) -> dict[str, str]:
         command = ["pg_dump", url.render_as_string(hide_password=False)]
         dump = subprocess.run(command, check=True, capture_output=True).stdout.splitlines()
         roots = [s3.root / "node", *(large.data(name) for name in large.processes)]
@@ -216,7 +216,7 @@ def test_nothing_of_purged_images_is_left_in_the_large_size(
         client,
     ):
         for method in ("auto", "er"):
-            check_forgetting(client, f"forgets-{method}", METHODS[method], s3.root, look)
+            check_forgetting(client, f"forgets-{method}", METHODS[method], s3.root, find_marks)
 
 
 TASKS_AND_CLASSES = [
@@ -307,13 +307,13 @@ def test_membership_cannot_be_told_once_images_are_forgotten(client: Rest, way: 
     learn_batches(client, name, pack_zip(files), WEEKS[3])
     pictures = [encode_png(pixels) for pixels in noise[: 2 * MEMBERS]]
 
-    def measure() -> float:
+    def measure_membership_auc() -> float:
         scores = score_labels(client, name, pictures, labels[: 2 * MEMBERS])
         return measure_auc(scores[:MEMBERS], scores[MEMBERS:])
 
-    before = measure()
+    before = measure_membership_auc()
     made = edit_model(client, name, [{"remove": {"name": "*member-*"}}])
     assert made["way"] == way
-    after = measure()
+    after = measure_membership_auc()
     print(f"{way}: AUC {before:.3f} before, {after:.3f} after")
     assert before >= 0.65 and abs(after - 0.5) <= 0.05

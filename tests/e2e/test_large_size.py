@@ -147,14 +147,14 @@ def test_a_whole_batch_is_checked_from_the_store_and_its_upload_goes(
     assert (done.state, done.report.valid, done.report.checked) == ("succeeded", True, "images")
     assert client.items(path) == []
 
-    def left() -> list[int]:
+    def list_archive_bytes() -> list[int]:
         return [
             one["bytes"]["archives"]
             for one in client.items("/v1/usage")
             if one["name"] == "checked"
         ]
 
-    large.until(lambda: left() == [0])
+    large.until(lambda: list_archive_bytes() == [0])
 
 
 # The broker.
@@ -264,16 +264,16 @@ def test_models_on_two_workers_are_learned_in_order_as_the_embedded_service_lear
         "curved": "ewc-online",
     }
 
-    def learned(by: Rest) -> dict[str, Json]:
+    def learn_all_models(by: Rest) -> dict[str, Json]:
         for name, method in methods.items():
             small.create_small_model(
                 by, name, method, architecture="small-cnn", recipe={"epochs": 10}
             )
         jobs = [by.submit(name, week) for week in WEEKS for name in methods]
         assert {by.wait(job).state for job in jobs} == {"succeeded"}
-        return {name: seen(by, name) for name in methods}
+        return {name: read_model_outcome(by, name) for name in methods}
 
-    def seen(by: Rest, name: str) -> Json:
+    def read_model_outcome(by: Rest, name: str) -> Json:
         versions = by.read_versions(name)
         return {
             "matrix": by.get(f"/v1/models/{name}/metrics")["accuracy_matrix"],
@@ -282,7 +282,7 @@ def test_models_on_two_workers_are_learned_in_order_as_the_embedded_service_lear
         }
 
     before = {name: large.log(name).count('"event": "published"') for name in large_size.WORKERS}
-    found = learned(client)
+    found = learn_all_models(client)
     for name in large_size.WORKERS:
         assert large.log(name).count('"event": "published"') > before[name], (
             "one worker did nothing"
@@ -294,4 +294,4 @@ def test_models_on_two_workers_are_learned_in_order_as_the_embedded_service_lear
     for name in methods:
         rows = large.rows(f"{order} ORDER BY started_at", name=name)
         assert [row[0] for row in rows] == [1, 2, 3, 4, 5], name
-    assert learned(Rest(running.url, running.key)) == found
+    assert learn_all_models(Rest(running.url, running.key)) == found

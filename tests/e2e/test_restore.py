@@ -99,12 +99,12 @@ def keep_submitting(client: Rest) -> Iterator[None]:
     client.models.create("meanwhile", recipe=QUICK, **MLP)
     end = threading.Event()
 
-    def submit() -> None:
+    def submit_until_end() -> None:
         other = Rest(str(client.http.base_url), client.http.headers["Authorization"].split()[1])
         while not end.is_set():
             other.wait(other.submit("meanwhile", archives[2]))
 
-    thread = threading.Thread(target=submit)
+    thread = threading.Thread(target=submit_until_end)
     thread.start()
     try:
         yield
@@ -209,20 +209,20 @@ def test_a_small_service_comes_back_from_its_backup(tmp_path: Path, receiver: Re
 def test_a_large_service_comes_back_from_dump_and_mirror(
     tmp_path: Path, redis_url: str, s3: Any
 ) -> None:
-    def url(prefix: str) -> dict[str, str]:
+    def build_store_environment(prefix: str) -> dict[str, str]:
         return {"PERENNIAL_STORE_URL": s3.url(s3.bucket, f"restore/{prefix}")}
 
-    def store(prefix: str) -> ObjectStorage:
+    def open_prefixed_store(prefix: str) -> ObjectStorage:
         return open_object_store(s3.settings(tmp_path / prefix, prefix=f"restore/{prefix}"))
 
-    def libpq(database: str) -> str:
+    def render_libpq_url(database: str) -> str:
         return make_url(database).set(drivername="postgresql").render_as_string(hide_password=False)
 
     database, dump = postgresql.create_database(), tmp_path / "perennial.dump"
-    live, mirror = store("live"), store("mirror")
+    live, mirror = open_prefixed_store("live"), open_prefixed_store("mirror")
     (tmp_path / "first").mkdir()
     with large_size.run_large_size(
-        tmp_path / "first", database, redis_url, s3, **SETTINGS, **url("live")
+        tmp_path / "first", database, redis_url, s3, **SETTINGS, **build_store_environment("live")
     ) as (
         site,
         client,
@@ -231,7 +231,8 @@ def test_a_large_service_comes_back_from_dump_and_mirror(
         with suspend_jobs(*(site.processes[name].pid for name in large_size.WORKERS)):
             copy_missing_store_objects(live, mirror)
             subprocess.run(
-                ["pg_dump", "--format", "custom", "--file", dump, libpq(database)], check=True
+                ["pg_dump", "--format", "custom", "--file", dump, render_libpq_url(database)],
+                check=True,
             )
             copy_missing_store_objects(live, mirror)
         before = download_digests(client, list_learned_versions(database), tmp_path)
@@ -242,11 +243,13 @@ def test_a_large_service_comes_back_from_dump_and_mirror(
 
     restored = postgresql.create_database()
     try:
-        subprocess.run(["pg_restore", "--no-owner", "--dbname", libpq(restored), dump], check=True)
-        copy_missing_store_objects(mirror, store("again"))
+        subprocess.run(
+            ["pg_restore", "--no-owner", "--dbname", render_libpq_url(restored), dump], check=True
+        )
+        copy_missing_store_objects(mirror, open_prefixed_store("again"))
         operator = {
             **s3.environment(),
-            **url("again"),
+            **build_store_environment("again"),
             "PERENNIAL_DATABASE_URL": restored,
             "PERENNIAL_DATA_DIR": str(tmp_path / "operator"),
         }
@@ -262,7 +265,7 @@ def test_a_large_service_comes_back_from_dump_and_mirror(
         wanted = list_learned_versions(restored)
         assert read_job_state(restored, job)[0] == "running"
         with large_size.run_large_size(
-            second, restored, redis_url, s3, **SETTINGS, **url("again")
+            second, restored, redis_url, s3, **SETTINGS, **build_store_environment("again")
         ) as (
             large,
             _,

@@ -116,7 +116,7 @@ def test_the_model_of_a_demo_is_whole_once_it_is_built(
         (tmp_path / f"{name}.zip").write_bytes(small.pack_zip(pictures))
     monkeypatch.setattr(sample_pictures, "FOLDER", tmp_path)
     with Perennial(running.key, base_url=running.url) as client:
-        serve_demo.build_demo_model(client)
+        serve_demo.create_demo_model_and_learn_batches(client)
         check_whole_demo(running.url, running.key, share=2)
         client.models.delete(sample_pictures.MODEL)
 

@@ -215,12 +215,12 @@ class Backend:
         armed = self.arm("job-train", signal.SIGSTOP)
         answer, worker = begin(), self.standing_worker()
 
-        def look() -> list[psutil.Process]:
+        def list_stopped_processes() -> list[psutil.Process]:
             if armed.exists():
                 return []
             return [p for p in list_descendants(worker.pid) if p.status() == psutil.STATUS_STOPPED]
 
-        found: list[psutil.Process] = self.until(look)
+        found: list[psutil.Process] = self.until(list_stopped_processes)
         return answer, found[0]
 
     def freeze(self, worker: psutil.Popen, point: str, begin: Callable[[], Any]) -> Any:
@@ -386,10 +386,12 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def make_backend(catalogue: dict[str, Any], empty_database: Path) -> Callable[..., Backend]:
     """Makes a backend in a folder."""
 
-    def make(folder: Path, environment: dict[str, str] | None = None, **options: Any) -> Backend:
+    def build_backend(
+        folder: Path, environment: dict[str, str] | None = None, **options: Any
+    ) -> Backend:
         return Backend(folder, catalogue, empty_database, environment or {}, **options)
 
-    return make
+    return build_backend
 
 
 @pytest.fixture
@@ -439,16 +441,16 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def all_gone() -> Callable[[list[psutil.Process]], bool]:
     """Waits until processes have ended (zombies count as ended)."""
 
-    def lives(process: psutil.Process) -> bool:
+    def is_process_alive(process: psutil.Process) -> bool:
         try:
             return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
 
-    def wait(processes: list[psutil.Process]) -> bool:
+    def wait_until_all_gone(processes: list[psutil.Process]) -> bool:
         end = time.monotonic() + PATIENCE_S
-        while any(lives(process) for process in processes) and time.monotonic() < end:
+        while any(is_process_alive(process) for process in processes) and time.monotonic() < end:
             time.sleep(0.02)
-        return not any(lives(process) for process in processes)
+        return not any(is_process_alive(process) for process in processes)
 
-    return wait
+    return wait_until_all_gone

@@ -60,13 +60,13 @@ class KillAt:
             return
         parts = 0
 
-        def step() -> None:
+        def count_part_or_kill() -> None:
             nonlocal parts
             if parts == self._number:
                 os.kill(os.getpid(), signal.SIGKILL)
             parts += 1
 
-        await Suspended(self._app(scope, receive, send), step)
+        await Suspended(self._app(scope, receive, send), count_part_or_kill)
         self._counted.write_text(str(parts))
 
 

@@ -126,24 +126,34 @@ def clear_disk(disk: Path) -> None:
 def make_relay_faults(relays: dict[str, FaultProxy]) -> list[Fault]:
     """Return the faults that relays can cause; they need no server of one's own."""
 
-    def of(name: str, what: str, seconds: float, part: str, kind: Any, tells: bool = True) -> Fault:
+    def make_relay_fault(
+        name: str, what: str, seconds: float, part: str, kind: Any, tells: bool = True
+    ) -> Fault:
         relay = relays[part]
         down = {part: "down"} if tells else {}
         return Fault(name, what, seconds, lambda: relay.fault(kind, CUTS), relay.heal, down)
 
     return [
-        of("database-refused", "nobody listens where PostgreSQL was", 6, "database", "refused"),
-        of(
+        make_relay_fault(
+            "database-refused", "nobody listens where PostgreSQL was", 6, "database", "refused"
+        ),
+        make_relay_fault(
             "database-silent",
             "PostgreSQL takes connections and stays silent",
             12,
             "database",
             "silent",
         ),
-        of("broker-silent", "Redis takes connections and stays silent", 10, "broker", "silent"),
-        of("store-overloaded", "S3 answers 503 to everything", 10, "store", "overloaded"),
-        of("store-silent", "S3 takes connections and stays silent", 15, "store", "silent"),
-        of(
+        make_relay_fault(
+            "broker-silent", "Redis takes connections and stays silent", 10, "broker", "silent"
+        ),
+        make_relay_fault(
+            "store-overloaded", "S3 answers 503 to everything", 10, "store", "overloaded"
+        ),
+        make_relay_fault(
+            "store-silent", "S3 takes connections and stays silent", 15, "store", "silent"
+        ),
+        make_relay_fault(
             "store-cut",
             "S3's connections break in mid-part, up and down",
             12,
@@ -151,14 +161,14 @@ def make_relay_faults(relays: dict[str, FaultProxy]) -> list[Fault]:
             "cut",
             False,
         ),
-        of("store-refused", "nobody listens where S3 was", 8, "store", "refused"),
+        make_relay_fault("store-refused", "nobody listens where S3 was", 8, "store", "refused"),
     ]
 
 
 def make_server_faults(of: Backends, at: Site) -> list[Fault]:
     """Return faults of the servers themselves, their disks, and the workers' clocks."""
 
-    def refill() -> None:
+    def clear_and_restart_postgres() -> None:
         clear_disk(of.disks["postgres"])
         of.postgres.start()  # out of room for its log it gives up
 
@@ -177,7 +187,7 @@ def make_server_faults(of: Backends, at: Site) -> list[Fault]:
         Fault("disk-store", "S3's disk "
             "full", 12, lambda: fill_disk(disks["s3"]), lambda: clear_disk(disks["s3"])),
         Fault("disk-database", "PostgreSQL's disk "
-            "full", 12, lambda: fill_disk(disks["postgres"]), refill),
+            "full", 12, lambda: fill_disk(disks["postgres"]), clear_and_restart_postgres),
         *make_clock_faults(at, "clock", ""),
     ]  # fmt: skip
 
@@ -223,10 +233,10 @@ def make_clock_faults(
     If the store does not look at the clock, the worker goes on: only leases could suffer.
     """
 
-    def moved(way: str, offset_s: str) -> Fault:
+    def make_clock_fault(way: str, offset_s: str) -> Fault:
         what = f"a worker's clock an hour {way}{where}"
         return Fault(
             f"{name}-{way}", what, 15, lambda: set_clock(at, offset_s), lambda: set_clock(at)
         )
 
-    return [moved("ahead", "+3600"), moved("behind", "-3600")]
+    return [make_clock_fault("ahead", "+3600"), make_clock_fault("behind", "-3600")]

@@ -47,14 +47,14 @@ def run(
     job = calm.submit(calm.create(), batches[0])
 
     def raise_or(value: Any, result: Any) -> Callable[..., Any]:
-        def act(*_given: Any, **_named: Any) -> Any:
+        def raise_or_return(*_given: Any, **_named: Any) -> Any:
             if isinstance(value, Exception):
                 raise value
             return result
 
-        return act
+        return raise_or_return
 
-    def attempt(
+    def attempt_job(
         ending: Any = None,
         *,
         validating: Exception | None = None,
@@ -83,8 +83,8 @@ def run(
         JobAttempt(tools, claim, lambda: stop).run_attempt()
         return calm.job(job)
 
-    attempt.job = job  # type: ignore[attr-defined]
-    yield attempt
+    attempt_job.job = job  # type: ignore[attr-defined]
+    yield attempt_job
     if calm.job(job).state == "queued":
         calm.act(job, "cancel")
 
@@ -198,13 +198,15 @@ def test_a_shutdown_before_training_releases_the_job(run: Any) -> None:
 def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
 
-    def publish(_db: Any, _store: Any, _claim: Any, result: Path, _cache: Path) -> Any:
+    def publish_at_third_call(
+        _db: Any, _store: Any, _claim: Any, result: Path, _cache: Path
+    ) -> Any:
         calls.append(result)
         if len(calls) < 3:
             raise Unavailable("store")
         return SimpleNamespace(status="published", number=1)
 
-    monkeypatch.setattr(attempts, "publish_job_result", publish)
+    monkeypatch.setattr(attempts, "publish_job_result", publish_at_third_call)
     monkeypatch.setattr(attempts, "PUBLISH_PAUSES_S", (0.01, 0.01, 0.01))
     run(ProcessOutcome("done", DoneEvent(path="/r"), 0))
     assert calls == [Path("/r")] * 3
@@ -220,12 +222,12 @@ def test_a_scratch_folder_that_cannot_be_made_is_no_strike(
 ) -> None:
     mkdir = Path.mkdir
 
-    def full(folder: Path, *given: Any, **named: Any) -> None:
+    def fail_job_folder(folder: Path, *given: Any, **named: Any) -> None:
         if folder.name.startswith("job_"):
             raise OSError(errno.ENOSPC, "full")
         mkdir(folder, *given, **named)
 
-    monkeypatch.setattr(Path, "mkdir", full)
+    monkeypatch.setattr(Path, "mkdir", fail_job_folder)
     job = run(ProcessOutcome("done"))
     assert (job.state, job.strikes) == ("queued", 0)
 
@@ -253,7 +255,7 @@ def test_a_worker_whose_attempts_end_in_an_outage_claims_ever_more_rarely(
 ) -> None:
     now, claimed, endings = [100.0], list[str](), iter([True, True, False])
 
-    def claim(*_given: Any) -> Any:
+    def record_claim(*_given: Any) -> Any:
         claimed.append("job")
         return SimpleNamespace(job_id="job", model_id="m", fence=1, waited_s=None)
 
@@ -264,7 +266,7 @@ def test_a_worker_whose_attempts_end_in_an_outage_claims_ever_more_rarely(
         def run_attempt(self) -> None:
             return None
 
-    monkeypatch.setattr(loop.claims, "claim_job", claim)
+    monkeypatch.setattr(loop.claims, "claim_job", record_claim)
     monkeypatch.setattr(loop, "JobAttempt", Ending)
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
     worker = loop.Worker(calm.settings, ring=lambda _job: None)
@@ -284,10 +286,10 @@ def test_after_an_outage_a_worker_claims_nothing_until_the_store_answers(
     worker = loop.Worker(calm.settings, ring=lambda _job: None)
     worker._outages = 1
 
-    def out() -> None:
+    def raise_store_unavailable() -> None:
         raise Unavailable("The store does not answer.")
 
-    monkeypatch.setattr(worker.store, "check_store_usable", out)
+    monkeypatch.setattr(worker.store, "check_store_usable", raise_store_unavailable)
     assert worker.run_jobs(lambda: False) == 0
     assert (calm.job(run.job).state, calm.job(run.job).attempt) == ("queued", 0)
     worker.close_worker()

@@ -24,11 +24,11 @@ def test_the_small_size_ends_as_if_nothing_had_been(
     # What it looks for it finds: a part is missing in every model but the undisturbed one.
     original = running_site.list_versions_with_parts
 
-    def changed(db: Any, model: str) -> list[Any]:
+    def list_versions_without_part(db: Any, model: str) -> list[Any]:
         found = original(db, model)
         return found if model == "undisturbed" else [*found[:-1], (found[-1][0], found[-1][1][1:])]
 
-    monkeypatch.setattr(running_site, "list_versions_with_parts", changed)
+    monkeypatch.setattr(running_site, "list_versions_with_parts", list_versions_without_part)
     with pytest.raises(running_site.Broken, match="differs from the undisturbed one"):
         running_site.check_invariants(site, report.models, report.jobs, mended=report.mended)
 

@@ -102,12 +102,12 @@ def test_a_terminated_celery_worker_releases_its_job_and_leaves_nothing(
 ) -> None:
     model = rung.create()
 
-    def begin() -> str:
+    def start_endless_job() -> str:
         job = rung.submit(model, batches[0], ENDLESS)
         bell.notify_workers(job)
         return job
 
-    job, process = rung.hold(begin)
+    job, process = rung.hold(start_endless_job)
     worker = rung.standing_worker()
     family = worker.children(recursive=True)
     worker.terminate()

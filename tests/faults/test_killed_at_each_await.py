@@ -86,13 +86,13 @@ def api(tmp_path: Path) -> Iterator[KilledApi]:
 def send_piece_in_two(api: KilledApi, where: str, at: int, data: bytes) -> int | None:
     """Send a piece in two parts, and return its status; None if the process died."""
 
-    def parts() -> Iterator[bytes]:
+    def yield_halves() -> Iterator[bytes]:
         yield data[: len(data) // 2]
         yield data[len(data) // 2 :]
 
     headers = {**PIECE, "Upload-Offset": str(at), "Content-Length": str(len(data))}
     try:
-        return api.http.patch(where, content=parts(), headers=headers).status_code
+        return api.http.patch(where, content=yield_halves(), headers=headers).status_code
     except httpx2.TransportError:
         return None
 

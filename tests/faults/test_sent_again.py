@@ -133,14 +133,14 @@ def test_requests_at_once_make_one_task(story: Story, sent: Sent) -> None:
         (Path(sent.tarred).read_bytes(), "application/gzip"),
     ]
 
-    def send(number: int) -> httpx2.Response:
+    def send_task_request(number: int) -> httpx2.Response:
         content, kind = bodies[number % 2]
         port = story.port("ab"[number // 2 % 2])  # each container to each API process
         headers = {"Authorization": f"Bearer {story.key}", "Content-Type": kind}
         url = f"http://127.0.0.1:{port}/v1/models/{sent.model}/tasks"
         return httpx2.post(url, content=content, headers=headers, timeout=60)
 
-    answers = run_at_once(send, range(8))
+    answers = run_at_once(send_task_request, range(8))
     assert sorted(one.status_code for one in answers) == [200] * 7 + [202], [
         one.text for one in answers
     ]

@@ -61,11 +61,11 @@ def call_at_once(count: int, do: Callable[[int], Any]) -> list[Any]:
     found: list[Any] = [None] * count
     together = threading.Barrier(count)
 
-    def run(number: int) -> None:
+    def wait_and_call(number: int) -> None:
         together.wait()
         found[number] = do(number)
 
-    threads = [threading.Thread(target=run, args=[number]) for number in range(count)]
+    threads = [threading.Thread(target=wait_and_call, args=[number]) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -84,12 +84,12 @@ def test_of_pieces_that_come_at_once_one_is_taken_whole(
     where = create_upload(client, 10 * MB)
     bodies = [bytes([number]) * (5 * MB) for number in range(24)]
 
-    def send(number: int) -> int:
+    def send_numbered_piece(number: int) -> int:
         return client.patch(
             where, content=bodies[number], headers={**PIECE, "Upload-Offset": "0"}
         ).status_code
 
-    statuses = Counter(call_at_once(len(bodies), send))
+    statuses = Counter(call_at_once(len(bodies), send_numbered_piece))
     assert statuses[204] == 1 and set(statuses) <= {204, 409, 423}, statuses
     assert client.head(where).headers["upload-offset"] == str(5 * MB)
     [piece] = list_stored_files(running, where)
@@ -103,11 +103,11 @@ def test_fifty_uploads_at_once_do_not_exceed_an_owners_bytes(
 ) -> None:
     places = [create_upload(client, 2 * MB) for _ in range(50)]
 
-    def send(number: int) -> int:
+    def send_two_megabytes(number: int) -> int:
         headers = {**PIECE, "Upload-Offset": "0"}
         return client.patch(places[number], content=bytes(2 * MB), headers=headers).status_code
 
-    statuses = Counter(call_at_once(50, send))
+    statuses = Counter(call_at_once(50, send_two_megabytes))
     assert set(statuses) == {204, 429} and statuses[204] == LIMIT // (2 * MB), statuses
     assert (
         sum(path.stat().st_size for where in places for path in list_stored_files(running, where))
@@ -130,7 +130,7 @@ def test_an_upload_whose_time_is_over_while_it_is_written_is_kept(
     where, seconds = create_upload(client, 6 * MB), 3600 * HOURS
     looks: list[int] = []
 
-    def slowly() -> Iterator[bytes]:
+    def yield_body_slowly() -> Iterator[bytes]:
         begun = time.monotonic()
         for number in range(60):
             yield bytes(MB // 10)
@@ -140,7 +140,7 @@ def test_an_upload_whose_time_is_over_while_it_is_written_is_kept(
         yield bytes(6 * MB - 60 * (MB // 10))
 
     headers = {**PIECE, "Upload-Offset": "0", "Content-Length": str(6 * MB)}
-    answer = client.patch(where, content=slowly(), headers=headers)
+    answer = client.patch(where, content=yield_body_slowly(), headers=headers)
     assert (answer.status_code, looks) == (204, [404]), answer.text
     assert client.head(where).headers["upload-offset"] == str(6 * MB)
     deadline = time.monotonic() + 60 + 2 * 60.0  # the sweep looks once a minute

@@ -158,7 +158,7 @@ def revive_api(running: Site) -> Iterator[None]:
     """Check (`check_stored`) and start again what dies, for as long as the block lasts."""
     over, wrong = threading.Event(), list[BaseException]()
 
-    def watch() -> None:
+    def revive_stopped_api() -> None:
         while not over.wait(0.1):
             if running.processes[API].poll() is not None:
                 try:
@@ -167,7 +167,7 @@ def revive_api(running: Site) -> Iterator[None]:
                     wrong.append(error)
                 running.revive()
 
-    watcher = threading.Thread(target=watch)
+    watcher = threading.Thread(target=revive_stopped_api)
     watcher.start()
     try:
         yield

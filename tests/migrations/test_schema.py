@@ -129,12 +129,12 @@ def test_a_migration_that_breaks_leaves_the_schema_as_it_was(
 
 
 def _make_failing_create(table: str, original: object) -> object:
-    def create(name: str, *columns: object, **options: object) -> object:
+    def create_table_or_fail(name: str, *columns: object, **options: object) -> object:
         if name == table:
             raise RuntimeError("power cut")
         return original(name, *columns, **options)  # type: ignore[operator]
 
-    return create
+    return create_table_or_fail
 
 
 @pytest.mark.slow

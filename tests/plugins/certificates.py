@@ -22,10 +22,12 @@ def keep_contexts(make: Callable[..., ssl.SSLContext]) -> Callable[..., ssl.SSLC
     """
 
     @cache
-    def kept(file: str | None, folder: str | None, **options: bool) -> ssl.SSLContext:
+    def get_cached_context(file: str | None, folder: str | None, **options: bool) -> ssl.SSLContext:
         return make(**options)
 
-    def context(**options: bool) -> ssl.SSLContext:
-        return kept(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"), **options)
+    def get_default_context(**options: bool) -> ssl.SSLContext:
+        return get_cached_context(
+            os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"), **options
+        )
 
-    return context
+    return get_default_context

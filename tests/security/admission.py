@@ -72,20 +72,23 @@ def measure_cost(running: service.RunningService) -> Iterator[Cost]:
     before, there = api.memory_info().rss, {process.pid for process in list_descendants(api.pid)}
     cost, end = Cost(), threading.Event()
 
-    def look() -> None:
+    def record_peak_use() -> None:
         while not end.wait(0.02):
             cost.api_mb = max(cost.api_mb, (api.memory_info().rss - before) / MB)
             more = [process for process in list_descendants(api.pid) if process.pid not in there]
             cost.others = max(cost.others, len(more))
             cost.others_mb = max(cost.others_mb, sum(map(_read_rss, more)) / MB)
 
-    def ask() -> None:
+    def time_neighbour_requests() -> None:
         while not end.wait(0.05):
             began = time.monotonic()
             neighbour.get("/v1/models?limit=5")
             cost.neighbour_s.append(time.monotonic() - began)
 
-    threads = [threading.Thread(target=target, daemon=True) for target in (look, ask)]
+    threads = [
+        threading.Thread(target=target, daemon=True)
+        for target in (record_peak_use, time_neighbour_requests)
+    ]
     for thread in threads:
         thread.start()
     began = time.monotonic()
@@ -141,12 +144,12 @@ def _send_bases_at_once(
 ) -> Cost:
     attacker = _make_write_client(running, owner)
 
-    def ask(number: int) -> int:
+    def send_base(number: int) -> int:
         query = make_architecture_query(width + number)
         return int(attacker.http.post("/v1/bases", params=query, content=body).status_code)
 
     with measure_cost(running) as cost, ThreadPoolExecutor(requests) as pool:
-        for status in pool.map(ask, range(requests)):
+        for status in pool.map(send_base, range(requests)):
             cost.answers[status] += 1
     return cost
 

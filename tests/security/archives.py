@@ -145,57 +145,58 @@ def _list_zip_cases() -> list[Case]:
 def _list_tar_cases() -> list[Case]:
     good = draw_pictures()
 
-    def t(name: str, *more: bytes, answers: tuple[str, ...] = (HOSTILE,)) -> Case:
+    def make_tar_case(name: str, *more: bytes, answers: tuple[str, ...] = (HOSTILE,)) -> Case:
         return _make_case(name, lambda: build_tar(good, *more), *answers, kind=TAR)
 
     data = build_tar_entry(b"cat/x.png", draw_png(3))
     base256 = b"\x80" + bytes(2) + b"\xff" * 9
     return [
-        t("tar block device", build_tar_header(b"cat/b", 0, b"4")),
-        t("tar contiguous bomb", build_tar_header(b"cat/c", 1 << 34, b"7"), answers=(HOSTILE, LARGE)),
-        t("tar volume header", build_tar_header(b"vol", 0, b"V")),
-        t("tar continuation", build_tar_header(b"cat/m", 0, b"M")),
-        t("tar type 255", build_tar_header(b"cat/t", 0, b"\xff")),
-        t("tar base-256 size of "
+        make_tar_case("tar block device", build_tar_header(b"cat/b", 0, b"4")),
+        make_tar_case("tar contiguous bomb", build_tar_header(b"cat/c", 1 << 34, b"7"), answers=(HOSTILE, LARGE)),
+        make_tar_case("tar volume header", build_tar_header(b"vol", 0, b"V")),
+        make_tar_case("tar continuation", build_tar_header(b"cat/m", 0, b"M")),
+        make_tar_case("tar type 255", build_tar_header(b"cat/t", 0, b"\xff")),
+        make_tar_case("tar base-256 size of "
             "2^72", build_tar_header(b"cat/n", 0, raw_size=base256), answers=(HOSTILE, LARGE)),
-        t("tar base-256 size of -1", build_tar_header(b"cat/n", 0, raw_size=b"\xff" * 12)),
-        t("tar size of "
+        make_tar_case("tar base-256 size of -1", build_tar_header(b"cat/n", 0, raw_size=b"\xff" * 12)),
+        make_tar_case("tar size of "
             "letters", build_tar_header(b"cat/n", 0, raw_size=b"0000000000z\0"), answers=(INVALID,)),
-        t("tar size with a "
+        make_tar_case("tar size with a "
             "sign", build_tar_header(b"cat/n", 0, raw_size=b"-0000000001\0"), answers=(INVALID,)),
-        t("tar size of digit "
+        make_tar_case("tar size of digit "
             "9", build_tar_header(b"cat/n", 0, raw_size=b"00000000009\0"), answers=(INVALID,)),
-        t("tar long name of 64 KiB", build_tar_entry(b"././@LongLink", b"n" * 65_536, b"L"), data),
-        t("tar long name of 4 GiB", build_tar_header(b"././@LongLink", 1 << 32, b"L"), data),
-        t("tar long name that climbs", build_tar_entry(b"././@LongLink", b"../../x", b"L"), data),
-        t("tar long link "
+        make_tar_case("tar long name of 64 KiB", build_tar_entry(b"././@LongLink", b"n" * 65_536, b"L"), data),
+        make_tar_case("tar long name of 4 GiB", build_tar_header(b"././@LongLink", 1 << 32, b"L"), data),
+        make_tar_case("tar long name that climbs", build_tar_entry(b"././@LongLink", b"../../x", b"L"), data),
+        make_tar_case("tar long link "
             "name", build_tar_entry(b"././@LongLink", b"/etc/passwd", b"K"), build_tar_header(b"cat/l", 0, b"2")),
-        t("tar symbolic link, then a file through "
+        make_tar_case("tar symbolic link, then a file through "
             "it", build_tar_header(b"cat/l", 0, b"2", b"/etc"), build_tar_entry(b"cat/l/x", b"x")),
-        t("tar hard link to a later entry", build_tar_header(b"cat/l", 0, b"1", b"cat/later"), data),
-        t("pax size that lies", build_pax_entry({"size": "99999999"}), data),
-        t("pax size of 19 digits", build_pax_entry({"size": "9" * 19}), data),
-        t("pax size with a sign", build_pax_entry({"size": "-5"}), data),
-        t("pax size of other digits", build_pax_entry({"size": "\u0661\u0662"}), data),
-        t("pax record longer than the "
+        make_tar_case("tar hard link to a later entry", build_tar_header(b"cat/l", 0, b"1", b"cat/later"), data),
+        make_tar_case("pax size that lies", build_pax_entry({"size": "99999999"}), data),
+        make_tar_case("pax size of 19 digits", build_pax_entry({"size": "9" * 19}), data),
+        make_tar_case("pax size with a sign", build_pax_entry({"size": "-5"}), data),
+        make_tar_case("pax size of other digits", build_pax_entry({"size": "\u0661\u0662"}), data),
+        make_tar_case("pax record longer than the "
             "header", build_tar_entry(b"pax", b"99 path=x\n", b"x"), data, answers=(INVALID,)),
-        t("pax record of length "
+        make_tar_case("pax record of length "
             "0", build_tar_entry(b"pax", b"0 path=x\n", b"x"), data, answers=(INVALID,)),
-        t("pax record without "
+        make_tar_case("pax record without "
             "equals", build_tar_entry(b"pax", b"7 path\n", b"x"), data, answers=(INVALID,)),
-        t("pax absolute path", build_pax_entry({"path": "/etc/cron.d/x"}), data),
-        t("pax path with NUL", build_pax_entry({"path": "cat/a\0b"}), data),
-        t("pax path with bidi override", build_pax_entry({"path": "cat/\u202egnp.exe"}), data),
-        t("pax path of 2,000 bytes", build_pax_entry({"path": "cat/" + "n" * 2000}), data),
-        t("pax sparse 0.0", build_pax_entry({"GNU.sparse.size": "1099511627776"}), data),
-        t("pax global size", build_pax_entry({"size": "0"}, b"g"), data),
-        t("pax header of a pax header", build_pax_entry({"path": "x"}), build_pax_entry({"path": "../y"}), data),
-        t("tar nested gzip", build_tar_entry(b"cat/x.png", gzip.compress(b"x"))),
-        t("tar duplicate through pax", build_pax_entry({"path": "cat/0.png"}), data),
-        t("tar folder with bytes", build_tar_header(b"cat/d/", 512, b"5"), bytes(512)),
-        t("tar entry without a name", build_tar_entry(b"", b"x")),
-        t("tar drive name", build_tar_entry(b"C:/x.png", b"x")),
-        t("tar name with a tab", build_tar_entry(b"cat/a\tb", b"x")),
+        make_tar_case("pax absolute path", build_pax_entry({"path": "/etc/cron.d/x"}), data),
+        make_tar_case("pax path with NUL", build_pax_entry({"path": "cat/a\0b"}), data),
+        make_tar_case("pax path with bidi override", build_pax_entry({"path": "cat/\u202egnp.exe"}), data),
+        make_tar_case("pax path of 2,000 bytes", build_pax_entry({"path": "cat/" + "n" * 2000}), data),
+        make_tar_case("pax sparse 0.0", build_pax_entry({"GNU.sparse.size": "1099511627776"}), data),
+        make_tar_case("pax global size", build_pax_entry({"size": "0"}, b"g"), data),
+        make_tar_case("pax header of a pax header", build_pax_entry({"path": "x"}),
+            build_pax_entry({"path": "../y"}), data),
+        make_tar_case("tar nested gzip", build_tar_entry(b"cat/x.png", gzip.compress(b"x"))),
+        make_tar_case("tar duplicate through pax", build_pax_entry({"path": "cat/0.png"}), data),
+        make_tar_case("tar folder with bytes", build_tar_header(b"cat/d/", 512, b"5"), bytes(512)),
+        make_tar_case("tar entry without a name", build_tar_entry(b"", b"x")),
+        make_tar_case("tar drive name", build_tar_entry(b"C:/x.png", b"x")),
+        make_tar_case("tar name with a tab", build_tar_entry(b"cat/a\tb", b"x")),
         _make_case("tar cut in an entry", lambda: build_tar(good)[:700], INVALID, HOSTILE, kind=TAR),
         _make_case("tar with a false "
             "checksum", lambda: build_tar(good, b"x" + build_tar_header(b"cat/y", 0)[1:]), INVALID, kind=TAR),
@@ -219,7 +220,7 @@ def _list_tar_cases() -> list[Case]:
 
 
 def _list_label_cases() -> list[Case]:
-    def c(name: str, text: bytes, *answers: str) -> Case:
+    def make_label_case(name: str, text: bytes, *answers: str) -> Case:
         return _make_case(
             f"labels.csv {name}",
             lambda: build_zip(draw_pictures(1) | {"labels.csv": text}),
@@ -228,25 +229,25 @@ def _list_label_cases() -> list[Case]:
 
     head = b"path,label\n"
     return [
-        c("path that climbs", head + b"../../etc/passwd,cat\n"),
-        c("absolute path", head + b"/etc/passwd,cat\n"),
-        c("path that is not there", head + b"cat/9.png,cat\n"),
-        c("same path twice", head + b"cat/0.png,a\ncat/0.png,b\n"),
-        c("NUL in a label", head + b"cat/0.png,a\0b\n"),
-        c("control character in a label", head + b"cat/0.png,a\x1b[2Jb\n"),
-        c("bidi override in a label", head + "cat/0.png,a\u202eb\n".encode()),
-        c("empty label", head + b"cat/0.png,\n"),
-        c("label of 10,000 characters", head + b"cat/0.png," + b"x" * 10_000 + b"\n"),
-        c("field of 10 MB", head + b'cat/0.png,"' + b"x" * 10_000_000 + b'"\n'),
-        c("quote that never ends", head + b'cat/0.png,"abc\n' * 3),
-        c("UTF-16 that ends within a character", "path,label\ncat/0.png,a\n".encode("utf-16")[:-1]),
-        c("wrong header", b"file,class\ncat/7.png,a\n"),
-        c("JSON of a million brackets", b"[" * 1_000_000),
-        c("no rows", head),
-        c("no bytes", b""),
-        c("unknown splits", b"path,label,split\ncat/0.png,a,hidden\ndog/0.png,a,secret\n"),
-        c("too many cells", head + b"cat/0.png,a" + b",x" * 100_000 + b"\n"),
-        c("bomb of 33 MB", head + b"#" * (33 << 20), LARGE, HOSTILE),
+        make_label_case("path that climbs", head + b"../../etc/passwd,cat\n"),
+        make_label_case("absolute path", head + b"/etc/passwd,cat\n"),
+        make_label_case("path that is not there", head + b"cat/9.png,cat\n"),
+        make_label_case("same path twice", head + b"cat/0.png,a\ncat/0.png,b\n"),
+        make_label_case("NUL in a label", head + b"cat/0.png,a\0b\n"),
+        make_label_case("control character in a label", head + b"cat/0.png,a\x1b[2Jb\n"),
+        make_label_case("bidi override in a label", head + "cat/0.png,a\u202eb\n".encode()),
+        make_label_case("empty label", head + b"cat/0.png,\n"),
+        make_label_case("label of 10,000 characters", head + b"cat/0.png," + b"x" * 10_000 + b"\n"),
+        make_label_case("field of 10 MB", head + b'cat/0.png,"' + b"x" * 10_000_000 + b'"\n'),
+        make_label_case("quote that never ends", head + b'cat/0.png,"abc\n' * 3),
+        make_label_case("UTF-16 that ends within a character", "path,label\ncat/0.png,a\n".encode("utf-16")[:-1]),
+        make_label_case("wrong header", b"file,class\ncat/7.png,a\n"),
+        make_label_case("JSON of a million brackets", b"[" * 1_000_000),
+        make_label_case("no rows", head),
+        make_label_case("no bytes", b""),
+        make_label_case("unknown splits", b"path,label,split\ncat/0.png,a,hidden\ndog/0.png,a,secret\n"),
+        make_label_case("too many cells", head + b"cat/0.png,a" + b",x" * 100_000 + b"\n"),
+        make_label_case("bomb of 33 MB", head + b"#" * (33 << 20), LARGE, HOSTILE),
         _make_case("labels.csv a million lines", lambda: build_zip(
             draw_pictures(1) | {"labels.csv": head + b"a,b\n" * 1_000_000}), LARGE, LABELS),
         _make_case("labels.csv with a false checksum", lambda: build_raw_zip(

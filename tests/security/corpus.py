@@ -164,13 +164,13 @@ def attack_service(
 def _insert_upload(upload: str, case: Case) -> Case:
     """Return the case, with the id of an upload where it names one."""
 
-    def body() -> Any:
+    def build_body_with_upload() -> Any:
         made = case.body()
         pieces = [made] if isinstance(made, bytes) else made
         named = [piece.replace(b"{upload}", upload.encode()) for piece in pieces]
         return named[0] if isinstance(made, bytes) else named
 
-    return replace(case, path=case.path.replace("{upload}", upload), body=body)
+    return replace(case, path=case.path.replace("{upload}", upload), body=build_body_with_upload)
 
 
 def _send_case(running: service.RunningService, client: Rest, case: Case) -> Outcome:
@@ -366,12 +366,12 @@ def _send_two_gigabytes(client: Rest, report: Report) -> None:
     began = time.monotonic()
     block = bytes(MB)
 
-    def pieces() -> Any:
+    def yield_two_gigabytes() -> Any:
         yield b"PK\x03\x04" + block[4:]
         for _ in range(2047):
             yield block
 
-    answer = client.http.post(TASKS, content=pieces(), timeout=300)
+    answer = client.http.post(TASKS, content=yield_two_gigabytes(), timeout=300)
     ms = 1000 * (time.monotonic() - began)
     right = answer.status_code == 422
     report.outcomes.append(

@@ -238,7 +238,7 @@ def _leave_answers_unread(found: Site) -> None:
 def _make_repeated_requests(*images: bytes, kind: str = "files") -> Callable[[Site], None]:
     """Return an attack that sends one request after the other with these images."""
 
-    def run(found: Site) -> None:
+    def repeat_requests(found: Site) -> None:
         content = build_form(list(images)) if kind == "files" else images[0]
         said = "multipart/form-data; boundary=xx" if kind == "files" else "application/json"
         headers = {"Authorization": f"Bearer {found.attacker}", "Content-Type": said}
@@ -252,7 +252,7 @@ def _make_repeated_requests(*images: bytes, kind: str = "files") -> Callable[[Si
                     if status == 200:
                         found.took.append(time.monotonic() - began)
 
-    return run
+    return repeat_requests
 
 
 NAMES = ("silent", "dripping", "full", "unread", "crowd", "large", "mpo", "chunks", "arrays")

@@ -27,7 +27,7 @@ from core.ingest.limits import ArchiveLimits
 from core.ingest.members import ArchiveFileUnpackedSizeMismatch, DamagedArchiveFile
 from core.ingest.members import read_archive_member as read_archive_member
 from core.ingest.reader import ArchiveContents
-from core.ingest.readers.registry import get_upload_reader_by_name
+from core.ingest.readers.registry import get_upload_reader_by_format_name
 from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.tables import find_label_table, resolve_label_table_images
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
@@ -63,7 +63,7 @@ def check_archive(data: bytes) -> None:
     """Check container, directory, layout and labels as the API and the worker read them.
     Check also every file in the archive.
     """
-    reader = get_upload_reader_by_name(detect_upload_format(data[:SNIFF_BYTES], None))
+    reader = get_upload_reader_by_format_name(detect_upload_format(data[:SNIFF_BYTES], None))
     with _open_memory_file(data) as fd, TemporaryDirectory() as scratch:
         check_archive_size(fd, LIMITS)
         listed, source = reader.open_archive(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))

@@ -42,40 +42,40 @@ def _make_case(
 
 
 def _list_creation_cases() -> list[Case]:
-    def length(name: str, value: str, *answers: str) -> Case:
+    def make_length_case(name: str, value: str, *answers: str) -> Case:
         return _make_case(
             f"length: {name}", *(answers or (REFUSED,)), path=UPLOADS, Upload_Length=value
         )
 
-    def metadata(name: str, value: str, *answers: str) -> Case:
+    def make_metadata_case(name: str, value: str, *answers: str) -> Case:
         named = {"Upload_Length": "9", "Upload_Metadata": value}
         return _make_case(f"metadata: {name}", *(answers or (REFUSED,)), path=UPLOADS, **named)
 
     return [
         _make_case("length: none", REFUSED, path=UPLOADS),
         _make_case("length: later", REFUSED, path=UPLOADS, Upload_Defer_Length="1"),
-        length("negative", "-1"),
-        length("plus", "+1"),
-        length("fraction", "1.5"),
-        length("exponent", "1e3"),
-        length("hexadecimal", "0x10"),
-        length("with a line", "1_000"),
-        length("words", "many"),
-        length("empty", ""),
-        length("NaN", "NaN"),
-        length("two", "1, 2"),
-        length("of other digits", "\u00b2"),
-        length("2^63", str(1 << 63)),
-        length("5,000 digits", "9" * 5000),
-        length("a petabyte", str(10**15), LARGE),
-        metadata("8,000 names", ",".join(f"k{n}" for n in range(8000))),
-        metadata("60,000 characters", "a " + "A" * 60_000),
-        metadata("commas", "," * 4000),
-        metadata("no base64", "filename ../../etc/passwd%"),
-        metadata("one name again and again", ",".join(["a YQ=="] * 15)),
-        metadata("control characters", "a\x0b YQ==", REFUSED, "400", "closed"),
-        metadata("Latin-1", "\u00ff YQ=="),
-        metadata("padding alone", "a ===="),
+        make_length_case("negative", "-1"),
+        make_length_case("plus", "+1"),
+        make_length_case("fraction", "1.5"),
+        make_length_case("exponent", "1e3"),
+        make_length_case("hexadecimal", "0x10"),
+        make_length_case("with a line", "1_000"),
+        make_length_case("words", "many"),
+        make_length_case("empty", ""),
+        make_length_case("NaN", "NaN"),
+        make_length_case("two", "1, 2"),
+        make_length_case("of other digits", "\u00b2"),
+        make_length_case("2^63", str(1 << 63)),
+        make_length_case("5,000 digits", "9" * 5000),
+        make_length_case("a petabyte", str(10**15), LARGE),
+        make_metadata_case("8,000 names", ",".join(f"k{n}" for n in range(8000))),
+        make_metadata_case("60,000 characters", "a " + "A" * 60_000),
+        make_metadata_case("commas", "," * 4000),
+        make_metadata_case("no base64", "filename ../../etc/passwd%"),
+        make_metadata_case("one name again and again", ",".join(["a YQ=="] * 15)),
+        make_metadata_case("control characters", "a\x0b YQ==", REFUSED, "400", "closed"),
+        make_metadata_case("Latin-1", "\u00ff YQ=="),
+        make_metadata_case("padding alone", "a ===="),
         _make_case("body with the begin", TYPE, path=UPLOADS, body=b"x" * 100, Upload_Length="100"),
         _make_case("digest of the whole that is "
             "none", REFUSED, path=UPLOADS, Upload_Length="9", Repr_Digest="sha-256=:%:"),
@@ -88,20 +88,20 @@ def _list_creation_cases() -> list[Case]:
 
 
 def _list_listing_cases() -> list[Case]:
-    def p(name: str, query: str) -> Case:
+    def make_listing_case(name: str, query: str) -> Case:
         return _make_case(f"list: {name}", REFUSED, path=f"{UPLOADS}?{query}", method="GET")
 
     return [
-        p("cursor of words", "cursor=upl_01k00000000000000000000000"),
-        p("cursor of a number", "cursor=WzFd"),
-        p("cursor of SQL", "cursor=WyJ4JyBPUiAnMSc9JzEiXQ%3D%3D&limit=0"),
-        p("a million of them", "limit=1000000"),
-        p("of another owner", "owner=admin"),
+        make_listing_case("cursor of words", "cursor=upl_01k00000000000000000000000"),
+        make_listing_case("cursor of a number", "cursor=WzFd"),
+        make_listing_case("cursor of SQL", "cursor=WyJ4JyBPUiAnMSc9JzEiXQ%3D%3D&limit=0"),
+        make_listing_case("a million of them", "limit=1000000"),
+        make_listing_case("of another owner", "owner=admin"),
     ]
 
 
 def _list_piece_cases() -> list[Case]:
-    def p(name: str, *answers: str, at: str | None = "0", body: Body = b"x" * 100, path: str = UPLOAD,
+    def make_piece_case(name: str, *answers: str, at: str | None = "0", body: Body = b"x" * 100, path: str = UPLOAD,
           method: str = "PATCH", **headers: str) -> Case:  # fmt: skip
         offset = {} if at is None else {"Upload_Offset": at}
         given = {"Content_Type": PIECE, **offset, **headers}
@@ -111,7 +111,7 @@ def _list_piece_cases() -> list[Case]:
 
     wrong = base64.b64encode(hashlib.sha256(b"other").digest()).decode()
 
-    def whole() -> bytes:
+    def build_whole_body() -> bytes:
         return bytes(LENGTH)
 
     hidden = {
@@ -120,39 +120,45 @@ def _list_piece_cases() -> list[Case]:
         "X_Method_Override": "DELETE",
     }
     return [
-        p("no offset", at=None),
-        p("offset beyond", ELSEWHERE, at=str(LENGTH + 1)),
-        p("offset at the end", ELSEWHERE, at=str(LENGTH)),
-        p("offset of one", ELSEWHERE, at="1"),
-        p("offset negative", at="-1"),
-        p("offset of 2^63", at=str(1 << 63)),
-        p("offset of 5,000 digits", at="9" * 5000),
-        p("offset of words", at="end"),
-        p("offset with a blank", at="0 0"),
-        p("too short"),
-        p("nothing", body=b""),
-        p("longer than the file", LARGE, body=lambda: bytes(LENGTH + 1)),
-        p("wrong checksum", CHECKSUM, body=whole, Upload_Checksum=f"sha256 {wrong}"),
-        p("checksum of another algorithm", Upload_Checksum=f"crc32 {wrong}"),
-        p("checksum that is short", Upload_Checksum="sha256 AAAA"),
-        p("checksum without a digest", Upload_Checksum="sha256"),
-        p("checksum of 60,000 characters", Upload_Checksum="sha256 " + "A" * 60_000),
-        p("algorithm of Python", Upload_Checksum=f"shake_128 {wrong}"),
-        p(
+        make_piece_case("no offset", at=None),
+        make_piece_case("offset beyond", ELSEWHERE, at=str(LENGTH + 1)),
+        make_piece_case("offset at the end", ELSEWHERE, at=str(LENGTH)),
+        make_piece_case("offset of one", ELSEWHERE, at="1"),
+        make_piece_case("offset negative", at="-1"),
+        make_piece_case("offset of 2^63", at=str(1 << 63)),
+        make_piece_case("offset of 5,000 digits", at="9" * 5000),
+        make_piece_case("offset of words", at="end"),
+        make_piece_case("offset with a blank", at="0 0"),
+        make_piece_case("too short"),
+        make_piece_case("nothing", body=b""),
+        make_piece_case("longer than the file", LARGE, body=lambda: bytes(LENGTH + 1)),
+        make_piece_case(
+            "wrong checksum", CHECKSUM, body=build_whole_body, Upload_Checksum=f"sha256 {wrong}"
+        ),
+        make_piece_case("checksum of another algorithm", Upload_Checksum=f"crc32 {wrong}"),
+        make_piece_case("checksum that is short", Upload_Checksum="sha256 AAAA"),
+        make_piece_case("checksum without a digest", Upload_Checksum="sha256"),
+        make_piece_case("checksum of 60,000 characters", Upload_Checksum="sha256 " + "A" * 60_000),
+        make_piece_case("algorithm of Python", Upload_Checksum=f"shake_128 {wrong}"),
+        make_piece_case(
             "wrong Content-Digest",
             "422 digest-mismatch",
-            body=whole,
+            body=build_whole_body,
             Content_Digest=f"sha-256=:{wrong}:",
         ),
-        p("says that it is the last", Upload_Complete="?1", body=lambda: bytes(6 << 20)),
-        p("Upload-Complete of words", Upload_Complete="true"),
-        p("of no type", TYPE, Content_Type=""),
-        p("as a form", TYPE, Content_Type="multipart/form-data; boundary=xx"),
-        p("packed", TYPE, Content_Encoding="gzip"),
-        p("other version", VERSION, Tus_Resumable="0.2.2"),
-        p("by POST that says PATCH", METHOD, method="POST", X_HTTP_Method_Override="PATCH"),
-        p("by POST that says DELETE", METHOD, method="POST", **hidden),
-        p("by PUT", METHOD, method="PUT"),
+        make_piece_case(
+            "says that it is the last", Upload_Complete="?1", body=lambda: bytes(6 << 20)
+        ),
+        make_piece_case("Upload-Complete of words", Upload_Complete="true"),
+        make_piece_case("of no type", TYPE, Content_Type=""),
+        make_piece_case("as a form", TYPE, Content_Type="multipart/form-data; boundary=xx"),
+        make_piece_case("packed", TYPE, Content_Encoding="gzip"),
+        make_piece_case("other version", VERSION, Tus_Resumable="0.2.2"),
+        make_piece_case(
+            "by POST that says PATCH", METHOD, method="POST", X_HTTP_Method_Override="PATCH"
+        ),
+        make_piece_case("by POST that says DELETE", METHOD, method="POST", **hidden),
+        make_piece_case("by PUT", METHOD, method="PUT"),
         _make_case("HEAD that says DELETE", "200", path=UPLOAD, method="HEAD", **hidden),
         _make_case(
             "HEAD of nobody's",
@@ -160,16 +166,20 @@ def _list_piece_cases() -> list[Case]:
             path="/v1/uploads/upl_01k00000000000000000000000",
             method="HEAD",
         ),
-        p("to nobody's", MISSING, path="/v1/uploads/upl_01k00000000000000000000000"),
-        p("to SQL", MISSING, path="/v1/uploads/x'%20OR%20'1'='1"),
-        p("to a climbing path", MISSING, path="/v1/uploads/..%2f..%2fmodels"),
-        p("to 30,000 characters", MISSING, REFUSED, "414", path="/v1/uploads/" + "x" * 30_000),
-        p("to another kind of object", MISSING, path="/v1/uploads/mdl_01k00000000000000000000000"),
+        make_piece_case("to nobody's", MISSING, path="/v1/uploads/upl_01k00000000000000000000000"),
+        make_piece_case("to SQL", MISSING, path="/v1/uploads/x'%20OR%20'1'='1"),
+        make_piece_case("to a climbing path", MISSING, path="/v1/uploads/..%2f..%2fmodels"),
+        make_piece_case(
+            "to 30,000 characters", MISSING, REFUSED, "414", path="/v1/uploads/" + "x" * 30_000
+        ),
+        make_piece_case(
+            "to another kind of object", MISSING, path="/v1/uploads/mdl_01k00000000000000000000000"
+        ),
     ]
 
 
 def _list_submit_cases() -> list[Case]:
-    def s(name: str, body: bytes, *answers: str) -> Case:
+    def make_submit_case(name: str, body: bytes, *answers: str) -> Case:
         return _make_case(
             f"submit: {name}",
             *(answers or (REFUSED,)),
@@ -179,19 +189,21 @@ def _list_submit_cases() -> list[Case]:
         )
 
     return [
-        s("incomplete", b'{"upload": "{upload}"}', INCOMPLETE),
-        s("nobody's", b'{"upload": "upl_01k00000000000000000000000"}', MISSING),
-        s("a path", b'{"upload": "../../etc/passwd"}', MISSING),
-        s("an address", b'{"upload": "http://127.0.0.1/admin"}', MISSING),
-        s("no name", b"{}"),
-        s("nothing", b""),
-        s("a list", b'{"upload": ["{upload}"]}'),
-        s("named twice", b'{"upload": "a", "upload": "b"}'),
-        s("100,000 brackets", b"[" * 100_000),
-        s("1 MiB and a byte", b" " * (1 << 20) + b"1", LARGE),
-        s("unknown field", b'{"upload": "{upload}", "owner": "admin"}'),
-        s("name of markup and a line break", b'{"upload": "{upload}", "name": "a\\nb"}', REFUSED),
-        s(
+        make_submit_case("incomplete", b'{"upload": "{upload}"}', INCOMPLETE),
+        make_submit_case("nobody's", b'{"upload": "upl_01k00000000000000000000000"}', MISSING),
+        make_submit_case("a path", b'{"upload": "../../etc/passwd"}', MISSING),
+        make_submit_case("an address", b'{"upload": "http://127.0.0.1/admin"}', MISSING),
+        make_submit_case("no name", b"{}"),
+        make_submit_case("nothing", b""),
+        make_submit_case("a list", b'{"upload": ["{upload}"]}'),
+        make_submit_case("named twice", b'{"upload": "a", "upload": "b"}'),
+        make_submit_case("100,000 brackets", b"[" * 100_000),
+        make_submit_case("1 MiB and a byte", b" " * (1 << 20) + b"1", LARGE),
+        make_submit_case("unknown field", b'{"upload": "{upload}", "owner": "admin"}'),
+        make_submit_case(
+            "name of markup and a line break", b'{"upload": "{upload}", "name": "a\\nb"}', REFUSED
+        ),
+        make_submit_case(
             "recipe 100 deep",
             b'{"upload": "{upload}", "recipe": ' + b'{"a":' * 100 + b"1" + b"}" * 100 + b"}",
         ),
@@ -199,7 +211,7 @@ def _list_submit_cases() -> list[Case]:
 
 
 def _list_raw_cases() -> list[Case]:
-    def r(name: str, *answers: str, head: bytes, rest: bytes = b"") -> Case:
+    def make_raw_case(name: str, *answers: str, head: bytes, rest: bytes = b"") -> Case:
         start = (
             b"PATCH " + UPLOAD.encode() + b" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
         )
@@ -207,14 +219,14 @@ def _list_raw_cases() -> list[Case]:
         return Case("uploads", f"raw: {name}", lambda: [piece], answers, UPLOAD, "PATCH", raw=True)
 
     return [
-        r("two offsets", REFUSED, head=b"Upload-Offset: 0\r\nUpload-Offset: 1\r\nContent-Length: "
+        make_raw_case("two offsets", REFUSED, head=b"Upload-Offset: 0\r\nUpload-Offset: 1\r\nContent-Length: "
             b"3\r\n", rest=b"abc"),
-        r("two lengths", "400", "closed",
+        make_raw_case("two lengths", "400", "closed",
           head=b"Upload-Offset: 0\r\nContent-Length: 3\r\nContent-Length: 4\r\n", rest=b"abc"),
-        r("length and chunks", "400", "closed",
+        make_raw_case("length and chunks", "400", "closed",
           head=b"Upload-Offset: 0\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n",
           rest=b"3\r\nabc\r\n0\r\n\r\n"),
-        r("two checksums", REFUSED,
+        make_raw_case("two checksums", REFUSED,
           head=b"Upload-Offset: 0\r\nUpload-Checksum: sha256 A\r\nUpload-Checksum: sha256 B\r\n"
           b"Content-Length: 3\r\n", rest=b"abc"),
     ]  # fmt: skip

@@ -116,13 +116,13 @@ def attack_until_ended(way: str, url: str, reader: str, writer: str) -> None:
 
 
 def _make_endless_attack(run: Callable[[Site], None], site: Site) -> Callable[[], None]:
-    def work() -> None:
+    def repeat_attack_forever() -> None:
         while True:
             with contextlib.suppress(OSError, httpx2.TransportError, ValueError, IndexError):
                 run(site)
             time.sleep(0.1)
 
-    return work
+    return repeat_attack_forever
 
 
 def _make_endless_requests(
@@ -132,7 +132,7 @@ def _make_endless_requests(
     A request is a POST if it has something to send.
     """
 
-    def work() -> None:
+    def send_requests_forever() -> None:
         with httpx2.Client(
             base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=300
         ) as http:
@@ -144,7 +144,7 @@ def _make_endless_requests(
                 number += 1
                 time.sleep(0.01)
 
-    return work
+    return send_requests_forever
 
 
 def _make_model_request(name: str, scenario: str = "class", **fields: object) -> Request:

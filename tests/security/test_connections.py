@@ -159,20 +159,20 @@ def test_a_file_that_cannot_be_opened_is_a_503(target: Target, folder: Path) -> 
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     with contextlib.closing(HTTPConnection("127.0.0.1", target.port, timeout=60)) as client:
 
-        def posted(path: str, body: bytes) -> tuple[int, str | None]:
+        def post_body(path: str, body: bytes) -> tuple[int, str | None]:
             client.request("POST", path, body, headers)  # always on one connection
             answer = client.getresponse()
             answer.read()
             return answer.status, answer.getheader("Retry-After")
 
-        assert posted("/v1/models", b'{"name": "birds", "scenario": "class"}')[0] == 201
+        assert post_body("/v1/models", b'{"name": "birds", "scenario": "class"}')[0] == 201
         headers["Content-Type"] = "application/zip"
         target.process.rlimit(psutil.RLIMIT_NOFILE, (3, DESCRIPTORS))
         try:
-            status, retry_after = posted("/v1/models/birds/tasks", b"PK\x03\x04x")
+            status, retry_after = post_body("/v1/models/birds/tasks", b"PK\x03\x04x")
         finally:
             target.process.rlimit(psutil.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
         assert (status, bool(retry_after)) == (503, True)
         assert (
-            posted("/v1/models/birds/tasks", b"PK\x03\x04x")[0] == 422
+            post_body("/v1/models/birds/tasks", b"PK\x03\x04x")[0] == 422
         )  # open again: it is no archive

@@ -50,7 +50,7 @@ def test_planted_faults_of_a_reader_are_found_by_number_and_the_rest_is_read(
 ) -> None:
     poison = mutate_seed("json", 3)
 
-    def faulty(data: bytes) -> None:
+    def read_with_planted_fault(data: bytes) -> None:
         if data != poison:
             return
         if what == "a death":
@@ -63,7 +63,7 @@ def test_planted_faults_of_a_reader_are_found_by_number_and_the_rest_is_read(
             raise error
         raise KeyError("name")
 
-    monkeypatch.setitem(readers._READERS, "json", faulty)
+    monkeypatch.setitem(readers._READERS, "json", read_with_planted_fault)
     tally = fuzz.run_inputs_in_child("json", 0, 10, BOUND_S)
     assert len(tally.findings) == 1 and tally.findings[0].startswith("json 3: ")
     assert tally.executions == 10

@@ -73,16 +73,16 @@ def run_hub() -> Iterator[Hub]:
     hub.port = server.server_address[1]
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
-    def close() -> None:
+    def close_hub() -> None:
         hub.go_on.set()
         server.shutdown()
         server.server_close()
 
-    hub.close = close
+    hub.close = close_hub
     try:
         yield hub
     finally:
-        close()
+        close_hub()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -118,7 +118,7 @@ def serve_slowly(pieces: Callable[[], Iterator[bytes]]) -> Iterator[str]:
     server = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
 
-    def serve() -> None:
+    def serve_connections() -> None:
         while not over.is_set():
             try:
                 connection, _ = server.accept()
@@ -133,7 +133,7 @@ def serve_slowly(pieces: Callable[[], Iterator[bytes]]) -> Iterator[str]:
                 except OSError:
                     pass
 
-    thread = threading.Thread(target=serve, daemon=True)
+    thread = threading.Thread(target=serve_connections, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/"

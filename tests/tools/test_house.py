@@ -110,20 +110,24 @@ def test_only_the_imports_where_type_checking_holds_are_for_types(checkout: Path
 def test_a_public_name_without_a_docstring_is_found_and_a_private_one_is_not(
     checkout: Path,
 ) -> None:
-    assert house.find_undocumented_names(get_module(checkout, "core.two")) == [
+    assert house.find_names_without_docstring(get_module(checkout, "core.two")) == [
         "core/two.py: bare",
         "core/two.py: Bare",
         "core/two.py: Bare.method",
     ]
-    assert house.find_undocumented_names(get_module(checkout, "core.alone")) == ["core/alone.py"]
-    assert house.find_undocumented_names(get_module(checkout, "api")) == []  # it is empty
+    assert house.find_names_without_docstring(get_module(checkout, "core.alone")) == [
+        "core/alone.py"
+    ]
+    assert house.find_names_without_docstring(get_module(checkout, "api")) == []  # it is empty
 
 
 def test_the_signatures_of_an_overloaded_function_need_no_docstring(checkout: Path) -> None:
     (checkout / "core" / "three.py").write_text(
         '"""Three."""\n\n@overload\ndef f(a: int) -> int: ...\n@other\ndef g(): ...\n'
     )
-    assert house.find_undocumented_names(get_module(checkout, "core.three")) == ["core/three.py: g"]
+    assert house.find_names_without_docstring(get_module(checkout, "core.three")) == [
+        "core/three.py: g"
+    ]
 
 
 def test_the_limits_of_files_and_functions_are_no_faults_themselves(checkout: Path) -> None:

@@ -189,7 +189,7 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
     real: Callable[[Path, Path], None] = backup.copy_sqlite_database
     made: list[str] = []
 
-    def between(source: Path, target: Path) -> None:
+    def copy_during_changes(source: Path, target: Path) -> None:
         if len(made) == 3:
             return real(source, target)
         made.append(place.base(f"base {len(made)}"))
@@ -199,7 +199,7 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
         place.store.delete(Blobs.make_blob_key(made[-1]))
 
     with monkeypatch.context() as patch:
-        patch.setattr(backup, "copy_sqlite_database", between)
+        patch.setattr(backup, "copy_sqlite_database", copy_during_changes)
         told = backup.create_backup(place.settings, tmp_path / "saved")
     assert len(made) == 3 and told["objects"] == 1
     backup.restore_backup(again := Settings(data_dir=tmp_path / "again"), tmp_path / "saved")

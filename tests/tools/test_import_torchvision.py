@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from core.contract.manifest import Manifest
 from core.learning.evaluation.predicting import load_version_network
-from core.learning.networks import ImageSpec, list_backbone_tensors
+from core.learning.networks import ImageSpec, list_backbone_tensor_dtypes_and_shapes
 from core.learning.torchvision_import import import_torchvision_models
 from tests.loading import load_module
 
@@ -49,7 +49,7 @@ def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path, importer: Module
     tensors = load_file(out)
     assert {name: tuple(t.shape) for name, t in tensors.items()} == {
         name: shape
-        for name, (_, shape) in list_backbone_tensors(
+        for name, (_, shape) in list_backbone_tensor_dtypes_and_shapes(
             {"name": "resnet18"}, ImageSpec(224, 3)
         ).items()
     }

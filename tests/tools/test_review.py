@@ -41,7 +41,7 @@ def build_random_network(seed: int, scenario: str = "class", architecture=MLP, *
 
 def write_download_file(folder: Path, name: str, of: Network, architecture=MLP, **changes) -> Path:
     parts = []
-    for part, tensors in of.copy_parts().items():
+    for part, tensors in of.copy_parts_to_cpu().items():
         save_file(tensors, folder / f"{name}-{part}")
         path = folder / f"{name}-{part}"
         parts.append(PartFileToExport(part, path, hashlib.sha256(path.read_bytes()).hexdigest()))

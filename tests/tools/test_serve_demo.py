@@ -69,7 +69,7 @@ def test_a_demo_that_was_not_completed_is_built_from_the_beginning(
 ) -> None:
     folder = tmp_path / "demo"
     elsewhere = make_demo_folder(folder, text)
-    assert serve_demo.prepare_demo_directory(DemoServingOptions(folder))
+    assert serve_demo.empty_demo_directory_unless_kept(DemoServingOptions(folder))
     assert {path.name for path in folder.iterdir()} == {MARKER, one_service.NAME}
     assert json.loads((folder / MARKER).read_text()) == {"complete": False}
     assert (elsewhere / "kept").exists(), "a link is removed, not what it names"
@@ -78,9 +78,9 @@ def test_a_demo_that_was_not_completed_is_built_from_the_beginning(
 def test_a_complete_demo_stays_unless_it_is_reset(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     make_demo_folder(folder)
-    assert not serve_demo.prepare_demo_directory(DemoServingOptions(folder))
+    assert not serve_demo.empty_demo_directory_unless_kept(DemoServingOptions(folder))
     assert (folder / "store" / "blob").exists()
-    assert serve_demo.prepare_demo_directory(DemoServingOptions(folder, is_reset=True))
+    assert serve_demo.empty_demo_directory_unless_kept(DemoServingOptions(folder, is_reset=True))
     assert not (folder / "store").exists()
 
 

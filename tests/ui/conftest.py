@@ -269,15 +269,15 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[OpenPage]:
     """
     taken: list[tuple[str, Watched]] = []
 
-    def opened(path: str, refusals: bool = False, **options: Any) -> Watched:
+    def open_path(path: str, refusals: bool = False, **options: Any) -> Watched:
         kind = repr(options)
-        watched = _ONE.left[kind].pop() if _ONE.left.get(kind) else fresh(options)
+        watched = _ONE.left[kind].pop() if _ONE.left.get(kind) else create_watched_page(options)
         watched.refusals = refusals
         taken.append((kind, watched))
         watched.page.goto(path)
         return watched
 
-    def fresh(options: dict[str, Any]) -> Watched:
+    def create_watched_page(options: dict[str, Any]) -> Watched:
         context = browser.new_context(
             base_url=site.url, storage_state=session, viewport=WIDE, **options
         )
@@ -286,7 +286,7 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[OpenPage]:
         record_problems(watched, site.url)
         return watched
 
-    yield opened
+    yield open_path
     wrong = [said for _, watched in taken for said in watched.wrong if not watched.pardons(said)]
     for kind, watched in taken:
         watched.page.unroute_all()
@@ -321,8 +321,8 @@ def record_problems(watched: Watched, url: str) -> None:
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
     page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
 
-    def requested(sent: Request) -> None:
+    def record_foreign_request(sent: Request) -> None:
         if not sent.url.startswith((url, "data:", "blob:")):
             wrong.append(f"request: {sent.url}")
 
-    page.on("request", requested)
+    page.on("request", record_foreign_request)

@@ -33,7 +33,7 @@ def open_first(site: Site, browser: "Browser") -> Iterator[OpenFirst]:
     watched = Watched(context.new_page())
     record_problems(watched, site.url)
 
-    def opened() -> Watched:
+    def log_in_and_open_welcome() -> Watched:
         page = watched.page
         page.goto("/ui")
         page.get_by_label("Key").fill(key)
@@ -41,7 +41,7 @@ def open_first(site: Site, browser: "Browser") -> Iterator[OpenFirst]:
         expect(page.get_by_role("heading", name=WELCOME)).to_be_visible()
         return watched
 
-    yield opened
+    yield log_in_and_open_welcome
     context.close()
     with Perennial(key, base_url=site.url) as client:
         for model in client.models.list():

@@ -32,20 +32,20 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 def open_guide(open_page: OpenPage, routes: TestClient) -> OpenGuide:
     """Opens a page of the guide at the address of the service, whose checkout may have none."""
 
-    def answer(route: Route) -> None:
+    def fulfill_guide_route(route: Route) -> None:
         path = "/" + route.request.url.split("/", 3)[3]
         response = routes.get(path, headers={"Accept-Encoding": "identity"})
         route.fulfill(
             status=response.status_code, headers=dict(response.headers), body=response.content
         )
 
-    def opened(name: str) -> Watched:
+    def open_guide_page(name: str) -> Watched:
         watched = open_page("about:blank")
-        watched.page.route("**/docs/guide/**", answer)
+        watched.page.route("**/docs/guide/**", fulfill_guide_route)
         watched.page.goto(f"/docs/guide/{name}")
         return watched
 
-    return opened
+    return open_guide_page
 
 
 def test_a_word_is_found_and_its_section_opened_by_the_keyboard(open_guide: OpenGuide) -> None:

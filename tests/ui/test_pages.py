@@ -88,13 +88,13 @@ def test_the_login_is_well_made(site: Site, browser: Any) -> None:
 def test_the_page_of_the_api_shows_routes_without_a_network(open_page: OpenPage) -> None:
     page = open_page("about:blank").page
 
-    def shorten(route: Route) -> None:
+    def answer_short_document(route: Route) -> None:
         """Answer a document of one route: to write and draw all of them takes seconds."""
         read = {"get": {"summary": "Read metrics", "responses": {"200": {"description": "They"}}}}
         about = {"openapi": "3.1.0", "info": {"title": "Perennial", "version": "1"}}
         route.fulfill(json={**about, "paths": {"/v1/models/{model}/metrics": read}})
 
-    page.route("**/openapi.json", shorten)
+    page.route("**/openapi.json", answer_short_document)
     page.goto("/docs")
     page.get_by_text("/v1/models/{model}/metrics").wait_for()
 

@@ -169,14 +169,14 @@ def test_an_upload_that_is_cut_goes_on_and_after_a_reload_too(
     batch.write_bytes(BATCHES[0][1])
     cuts: list[str] = []
 
-    def cut(route: Route) -> None:
+    def abort_first_pieces(route: Route) -> None:
         if route.request.method == "PATCH":
             cuts.append(route.request.headers["upload-offset"])
             if len(cuts) < 3:
                 return route.abort("connectionreset")
         return route.continue_()
 
-    page.route("**/v1/uploads/*", cut)
+    page.route("**/v1/uploads/*", abort_first_pieces)
     choose_files(page, batch)
     expect_uploads(page)
     assert len(cuts) == 3

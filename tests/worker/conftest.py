@@ -119,12 +119,12 @@ def zygote(fake_command: tuple[str, ...]) -> Iterator[ForkServer]:
 def spec(tmp_path: Path) -> Callable[..., Path]:
     """Writes a stand-in job's script: `spec(("emit", {...}), ("sleep", 1.0))`."""
 
-    def write(*lines: tuple[str, object]) -> Path:
+    def write_spec(*lines: tuple[str, object]) -> Path:
         path = tmp_path / f"spec-{time.monotonic_ns()}.json"
         path.write_text(json.dumps({"do": lines}))
         return path
 
-    return write
+    return write_spec
 
 
 def wait_within_limit(condition: Callable[[], object]) -> bool:

@@ -22,22 +22,29 @@ def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round() -> Non
     rounds: list[int] = []
     twice = threading.Event()
 
-    def out() -> None:
+    def raise_operational_error() -> None:
         raise OperationalError("SELECT 1", None, Exception("no database"))
 
-    def broken() -> None:
+    def raise_zero_division() -> None:
         raise ZeroDivisionError
 
-    def silent() -> None:
+    def raise_timeout() -> None:
         raise TimeoutError  # without a word
 
-    def last() -> None:
+    def count_round() -> None:
         rounds.append(1)
         if len(rounds) == 2:
             twice.set()
 
     chores = PeriodicChores(
-        "chores", 0.01, {"out": out, "broken": broken, "silent": silent, "last": last}
+        "chores",
+        0.01,
+        {
+            "out": raise_operational_error,
+            "broken": raise_zero_division,
+            "silent": raise_timeout,
+            "last": count_round,
+        },
     )
     chores.start_chores_thread()
     assert twice.wait(LIMIT_S)
@@ -51,12 +58,14 @@ def test_closing_waits_for_the_present_chore_and_begins_no_other(
     done: list[str] = []
     begun = threading.Event()
 
-    def slow() -> None:
+    def wait_until_closed() -> None:
         begun.set()
         assert chores.wait_within_chore(LIMIT_S)  # until it is closed
         done.append("slow")
 
-    chores = PeriodicChores("chores", 10, {"slow": slow, "next": lambda: done.append("next")})
+    chores = PeriodicChores(
+        "chores", 10, {"slow": wait_until_closed, "next": lambda: done.append("next")}
+    )
     chores.start_chores_thread()
     assert begun.wait(LIMIT_S)
     chores.end_chores_thread()

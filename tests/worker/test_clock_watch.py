@@ -10,9 +10,9 @@ import pytest
 from core.database.states import JobState
 from core.database.tables import (
     IdempotencyRecord,
+    IntegrityScrubProgress,
     Job,
     Owner,
-    ScrubProgress,
     Upload,
     Webhook,
     WorkerReport,
@@ -91,7 +91,9 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
         )
         session.add(Webhook(id="whk_1", owner_id=owner, url="", events=[], secret_sha256="", lease_until=later,
                             due_at=later, **common))  # fmt: skip
-        session.add(ScrubProgress(id=1, fence=0, lease_until=later, cursor="", objects=0, bytes=0))
+        session.add(
+            IntegrityScrubProgress(id=1, fence=0, lease_until=later, cursor="", objects=0, bytes=0)
+        )
         session.add(
             IdempotencyRecord(
                 owner_id=owner, route="r", key="k", fingerprint="", headers={}, **common
@@ -111,7 +113,7 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
             "upload": session.get(Upload, "upl_1").held_until,
             "webhook": session.get(Webhook, "whk_1").lease_until,
             "delivery": session.get(Webhook, "whk_1").due_at,
-            "scrub": session.get(ScrubProgress, 1).lease_until,
+            "scrub": session.get(IntegrityScrubProgress, 1).lease_until,
             "request": session.query(IdempotencyRecord).one().created_at,
         }
         assert session.query(WorkerReport).count() == 0

@@ -59,11 +59,11 @@ Launch = Callable[..., "subprocess.Popen[bytes]"]
 def launch(tmp_path: Path) -> Launch:
     """Runs a launcher over two small programs."""
 
-    def run(api: str = STAY, worker: str = STAY) -> "subprocess.Popen[bytes]":
+    def launch_program(api: str = STAY, worker: str = STAY) -> "subprocess.Popen[bytes]":
         text = PROGRAM.format(root=str(ROOT), folder=str(tmp_path), api=api, worker=worker)
         return subprocess.Popen([sys.executable, "-c", text], stderr=subprocess.PIPE)
 
-    return run
+    return launch_program
 
 
 def wait_for_pids(folder: Path, name: str, count: int = 1) -> list[int]:

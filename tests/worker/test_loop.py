@@ -28,17 +28,17 @@ def test_a_sweep_that_takes_long_holds_up_neither_the_ringing_nor_the_health_fil
     begun, over = threading.Event(), threading.Event()
     rounds: list[int] = []
 
-    def long(*_: object, **__: object) -> None:
+    def wait_until_over(*_: object, **__: object) -> None:
         begun.set()
         over.wait(LIMIT_S)
 
-    def unrung(_db: Database) -> list[str]:
+    def record_round(_db: Database) -> list[str]:
         if begun.is_set():
             rounds.append(1)
         return []
 
-    monkeypatch.setattr(sweep, "run_sweep", long)
-    monkeypatch.setattr(sweep, "find_long_waiting_claimable_jobs", unrung)
+    monkeypatch.setattr(sweep, "run_sweep", wait_until_over)
+    monkeypatch.setattr(sweep, "find_long_waiting_claimable_jobs", record_round)
     worker = Worker(settings, ring=lambda _job: None)
     worker.start_chores()
     try:
@@ -58,12 +58,12 @@ def test_a_scrub_that_takes_long_holds_up_neither_chores_nor_sweeps_nor_the_end_
     begun = threading.Event()
     swept: list[int] = []
 
-    def endless(self: Scrubber) -> None:
+    def scrub_until_closed(self: Scrubber) -> None:
         begun.set()
         while not self._pause(0.05):
             pass
 
-    monkeypatch.setattr(Scrubber, "run_scrub_if_due", endless)
+    monkeypatch.setattr(Scrubber, "run_scrub_if_due", scrub_until_closed)
     monkeypatch.setattr("worker.loop.SWEEP_S", 0.05)
     monkeypatch.setattr(sweep, "run_sweep", lambda *_: swept.append(1) if begun.is_set() else None)
     worker = Worker(settings, ring=lambda _job: None)

@@ -100,7 +100,7 @@ def test_a_service_that_hangs_while_it_stops_is_announced_and_then_refused(
 ) -> None:
     now = 0.0
 
-    def sleep(seconds: float) -> None:
+    def advance_clock(seconds: float) -> None:
         nonlocal now
         now += seconds
 
@@ -108,7 +108,7 @@ def test_a_service_that_hangs_while_it_stops_is_announced_and_then_refused(
         assert first is not None
         first.mark_stopping(29.5)
         monkeypatch.setattr(
-            one_service, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+            one_service, "time", SimpleNamespace(monotonic=lambda: now, sleep=advance_clock)
         )
         with pytest.raises(DataDirectoryInUse) as refused, lock_data_directory(tmp_path):
             pass
@@ -136,9 +136,9 @@ def test_a_damaged_lock_is_still_a_lock(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_file_system_without_locks_is_served_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def raise_os_error(*_: object) -> None:
         raise OSError("no locks")
 
-    monkeypatch.setattr(one_service.fcntl, "flock", fail)
+    monkeypatch.setattr(one_service.fcntl, "flock", raise_os_error)
     with lock_data_directory(tmp_path) as lock:
         assert lock is None

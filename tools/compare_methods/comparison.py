@@ -36,7 +36,10 @@ from tools.compare_methods.outcome import (
 from tools.compare_methods.pixels import SplitPixels, decode_split_images
 from tools.compare_methods.split import SplitSettings, draw_batch_split
 from tools.compare_methods.today import BaselineUpdates
-from tools.compare_methods.training import measure_feature_seconds, measure_training_seconds
+from tools.compare_methods.training import (
+    measure_feature_seconds_per_image,
+    measure_training_seconds_per_image,
+)
 
 Say = Callable[[str], None]
 Serve = Callable[[], AbstractContextManager[Perennial]]
@@ -89,7 +92,7 @@ class ComparisonOptions:
 
 
 @dataclass(frozen=True)
-class MethodComparison:
+class MethodComparisonResults:
     """Results of a comparison of update methods, as rows and as JSON."""
 
     outcomes: list[UpdateOutcome]
@@ -147,7 +150,7 @@ def _raise_on_sigterm() -> Iterator[None]:
 
 def compare_methods(
     folder: Path, options: ComparisonOptions, say: Say, serve: Serve = start_temporary_service
-) -> MethodComparison:
+) -> MethodComparisonResults:
     """Train and evaluate every method on the same split of a folder of images.
 
     Args:
@@ -170,7 +173,7 @@ def compare_methods(
     with tempfile.TemporaryDirectory(prefix="perennial-compare-") as scratch:
         base = load_base(options.base, Path(scratch))
         data = decode_split_images(photos, split, base, Path(scratch), _make_progress_printer(say))
-        _report_split_and_skipped_images(data, say)
+        _describe_forecast_rank_correlations(data, say)
         work = ComparisonWorkload(
             len(data.learned.labels), len(data.held_out.labels), options.epochs
         )
@@ -178,13 +181,13 @@ def compare_methods(
         say(describe_estimated_comparison_time(rates, work, options.rows, count_usable_cores()))
         outcomes = _run_compared_methods(data, photos, base, options, say, serve)
     document = {
-        **_build_comparison_document(data, options),
+        **_build_comparison_json(data, options),
         "cores": count_usable_cores(),
         "estimated_seconds": estimate_comparison_seconds(rates, work, options.rows),
         "seconds": time.perf_counter() - begun,
         "rows": [build_method_result_json(outcome) for outcome in outcomes],
     }
-    return MethodComparison(outcomes, document)
+    return MethodComparisonResults(outcomes, document)
 
 
 def _run_compared_methods(
@@ -233,7 +236,7 @@ def _make_progress_printer(say: Say) -> Callable[[int, int], None]:
     return print_read_images
 
 
-def _report_split_and_skipped_images(data: SplitPixels, say: Say) -> None:
+def _describe_forecast_rank_correlations(data: SplitPixels, say: Say) -> None:
     names = ", ".join(name for name, _ in data.skipped[:SHOWN_SKIPPED])
     if data.skipped:
         count = len(data.skipped)
@@ -254,17 +257,19 @@ def _measure_seconds_per_image(
 ) -> SecondsPerImage:
     """Measure seconds per image of decoding, features and (if needed) training, for an estimate."""
     network, images = base.build_network(0), data.get_batch_images(slice(None))
-    features = measure_feature_seconds(network, base.build_input_conversion(), images)
+    features = measure_feature_seconds_per_image(network, base.build_input_conversion(), images)
     training = 0.0
     # A training step takes longest, and no other row needs its rate.
     if {"finetune", "full"} & set(rows):
         # Any head will do, since only the seconds count.
         network.add_task_classes(1, data.classes, "zero", torch.Generator())
-        training = measure_training_seconds(network, base.build_input_conversion(), images)
+        training = measure_training_seconds_per_image(
+            network, base.build_input_conversion(), images
+        )
     return SecondsPerImage(data.decode_s, features, training)
 
 
-def _build_comparison_document(data: SplitPixels, options: ComparisonOptions) -> dict[str, Any]:
+def _build_comparison_json(data: SplitPixels, options: ComparisonOptions) -> dict[str, Any]:
     return {
         "classes": data.classes,
         "batches": [[data.classes[label] for label in batch] for batch in data.batches],

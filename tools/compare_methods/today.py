@@ -14,7 +14,11 @@ from core.learning.networks import Network
 from tools.compare_methods.base import ComparisonBase
 from tools.compare_methods.outcome import UpdateOutcome, count_correct_by_class
 from tools.compare_methods.pixels import SplitPixels
-from tools.compare_methods.training import extract_features, predict_labels, train_all_weights
+from tools.compare_methods.training import (
+    _resume_download_and_print_digest,
+    extract_features,
+    train_all_weights,
+)
 
 Features = npt.NDArray[np.float32]
 MAX_ITERATIONS = 1000
@@ -160,7 +164,7 @@ class BaselineUpdates:
     def _measure_outcome(
         self, row: str, network: Network, seconds: float, images_kept: int
     ) -> UpdateOutcome:
-        predicted_labels = predict_labels(
+        predicted_labels = _resume_download_and_print_digest(
             network, self.base.build_input_conversion(), self.data.all_held_out_images
         )
         right = count_correct_by_class(

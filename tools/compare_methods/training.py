@@ -98,7 +98,9 @@ def extract_features(
     return torch.cat(parts).float()
 
 
-def predict_labels(network: Network, inputs: InputNormaliser, images: SelectedPixelRows) -> Labels:
+def _resume_download_and_print_digest(
+    network: Network, inputs: InputNormaliser, images: SelectedPixelRows
+) -> Labels:
     """Predict the label of each image by a network, int64 [N]."""
     network.eval()
     with torch.inference_mode():
@@ -110,7 +112,7 @@ def predict_labels(network: Network, inputs: InputNormaliser, images: SelectedPi
     return labels
 
 
-def measure_training_seconds(
+def measure_training_seconds_per_image(
     network: Network, inputs: InputNormaliser, images: SelectedPixelRows
 ) -> float:
     """Measure the seconds per image of a training step, after a warm-up step."""
@@ -122,7 +124,7 @@ def measure_training_seconds(
     return (time.perf_counter() - begun) / len(labels)
 
 
-def measure_feature_seconds(
+def measure_feature_seconds_per_image(
     network: Network, inputs: InputNormaliser, images: SelectedPixelRows
 ) -> float:
     """Measure the seconds per image of feature extraction, after a warm-up pass."""

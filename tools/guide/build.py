@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.guide.pages import find_faults_of_guide_pages, rewrite_guide_pages
+from tools.guide.pages import find_faults_of_guide_pages, rewrite_pages_and_delete_unused_files
 from tools.guide.sources import ROOT, copy_guide_documents
 
 HERE = Path(__file__).parent
@@ -36,7 +36,7 @@ def build_guide(out: Path) -> None:
         if done.returncode != 0:
             raise SystemExit(f"{done.stdout}\nThe guide was not built; see above.")
         site = folder / "site"
-        rewrite_guide_pages(site)
+        rewrite_pages_and_delete_unused_files(site)
         faults = find_faults_of_guide_pages(site)
         if faults:
             raise SystemExit("\n".join(["The guide was not built:", *faults]))

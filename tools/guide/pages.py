@@ -61,7 +61,7 @@ class GuidePageLinkCollector(HTMLParser):
         ]
 
 
-def rewrite_guide_pages(folder: Path) -> None:
+def rewrite_pages_and_delete_unused_files(folder: Path) -> None:
     """Make tables in the guide's HTML pages scrollable, write the search index, and delete files
     that the guide does not use.
     """

@@ -50,49 +50,52 @@ class SmoothNoise:
         return sum_arrays([share * self(points, scale * factor) for share, factor in layers])
 
 
-def convert_to_floats(values: npt.ArrayLike) -> Points:
+def convert_to_float32_array(values: npt.ArrayLike) -> Points:
     """Convert numbers to a float32 array."""
     return np.asarray(values, np.float32)
 
 
 def sum_arrays(values: list[Values]) -> Values:
     """Sum arrays of equal shape."""
-    return convert_to_floats(np.sum(values, axis=0))
+    return convert_to_float32_array(np.sum(values, axis=0))
 
 
 def compute_vector_lengths(vectors: npt.NDArray[Any]) -> Values:
     """Return the lengths of vectors [N, D]."""
-    return convert_to_floats(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
+    return convert_to_float32_array(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
 
 
 def join_distances_smoothly(a: Values, b: Values, width: float) -> Values:
     """Signed distance to the union of two solids, blended over a seam of some width."""
     share = np.clip(0.5 + 0.5 * (b - a) / width, 0, 1)
-    return convert_to_floats(b * (1 - share) + a * share - width * share * (1 - share))
+    return convert_to_float32_array(b * (1 - share) + a * share - width * share * (1 - share))
 
 
 def compute_distances_to_sphere(
     p: Points, centre: tuple[float, float, float], radius: float
 ) -> Values:
     """Signed distance from points to a sphere."""
-    return compute_vector_lengths(p - convert_to_floats(centre)) - radius
+    return compute_vector_lengths(p - convert_to_float32_array(centre)) - radius
 
 
 def compute_distances_to_ellipsoid(
     p: Points, centre: tuple[float, float, float], radii: tuple[float, float, float]
 ) -> Values:
     """Estimate the signed distance from points to an ellipsoid."""
-    scaled = (p - convert_to_floats(centre)) / convert_to_floats(radii)
+    scaled = (p - convert_to_float32_array(centre)) / convert_to_float32_array(radii)
     inner = compute_vector_lengths(scaled)
-    outer = np.maximum(compute_vector_lengths(scaled / convert_to_floats(radii)), 1e-6)
-    return convert_to_floats(inner * (inner - 1) / outer)
+    outer = np.maximum(compute_vector_lengths(scaled / convert_to_float32_array(radii)), 1e-6)
+    return convert_to_float32_array(inner * (inner - 1) / outer)
 
 
 def compute_distances_to_rod(
     p: Points, a: tuple[float, float, float], b: tuple[float, float, float], radius: float
 ) -> Values:
     """Signed distance from points to a rod with round ends."""
-    start, axis = convert_to_floats(a), convert_to_floats(b) - convert_to_floats(a)
+    start, axis = (
+        convert_to_float32_array(a),
+        convert_to_float32_array(b) - convert_to_float32_array(a),
+    )
     share = np.clip((p - start) @ axis / (axis @ axis), 0, 1)
     return compute_vector_lengths(p - start - share[:, None] * axis) - radius
 
@@ -101,8 +104,8 @@ def compute_distances_to_round_box(
     p: Points, centre: tuple[float, float, float], half: tuple[float, float, float], edge: float
 ) -> Values:
     """Signed distance from points to a box with rounded edges."""
-    beyond = np.abs(p - convert_to_floats(centre)) - convert_to_floats(half) + edge
-    return convert_to_floats(
+    beyond = np.abs(p - convert_to_float32_array(centre)) - convert_to_float32_array(half) + edge
+    return convert_to_float32_array(
         compute_vector_lengths(np.maximum(beyond, 0)) + np.minimum(beyond.max(1), 0) - edge
     )
 
@@ -111,9 +114,9 @@ def compute_signed_distances_to_torus(
     p: Points, centre: tuple[float, float, float], ring: float, tube: float, axis: int = 1
 ) -> Values:
     """Signed distance from points to a torus around one of the three axes."""
-    moved = p - convert_to_floats(centre)
+    moved = p - convert_to_float32_array(centre)
     flat = compute_vector_lengths(np.delete(moved, axis, 1)) - ring
-    return convert_to_floats(np.hypot(flat, moved[:, axis]) - tube)
+    return convert_to_float32_array(np.hypot(flat, moved[:, axis]) - tube)
 
 
 def compute_distances_to_cone_stump(
@@ -131,9 +134,9 @@ def compute_distances_to_cone_stump(
     y = y - half
     cap_x = x - np.minimum(x, np.where(y < 0, low, high))
     cap_y = np.abs(y) - half
-    slant = convert_to_floats((high - low, height))
+    slant = convert_to_float32_array((high - low, height))
     along = np.clip(((x - low) * slant[0] + (y + half) * slant[1]) / (slant @ slant), 0, 1)
     side_x, side_y = x - low - along * slant[0], y + half - along * slant[1]
     inside = np.where((side_x < 0) & (cap_y < 0), -1.0, 1.0)
     nearest = np.minimum(cap_x**2 + cap_y**2, side_x**2 + side_y**2)
-    return convert_to_floats(inside * np.sqrt(nearest) - edge)
+    return convert_to_float32_array(inside * np.sqrt(nearest) - edge)

@@ -14,7 +14,7 @@ from tools.sample_pictures.geometry import (
     Solid,
     Values,
     compute_vector_lengths,
-    convert_to_floats,
+    convert_to_float32_array,
 )
 
 SIDE = 128
@@ -62,7 +62,7 @@ class SceneView:
 def render_solid_from_random_view(thing: ColouredSolid, rng: Rng) -> npt.NDArray[np.uint8]:
     """Render a solid from a random view as a picture uint8 [128, 128, 3]."""
     view = _choose_camera_view(thing, rng)
-    rays = _cast_rays(view)
+    rays = _compute_ray_directions(view)
     colours = _compute_ray_colours(thing, view, rays)
     samples = colours.reshape(SIDE, SAMPLES, SIDE, SAMPLES, 3).mean((1, 3))
     return _convert_to_camera_picture(samples, rng)
@@ -71,18 +71,18 @@ def render_solid_from_random_view(thing: ColouredSolid, rng: Rng) -> npt.NDArray
 def _choose_camera_view(thing: ColouredSolid, rng: Rng) -> SceneView:
     turn, rise = rng.uniform(0, 2 * np.pi), np.radians(rng.uniform(14, 48))
     away = thing.reach * rng.uniform(2.3, 3.5)
-    middle = convert_to_floats((0, thing.height / 2, 0))
-    eye = middle + away * convert_to_floats(
+    middle = convert_to_float32_array((0, thing.height / 2, 0))
+    eye = middle + away * convert_to_float32_array(
         (np.cos(rise) * np.cos(turn), np.sin(rise), np.cos(rise) * np.sin(turn))
     )
     target = middle + thing.reach * rng.uniform(-0.22, 0.22, 3).astype(np.float32)
     side = turn + rng.uniform(0.5, 2.2) * rng.choice((-1, 1))
     high = np.radians(rng.uniform(32, 68))
-    light = convert_to_floats(
+    light = convert_to_float32_array(
         (np.cos(high) * np.cos(side), np.sin(high), np.cos(high) * np.sin(side))
     )
-    warmth = convert_to_floats((1 + rng.uniform(-0.06, 0.1), 1, 1 - rng.uniform(-0.06, 0.1)))
-    wall = convert_to_floats(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.12, 0.12, 3)))
+    warmth = convert_to_float32_array((1 + rng.uniform(-0.06, 0.1), 1, 1 - rng.uniform(-0.06, 0.1)))
+    wall = convert_to_float32_array(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.12, 0.12, 3)))
     return SceneView(
         eye, target, rng.uniform(1.6, 1.9), light, warmth, _choose_table_surface(rng), wall
     )
@@ -91,9 +91,11 @@ def _choose_camera_view(thing: ColouredSolid, rng: Rng) -> SceneView:
 def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
     """Choose a random table surface; return its colours as a function of points."""
     noise, kind = SmoothNoise(rng), rng.choice(("wood", "cloth", "stone", "plain"))
-    base = convert_to_floats(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.2, 0.2, 3)))
+    base = convert_to_float32_array(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.2, 0.2, 3)))
     if kind == "wood":
-        base = convert_to_floats(rng.uniform(0.55, 1.0) * convert_to_floats((0.72, 0.5, 0.3)))
+        base = convert_to_float32_array(
+            rng.uniform(0.55, 1.0) * convert_to_float32_array((0.72, 0.5, 0.3))
+        )
     other = np.clip(base * rng.uniform(0.55, 0.85), 0, 1)
     angle, width = rng.uniform(0, np.pi), rng.uniform(0.25, 0.6)
 
@@ -106,17 +108,17 @@ def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
             return 0.35 * (rings % 1) + 0.5 * noise(turned, (2.0, 1.0, 40.0))
         if kind == "cloth":
             checks = (np.floor(x / width) + np.floor(z / width)) % 2
-            return convert_to_floats(0.75 * checks + 0.25 * noise(turned, 30.0))
+            return convert_to_float32_array(0.75 * checks + 0.25 * noise(turned, 30.0))
         return noise.sum_noise_octaves(turned, 2.5) * (1.0 if kind == "stone" else 0.15)
 
     def compute_surface_colour(p: Points) -> Colours:
         share = compute_table_surface_shade(p)[:, None]
-        return convert_to_floats(base * (1 - share) + other * share)
+        return convert_to_float32_array(base * (1 - share) + other * share)
 
     return compute_surface_colour
 
 
-def _cast_rays(view: SceneView) -> Points:
+def _compute_ray_directions(view: SceneView) -> Points:
     """Return the directions [N, 3] of the camera's rays through all samples."""
     ahead = (view.target - view.eye) / np.linalg.norm(view.target - view.eye)
     right = np.cross(ahead, (0, 1, 0))
@@ -126,11 +128,11 @@ def _cast_rays(view: SceneView) -> Points:
     x, y = np.meshgrid(place, -place)
     rays = x[..., None] * right + y[..., None] * up + view.focal * ahead
     rays = rays.reshape(-1, 3).astype(np.float32)
-    return convert_to_floats(rays / compute_vector_lengths(rays)[:, None])
+    return convert_to_float32_array(rays / compute_vector_lengths(rays)[:, None])
 
 
 def _compute_ray_colours(thing: ColouredSolid, view: SceneView, rays: Points) -> Colours:
-    middle = convert_to_floats((0, thing.height / 2, 0))
+    middle = convert_to_float32_array((0, thing.height / 2, 0))
     hit = _find_ray_distances(thing, view.eye, rays, middle)
     with np.errstate(divide="ignore"):
         to_table = np.where(rays[:, 1] < -1e-4, -view.eye[1] / rays[:, 1], np.inf)
@@ -147,7 +149,7 @@ def _compute_ray_colours(thing: ColouredSolid, view: SceneView, rays: Points) ->
         )
     points = view.eye + rays[is_table] * to_table[is_table, None].astype(np.float32)
     if len(points):
-        normals = np.broadcast_to(convert_to_floats((0, 1, 0)), points.shape)
+        normals = np.broadcast_to(convert_to_float32_array((0, 1, 0)), points.shape)
         lit = _compute_colours_under_light(
             thing, view, points, normals, view.table(points / thing.reach), None
         )
@@ -183,7 +185,9 @@ def _compute_surface_normals(solid: Solid, points: Points) -> Points:
         for offset in np.eye(3, dtype=np.float32) * step
     ]
     normals = np.stack(slopes, 1)
-    return convert_to_floats(normals / np.maximum(compute_vector_lengths(normals), 1e-9)[:, None])
+    return convert_to_float32_array(
+        normals / np.maximum(compute_vector_lengths(normals), 1e-9)[:, None]
+    )
 
 
 def _compute_colours_under_light(
@@ -211,7 +215,7 @@ def _compute_colours_under_light(
         between /= compute_vector_lengths(between)[:, None]
         gleam = np.clip(np.einsum("ij,ij->i", normals, between), 0, 1) ** 48
         colours = colours + (thing.shine * gleam * lit)[:, None]
-    return convert_to_floats(colours)
+    return convert_to_float32_array(colours)
 
 
 def _compute_light_reaching_points(thing: ColouredSolid, points: Points, light: Points) -> Values:

@@ -16,7 +16,7 @@ from tools.sample_pictures.geometry import (
     compute_distances_to_sphere,
     compute_signed_distances_to_torus,
     compute_vector_lengths,
-    convert_to_floats,
+    convert_to_float32_array,
     join_distances_smoothly,
 )
 from tools.sample_pictures.scene import ColouredSolid, Colours
@@ -31,23 +31,23 @@ PAINTS: tuple[Colour, ...] = (
 
 
 def _choose_random_paint(rng: Rng) -> Points:
-    colour = convert_to_floats(PAINTS[rng.integers(len(PAINTS))])
+    colour = convert_to_float32_array(PAINTS[rng.integers(len(PAINTS))])
     return np.clip(colour * (1 + rng.uniform(-0.12, 0.12, 3)), 0.03, 0.97).astype(np.float32)
 
 
 def _vary_colour(rng: Rng, colour: Colour, spread: float = 0.12) -> Points:
-    return np.clip(convert_to_floats(colour) * (1 + rng.uniform(-spread, spread, 3)), 0, 1).astype(
-        np.float32
-    )
+    return np.clip(
+        convert_to_float32_array(colour) * (1 + rng.uniform(-spread, spread, 3)), 0, 1
+    ).astype(np.float32)
 
 
 def _mix_colours(a: Points, b: Points, share: Values) -> Colours:
     """Blend two colours by shares [N] of the second."""
-    return convert_to_floats(a + np.clip(share, 0, 1)[:, None] * (b - a))
+    return convert_to_float32_array(a + np.clip(share, 0, 1)[:, None] * (b - a))
 
 
 def _set_colour_where(colours: Colours, where: np.ndarray, colour: Points | Colour) -> Colours:
-    return np.where(where[:, None], convert_to_floats(colour), colours).astype(np.float32)
+    return np.where(where[:, None], convert_to_float32_array(colour), colours).astype(np.float32)
 
 
 def _find_normals_facing_axis(p: Points, n: Points) -> np.ndarray:
@@ -57,7 +57,7 @@ def _find_normals_facing_axis(p: Points, n: Points) -> np.ndarray:
 
 def _compute_distances_to_dimpled_fruit(p: Points, flat: float, top: float) -> Values:
     """Estimate the signed distance to a fruit with dimples at top and bottom."""
-    q = (p - convert_to_floats((0, flat, 0))) / convert_to_floats((1, flat, 1))
+    q = (p - convert_to_float32_array((0, flat, 0))) / convert_to_float32_array((1, flat, 1))
     far = np.maximum(compute_vector_lengths(q), 1e-6)
     up = np.arccos(np.clip(q[:, 1] / far, -1, 1))
     radius = 1 - top * np.exp(-((up / 0.34) ** 2)) - 0.12 * np.exp(-(((np.pi - up) / 0.3) ** 2))
@@ -90,7 +90,7 @@ def _make_apple_solid(rng: Rng) -> ColouredSolid:
         return np.minimum(whole, compute_distances_to_leaf(p)) if has_leaf else whole
 
     def compute_apple_colours(p: Points, _: Points) -> Colours:
-        turn = np.arctan2(p[:, 2], p[:, 0])[:, None] * convert_to_floats((3.0, 0, 0)) + p
+        turn = np.arctan2(p[:, 2], p[:, 0])[:, None] * convert_to_float32_array((3.0, 0, 0)) + p
         share = noise.sum_noise_octaves(turn.astype(np.float32), 1.4) + 0.35 * (
             p[:, 1] / (2 * flat) - 0.5
         )
@@ -167,7 +167,9 @@ def _make_egg_solid(rng: Rng) -> ColouredSolid:
 
     def compute_egg_colours(p: Points, _: Points) -> Colours:
         plain = _mix_colours(shell, shell * 0.9, noise.sum_noise_octaves(p, 3.0))
-        return _set_colour_where(plain, noise(p, 9.0) > speck, convert_to_floats(shell * 0.5))
+        return _set_colour_where(
+            plain, noise(p, 9.0) > speck, convert_to_float32_array(shell * 0.5)
+        )
 
     height = 2 * long if is_up else 2.0
     return ColouredSolid(
@@ -192,7 +194,7 @@ def _make_carrot_solid(rng: Rng) -> ColouredSolid:
     def compute_distances_to_root(p: Points) -> Values:
         upright = np.stack((p[:, 2], p[:, 0] - start, p[:, 1] - wide), 1)
         rings = 0.025 * np.sin(upright[:, 1] * 11 + 5 * noise(p, 1.5))
-        return convert_to_floats(
+        return convert_to_float32_array(
             compute_distances_to_cone_stump(upright, long, wide, 0.07, 0.06) + rings
         )
 
@@ -205,7 +207,7 @@ def _make_carrot_solid(rng: Rng) -> ColouredSolid:
             compute_distances_to_ellipsoid(p, (start - reach, up + 0.05, side), (0.34, 0.1, 0.17))
             for side, up, reach in leaves
         ]
-        return convert_to_floats(np.minimum.reduce([*stalks, *tufts]))
+        return convert_to_float32_array(np.minimum.reduce([*stalks, *tufts]))
 
     def compute_distances_to_carrot(p: Points) -> Values:
         return np.minimum(compute_distances_to_root(p), compute_distances_to_leaves(p))
@@ -214,7 +216,9 @@ def _make_carrot_solid(rng: Rng) -> ColouredSolid:
         rings = noise(p, (9.0, 1.2, 1.2))
         plain = _mix_colours(skin, skin * 0.72, 2 * rings - 0.8)
         leaf = _mix_colours(
-            convert_to_floats(LEAF), convert_to_floats((0.32, 0.55, 0.2)), noise(p, 4.0)
+            convert_to_float32_array(LEAF),
+            convert_to_float32_array((0.32, 0.55, 0.2)),
+            noise(p, 4.0),
         )
         return np.where(
             (compute_distances_to_leaves(p) < compute_distances_to_root(p))[:, None], leaf, plain
@@ -244,7 +248,7 @@ def _make_mushroom_solid(rng: Rng) -> ColouredSolid:
 
     def compute_distances_to_cap(p: Points) -> Values:
         dome = compute_distances_to_ellipsoid(p, (0, tall, 0), (wide, high, wide))
-        return convert_to_floats(np.maximum(dome, tall - 0.1 - p[:, 1]))
+        return convert_to_float32_array(np.maximum(dome, tall - 0.1 - p[:, 1]))
 
     def compute_distances_to_stem(p: Points) -> Values:
         return compute_distances_to_cone_stump(p, tall + 0.1, thick * 1.25, thick * 0.85, 0.05)
@@ -259,8 +263,8 @@ def _make_mushroom_solid(rng: Rng) -> ColouredSolid:
         if kind == 0:
             top = _set_colour_where(top, noise(p, 3.6) > 0.68, WHITE)
         pale = _mix_colours(
-            convert_to_floats((0.9, 0.86, 0.76)),
-            convert_to_floats((0.72, 0.65, 0.52)),
+            convert_to_float32_array((0.9, 0.86, 0.76)),
+            convert_to_float32_array((0.72, 0.65, 0.52)),
             noise(p, (9.0, 1.0, 9.0)),
         )
         is_top = (p[:, 1] > tall - 0.08) & (n[:, 1] > -0.5)
@@ -292,13 +296,13 @@ def _make_doughnut_solid(rng: Rng) -> ColouredSolid:
         return compute_signed_distances_to_torus(p, (0, tube, 0), 1.0, tube)
 
     def compute_doughnut_colours(p: Points, _: Points) -> Colours:
-        edge = tube * (0.95 + 0.5 * (noise(p * convert_to_floats((1, 0, 1)), 3.0) - 0.5))
+        edge = tube * (0.95 + 0.5 * (noise(p * convert_to_float32_array((1, 0, 1)), 3.0) - 0.5))
         plain = _mix_colours(dough, dough * 0.8, noise.sum_noise_octaves(p, 3.0))
         is_iced = p[:, 1] > edge
         plain = _set_colour_where(plain, is_iced, icing)
         if has_sprinkles:
             for paint, level in zip(PAINTS[:5], (0.83, 0.84, 0.83, 0.84, 0.83), strict=True):
-                shifted = (p + convert_to_floats(paint) * 7).astype(np.float32)
+                shifted = (p + convert_to_float32_array(paint) * 7).astype(np.float32)
                 plain = _set_colour_where(plain, is_iced & (noise(shifted, 7.5) > level), paint)
         return plain
 
@@ -319,7 +323,10 @@ def _make_mug_solid(rng: Rng) -> ColouredSolid:
     def compute_distances_to_mug(p: Points) -> Values:
         cup = compute_distances_to_cone_stump(p, tall, wide * 0.92, wide, 0.06)
         hollow = compute_distances_to_cone_stump(
-            p - convert_to_floats((0, drink if is_full else 0.15, 0)), tall, wide * 0.84, wide * 0.9
+            p - convert_to_float32_array((0, drink if is_full else 0.15, 0)),
+            tall,
+            wide * 0.84,
+            wide * 0.9,
         )
         handle = compute_signed_distances_to_torus(
             p, (wide + 0.1, tall * 0.52, 0), tall * 0.27, 0.1, axis=2
@@ -350,7 +357,9 @@ def _make_bowl_solid(rng: Rng) -> ColouredSolid:
     paint, rim = _choose_random_paint(rng), _choose_random_paint(rng)
     is_glazed = rng.random() < 0.5
     inside = (
-        _vary_colour(rng, WHITE, 0.04) if rng.random() < 0.5 else convert_to_floats(paint * 0.9)
+        _vary_colour(rng, WHITE, 0.04)
+        if rng.random() < 0.5
+        else convert_to_float32_array(paint * 0.9)
     )
 
     def compute_distances_to_bowl(p: Points) -> Values:
@@ -360,13 +369,13 @@ def _make_bowl_solid(rng: Rng) -> ColouredSolid:
         )
         foot = compute_distances_to_cone_stump(p, 0.22, wide * 0.45, wide * 0.42, 0.03)
         shell = np.maximum(np.maximum(outer, -inner), p[:, 1] - tall)
-        return convert_to_floats(np.minimum(shell, np.maximum(foot, -inner)))
+        return convert_to_float32_array(np.minimum(shell, np.maximum(foot, -inner)))
 
     def compute_bowl_colours(p: Points, n: Points) -> Colours:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
         if is_glazed:
             plain = _mix_colours(
-                paint, convert_to_floats(paint * 0.6), noise.sum_noise_octaves(p, 2.0)
+                paint, convert_to_float32_array(paint * 0.6), noise.sum_noise_octaves(p, 2.0)
             )
         plain = _set_colour_where(plain, _find_normals_facing_axis(p, n) | (n[:, 1] > 0.9), inside)
         return _set_colour_where(plain, p[:, 1] > tall - 0.08, rim)
@@ -395,16 +404,20 @@ def _make_bottle_solid(rng: Rng) -> ColouredSolid:
     def compute_distances_to_bottle(p: Points) -> Values:
         body = compute_distances_to_cone_stump(p, tall, wide, wide, 0.12)
         top = compute_distances_to_cone_stump(
-            p - convert_to_floats((0, tall - 0.15, 0)), neck, wide * 0.42, wide * 0.3, 0.04
+            p - convert_to_float32_array((0, tall - 0.15, 0)), neck, wide * 0.42, wide * 0.3, 0.04
         )
         lip = compute_distances_to_cone_stump(
-            p - convert_to_floats((0, tall + neck - 0.4, 0)), 0.25, wide * 0.38, wide * 0.38, 0.03
+            p - convert_to_float32_array((0, tall + neck - 0.4, 0)),
+            0.25,
+            wide * 0.38,
+            wide * 0.38,
+            0.03,
         )
         return np.minimum(join_distances_smoothly(body, top, 0.45), lip)
 
     def compute_bottle_colours(p: Points, n: Points) -> Colours:
         plain = _mix_colours(
-            glass, convert_to_floats(glass * 0.6 + 0.25), np.clip(n[:, 1] + 0.2, 0, 0.5)
+            glass, convert_to_float32_array(glass * 0.6 + 0.25), np.clip(n[:, 1] + 0.2, 0, 0.5)
         )
         is_label = (p[:, 1] > low) & (p[:, 1] < high)
         plain = _set_colour_where(plain, is_label, label)
@@ -462,8 +475,8 @@ def _make_book_solid(rng: Rng) -> ColouredSolid:
                 plain, (n[:, 1] > 0.8) & (np.abs(np.abs(p[:, 2]) - half[2] + 0.15) < 0.04), title
             )
         leaves = _mix_colours(
-            convert_to_floats((0.93, 0.9, 0.8)),
-            convert_to_floats((0.75, 0.7, 0.58)),
+            convert_to_float32_array((0.93, 0.9, 0.8)),
+            convert_to_float32_array((0.75, 0.7, 0.58)),
             (p[:, 1] * 40) % 1,
         )
         return np.where(
@@ -479,7 +492,7 @@ def _make_book_solid(rng: Rng) -> ColouredSolid:
 
 def _make_die_solid(rng: Rng) -> ColouredSolid:
     paint = _choose_random_paint(rng)
-    pip = convert_to_floats(WHITE if paint.mean() < 0.6 else (0.08, 0.08, 0.1))
+    pip = convert_to_float32_array(WHITE if paint.mean() < 0.6 else (0.08, 0.08, 0.1))
     edge, dot = float(rng.uniform(0.12, 0.3)), rng.uniform(0.17, 0.22)
     faces = rng.permutation(6) + 1
     corner, row = [(a, b) for a in (-0.5, 0.5) for b in (-0.5, 0.5)], [(-0.5, 0.0), (0.5, 0.0)]
@@ -493,7 +506,7 @@ def _make_die_solid(rng: Rng) -> ColouredSolid:
 
     def compute_die_colours(p: Points, _: Points) -> Colours:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
-        q = p - convert_to_floats((0, 1, 0))
+        q = p - convert_to_float32_array((0, 1, 0))
         for number, (axis, sign) in zip(
             faces, [(a, s) for a in range(3) for s in (-1, 1)], strict=True
         ):
@@ -502,7 +515,7 @@ def _make_die_solid(rng: Rng) -> ColouredSolid:
             for spot in spots[int(number)]:
                 plain = _set_colour_where(
                     plain,
-                    is_face & (compute_vector_lengths(flat - convert_to_floats(spot)) < dot),
+                    is_face & (compute_vector_lengths(flat - convert_to_float32_array(spot)) < dot),
                     pip,
                 )
         return plain

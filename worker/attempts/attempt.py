@@ -121,7 +121,7 @@ class JobAttempt:
             lease_s=lease_s,
         )
 
-    def check_job_state_now(self) -> None:
+    def wake_heartbeat_to_read_job_state(self) -> None:
         """Read the job's state now instead of at the next heartbeat, because a notification
         arrived.
         """
@@ -215,7 +215,7 @@ class JobAttempt:
         )
         done = self._kind.run(work)
         if done is not None:
-            self._finish_successful_attempt(done)
+            self._finish_job_without_version(done)
 
     def _train_and_publish(self, spec: Path) -> None:
         """Run the training process to its end, then publish the version that it made."""
@@ -252,7 +252,7 @@ class JobAttempt:
             log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
             self._fail_attempt("memory", causes.explain_memory_exceeded(bound, self._kind.advice))
             return None
-        return self._record_process_outcome(outcome)
+        return self._get_result_or_end_attempt(outcome)
 
     def _compute_seconds_left(self) -> float:
         """Return the seconds that the job may still run before its time limit."""
@@ -290,14 +290,14 @@ class JobAttempt:
     def _is_time_exceeded(self) -> bool:
         return time.monotonic() > self._ends_at
 
-    def _record_process_outcome(self, outcome: ProcessOutcome) -> Path | None:
+    def _get_result_or_end_attempt(self, outcome: ProcessOutcome) -> Path | None:
         log.info("job process ended", ending=outcome.ending, status=outcome.status)
         match outcome.event:
             # A child may report a result and still be ended by force: the ending decides.
             case DoneEvent() if outcome.ending == "done":
                 return outcome.event.path
             case JobFailedEvent() if outcome.ending == "error":
-                self._record_process_error(outcome.event)
+                self._end_attempt_by_process_error(outcome.event)
                 return None
         match outcome.ending:
             case "stopped" | "cancelled":
@@ -319,7 +319,7 @@ class JobAttempt:
                 )
         return None
 
-    def _record_process_error(self, error: JobFailedEvent) -> None:
+    def _end_attempt_by_process_error(self, error: JobFailedEvent) -> None:
         log.warning(
             "job process failed", kind=error.kind, message=error.message, trace=error.traceback
         )
@@ -330,11 +330,11 @@ class JobAttempt:
         elif error.kind == "disk":
             self._give_back_job("disk", f"The worker's disk is full: {error.message}")
         elif error.kind == "device":
-            self._record_device_error(error)
+            self._requeue_or_fail_after_device_error(error)
         else:
-            self._record_out_of_memory(error)
+            self._requeue_or_fail_after_out_of_memory(error)
 
-    def _record_device_error(self, error: JobFailedEvent) -> None:
+    def _requeue_or_fail_after_device_error(self, error: JobFailedEvent) -> None:
         """Record a device error: give the job back if the device is lost, else count it against the
         job.
         """
@@ -344,7 +344,7 @@ class JobAttempt:
         reason = f"The job made an error on the device, which works for others: {error.message}"
         self._requeue_or_fail_attempt("device", reason, counts=True)
 
-    def _record_out_of_memory(self, error: JobFailedEvent) -> None:
+    def _requeue_or_fail_after_out_of_memory(self, error: JobFailedEvent) -> None:
         detail = causes.explain_repeated_out_of_memory(error, self._claim.device, self._kind.advice)
         short = f"Out of memory: {error.message}"
         state = self._report_outcome_with_retries(
@@ -411,7 +411,7 @@ class JobAttempt:
             ),
         )
 
-    def _finish_successful_attempt(self, done: JobOutcome) -> None:
+    def _finish_job_without_version(self, done: JobOutcome) -> None:
         self._report_outcome_with_retries(
             lambda: claims.finish_job_without_version(self._tools.db, self._claim, done)
         )

@@ -21,7 +21,7 @@ from typing import Any, TypedDict
 import structlog
 
 from core.contract.jobs.control_request import JobControlRequest
-from core.contract.jobs.job_event import JobEvent, parse_job_event
+from core.contract.jobs.job_event import JobEvent, parse_job_event_line
 from core.processes import helper_process
 
 log = structlog.get_logger(__name__)
@@ -311,7 +311,7 @@ class JobProcess:
 def _parse_event_line(line: bytes) -> JobEvent | None:
     """Parse a line of output of a job process as an event; None if it is not one."""
     try:
-        return parse_job_event(line)
+        return parse_job_event_line(line)
     except ValueError:
         log.warning("not an event", line=line[:200].decode(errors="replace"))
         return None

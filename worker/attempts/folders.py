@@ -37,7 +37,7 @@ class ProcessIdentity(TypedDict):
     started: str
 
 
-class WorkFolder:
+class WorkerScratchFolder:
     """The scratch folder of one worker, locked while the worker or a child of it lives.
 
     Args:

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core import telemetry
 from core.contract.jobs.job_event import (
-    AnytimeEvent,
+    BestStateFolderReadyEvent,
     DataReportEvent,
     JobEvent,
     PhaseEvent,
@@ -53,7 +53,7 @@ class JobEventRecorder:
         Raises:
             LeaseLost: the job belongs to another claim.
         """
-        self._count_trained_images(events)
+        self._count_trained_images_in_metrics(events)
         # Added before the write, so that an outage loses nothing.
         self._kept += [self._add_inspection_duration_to_report(event) for event in events]
         try:
@@ -67,7 +67,7 @@ class JobEventRecorder:
         else:
             self._kept = []
 
-    def _count_trained_images(self, events: list[JobEvent]) -> None:
+    def _count_trained_images_in_metrics(self, events: list[JobEvent]) -> None:
         """Add trained images and training time since the last report to the Prometheus counters."""
         now = time.monotonic()
         for event in events:
@@ -94,7 +94,7 @@ class JobEventRecorder:
             return event.model_copy(update={"report": {**event.report, "cost_s": cost_s}})
         return event
 
-    def register_snapshot_folder(self, event: SnapshotEvent) -> None:
+    def register_and_delete_snapshot_folder(self, event: SnapshotEvent) -> None:
         """Register a job's snapshot from a folder, and delete the folder.
 
         After an outage, the next snapshot will do.
@@ -102,12 +102,12 @@ class JobEventRecorder:
         path = event.path
         self._register_and_delete_state_folder(
             path,
-            lambda: snapshots.upload_and_register_snapshot(
+            lambda: snapshots.upload_snapshot_and_delete_earlier_ones(
                 self._db, self._store, self._claim, path, event
             ),
         )
 
-    def register_best_state_folder(self, event: AnytimeEvent) -> bool:
+    def register_and_delete_best_state_folder(self, event: BestStateFolderReadyEvent) -> bool:
         """Register a job's best state so far from a folder, and delete the folder.
 
         Return False if it was not registered.

@@ -15,8 +15,8 @@ from typing import Literal, Protocol
 import structlog
 
 from core.contract.jobs.job_event import (
-    AnytimeEvent,
-    BestEvent,
+    BestStateFolderReadyEvent,
+    BestStateFoundEvent,
     DataReportEvent,
     JobEvent,
     LastEvent,
@@ -45,10 +45,10 @@ class JobEventReceiver(Protocol):
     def write_job_events(self, events: list[JobEvent]) -> None:
         """Record progress, metrics, logs and phases of a job."""
 
-    def register_snapshot_folder(self, event: SnapshotEvent) -> None:
+    def register_and_delete_snapshot_folder(self, event: SnapshotEvent) -> None:
         """Register a complete snapshot of a job from a folder, and delete the folder."""
 
-    def register_best_state_folder(self, event: AnytimeEvent) -> bool:
+    def register_and_delete_best_state_folder(self, event: BestStateFolderReadyEvent) -> bool:
         """Register a job's best state so far from a folder, and delete the folder.
 
         Returns:
@@ -170,16 +170,16 @@ class _ProcessSupervision:
                 # Progress up to the snapshot is recorded before it, in the child's order.
                 self._write_collected_events(force=True)
                 if not self._beat.is_lease_lost:
-                    self._recorder.register_snapshot_folder(event)
+                    self._recorder.register_and_delete_snapshot_folder(event)
                 pause_s = max(self._periods.snapshot_s, event.cost_s / SNAPSHOT_SHARE)
                 self._snapshot_at = time.monotonic() + pause_s
-            elif isinstance(event, BestEvent):
+            elif isinstance(event, BestStateFoundEvent):
                 self._better = True
-            elif isinstance(event, AnytimeEvent):
+            elif isinstance(event, BestStateFolderReadyEvent):
                 # It includes every better state reported before.
                 self._better = (
                     not self._beat.is_lease_lost
-                    and not self._recorder.register_best_state_folder(event)
+                    and not self._recorder.register_and_delete_best_state_folder(event)
                 )
                 self._anytime_at = time.monotonic() + self._periods.anytime_s
             elif isinstance(event, LastEvent):

@@ -105,7 +105,7 @@ def fork_jobs_on_request(server: socket.socket, child_main: ChildMain) -> None:
     gc.collect()
     gc.disable()
     gc.freeze()
-    _send_message_to_worker(server, {"ready": True, "pid": os.getpid()})
+    _send_message_to_worker_or_exit(server, {"ready": True, "pid": os.getpid()})
     sources: list[socket.socket | int] = [server, wake_read]
     while True:
         readable, _, _ = select.select(sources, [], [])
@@ -130,7 +130,7 @@ def fork_jobs_on_request(server: socket.socket, child_main: ChildMain) -> None:
             # Only the child uses them; open here, they would hide its end from the worker.
             for fd in fds:
                 os.close(fd)
-            _send_message_to_worker(server, {"pid": pid})
+            _send_message_to_worker_or_exit(server, {"pid": pid})
 
 
 def _run_forked_job(
@@ -184,10 +184,12 @@ def _report_ended_children(server: socket.socket) -> None:
             return
         if pid == 0:
             return
-        _send_message_to_worker(server, {"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+        _send_message_to_worker_or_exit(
+            server, {"pid": pid, "status": os.waitstatus_to_exitcode(status)}
+        )
 
 
-def _send_message_to_worker(server: socket.socket, message: dict[str, object]) -> None:
+def _send_message_to_worker_or_exit(server: socket.socket, message: dict[str, object]) -> None:
     """Send a message to the worker; exit if the worker is gone."""
     try:
         server.sendall(json.dumps(message).encode() + b"\n")
@@ -211,7 +213,7 @@ def run_fork_server_or_job(arguments: list[str]) -> None:
     try:
         require_cuda_not_opened()
     except CudaAlreadyOpenError as error:
-        _send_message_to_worker(server, {"error": str(error)})
+        _send_message_to_worker_or_exit(server, {"error": str(error)})
         raise SystemExit(str(error)) from error
     fork_jobs_on_request(server, child_main)
 

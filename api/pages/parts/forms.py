@@ -30,7 +30,7 @@ async def read_form_values(request: Request, fields: int = MAX_FIELDS) -> dict[s
         fields: maximum number of fields.
 
     Raises:
-        NotAllowed: a page of another site sent it.
+        InsufficientKeyScope: a page of another site sent it.
         BodyTooLarge, BodyTruncated, BodyTimeout: see `api.authentication.guard.read_small_body`.
         UnsupportedContentType: the body is not a form.
         Invalid: it is not UTF-8, has too many fields, or contains a NUL character.
@@ -74,7 +74,7 @@ def read_form_reason(inputs: dict[str, str]) -> str | None:
         raise Invalid(f"The reason {error}.") from None
 
 
-def read_relearning_recipe(inputs: dict[str, str]) -> RecipePatch | None:
+def parse_relearning_recipe_input(inputs: dict[str, str]) -> RecipePatch | None:
     """Return the recipe chosen for learning again; None keeps the task's recipe.
 
     Raises:

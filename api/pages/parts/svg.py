@@ -89,7 +89,10 @@ def lay_out_version_tree(
     track = _MARGIN + (max(lanes.values(), default=0) + 1) * LANE + 6
     # Oldest first, since SVG paints later arcs over earlier ones.
     arcs = [
-        (_build_production_move_path(place[move.previous][0], place[move.version][0], track), move)
+        (
+            _build_production_move_svg_path(place[move.previous][0], place[move.version][0], track),
+            move,
+        )
         for move in reversed(list(moves))
         if move.previous in place and move.version in place and move.previous != move.version
     ]
@@ -131,7 +134,7 @@ def _build_tree_edge_path(start: tuple[float, float], end: tuple[float, float]) 
     return f"M{x:g} {y:g}C{x + STEP / 2:g} {y:g} {to_x - STEP / 2:g} {to_y:g} {to_x:g} {to_y:g}"
 
 
-def _build_production_move_path(start: float, end: float, y: float) -> str:
+def _build_production_move_svg_path(start: float, end: float, y: float) -> str:
     """Return the SVG path of a move of production: straight if forward, an arc below if back."""
     if end > start:
         return f"M{start:g} {y:g}H{end:g}"
@@ -167,7 +170,7 @@ def lay_out_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[Reliabil
     return bars
 
 
-def compute_precision_coverage_points(curve: Iterable[CoveragePoint]) -> str:
+def format_precision_coverage_svg_points(curve: Iterable[CoveragePoint]) -> str:
     """Return the points of a precision-coverage curve for an SVG polyline.
 
     They show precision, from one half up, over the share of images.

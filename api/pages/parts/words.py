@@ -8,7 +8,7 @@ from core.lineage.words import SETTLED_BY
 from core.text.steps import (
     ApiRequestForAdvice,
     find_requests_in_sentence,
-    replace_query_parameters,
+    render_query_parameters_in_text,
     replace_requests_in_sentence,
 )
 
@@ -45,7 +45,7 @@ def replace_requests_by_buttons(text: str) -> str:
     for pattern, replacement in _LEFT_OUT:
         text = pattern.sub(replacement, text)
     text = replace_requests_in_sentence(text, _describe_advised_request_as_button)
-    text = replace_query_parameters(
+    text = render_query_parameters_in_text(
         text, lambda name, value: f"“{name.replace('_', ' ')}: {value}”"
     )
     # Backticks mark code for readers of JSON; a page would show them as they are.
@@ -54,7 +54,7 @@ def replace_requests_by_buttons(text: str) -> str:
 
 def find_advised_new_model_form_path(text: str) -> str | None:
     """Return the path of the new-model form if a sentence advises to create a model, else None."""
-    for step in _list_requests_in_text(text):
+    for step in _list_api_requests_in_advice_text(text):
         body = step.body
         if step.path != "/v1/models" or body is None:
             continue
@@ -76,7 +76,8 @@ def find_advised_batch_form_query(text: str) -> str | None:
     one.
     """
     advised = next(
-        (one.recipe for one in _list_requests_in_text(text) if one.recipe is not None), None
+        (one.recipe for one in _list_api_requests_in_advice_text(text) if one.recipe is not None),
+        None,
     )
     if advised is not None:
         return urlencode({"recipe": json.dumps(advised)})
@@ -84,7 +85,7 @@ def find_advised_batch_form_query(text: str) -> str | None:
     return None if match is None else urlencode({"recipe": match[1]})
 
 
-def _list_requests_in_text(text: str) -> list[ApiRequestForAdvice]:
+def _list_api_requests_in_advice_text(text: str) -> list[ApiRequestForAdvice]:
     return [step for _, _, step in find_requests_in_sentence(text)]
 
 

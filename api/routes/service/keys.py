@@ -14,7 +14,7 @@ from core.contract.responses.key import KeyPage, NewKey
 from core.contract.responses.me import MeOut
 from core.keys import keys
 from core.keys.keys import build_caller_response
-from core.keys.predict_keys import RequestedKeyBinding
+from core.keys.predict_keys import RequestedKeyModelAndLimits
 
 router = make_tagged_api_router("keys")
 
@@ -36,7 +36,9 @@ def create_key(body: KeyIn, actor: Admin, db: Db) -> Response:
         body.scope,
         body.owner,
         body.expires_at,
-        RequestedKeyBinding(body.model, body.alias, body.requests_per_s, body.images_per_day),
+        RequestedKeyModelAndLimits(
+            body.model, body.alias, body.requests_per_s, body.images_per_day
+        ),
     )
     return build_json_response(keys.create_key(db, actor, requested), 201, NO_STORE)
 

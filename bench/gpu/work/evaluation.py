@@ -43,7 +43,7 @@ def record_evaluation_differences(run: GpuCheckStepRun) -> None:
         with use_tf32(tf32):
             for name, said in (
                 ("evaluate", compute_evaluated_logits(network, data, device)),
-                ("bare", compute_plain_logits(network, data, device)),
+                ("bare", compute_reference_logits_on_cpu(network, data, device)),
             ):
                 apart = float((said - expected).norm() / expected.norm())
                 others = int((said.argmax(1) != expected.argmax(1)).sum())
@@ -65,7 +65,9 @@ def compute_evaluated_logits(network: Network, data: Dataset, device: torch.devi
     return logits.values
 
 
-def compute_plain_logits(network: Network, data: Dataset, device: torch.device) -> Tensor:
+def compute_reference_logits_on_cpu(
+    network: Network, data: Dataset, device: torch.device
+) -> Tensor:
     """Compute logits on the CPU by a plain forward pass."""
     with torch.inference_mode():
         return network.eval()(InputNormaliser(None, 3, device)(data.images)).float().cpu()  # type: ignore[no-any-return]

@@ -33,7 +33,7 @@ def record_forked_job_checks(run: GpuCheckStepRun) -> None:
     zygote = ForkServer()
     try:
         zygote.wait_until_ready()
-        opened = _list_open_devices(zygote.pid)
+        opened = _list_nvidia_devices_open_in_process(zygote.pid)
         run.record_measurement("devices that the zygote has open", opened)
         if opened:
             run.record_problem(
@@ -53,10 +53,10 @@ def record_forked_job_checks(run: GpuCheckStepRun) -> None:
                 f"{outcome['message']}"
             )
     if run.device == "cuda":
-        _allocate_device_memory(run)
+        _require_most_gpu_memory_is_free(run)
 
 
-def _list_open_devices(pid: int) -> list[str]:
+def _list_nvidia_devices_open_in_process(pid: int) -> list[str]:
     """Return the NVIDIA devices that a process has open."""
     files = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
@@ -108,7 +108,7 @@ def _await_and_describe_child_end(
     return {"ended": ended, "message": str(last.get("message", ""))[:400]}
 
 
-def _allocate_device_memory(run: GpuCheckStepRun) -> None:
+def _require_most_gpu_memory_is_free(run: GpuCheckStepRun) -> None:
     """Allocate 90 % of the GPU's memory, which fails if ended children still hold it."""
     device = open_torch_device(run.device)
     free, total = torch.cuda.mem_get_info(device)

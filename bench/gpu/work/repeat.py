@@ -56,7 +56,7 @@ def record_repeatability(run: GpuCheckStepRun) -> None:
         for kind in (True, False)
         for method in methods
         for network in networks
-        if _is_network_accepted(method, network)
+        if _is_network_accepted_by_method(method, network)
     ]
     figures: dict[str, Any] = {}
     for case, found in run.run_cases_in_parallel(compare_repeated_and_resumed_training, cases):
@@ -69,7 +69,7 @@ def record_repeatability(run: GpuCheckStepRun) -> None:
     record_determinism_cost(run)
 
 
-def _is_network_accepted(method: str, network: str) -> bool:
+def _is_network_accepted_by_method(method: str, network: str) -> bool:
     accepted = registry.get_method(METHODS[method]["name"]).accepts.architectures
     return network != "dne" if accepted is None else network in accepted
 

@@ -20,7 +20,7 @@ from perennial.errors import (
     Unavailable,
     parse_retry_after,
 )
-from perennial.guard import parse_number_in_response_header
+from perennial.guard import require_number_in_response_header
 from perennial.transfer import (
     MAX_DOWNLOAD_BYTES,
     Downloaded,
@@ -39,7 +39,7 @@ SILENCE_S = 60.0
 
 
 @dataclass(frozen=True)
-class _RemoteFile:
+class _RemoteFileMetadata:
     """Size and ETag of a file to download, as the response to a HEAD request announced them.
 
     Attributes:
@@ -54,7 +54,7 @@ class _RemoteFile:
     size: int
 
 
-async def fetch_file(
+async def download_url_path_to_file(
     http: AsyncHttp,
     path: str,
     to: Path,
@@ -78,7 +78,7 @@ async def fetch_file(
     # HEAD first: the size is checked, and the part file named, before a byte is fetched.
     head = (await _wait_until_download_is_built(http, path, params)).headers
     size, allowed = (
-        parse_number_in_response_header(head.get("Content-Length"), "Content-Length"),
+        require_number_in_response_header(head.get("Content-Length"), "Content-Length"),
         max_bytes or MAX_DOWNLOAD_BYTES,
     )
     if size > allowed:
@@ -87,12 +87,14 @@ async def fetch_file(
             f"(max_bytes)."
         )
     expected_digest = parse_etag_digest(head.get("ETag"))
-    source = _RemoteFile(path, params, head["ETag"] if expected_digest is not None else "", size)
+    source = _RemoteFileMetadata(
+        path, params, head["ETag"] if expected_digest is not None else "", size
+    )
     # The digest is part of the name, so that the bytes of another version are never resumed.
     part = to.with_name(f"{to.name}.{(expected_digest or 'unknown')[:12]}.part")
     # Without a digest, nothing shows that an older part file has bytes of the same file.
     await run_in_thread(
-        lambda: _prepare_partial_download_file(part, is_fresh=expected_digest is None)
+        lambda: _make_folder_and_discard_part_if_fresh(part, is_fresh=expected_digest is None)
     )
     failures, retries = 0, http.retries.copy_with_more_attempts()
     while True:
@@ -148,7 +150,7 @@ async def _wait_until_download_is_built(
 
 
 async def _fetch_missing_bytes(
-    http: AsyncHttp, source: _RemoteFile, part: Path, progress: Progress | None
+    http: AsyncHttp, source: _RemoteFileMetadata, part: Path, progress: Progress | None
 ) -> None:
     """Request the bytes of a download that its part file lacks, and append them to it.
 
@@ -195,7 +197,7 @@ async def _fetch_missing_bytes(
         )
 
 
-def _prepare_partial_download_file(part: Path, *, is_fresh: bool) -> None:
+def _make_folder_and_discard_part_if_fresh(part: Path, *, is_fresh: bool) -> None:
     part.parent.mkdir(parents=True, exist_ok=True)
     if is_fresh:
         part.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from perennial.errors import (
     ServiceUnreachable,
     Unavailable,
 )
-from perennial.guard import build_api_path, parse_number_in_response_header, require_same_origin
+from perennial.guard import build_api_path, require_number_in_response_header, require_same_origin
 from perennial.transfer import (
     CHUNK_BYTES,
     WHOLE_BYTES,
@@ -57,7 +57,7 @@ the piece differed.
 
 
 @dataclass(frozen=True)
-class SubmittedBatch:
+class BatchToSubmit:
     """A batch to send to a model: its bytes and submit options.
 
     Attributes:
@@ -73,7 +73,7 @@ class SubmittedBatch:
 
 def send_batch(
     http: Http,
-    batch: SubmittedBatch,
+    batch: BatchToSubmit,
     progress: Progress | None,
     whole_bytes: int = WHOLE_BYTES,
 ) -> Any:
@@ -92,7 +92,7 @@ def send_batch(
 
 
 def _send_in_one_request(
-    http: Http, batch: SubmittedBatch, size: int, progress: Progress | None
+    http: Http, batch: BatchToSubmit, size: int, progress: Progress | None
 ) -> Any:
     headers = {
         "Content-Type": "application/octet-stream",
@@ -136,7 +136,7 @@ class _ResumableUpload:
     """A resumable upload of one batch: begin or resume it, send its pieces, submit it."""
 
     def __init__(
-        self, http: Http, batch: SubmittedBatch, size: int, progress: Progress | None
+        self, http: Http, batch: BatchToSubmit, size: int, progress: Progress | None
     ) -> None:
         self._http, self._batch, self._size, self._progress = http, batch, size, progress
         self._known = self._location = ""
@@ -270,7 +270,7 @@ class _ResumableUpload:
         return self._parse_upload_offset(response)
 
     def _parse_upload_offset(self, answer: ApiResponse) -> int:
-        offset = parse_number_in_response_header(
+        offset = require_number_in_response_header(
             answer.headers.get("Upload-Offset"), "Upload-Offset"
         )
         if offset > self._size:

@@ -55,7 +55,7 @@ def print_text(text: str) -> None:
     _write_safe_text(wrap_lines(text, sys.stdout), sys.stdout)
 
 
-def ask_for_confirmation(question: str) -> None:
+def require_user_confirmation(question: str) -> None:
     """Ask the user to confirm an action.
 
     Raises:

@@ -137,12 +137,12 @@ class TarBatch(PackedBatch):
         # Skip to the entry that holds `start`: earlier images are not read again.
         first = bisect_right(self._header_offsets, start) - 1
         skip = start - self._header_offsets[first]
-        for piece in self._build_tar_entries(first):
+        for piece in self._iterate_tar_bytes_from_image(first):
             if skip < len(piece):
                 yield piece[skip:]
             skip = max(0, skip - len(piece))
 
-    def _build_tar_entries(self, first: int) -> Iterator[bytes]:
+    def _iterate_tar_bytes_from_image(self, first: int) -> Iterator[bytes]:
         rows, sizes = self._images.rows, self._image_sizes
         contents = self._images.iterate_image_contents(first) if first < len(rows) else iter(())
         for number, content in enumerate(contents, start=first):

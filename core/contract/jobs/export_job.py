@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from core.contract.document import Document, Number, StrictDocument
-from core.contract.jobs.job_spec import LocalPartFile
+from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.contract.manifest import Manifest
 
 OPSET = 20
@@ -49,7 +49,7 @@ class ExportSpec(StrictDocument):
 
     work: Literal["export"]
     manifest: Manifest
-    parts: list[LocalPartFile]
+    parts: list[LocalVersionPartFile]
     held_out: list[HeldOutDatasetFile]
     out: Path
     threads: int

@@ -101,14 +101,14 @@ class SnapshotEvent(_JobEvent):
     cost_s: float = 0.0
 
 
-class BestEvent(_JobEvent):
+class BestStateFoundEvent(_JobEvent):
     """Event: validation found a new best state, after `step` steps."""
 
     event: Literal["best"] = "best"
     step: int
 
 
-class AnytimeEvent(_JobEvent):
+class BestStateFolderReadyEvent(_JobEvent):
     """Event: the folder with the best validated state is complete."""
 
     event: Literal["anytime"] = "anytime"
@@ -157,12 +157,19 @@ LastEvent = DoneEvent | StoppedEvent | JobFailedEvent
 """The last event of a run."""
 RecordedEvent = PhaseEvent | ProgressEvent | MetricEvent | LogEvent | DataReportEvent
 """Events that become rows of the job's events. `DataReportEvent` becomes part of its task's report."""
-JobEvent = RecordedEvent | SnapshotEvent | BestEvent | AnytimeEvent | AliveEvent | LastEvent
+JobEvent = (
+    RecordedEvent
+    | SnapshotEvent
+    | BestStateFoundEvent
+    | BestStateFolderReadyEvent
+    | AliveEvent
+    | LastEvent
+)
 
 _EVENTS: TypeAdapter[JobEvent] = TypeAdapter(Annotated[JobEvent, Field(discriminator="event")])
 
 
-def parse_job_event(line: bytes) -> JobEvent:
+def parse_job_event_line(line: bytes) -> JobEvent:
     """Parse a JSON line that a job process printed to an event.
 
     Raises:

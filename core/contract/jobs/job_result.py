@@ -11,7 +11,7 @@ from core.contract.jobs.trial import TrialScore
 from core.contract.manifest import Environment, ManifestMethod, Temperature, ValidationScore
 
 
-class ResultPart(Document):
+class NewVersionPartFile(Document):
     """A part of the new version (backbone, head …) as a file in the job's result folder."""
 
     name: str
@@ -89,7 +89,7 @@ class LearnedNetworkRecord(Document):
         problem: what it predicts; None, as in documents without it, is classification.
     """
 
-    parts: list[ResultPart] = Field(default_factory=list)
+    parts: list[NewVersionPartFile] = Field(default_factory=list)
     classes: list[str]
     heads: list[TaskHeadDescription]
     network: NetworkDescription | None = None
@@ -101,7 +101,7 @@ class LearnedNetworkRecord(Document):
     problem: str | None = None
 
 
-class BestStateResult(LearnedNetworkRecord):
+class BestStateSoFarResult(LearnedNetworkRecord):
     """Result document of the best validated state so far, which can be downloaded during the job."""
 
     validation: ValidationScore

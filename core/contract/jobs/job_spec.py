@@ -52,7 +52,7 @@ class TaskToLearn(EarlierTask):
     known: Path | None = None
 
 
-class LocalPartFile(StrictDocument):
+class LocalVersionPartFile(StrictDocument):
     """A part of a version as a local safetensors file.
 
     Attributes:
@@ -77,7 +77,7 @@ class StartingVersion(StrictDocument):
 
     version: int
     manifest: Manifest
-    parts: list[LocalPartFile]
+    parts: list[LocalVersionPartFile]
     class_numbers: list[list[int]] = Field(default_factory=list)
     deleted: list[str] = Field(default_factory=list)
 

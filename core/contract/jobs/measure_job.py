@@ -8,7 +8,7 @@ from pydantic import Field
 from core.contract.document import Document, StrictDocument
 from core.contract.figures import Calibration
 from core.contract.jobs.job_result import MeasuredMatrixCell, PredictionsFile
-from core.contract.jobs.job_spec import LocalPartFile
+from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.contract.manifest import Manifest
 
 MEASURE = "measure"
@@ -32,7 +32,7 @@ class MeasurementSpec(StrictDocument):
 
     work: Literal["measure"]
     manifest: Manifest
-    parts: list[LocalPartFile]
+    parts: list[LocalVersionPartFile]
     task: int
     classes: list[str]
     held_out: Path

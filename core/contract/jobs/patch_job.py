@@ -7,7 +7,7 @@ from core.contract.jobs.job_spec import LearnJobSpec
 PATCH = "patch"
 
 
-class ClassPatchSpec(LearnJobSpec):
+class ClassPatchJobSpec(LearnJobSpec):
     """Specification of a job that merges, drops or renames classes of a version without training.
 
     Its `task` is one that the patched version is measured on; its training part has no images. The

@@ -3,7 +3,7 @@
 from pydantic import Field, JsonValue
 
 from core.contract.document import Document, Number
-from core.contract.figures import AdpCheckpoint
+from core.contract.figures import AnytimeDeploymentCurvePoint
 from core.contract.jobs.job_result import MeasuredMatrixCell
 from core.contract.recipe import Recipe
 
@@ -34,11 +34,11 @@ class BestStateScore(Document):
     epoch: int
 
 
-class ValidationState(Document):
+class BestStateSelectionProgress(Document):
     """State of the validation to resume from, besides the tensors of the best state."""
 
     best: BestStateScore
-    curve: list[AdpCheckpoint]
+    curve: list[AnytimeDeploymentCurvePoint]
 
 
 class RunningLossState(Document):
@@ -57,7 +57,7 @@ class TrainingLoopState(Document):
 
     position: TrainingPosition
     state: dict[str, dict[str, JsonValue]]
-    validation: ValidationState
+    validation: BestStateSelectionProgress
     loss: RunningLossState
 
 
@@ -78,7 +78,7 @@ class SnapshotDocument(TrainingLoopState):
     devices: list[str] = Field(default_factory=list)
 
 
-class StoredTrainingState(Document):
+class StoredJobTrainingState(Document):
     """A snapshot or best state of a job, stored as files under one key prefix.
 
     Attributes:
@@ -101,7 +101,7 @@ class StoredTrainingState(Document):
         return [self.key + name for name in self.files]
 
 
-class StoredSnapshot(StoredTrainingState):
+class StoredSnapshot(StoredJobTrainingState):
     """A job's stored snapshot, as in `Job.snapshot`; `stage`, `epoch` and `step` are its position
     in the run.
     """
@@ -111,7 +111,7 @@ class StoredSnapshot(StoredTrainingState):
     step: int | None = None
 
 
-class StoredBestState(StoredTrainingState):
+class StoredBestState(StoredJobTrainingState):
     """A job's best validated state so far, as stored in `Job.anytime`.
 
     Attributes:

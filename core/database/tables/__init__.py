@@ -7,7 +7,13 @@ the queue.
 
 from core.database.tables.edit import ClassAlias, Edit, TaskFileBeforeEdit
 from core.database.tables.job import Job, OwnerEvent, StoredJobEvent, Trial, TrialFile, WorkerReport
-from core.database.tables.model import Alias, AliasMove, FetchedWeights, Model, UploadedBase
+from core.database.tables.model import (
+    Alias,
+    AliasMove,
+    FetchedPretrainedWeights,
+    Model,
+    UploadedBase,
+)
 from core.database.tables.owner import (
     AccessKey,
     AuditEntry,
@@ -16,12 +22,17 @@ from core.database.tables.owner import (
     PredictKey,
     UserSession,
 )
-from core.database.tables.store import DamagedObject, ScrubProgress, StoredUploadPiece, Upload
+from core.database.tables.store import (
+    IntegrityScrubProgress,
+    StoredObjectDamageMark,
+    StoredUploadPiece,
+    Upload,
+)
 from core.database.tables.table import DatabaseTable
 from core.database.tables.task import Task
 from core.database.tables.version import (
+    ExportCapableWorker,
     ExportedDownload,
-    ExportingWorker,
     ExportJob,
     Version,
     VersionMeasurement,
@@ -36,21 +47,21 @@ __all__ = [
     "AliasMove",
     "AuditEntry",
     "ClassAlias",
-    "DamagedObject",
     "DatabaseTable",
     "Edit",
+    "ExportCapableWorker",
     "ExportJob",
     "ExportedDownload",
-    "ExportingWorker",
-    "FetchedWeights",
+    "FetchedPretrainedWeights",
     "IdempotencyRecord",
+    "IntegrityScrubProgress",
     "Job",
     "Model",
     "Owner",
     "OwnerEvent",
     "PredictKey",
-    "ScrubProgress",
     "StoredJobEvent",
+    "StoredObjectDamageMark",
     "StoredUploadPiece",
     "Task",
     "TaskFileBeforeEdit",

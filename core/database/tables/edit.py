@@ -4,7 +4,7 @@ from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.contract.document import JsonObject
-from core.contract.edit import EditJournal
+from core.contract.edit import EditUndoRecord
 from core.database.documents import DocumentColumn
 from core.database.tables.table import JSON_COLUMN, DatabaseTable
 
@@ -25,7 +25,7 @@ class Edit(DatabaseTable):
     reason: Mapped[str | None] = mapped_column(Text)
     # null until its version is published
     version: Mapped[int | None]
-    journal: Mapped[EditJournal | None] = mapped_column(DocumentColumn(EditJournal))
+    journal: Mapped[EditUndoRecord | None] = mapped_column(DocumentColumn(EditUndoRecord))
     # null: it cannot be undone
     undo_until: Mapped[float | None]
     undone_at: Mapped[float | None]

@@ -23,7 +23,7 @@ class UploadedBase(DatabaseTable):
     created_at: Mapped[float]
 
 
-class FetchedWeights(DatabaseTable):
+class FetchedPretrainedWeights(DatabaseTable):
     """Database row of pretrained weights, as downloaded last from a repository of the Hub.
 
     The row does not keep the blob: it is deleted with the last version that refers to it, and

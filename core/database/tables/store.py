@@ -6,7 +6,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from core.database.tables.table import DatabaseTable
 
 
-class DamagedObject(DatabaseTable):
+class StoredObjectDamageMark(DatabaseTable):
     """Database row of a stored object that was found missing or with another digest."""
 
     __tablename__ = "damage"
@@ -17,7 +17,7 @@ class DamagedObject(DatabaseTable):
     found_at: Mapped[float]
 
 
-class ScrubProgress(DatabaseTable):
+class IntegrityScrubProgress(DatabaseTable):
     """The database row with the progress of the scrub, which checks all stored objects; held under
     a lease.
     """

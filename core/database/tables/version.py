@@ -81,7 +81,7 @@ class ExportJob(DatabaseTable):
     fence: Mapped[int | None]
 
 
-class ExportingWorker(DatabaseTable):
+class ExportCapableWorker(DatabaseTable):
     """Database row of a worker with the packages for slow export formats."""
 
     __tablename__ = "exporters"

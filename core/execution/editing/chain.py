@@ -19,15 +19,15 @@ import numpy as np
 from core.contract.architecture import Architecture, ImageSettings
 from core.contract.edit import EditResult
 from core.contract.figures import KnnProbeResult
-from core.contract.jobs.job_result import LearnJobResult, ResultPart
+from core.contract.jobs.job_result import LearnJobResult, NewVersionPartFile
 from core.contract.jobs.job_spec import (
     EarlierTask,
     LearnJobSpec,
-    LocalPartFile,
+    LocalVersionPartFile,
     StartingVersion,
     TaskToLearn,
 )
-from core.contract.jobs.patch_job import PATCH, ClassPatchSpec
+from core.contract.jobs.patch_job import PATCH, ClassPatchJobSpec
 from core.contract.manifest import PER_TASK
 from core.contract.recipe import Recipe
 from core.database.session import Database
@@ -41,7 +41,10 @@ from core.execution.editing.data import (
     write_edited_task_data,
 )
 from core.execution.editing.facts import EditJobInputs
-from core.execution.editing.line import EditedVersionState, renumber_classes_of_edited_version
+from core.execution.editing.line import (
+    IntermediateEditedVersion,
+    renumber_classes_of_edited_version,
+)
 from core.execution.editing.renaming import write_result_with_renamed_classes
 from core.execution.prepare import (
     fetch_blob_if_undamaged,
@@ -94,7 +97,7 @@ class EditProcessChain:
         return [self._carrier] if self._carrier is not None else again
 
     @property
-    def _taught_tasks(self) -> list[int]:
+    def _tasks_remaining_after_edit(self) -> list[int]:
         """Numbers of the tasks that the edited version is taught, in order."""
         dropped = self._facts.changes.dropped
         return [number for number in self._facts.taught if number not in dropped]
@@ -106,7 +109,7 @@ class EditProcessChain:
             Invalid: no task would be left, or none that has to be learned again.
         """
         facts = self._facts
-        if not self._taught_tasks:
+        if not self._tasks_remaining_after_edit:
             raise Invalid("The model would have no task left. Delete the model instead.")
         for number in facts.edit.tasks:
             self._store_edited_task_files(number)
@@ -120,7 +123,7 @@ class EditProcessChain:
             # Sums are solved when a task is learned, so one that stays is learned again as it is.
             with_features = [
                 n
-                for n in self._taught_tasks
+                for n in self._tasks_remaining_after_edit
                 if get_names_of_task_feature_parts(n)[0] in facts.features
             ]
             if not with_features:
@@ -133,7 +136,7 @@ class EditProcessChain:
         facts, edited = self._facts, self._edited
         trained = {
             name
-            for number in self._taught_tasks
+            for number in self._tasks_remaining_after_edit
             for name in (
                 edited[number].list_trained_classes()
                 if number in edited
@@ -159,12 +162,12 @@ class EditProcessChain:
         self._write_edit_result_and_files(out)
         return out
 
-    def load_first_starting_version(self) -> EditedVersionState:
+    def load_first_starting_version(self) -> IntermediateEditedVersion:
         """Return the version state from which an edit's first learning process starts."""
         start = self._fetch_starting_version_state()
         return self._reorder_edited_classes(start) if self._facts.relearns_from_features else start
 
-    def _fetch_starting_version_state(self) -> EditedVersionState:
+    def _fetch_starting_version_state(self) -> IntermediateEditedVersion:
         facts = self._facts
         version = fetch_version_parts(self._blobs, facts.start, facts.parts, facts.numbers)
         named = {part.name: part for part in version.parts}
@@ -172,11 +175,14 @@ class EditProcessChain:
             update={
                 "knn_probe": self._select_probe_of_unchanged_tasks(),
                 "temperature": choose_fallback_temperature(
-                    facts, self._edited, self._taught_tasks, version.manifest.temperature
+                    facts,
+                    self._edited,
+                    self._tasks_remaining_after_edit,
+                    version.manifest.temperature,
                 ),
             }
         )
-        return EditedVersionState(manifest, named, version.class_numbers)
+        return IntermediateEditedVersion(manifest, named, version.class_numbers)
 
     def _select_probe_of_unchanged_tasks(self) -> KnnProbeResult | None:
         """Return the head version's k-NN probe of the tasks that the edit does not change."""
@@ -186,13 +192,13 @@ class EditProcessChain:
         unchanged = {task: n for task, n in probe.tasks.items() if int(task) not in self._edited}
         return probe.model_copy(update={"tasks": unchanged})
 
-    def write_class_patch_spec(self) -> tuple[EditedVersionState, Path]:
+    def write_class_patch_spec(self) -> tuple[IntermediateEditedVersion, Path]:
         """Write the spec of a process that patches the head version to merge or drop classes."""
-        facts, number = self._facts, self._taught_tasks[-1]
+        facts, number = self._facts, self._tasks_remaining_after_edit[-1]
         folder = self._folder / "patch"
         folder.mkdir()
         head = self._fetch_starting_version_state()
-        head = replace(head, parts=self._add_features_no_job_reads(head.parts))
+        head = replace(head, parts=self._add_unread_feature_parts(head.parts))
         assert facts.head.manifest.recipe is not None, "a version that was taught has a recipe"
         recipe = fill_in_missing_recipe_fields(
             self._settings, facts.model, facts.head.manifest.recipe.to_json()
@@ -211,7 +217,7 @@ class EditProcessChain:
             self._record_class_number_changes(
                 map_former_to_new_numbers(list(sources.values()), len(classes))
             )
-        spec = ClassPatchSpec(
+        spec = ClassPatchJobSpec(
             **self._build_job_spec(
                 head, recipe, task, other_tasks, folder
             ).get_explicitly_set_field_values(),
@@ -228,7 +234,7 @@ class EditProcessChain:
         write_image_dataset_file(path, np.zeros(0, np.int64), shape, [])
         return path
 
-    def write_relearning_spec(self, line: EditedVersionState, number: int) -> Path:
+    def write_relearning_spec(self, line: IntermediateEditedVersion, number: int) -> Path:
         """Write the spec of a process that learns one task again, and return its path."""
         folder = self._folder / f"job-{number}"
         folder.mkdir(parents=True)
@@ -243,7 +249,7 @@ class EditProcessChain:
 
     def _build_job_spec(
         self,
-        line: EditedVersionState,
+        line: IntermediateEditedVersion,
         recipe: Recipe,
         task: TaskToLearn,
         history: list[EarlierTask],
@@ -282,8 +288,8 @@ class EditProcessChain:
         )
 
     def build_next_starting_version(
-        self, line: EditedVersionState, number: int, out: Path
-    ) -> EditedVersionState:
+        self, line: IntermediateEditedVersion, number: int, out: Path
+    ) -> IntermediateEditedVersion:
         """Return the version state from which the edit's next learning process starts."""
         document = _read_job_result(out)
         recipe = self._find_task_recipe(number)
@@ -305,7 +311,7 @@ class EditProcessChain:
         )
         earlier = {name: part for name, part in line.parts.items() if part.type in PER_TASK}
         new_parts = {
-            part.name: LocalPartFile(name=part.name, type=part.type, path=out / part.file)
+            part.name: LocalVersionPartFile(name=part.name, type=part.type, path=out / part.file)
             for part in document.parts
         }
         self._renewed |= {name for name, part in new_parts.items() if part.type in PER_TASK}
@@ -315,7 +321,9 @@ class EditProcessChain:
         }
         return replace(line, manifest=manifest, parts=parts)
 
-    def complete_result_with_unchanged_tasks(self, line: EditedVersionState, out: Path) -> None:
+    def complete_result_with_unchanged_tasks(
+        self, line: IntermediateEditedVersion, out: Path
+    ) -> None:
         """Complete the final result of an edit with parts of unchanged tasks and with database
         changes.
 
@@ -329,7 +337,7 @@ class EditProcessChain:
             part = line.parts[name]
             file = f"parts/{name}.safetensors"
             shutil.copyfile(part.path, out / file)
-            parts.append(ResultPart(name=name, type=part.type, file=file))
+            parts.append(NewVersionPartFile(name=name, type=part.type, file=file))
         fields = {
             "parts": parts,
             # Counts of versions in between, which nobody has; those of the head are stored.
@@ -369,7 +377,7 @@ class EditProcessChain:
         renames = facts.changes.list_class_renames_without_merges(facts.head.manifest.classes or [])
         return EditResult(
             parent=facts.start.number,
-            taught=self._taught_tasks,
+            taught=self._tasks_remaining_after_edit,
             classes=facts.changes.classes,
             before=[data.before for data in edited],
             after=[data.after for data in edited],
@@ -379,7 +387,7 @@ class EditProcessChain:
             measured_otherwise=[
                 number
                 for number, labels in held_out.items()
-                if labels.is_relabelled_or_removed(renames)
+                if labels.has_relabelled_or_removed_images(renames)
             ],
             reports={
                 data.after.number: data.build_task_report_after_edit(facts.changes)
@@ -431,7 +439,7 @@ class EditProcessChain:
         """Return the tasks of the edited version other than `own`, on which it is measured."""
         facts = self._facts
         listed = []
-        for number in self._taught_tasks:
+        for number in self._tasks_remaining_after_edit:
             data = self._edited.get(number)
             if number == own:
                 continue
@@ -459,7 +467,7 @@ class EditProcessChain:
             return None
         return fetch_blob_if_undamaged(self._blobs, digest)
 
-    def _reorder_edited_classes(self, line: EditedVersionState) -> EditedVersionState:
+    def _reorder_edited_classes(self, line: IntermediateEditedVersion) -> IntermediateEditedVersion:
         """Renumber the head version's classes in the order of first appearance after the edit.
 
         Sums and features of the edited tasks are left out: they are learned again.
@@ -487,9 +495,9 @@ class EditProcessChain:
         if numbers != list(range(len(numbers))):
             self._class_numbers = numbers
 
-    def _add_features_no_job_reads(
-        self, parts: Mapping[str, LocalPartFile]
-    ) -> dict[str, LocalPartFile]:
+    def _add_unread_feature_parts(
+        self, parts: Mapping[str, LocalVersionPartFile]
+    ) -> dict[str, LocalVersionPartFile]:
         """Add feature parts that no job reads, since their class numbers must be edited too."""
         facts = self._facts
         unread = [part for name, part in facts.features.items() if name not in parts]

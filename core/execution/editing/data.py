@@ -10,7 +10,7 @@ import numpy as np
 from core.contract.edit import TaskReportAfterEdit, TaskStateBeforeOrAfterEdit
 from core.contract.manifest import LEAST_TEMPERATURE_IMAGES, Temperature
 from core.contract.responses.task_image import Split
-from core.database.label_names import list_label_names
+from core.database.label_names import order_task_labels_by_dataset_number
 from core.database.tables import Task
 from core.edits import record, rewrite
 from core.edits.checks import EditChanges, make_emptied_task_error
@@ -77,7 +77,7 @@ def write_edited_task_data(
     folder.mkdir(parents=True)
     task, changes = facts.tasks[number], facts.changes
     before = record.build_task_state_for_edit_journal(task)
-    names = list_label_names(facts.model, task.classes)
+    names = order_task_labels_by_dataset_number(facts.model, task.classes)
     rows = (
         _read_stored_features_of_task(blobs, facts, number)
         if facts.relearns_from_features
@@ -96,7 +96,9 @@ def write_edited_task_data(
         edits = changes.images.get((number, "held_out"), {})
         held_out = rewrite.apply_edit_to_labels(labels, edits, changes.classes)
     if number in changes.dropped:
-        train, held_out = (_mark_all_images_removed(part) for part in (train, held_out))
+        train, held_out = (
+            _build_labels_with_all_images_removed(part) for part in (train, held_out)
+        )
     elif train is not None and not train.remaining_labels:
         raise make_emptied_task_error(number)
     if number in changes.dropped:
@@ -105,7 +107,7 @@ def write_edited_task_data(
         paths = _read_removed_image_paths(blobs, before.traces, (train, held_out), changes)
         return EditedTaskData(sized, gone, names, train, held_out, rows, {}, paths)
     classes = _count_images_per_edited_label(task, changes, train, held_out)
-    new_names = list_label_names(facts.model, classes)
+    new_names = order_task_labels_by_dataset_number(facts.model, classes)
     files: dict[str, Path] = {}
     stored: dict[str, Path] = {}
     digests: dict[Split | str, str | None] = {"train": before.train, "held_out": before.held_out}
@@ -162,7 +164,7 @@ def write_edited_task_data(
     )
 
 
-def _mark_all_images_removed(part: EditedLabels | None) -> EditedLabels | None:
+def _build_labels_with_all_images_removed(part: EditedLabels | None) -> EditedLabels | None:
     return None if part is None else EditedLabels(part.before, [None] * len(part.before))
 
 

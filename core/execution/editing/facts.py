@@ -132,8 +132,8 @@ def read_and_check_edit_job_inputs(
             for part in (*parts, *base_parts)
             if not part.deleted_at
         ]
-        damage.refuse_damaged_model_objects(session, model.id, keys)
-        stored = _read_recorded_recipes(session, model, edit, head, again)
+        damage.require_undamaged_model_objects(session, model.id, keys)
+        stored = _read_recipes_of_relearned_tasks(session, model, edit, head, again)
         return EditJobInputs(
             model=model,
             edit=edit,
@@ -172,7 +172,7 @@ def _recompute_and_check_edit_changes(
     tasks = read_tasks_with_taught_first(session, model, head.manifest)
     # The edit's own job makes its last task look as if it were queued.
     tasks = {
-        number: task if number not in head.manifest.tasks else task.copy_with_standing_learned()
+        number: task if number not in head.manifest.tasks else task.copy_as_learned_task()
         for number, task in tasks.items()
     }
     head_classes = list(model.classes or head.manifest.classes or [])
@@ -200,7 +200,7 @@ def _count_held_out_images_by_class(session: Session, head: Version) -> dict[int
     }
 
 
-def _read_recorded_recipes(
+def _read_recipes_of_relearned_tasks(
     session: Session, model: Model, edit: Edit, head: Version, again: Sequence[int]
 ) -> dict[int, Recipe]:
     """Read the recorded recipe of each task that an edit learns again, in order.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from core.contract.jobs.job_spec import LocalPartFile
+from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.contract.manifest import PER_TASK, Manifest
 from core.edits import rewrite
 from core.lineage.class_numbers import GONE, compose_class_maps
@@ -14,7 +14,7 @@ _OF_CLASSES = ("head", "own")
 
 
 @dataclass(frozen=True)
-class EditedVersionState:
+class IntermediateEditedVersion:
     """A version between two processes of an edit job: manifest, local parts and class numbers.
 
     Attributes:
@@ -24,13 +24,13 @@ class EditedVersionState:
     """
 
     manifest: Manifest
-    parts: Mapping[str, LocalPartFile]
+    parts: Mapping[str, LocalVersionPartFile]
     class_numbers: list[list[int]]
 
 
 def renumber_classes_of_edited_version(
-    line: EditedVersionState, numbers: Sequence[int], folder: Path
-) -> EditedVersionState:
+    line: IntermediateEditedVersion, numbers: Sequence[int], folder: Path
+) -> IntermediateEditedVersion:
     """Renumber the classes of a version within an edit, moving the rows of its classifier.
 
     The classifier's rows are moved. Sums and features stay as they are stored, and the job process

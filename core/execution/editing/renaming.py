@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from core.contract.architecture import TaskHeadDescription
-from core.contract.jobs.job_result import LearnJobResult, MeasuredMatrixCell, ResultPart
+from core.contract.jobs.job_result import LearnJobResult, MeasuredMatrixCell, NewVersionPartFile
 from core.contract.manifest import PER_TASK
 from core.database.session import Database
 from core.database.tables import VersionTaskResult
@@ -31,7 +31,7 @@ def write_result_with_renamed_classes(
         if part.version_id == facts.head.id and part.type not in PER_TASK and not part.deleted_at:
             file = f"parts/{part.name}.safetensors"
             (out / file).hardlink_to(blobs.fetch_verified_file(part.sha256))
-            parts.append(ResultPart(name=part.name, type=part.type, file=file))
+            parts.append(NewVersionPartFile(name=part.name, type=part.type, file=file))
     manifest = facts.head.manifest
     assert manifest.method is not None and manifest.environment is not None
     assert manifest.normalise is not None, "the head was taught a task"

@@ -21,7 +21,7 @@ from core.contract.pretrained import PretrainedWeights, build_pretrained_weights
 from core.database.job_log import Line
 from core.database.kinds import JobKind as Name
 from core.database.states import JobAction, find_next_job_state
-from core.database.tables import FetchedWeights, Model
+from core.database.tables import FetchedPretrainedWeights, Model
 from core.errors import BaseInvalid, PretrainedWeightsUnavailable, StorageQuotaReached, Unavailable
 from core.execution import weights as turns
 from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition, JobOutcome
@@ -68,7 +68,7 @@ def _run_fetch_job(work: ClaimedJobContext) -> JobOutcome:
             _create_version_zero_from_weights(work, blobs, pretrained, weights)
         # Also after an error, so that jobs that wait for the same weights look again at once.
         finally:
-            turns.end_fetching_and_release_waiting(work.db, work.claim)
+            turns.finish_weights_fetch_and_wake_waiting_jobs(work.db, work.claim)
     else:
         _create_version_zero_from_weights(work, blobs, pretrained, weights)
     log_lines: list[Line] = [
@@ -93,7 +93,7 @@ def _find_pretrained_weights_of_model(work: ClaimedJobContext, model: Model) -> 
 
 def _fetch_check_and_store_weights(
     work: ClaimedJobContext, blobs: Blobs, model: Model, pretrained: PretrainedWeights
-) -> tuple[FetchedWeights, str]:
+) -> tuple[FetchedPretrainedWeights, str]:
     """Fetch pretrained weights, check and store them; also return a sentence about their origin."""
     work.begin("prepare")
     # raises before anything is downloaded
@@ -115,7 +115,7 @@ def _fetch_check_and_store_weights(
     # The size is known only now, and must count before the bytes are stored.
     _require_storage_room_of_owner(work, file.stat().st_size)
     try:
-        _check_fetched_weights(file, expected)
+        _check_tensors_of_fetched_weights(file, expected)
     except BaseInvalid as error:
         # A retry would otherwise resume the same wrong file.
         file.unlink()
@@ -131,7 +131,7 @@ def _fetch_check_and_store_weights(
             work.settings.make_folder(unfinished.FOLDER), pretrained.repository
         )
     hit_failpoint("fetch-stored")
-    return FetchedWeights(
+    return FetchedPretrainedWeights(
         repository=pretrained.repository, revision=revision, sha256=sha256, bytes=size
     ), origin
 
@@ -204,7 +204,7 @@ def _describe_weights_fetch_request(work: ClaimedJobContext) -> str:
     return words.describe_fetch_retry_request(work.claim.job_id)
 
 
-def _check_fetched_weights(file: Path, expected: ExpectedBaseTensors) -> None:
+def _check_tensors_of_fetched_weights(file: Path, expected: ExpectedBaseTensors) -> None:
     """Raise BaseInvalid if a fetched weights file lacks the expected tensors or contains NaN."""
     tensors = read_safetensors_header(file)
     # Names and shapes first, since the check for NaN reads the whole file.
@@ -219,7 +219,7 @@ def _require_storage_room_of_owner(work: ClaimedJobContext, size: int) -> None:
         return
     with work.db.read() as session:
         owner = session.get_one(Model, work.claim.model_id).owner_id
-    used = stored_bytes.measure_owner_bytes(work.db, owner)
+    used = stored_bytes.measure_and_store_owner_bytes(work.db, owner)
     if used + size > limit:
         raise StorageQuotaReached(
             f"{used} of the {limit} bytes that one owner may store are taken, and the weights have "
@@ -229,7 +229,10 @@ def _require_storage_room_of_owner(work: ClaimedJobContext, size: int) -> None:
 
 
 def _create_version_zero_from_weights(
-    work: ClaimedJobContext, blobs: Blobs, pretrained: PretrainedWeights, weights: FetchedWeights
+    work: ClaimedJobContext,
+    blobs: Blobs,
+    pretrained: PretrainedWeights,
+    weights: FetchedPretrainedWeights,
 ) -> None:
     """Create a model's version 0 from fetched weights, and record where they are stored.
 
@@ -259,7 +262,7 @@ def _create_version_zero_from_weights(
         )
         model.base_job = None
         # The row exists since a job took the turn to fetch them (`core.execution.weights`).
-        row = session.get_one(FetchedWeights, weights.repository)
+        row = session.get_one(FetchedPretrainedWeights, weights.repository)
         row.revision, row.sha256, row.bytes = weights.revision, weights.sha256, weights.bytes
         session.flush()
         stored_bytes.add_stored_bytes(session, model.owner_id, part.bytes)

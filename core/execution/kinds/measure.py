@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.base import ADOPTED_VERSION
-from core.contract.jobs.job_spec import LocalPartFile
+from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.contract.jobs.measure_job import MeasurementSpec
 from core.contract.reports.report import BatchCheck
 from core.database import job_log
@@ -61,7 +61,7 @@ def _decode_and_store_held_out_images(work: ClaimedJobContext) -> None:
     folder = work.folder / "ingest"
     folder.mkdir()
     decoded = decode_uploaded_batch(
-        work, folder, lambda session, job: sorted(_find_measured_task(session, job).classes)
+        work, folder, lambda session, job: sorted(_get_task_to_measure(session, job).classes)
     )
     report, made = decoded.report, decoded.made
     blobs = Blobs(
@@ -76,7 +76,7 @@ def _decode_and_store_held_out_images(work: ClaimedJobContext) -> None:
             if not blobs.has(sha256):  # it was deleted as unused after it was stored
                 blobs.put_file(file)
         job = lock_claimed_job(session, work.claim)
-        task = _find_measured_task(session, job, lock=True)
+        task = _get_task_to_measure(session, job, lock=True)
         _record_decoded_held_out_data(task, made, report, digests)
         found: BatchCheck = {
             **report,
@@ -108,7 +108,7 @@ def _fetch_measure_inputs_and_write_spec(work: ClaimedJobContext) -> Path:
     with work.db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
-        task = _find_measured_task(session, job)
+        task = _get_task_to_measure(session, job)
         version = lineage.find_version_by_number(session, model, ADOPTED_VERSION)
         assert version is not None and task.held_out_sha256 is not None, "they came with the model"
         parts = list_parts_of_version_itself(session, version)
@@ -117,7 +117,7 @@ def _fetch_measure_inputs_and_write_spec(work: ClaimedJobContext) -> Path:
             work="measure",
             manifest=version.manifest,
             parts=[
-                LocalPartFile(
+                LocalVersionPartFile(
                     name=part.name, type=part.type, path=blobs.fetch_verified_file(part.sha256)
                 )
                 for part in parts
@@ -135,7 +135,7 @@ def _fetch_measure_inputs_and_write_spec(work: ClaimedJobContext) -> Path:
     return path
 
 
-def _find_measured_task(session: Session, job: Job, *, lock: bool = False) -> Task:
+def _get_task_to_measure(session: Session, job: Job, *, lock: bool = False) -> Task:
     """Find the task whose held-out images a measure job was given."""
     query = select(Task).where(Task.model_id == job.model_id, Task.number == job.task_number)
     query = query.execution_options(populate_existing=True)

@@ -32,7 +32,7 @@ def decode_square_image(
     _refuse_costly_image_file(image, data)
     # A JPEG's decoder can halve the image while decoding; twice the required size keeps the
     # quality. Other formats ignore this.
-    side = 2 * resizing.compute_shorter_side(size)
+    side = 2 * resizing.compute_resized_shorter_side(size)
     image.draft(None, (side, side))
     image.load()
     transposition = turn_of(image)
@@ -81,7 +81,7 @@ def crop_centre_square(
     mode = "RGB" if channels == 3 else "L"
     if image.mode != mode or "transparency" in image.info:
         image = _convert_to_plain_pillow_mode(image)
-    image = centre(image, size, resizing.compute_shorter_side(size), resizing.pillow_filter)
+    image = centre(image, size, resizing.compute_resized_shorter_side(size), resizing.pillow_filter)
     if image.mode == "RGBA":
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image).convert("RGB")

@@ -46,7 +46,7 @@ class SquareResizingSettings:
             crop, None if interpolation is None else str(interpolation), decoding
         )
 
-    def compute_shorter_side(self, size: int) -> int:
+    def compute_resized_shorter_side(self, size: int) -> int:
         """Return to how many pixels an image's shorter side is resized, before a crop of `size`
         pixels.
         """

@@ -89,7 +89,7 @@ def add_near_duplicates_of_earlier_tasks(
 
     def compare_task_group() -> None:
         nonlocal complete, images
-        matches = near.find_near_duplicates_in_each_group(
+        matches = near.find_near_duplicates_against_each_group(
             traces.all_perceptual_hashes, [theirs.all_perceptual_hashes for _, theirs in group]
         )
         for (number, theirs), match in zip(group, matches, strict=True):
@@ -97,7 +97,9 @@ def add_near_duplicates_of_earlier_tasks(
             rows = np.flatnonzero(match.near >= 0)
             if rows.size:
                 tasks.append(
-                    _find_near_duplicates_in_task(number, rows, match.near[rows], traces, theirs)
+                    _find_near_duplicates_in_earlier_task(
+                        number, rows, match.near[rows], traces, theirs
+                    )
                 )
         group.clear()
         images = 0
@@ -123,7 +125,7 @@ def add_near_duplicates_of_earlier_tasks(
     }
 
 
-def _find_near_duplicates_in_task(
+def _find_near_duplicates_in_earlier_task(
     number: int, rows: Rows, like: Rows, traces: ImageFingerprints, earlier: ImageFingerprints
 ) -> NearEarlier:
     """Return near duplicates of the batch in one earlier task; its held-out images come first."""

@@ -24,9 +24,9 @@ from core.ingest.members import (
     ArchiveFileUnpackedSizeMismatch,
     ArchiveMembers,
     DamagedArchiveFile,
-    read_archive_member_by_row,
+    read_archive_member_at_index,
 )
-from core.ingest.names import normalise_class_label, quote_name
+from core.ingest.names import check_and_normalise_class_label, quote_name
 from core.ingest.reader import ArchiveContents, NpzImageArray, UploadReader
 from core.ingest.readers import npz_remedies
 from core.ingest.readers.zip import list_regular_zip_files
@@ -181,7 +181,7 @@ def _assign_npz_label_classes(
             text = names[value]
         else:
             text = _decode_label_value(value)
-        label = normalise_class_label(text, f"“{part}”")
+        label = check_and_normalise_class_label(text, f"“{part}”")
         number = numbers.setdefault(label, len(numbers))
         if number == len(layout.classes):
             layout.classes.append(label)
@@ -333,7 +333,7 @@ def _read_npz_label_array(
             f"The labels of {quote_name(item.name)} are longer than {bounds.MAX_LABEL_CHARS} characters."
         )
     try:
-        data = read_archive_member_by_row(fd, members, i)
+        data = read_archive_member_at_index(fd, members, i)
     except ArchiveFileUnpackedSizeMismatch as error:
         raise ArchiveHostile(
             f"The member {quote_name(item.name)} does not unpack to its declared size."

@@ -22,7 +22,7 @@ UPLOAD_TYPES = [each.media_types[0] for each in _ALL]
 """The media types to send; a reader may accept others with the same meaning."""
 
 
-def get_upload_reader_by_name(name: str) -> UploadReader:
+def get_upload_reader_by_format_name(name: str) -> UploadReader:
     """Return the upload format's reader of that name. Raises UnsupportedContentType."""
     if name not in READERS:
         raise UnsupportedContentType(f"{quote_name(name)} is no archive that can be read.")

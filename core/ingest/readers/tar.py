@@ -29,7 +29,7 @@ from core.ingest.names import (
     quote_name,
     refuse_nested_archive,
 )
-from core.ingest.reader import ArchiveContents, UploadReader, read_possible_table_file
+from core.ingest.reader import ArchiveContents, UploadReader, read_label_table_candidate
 from core.ingest.readers.tar_header import (
     BLOCK,
     decode_entry_name,
@@ -66,7 +66,7 @@ class TarReader(UploadReader):
         return ArchiveContents(
             members,
             ArchiveLayout("folders"),
-            read=lambda i: read_possible_table_file(fd, members, i),
+            read=lambda i: read_label_table_candidate(fd, members, i),
         )
 
 

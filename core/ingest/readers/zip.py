@@ -158,13 +158,13 @@ def list_regular_zip_files(
                 f"{quote_name(name)})."
             )
         if entry.method == DEFLATED:
-            first = _inflate_first_zip_entry_bytes(fd, entry, data_offset)
+            first = _inflate_start_of_zip_entry(fd, entry, data_offset)
             # A false size is found before the batch is accepted; the sum is limited because this
             # takes time.
             if entry.size <= trial:
                 # An empty entry takes time, too.
                 trial -= max(entry.size, 64)
-                _check_zip_entry_unpacked_size(fd, entry, data_offset, name)
+                _check_zip_entry_unpacks_to_declared_size(fd, entry, data_offset, name)
         refuse_nested_archive(name, first)
         members.append_archive_member(
             name, data_offset, entry.packed, entry.size, entry.method, entry.crc
@@ -466,7 +466,7 @@ def _check_zip_local_header(fd: int, entry: _ZipEntry, directory_offset: int) ->
     return data_offset, b""
 
 
-def _inflate_first_zip_entry_bytes(fd: int, entry: _ZipEntry, data_offset: int) -> bytes:
+def _inflate_start_of_zip_entry(fd: int, entry: _ZipEntry, data_offset: int) -> bytes:
     """Return the first unpacked bytes of a deflated zip entry.
 
     The result is empty if its stream is damaged, which becomes a row of the report later.
@@ -479,7 +479,9 @@ def _inflate_first_zip_entry_bytes(fd: int, entry: _ZipEntry, data_offset: int) 
         return b""
 
 
-def _check_zip_entry_unpacked_size(fd: int, entry: _ZipEntry, data_offset: int, name: str) -> None:
+def _check_zip_entry_unpacks_to_declared_size(
+    fd: int, entry: _ZipEntry, data_offset: int, name: str
+) -> None:
     """Unpack a zip entry to at most one byte more than declared, and check its size."""
     try:
         read_archive_member(fd, data_offset, entry.packed, entry.size, entry.method, NO_CRC)

@@ -151,8 +151,8 @@ class _LeftOutFileCounts:
         self._outside = self._loose_images = 0
         self._files_by_top: Counter[str] = Counter()
         self._images_by_top: Counter[str] = Counter()
-        self._foreign: Counter[foreign.UnsupportedFileKind] = Counter()
-        self._first: dict[foreign.UnsupportedFileKind, str] = {}
+        self._foreign: Counter[foreign.ConvertibleFileKind] = Counter()
+        self._first: dict[foreign.ConvertibleFileKind, str] = {}
 
     def record_left_out_file_and_get_reason(self, path: str, outside: NoClassReason) -> str:
         """Count a file outside the class folders; return the reason, with a hint where possible."""

@@ -11,7 +11,7 @@ FIRST_BYTES = 8
 """Number of first bytes of a file that suffice for `find_unsupported_file_kind`."""
 
 
-class UnsupportedFileKind(NamedTuple):
+class ConvertibleFileKind(NamedTuple):
     """Kind of an unsupported image file: a noun with its article, and the commands that convert it.
 
     In the commands, FILE is the file and FOLDER the folder that contains it.
@@ -39,7 +39,7 @@ class UnsupportedFileKind(NamedTuple):
 
 
 _SUBMIT = "perennial submit MODEL batch/"
-_IDX = UnsupportedFileKind(
+_IDX = ConvertibleFileKind(
     "an IDX file, the form in which MNIST is published",
     (
         "import numpy as np; read = lambda file, start: np.frombuffer(open(file, 'rb').read(), "
@@ -48,19 +48,19 @@ _IDX = UnsupportedFileKind(
         "28, 28), labels=read('train-labels-idx1-ubyte', 8))",
     ),
 )
-_SEVEN = UnsupportedFileKind("a 7z archive", ("7z x FILE -obatch", _SUBMIT))
-_RAR = UnsupportedFileKind("a rar archive", ("mkdir batch; unrar x FILE batch/", _SUBMIT))
-_PACKED_TAR = UnsupportedFileKind(
+_SEVEN = ConvertibleFileKind("a 7z archive", ("7z x FILE -obatch", _SUBMIT))
+_RAR = ConvertibleFileKind("a rar archive", ("mkdir batch; unrar x FILE batch/", _SUBMIT))
+_PACKED_TAR = ConvertibleFileKind(
     "packed by bzip2, xz or zstd", ("mkdir batch; tar xf FILE -C batch", _SUBMIT)
 )
-_TEACHABLE = UnsupportedFileKind(
+_TEACHABLE = ConvertibleFileKind(
     "a Teachable Machine project",
     (
         "mkdir batch; unzip FILE -d batch",
         "or, in Teachable Machine, Download Samples of each class into a folder of its name",
     ),
 )
-_ON_DISK = UnsupportedFileKind(
+_ON_DISK = ConvertibleFileKind(
     "what save_to_disk of datasets writes",
     (
         "import datasets; found = datasets.load_from_disk('FOLDER')",
@@ -68,7 +68,7 @@ _ON_DISK = UnsupportedFileKind(
         "rows.to_parquet(f'batch/{part}.parquet')",
     ),
 )
-_LMDB = UnsupportedFileKind(
+_LMDB = ConvertibleFileKind(
     "an LMDB database",
     (
         "import lmdb, pathlib; rows = lmdb.open('FOLDER', readonly=True, "
@@ -77,7 +77,7 @@ _LMDB = UnsupportedFileKind(
         "where values are files; then put them in a folder for each class",
     ),
 )
-_TFRECORD = UnsupportedFileKind(
+_TFRECORD = ConvertibleFileKind(
     "a TFRecord file",
     (
         "import tensorflow as tf, pathlib; rows = map(tf.train.Example.FromString, "
@@ -87,20 +87,20 @@ _TFRECORD = UnsupportedFileKind(
         "(at / f'{i}.jpg').write_bytes(f['image/encoded'].bytes_list.value[0])",
     ),
 )
-_RAW = UnsupportedFileKind(
+_RAW = ConvertibleFileKind(
     "a camera's raw file",
     (
         "magick mogrify -path batch -format jpg -quality 95 FILE",
         "and put batch/*.jpg where the raw files lie",
     ),
 )
-_VIDEO = UnsupportedFileKind(
+_VIDEO = ConvertibleFileKind(
     "a video", ("mkdir -p batch/CLASS", "ffmpeg -i FILE -vf fps=1 batch/CLASS/%05d.jpg")
 )
-_PDF = UnsupportedFileKind(
+_PDF = ConvertibleFileKind(
     "a PDF", ("mkdir -p batch/CLASS", "pdftoppm -r 150 -jpeg FILE batch/CLASS/page")
 )
-_PICKLE = UnsupportedFileKind(
+_PICKLE = ConvertibleFileKind(
     "a pickle, which can run code when it is read",
     (
         "import numpy as np, pickle; data = pickle.load(open('FILE', 'rb'), encoding='latin1')  # "
@@ -109,21 +109,21 @@ _PICKLE = UnsupportedFileKind(
         "2, 3, 1), labels=data['labels'])  # as CIFAR-10 has them",
     ),
 )
-_NPY = UnsupportedFileKind(
+_NPY = ConvertibleFileKind(
     "a single array",
     (
         "import numpy as np",
         "np.savez_compressed('batch.npz', images=np.load('FILE'), labels=np.load('LABELS.npy'))",
     ),
 )
-_HDF5 = UnsupportedFileKind(
+_HDF5 = ConvertibleFileKind(
     "an HDF5 file",
     (
         "import h5py, numpy as np; data = h5py.File('FILE')",
         "np.savez_compressed('batch.npz', images=data['images'][:], labels=data['labels'][:])",
     ),
 )
-_MAT = UnsupportedFileKind(
+_MAT = ConvertibleFileKind(
     "a MATLAB file (the lines are for one like SVHN's)",
     (
         "import scipy.io, numpy as np; data = scipy.io.loadmat('FILE')",
@@ -131,7 +131,7 @@ _MAT = UnsupportedFileKind(
         "labels=data['y'].ravel())",
     ),
 )
-_BY_ENDING: tuple[tuple[tuple[str, ...], UnsupportedFileKind], ...] = (
+_BY_ENDING: tuple[tuple[tuple[str, ...], ConvertibleFileKind], ...] = (
     (("idx3-ubyte", "idx1-ubyte", "idx3-ubyte.gz", "idx1-ubyte.gz"), _IDX),
     ((".7z",), _SEVEN),
     ((".rar",), _RAR),
@@ -151,7 +151,7 @@ _BY_ENDING: tuple[tuple[tuple[str, ...], UnsupportedFileKind], ...] = (
 _ENDINGS = tuple(ending for endings, _ in _BY_ENDING for ending in endings)
 _ZIP = b"PK\x03\x04"
 _TFRECORD_NAME = ".tfrecord-"
-_BY_FIRST_BYTES: tuple[tuple[bytes, UnsupportedFileKind], ...] = (
+_BY_FIRST_BYTES: tuple[tuple[bytes, ConvertibleFileKind], ...] = (
     (b"\0\0\x08\x03", _IDX),
     (b"\0\0\x08\x01", _IDX),
     (b"7z\xbc\xaf\x27\x1c", _SEVEN),
@@ -171,7 +171,7 @@ _BY_FIRST_BYTES: tuple[tuple[bytes, UnsupportedFileKind], ...] = (
 )
 
 
-def find_unsupported_file_kind(name: str = "", first: bytes = b"") -> UnsupportedFileKind | None:
+def find_unsupported_file_kind(name: str = "", first: bytes = b"") -> ConvertibleFileKind | None:
     """Return the kind of an unsupported image file by its name, or None.
 
     `name` is the file's name, `first` its first FIRST_BYTES bytes.
@@ -195,9 +195,9 @@ def find_unsupported_file_kind(name: str = "", first: bytes = b"") -> Unsupporte
     return _TFRECORD if _TFRECORD_NAME in lower else None
 
 
-def group_unsupported_files_by_kind(names: Sequence[str]) -> dict[UnsupportedFileKind, list[int]]:
+def group_unsupported_files_by_kind(names: Sequence[str]) -> dict[ConvertibleFileKind, list[int]]:
     """Group the numbers of unsupported files by their kind."""
-    files_by_kind: dict[UnsupportedFileKind, list[int]] = {}
+    files_by_kind: dict[ConvertibleFileKind, list[int]] = {}
     for index, name in enumerate(names):
         kind = find_unsupported_file_kind(name)
         if kind is not None:

@@ -30,7 +30,7 @@ class ClassifierChoice:
 
 
 @dataclass(frozen=True)
-class LeftOutExamples:
+class LeaveOneOutScoredExamples:
     """Training examples with their leave-one-out scores, by which classifiers are compared.
 
     Attributes:

@@ -78,7 +78,7 @@ def _compute_generalised_cross_validation(
     return float(examples * residual / freedom.square())
 
 
-def compute_left_out_scores(
+def compute_leave_one_out_scores(
     sums: FeatureSums, strength: float, weight: Tensor, h: Tensor, labels: Tensor
 ) -> Tensor:
     """Compute leave-one-out scores of examples under ridge regression, float64 [n, C].

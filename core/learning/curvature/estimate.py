@@ -31,7 +31,7 @@ from core.learning.curvature.layers import (
     arrange_layer_inputs,
     arrange_layer_output_gradients,
     compute_layer_gradient_per_example,
-    get_layer_with_measurable_curvature,
+    require_layer_with_measurable_curvature,
 )
 from core.learning.precision import use_full_precision
 
@@ -62,7 +62,7 @@ class CurvatureEstimator:
         """
         self._network, self._forward = network, forward
         self._parts = {
-            name: _LayerCurvatureSums(get_layer_with_measurable_curvature(network, name), kind)
+            name: _LayerCurvatureSums(require_layer_with_measurable_curvature(network, name), kind)
             for name, kind in kinds.items()
         }
         self.n = 0

@@ -81,14 +81,14 @@ def list_layers_owning_parameters(network: nn.Module, parameters: Iterable[str])
     return list(names)
 
 
-def get_layer_with_measurable_curvature(network: nn.Module, name: str) -> CurvatureLayer:
+def require_layer_with_measurable_curvature(network: nn.Module, name: str) -> CurvatureLayer:
     """Find the layer by a name of `list_layers_owning_parameters`.
 
     Raises ValueError if its curvature cannot be measured.
     """
     modules = dict(network.named_modules())
     if name in modules:
-        return _describe_curvature_layer(name, modules[name])
+        return _build_measurable_curvature_layer(name, modules[name])
     prefix, _, key = name.rpartition(".")
     owner = modules.get(prefix)
     # torch computes this projection from bare parameters, so no module has this name.
@@ -115,7 +115,7 @@ def _get_curvature_layer_form(module: nn.Module) -> Form | None:
     return None
 
 
-def _describe_curvature_layer(name: str, module: nn.Module) -> CurvatureLayer:
+def _build_measurable_curvature_layer(name: str, module: nn.Module) -> CurvatureLayer:
     """Describe a module as a layer with curvature. Raises ValueError if it cannot be measured."""
     form = _get_curvature_layer_form(module)
     if form is None:

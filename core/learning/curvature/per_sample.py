@@ -120,7 +120,7 @@ class PerExampleGradientSizeSums:
         passes = scalars(logits.detach())
         # Once for all scalars, which share the inputs.
         prepared = [
-            _prepare_layer_input(layer.module, captured[layer.module][0], self._size)
+            _prepare_input_for_gradient_formula(layer.module, captured[layer.module][0], self._size)
             for layer in used
         ]
         for i, gradient in enumerate(passes if outputs else ()):
@@ -233,7 +233,7 @@ def _fits_closed_gradient_formula(module: nn.Module, a: Tensor, z: Tensor) -> bo
     return a.dim() == dimensions and z.requires_grad
 
 
-def _prepare_layer_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
+def _prepare_input_for_gradient_formula(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     """Convert a layer's input to the form in which the closed gradient formula uses it."""
     if isinstance(module, nn.Conv2d):
         return a

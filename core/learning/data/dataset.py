@@ -96,7 +96,9 @@ class Dataset:
         """List the outputs that a version needs to be measured on the dataset's images."""
         # Every phase of an evaluation asks for those of all earlier tasks.
         if self._needed_outputs is None:
-            self._needed_outputs = self.problem.list_outputs_for_measuring(self.labels, self.names)
+            self._needed_outputs = self.problem.list_outputs_needed_to_measure(
+                self.labels, self.names
+            )
         return self._needed_outputs
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from core.contract.jobs.job_spec import LocalPartFile
+from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.contract.manifest import PER_TASK, REST, TOTALS
 from core.learning.state import TYPES, MethodState, load_tensors, renumber_classes_in_task_tensors
 from core.learning.training.output import Part
@@ -32,7 +32,7 @@ IMAGES, ROWS, TASKS = "images", "rows", "tasks"
 
 
 def restore_method_state(
-    parts: Iterable[LocalPartFile], class_numbers: Sequence[Sequence[int]] = ()
+    parts: Iterable[LocalVersionPartFile], class_numbers: Sequence[Sequence[int]] = ()
 ) -> dict[str, dict[str, Tensor]]:
     """Restore a method's state from a version's parts, with replayed images from their packs.
 
@@ -47,7 +47,7 @@ def restore_method_state(
     whole = {part.type: part.path for part in listed if part.name == part.type}
     kinds = [kind for kind in TYPES if kind in whole]
     state = {
-        kind: _restore_packed_images(
+        kind: _restore_replayed_images_from_packs(
             load_tensors(whole[kind]), load_replay_image_packs(kind, listed)
         )
         for kind in kinds
@@ -61,7 +61,7 @@ def restore_method_state(
     return state
 
 
-def load_replay_image_packs(kind: str, parts: Iterable[LocalPartFile]) -> dict[int, Tensor]:
+def load_replay_image_packs(kind: str, parts: Iterable[LocalVersionPartFile]) -> dict[int, Tensor]:
     """Load the image packs of one type of replay memory: task → images [P, S, S, C].
 
     The files may vanish once they are opened.
@@ -149,7 +149,7 @@ def _build_or_reuse_image_pack(
     return images[first], torch.tensor([row[digest] for digest in digests])
 
 
-def _restore_packed_images(
+def _restore_replayed_images_from_packs(
     tensors: dict[str, Tensor], packs: Mapping[int, Tensor]
 ) -> dict[str, Tensor]:
     """Restore the replayed images of a state part from the image packs that its rows point to."""

@@ -113,7 +113,7 @@ class SharedControlRequestSource:
         self._asked: JobControlRequest | None = None
         self.has_pending_request = False
 
-    def take_request(self) -> JobControlRequest | None:
+    def take_control_request(self) -> JobControlRequest | None:
         """Return the control request that all ranks received with the last step, and clear it."""
         request, self._asked, self.has_pending_request = self._asked, None, False
         return request
@@ -124,7 +124,7 @@ class SharedControlRequestSource:
         The other ranks receive the number.
         """
         return (
-            _REQUESTS.index(self._control.take_request())
+            _REQUESTS.index(self._control.take_control_request())
             if self._control.has_pending_request
             else 0
         )

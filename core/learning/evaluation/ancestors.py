@@ -49,9 +49,9 @@ class StartingVersions:
         fixed = self._spec.classes
         return list(fixed) if self._spec.scenario == "data" and fixed else list(classes)
 
-    def list_outputs(self, classes: list[str]) -> list[str]:
+    def list_outputs_for_labels(self, classes: list[str]) -> list[str]:
         """List the head outputs that a task with these label names needs."""
-        return self.problem.list_outputs(self.list_classes_indexed_by_labels(classes))
+        return self.problem.list_outputs_for_labels(self.list_classes_indexed_by_labels(classes))
 
     def read_dataset(self, path: Path, classes: list[str]) -> Dataset:
         """Read a task's dataset file, whose labels index these names.
@@ -75,7 +75,7 @@ class StartingVersions:
         manifest = source.manifest.model_copy(update={"version": source.version})
         if self._spec.scenario == "data" and not manifest.classes:
             return manifest.model_copy(
-                update={"classes": self.list_outputs(self._spec.task.classes)}
+                update={"classes": self.list_outputs_for_labels(self._spec.task.classes)}
             )
         return manifest
 
@@ -88,7 +88,7 @@ class StartingVersions:
             manifest = manifest.model_copy(update={"classes": []})
         return predicting.load_version_network(manifest, self._get_part_paths_by_name(which))
 
-    def load_backbone_parameters(self, which: Which) -> dict[str, Tensor]:
+    def read_backbone_parameters(self, which: Which) -> dict[str, Tensor]:
         """Load the backbone's parameters of the parent or base version on the CPU, by name."""
         return {
             name: p.detach()

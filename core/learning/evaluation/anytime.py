@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from core.contract.figures import AdpCheckpoint
+from core.contract.figures import AnytimeDeploymentCurvePoint
 
 MAX_GAP = 10
 """Largest number of steps between validations: v_0 = 0, v_k = v_{k-1} + min(k, MAX_GAP)."""
@@ -47,12 +47,12 @@ class AnytimePerformanceCurve:
     `points` are in rising `step`. An interrupted run has the points up to its interruption.
     """
 
-    def __init__(self, points: Sequence[AdpCheckpoint] = ()) -> None:
+    def __init__(self, points: Sequence[AnytimeDeploymentCurvePoint] = ()) -> None:
         self.points = list(points)
 
     def add_checkpoint(
         self, step: int, best_step: int, validation: float, test: Callable[[], Accuracy]
-    ) -> AdpCheckpoint:
+    ) -> AnytimeDeploymentCurvePoint:
         """Add a checkpoint at `step` to the curve of anytime performance, and return its point.
 
         Args:
@@ -66,7 +66,7 @@ class AnytimePerformanceCurve:
         same = last is not None and last.best_step == best_step
         # The same state was tested at the last checkpoint: a test passes over all held-out images.
         accuracy = dict(last.accuracy) if last is not None and same else test()
-        point = AdpCheckpoint(
+        point = AnytimeDeploymentCurvePoint(
             accuracy=accuracy, best_step=best_step, step=step, validation=validation
         )
         self.points.append(point)

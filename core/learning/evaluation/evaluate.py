@@ -101,7 +101,7 @@ def predict_dataset(
     head = task if network.scenario == "task" else None
     problem, targets = data.problem, data.convert_labels_to_targets(network.list_classes(head))
     parts, start = [], 0
-    for outputs in _compute_outputs_in_batches(network, data.images, head, predict, inputs):
+    for outputs in _iterate_outputs_by_batch(network, data.images, head, predict, inputs):
         parts.append(problem.decode(outputs, targets[start : start + len(outputs)], temperature))
         start += len(outputs)
     predictions = problem.concatenate_predictions(parts, len(network.list_classes(head)))
@@ -116,7 +116,7 @@ def compute_task_logits(
     classes = network.list_classes(head)
     parts = [
         part.float().cpu()
-        for part in _compute_outputs_in_batches(network, data.images, head, predict, inputs)
+        for part in _iterate_outputs_by_batch(network, data.images, head, predict, inputs)
     ]
     return HeldOutLogits(
         torch.cat([torch.zeros(0, len(classes)), *parts]), data.convert_labels_to_targets(classes)
@@ -149,7 +149,7 @@ def compute_logits_of_tasks(
     values = torch.cat(
         [
             part.float().cpu()
-            for part in _compute_outputs_in_batches(network, images, None, predict, inputs)
+            for part in _iterate_outputs_by_batch(network, images, None, predict, inputs)
         ]
     )
     classes = network.list_classes(None)
@@ -250,14 +250,14 @@ def score_image_predictions(
         inputs: conversion of images to inputs.
     """
     scores, start = [], 0
-    for outputs in _compute_outputs_in_batches(network, part.images, head, predict, inputs):
+    for outputs in _iterate_outputs_by_batch(network, part.images, head, predict, inputs):
         targets = part.targets[start : start + len(outputs)]
         scores.append(part.problem.score_outputs(outputs, targets))
         start += len(outputs)
     return torch.cat(scores) if scores else torch.zeros(0, dtype=torch.bool)
 
 
-def _compute_outputs_in_batches(
+def _iterate_outputs_by_batch(
     network: Network, images: Tensor, head: int | None, predict: Predict, inputs: InputNormaliser
 ) -> Iterator[Tensor]:
     """Yield the network's outputs [B, C] for images, batch after batch, in eval mode."""

@@ -188,7 +188,7 @@ class Evaluator:
         hashes = self._collect_held_out_hashes(parts)
         neighbours = run_knn_probe_on_tasks(probe, measured_parts, hashes, self._emit_metric)
         if self._spec.with_ancestors:
-            neighbours["before"] = self._probe_ancestor_networks_on_new_task(older, parts, hashes)
+            neighbours["before"] = self._probe_ancestors_on_new_task_by_knn(older, parts, hashes)
         baselines = self._evaluate_ncm_and_lda_baselines(network, probe, right)
         return figures.model_copy(
             update={
@@ -238,7 +238,7 @@ class Evaluator:
             task: probe.tasks[str(task)] for task in self._features.kept if str(task) in probe.tasks
         }
 
-    def _probe_ancestor_networks_on_new_task(
+    def _probe_ancestors_on_new_task_by_knn(
         self,
         older: Mapping[str, Network],
         parts: Mapping[int, Dataset],

@@ -29,7 +29,7 @@ RESULT = "result.json"
 _VERSION: MeasuredVersion = "new"
 
 
-def measure_version_by_spec(spec: MeasurementSpec, emit: Emit) -> Path:
+def measure_version_on_spec_images(spec: MeasurementSpec, emit: Emit) -> Path:
     """Measure a version on the images of a spec; return the folder with the result.
 
     Raises:
@@ -77,6 +77,6 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_measurement(emit: Emit) -> None:
         start_exit_on_stop_request_listener(control_fd, out_fd)
         spec = MeasurementSpec.from_json(json.loads(Path(spec_path).read_text()))
-        emit(DoneEvent(path=measure_version_by_spec(spec, emit)))
+        emit(DoneEvent(path=measure_version_on_spec_images(spec, emit)))
 
     return run_job_and_write_events(out_fd, before, run_measurement)

@@ -46,7 +46,7 @@ def write_prediction_file(folder: Path, kept: Kept) -> list[PredictionsFile]:
 
 def read_prediction_file(data: bytes, problem: Problem[P]) -> P:
     """Read stored predictions from a file of `write_prediction_file`, of any code version."""
-    return problem.read_prediction(load(data))
+    return problem.read_prediction_from_tensors(load(data))
 
 
 def convert_predictions_to_tensors(kept: Kept) -> dict[str, Tensor]:
@@ -73,4 +73,4 @@ def pop_predictions_from_snapshot(
         for key in [name for name in tensors if name.startswith(f"{_PREFIX}.{version}.")]:
             task, name = key.split(".")[2:]
             grouped.setdefault((version, int(task)), {})[name] = tensors.pop(key)
-    return {key: problem.read_prediction(named) for key, named in grouped.items()}
+    return {key: problem.read_prediction_from_tensors(named) for key, named in grouped.items()}

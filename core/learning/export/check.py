@@ -138,13 +138,13 @@ def _compute_probabilities_and_tolerances(
     """Compute the version's own probabilities [N, C], and the allowed difference of each."""
     moved = list[Tensor]()
 
-    def compute_scores(network: Network, x: Tensor, head: int | None) -> Tensor:
+    def compute_scores_and_record_bounds(network: Network, x: Tensor, head: int | None) -> Tensor:
         moved.append(
             answers.method.bound_score_rounding(network, x, head).cpu() / answers.temperature
         )
         return answers.method.predict_logits(network, x, head)
 
-    scoring = predicting.SoftmaxScoring(compute_scores, answers.temperature)
+    scoring = predicting.SoftmaxScoring(compute_scores_and_record_bounds, answers.temperature)
     _, ours = predicting.predict_images(
         answers.network, batch, task, answers.normalise, scoring=scoring
     )
@@ -217,20 +217,20 @@ def load_onnx_graph(path: Path, threads: int) -> Run:
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise _build_onnx_graph_error(error) from error
+        raise _build_onnx_runtime_error(error) from error
     names = [output.name for output in session.get_outputs()]
 
     def run_graph(images: Images) -> dict[str, NDArray[np.float32]]:
         try:
             outputs = session.run(None, {INPUT: np.ascontiguousarray(images.transpose(0, 3, 1, 2))})
         except Exception as error:
-            raise _build_onnx_graph_error(error) from error
+            raise _build_onnx_runtime_error(error) from error
         return dict(zip(names, outputs, strict=True))
 
     return run_graph
 
 
-def _build_onnx_graph_error(error: Exception) -> ExportFailed:
+def _build_onnx_runtime_error(error: Exception) -> ExportFailed:
     """Build the error for an exported graph that ONNX Runtime cannot run."""
     first_line = str(error).strip().partition("\n")[0]
     return ExportFailed(

@@ -32,7 +32,7 @@ from torch.nn import functional
 from core.contract.manifest import FEATURES, ORDER, REST, STATISTICS, TOTALS
 from core.contract.projection import resolve_random_feature_count
 from core.learning.analytic import balance, choice, discriminant, ridge
-from core.learning.analytic.choice import LeftOutExamples, ScoredExampleLimit
+from core.learning.analytic.choice import LeaveOneOutScoredExamples, ScoredExampleLimit
 from core.learning.analytic.classes import SUMS, renumber_classes_in_sums, renumber_stored_features
 from core.learning.analytic.linear import (
     LinearWeights,
@@ -50,7 +50,12 @@ from core.learning.analytic.rows import (
 )
 from core.learning.analytic.sums import FeatureSums, add_feature_sums_of_tasks
 from core.learning.class_map import ClassMap
-from core.learning.methods.method import AcceptedRecipes, MemoryFootprint, Method, TrainingStage
+from core.learning.methods.method import (
+    AcceptedRecipes,
+    Method,
+    TrainingMemoryFootprint,
+    TrainingStage,
+)
 from core.learning.methods.registration import register_method
 from core.learning.networks import Network
 from core.learning.recipe import StrictRecipeModel
@@ -156,7 +161,7 @@ class AnalyticMethod(Method):
     no_merge = "it solves for its classifier, and no weight moves after the first task"
     no_shards = "it takes no steps: each image passes through the network once"
     no_feature_cache = "it takes no steps: each image passes through the network once"
-    footprint = MemoryFootprint(copies=7.0, columns="projection")
+    footprint = TrainingMemoryFootprint(copies=7.0, columns="projection")
     immutable_hyperparameters = ("projection",)
     frozen_until_end_task = (STATISTICS, FEATURES, TOTALS)
     predicts_with = ("own", "projection")
@@ -387,11 +392,13 @@ class AnalyticMethod(Method):
         self._store_totals_and_examples(sums, rows)
         if self.hyper.head == "ncm":
             means = (
-                functional.normalize(discriminant.compute_class_means(self._drop_bias_column(sums)))
+                functional.normalize(
+                    discriminant.compute_class_means(self._drop_bias_column_from_sums(sums))
+                )
                 / COSINE_TEMPERATURE
             )
             return LinearWeights(means, means.new_zeros(classes))
-        examples = self._select_evaluation_examples(ctx, sums, rows)
+        examples = self._select_left_out_examples(ctx, sums, rows)
         solvers = {"lda": self._solve_discriminant, "ridge": self._solve_ridge}
         names = list(solvers) if self.hyper.head == "auto" else [self.hyper.head]
         solved = {name: solvers[name](ctx, sums, examples) for name in names}
@@ -421,13 +428,15 @@ class AnalyticMethod(Method):
             )
         return chosen.head
 
-    def _select_evaluation_examples(
+    def _select_left_out_examples(
         self, ctx: TaskTrainingContext, sums: FeatureSums, rows: LabelledFeatureRows | None
-    ) -> LeftOutExamples:
+    ) -> LeaveOneOutScoredExamples:
         """Select the examples that compare heads, without any that is its class's only one."""
         if rows is None:
             none = sums.counts[:0]
-            return LeftOutExamples(sums.cross.new_zeros(0, len(sums.cross)), none, none.bool())
+            return LeaveOneOutScoredExamples(
+                sums.cross.new_zeros(0, len(sums.cross)), none, none.bool()
+            )
         # Without its only example a class has no mean, so no left-out score exists.
         rows = rows.select_rows(sums.counts.cpu()[rows.classes] > 1)
         # The order of digests is random but fixed, so that the first ones are a reproducible
@@ -444,16 +453,16 @@ class AnalyticMethod(Method):
         labels = rows.classes.to(h.device)
         # An image competes with the classes of its own head alone.
         excluded = head_of[labels][:, None] != head_of if len(heads) > 1 else None
-        return LeftOutExamples(h.double(), labels, choosing.to(h.device), excluded)
+        return LeaveOneOutScoredExamples(h.double(), labels, choosing.to(h.device), excluded)
 
-    def _drop_bias_column(self, sums: FeatureSums) -> FeatureSums:
+    def _drop_bias_column_from_sums(self, sums: FeatureSums) -> FeatureSums:
         """Drop the bias column of ones from feature sums, if `_add_bias_column` added one."""
         return sums if self._has_random_projection else sums.drop_last_feature()
 
     def _solve_discriminant(
-        self, ctx: TaskTrainingContext, sums: FeatureSums, examples: LeftOutExamples
+        self, ctx: TaskTrainingContext, sums: FeatureSums, examples: LeaveOneOutScoredExamples
     ) -> _SolvedClassifier:
-        plain = self._drop_bias_column(sums)
+        plain = self._drop_bias_column_from_sums(sums)
         h, share = examples.h[:, : len(plain.gram)], self.hyper.shrinkage
         left_out = discriminant.DiscriminantLeaveOneOut(plain, h, examples.labels)
         if share is None and self.hyper.balanced and len(h):
@@ -473,7 +482,7 @@ class AnalyticMethod(Method):
         )
 
     def _solve_ridge(
-        self, ctx: TaskTrainingContext, sums: FeatureSums, examples: LeftOutExamples
+        self, ctx: TaskTrainingContext, sums: FeatureSums, examples: LeaveOneOutScoredExamples
     ) -> _SolvedClassifier:
         weighted = balance.weigh_classes_equally_in_sums(sums) if self.hyper.balanced else sums
         h, labels = examples.h, examples.labels
@@ -492,7 +501,7 @@ class AnalyticMethod(Method):
             scores = examples.mask_scores_of_other_heads(left_out.compute_scores(strength))
         else:
             scores = examples.mask_scores_of_other_heads(
-                ridge.compute_left_out_scores(sums, strength, weight, h, labels)
+                ridge.compute_leave_one_out_scores(sums, strength, weight, h, labels)
             )
         self.state["own"].json["ridge"] = {"strength": strength}
         ctx.log_metric("ridge_strength", strength, {})

@@ -28,12 +28,12 @@ from core.learning.methods.dlcft_memory import (
     append_zero_rows_to_match,
     measure_task_curvature,
 )
-from core.learning.methods.method import AcceptedRecipes, MemoryFootprint, Method
+from core.learning.methods.method import AcceptedRecipes, Method, TrainingMemoryFootprint
 from core.learning.methods.registration import register_method
 from core.learning.methods.squared_loss import compute_squared_errors, fit_ridge_head
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
-from core.learning.networks.norms import BatchNorm, set_batch_norm_statistics_to_mean
+from core.learning.networks.norms import BatchNorm, recompute_batch_norm_statistics
 from core.learning.recipe import NotNegative, Positive, Share, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -95,7 +95,7 @@ class DlcftMethod(Method):
     """The method `dlcft`: a quadratic penalty by stored curvature, on a linearised network."""
 
     name = "dlcft"
-    footprint = MemoryFootprint(copies=75.0, batches=3.0, images=128)
+    footprint = TrainingMemoryFootprint(copies=75.0, batches=3.0, images=128)
     description = (
         "Deep linear continual fine-tuning: the network's linear expansion around its base, with "
         "the curvature of earlier tasks kept instead of their data, and a forecast of what an "
@@ -159,7 +159,7 @@ class DlcftMethod(Method):
         """Compute weighted squared errors of the new batch and, in the class scenario, of replayed
         images.
         """
-        share, alpha = self._compute_task_weight(ctx), self.hyper.alpha
+        share, alpha = self._compute_new_task_weight_in_objective(ctx), self.hyper.alpha
         if not self._replays_stored_images(ctx):
             logits = self.forward(ctx.network, batch.x, batch.task)
             return {"task": share * compute_squared_errors(logits, batch.y, alpha).mean()}
@@ -181,7 +181,7 @@ class DlcftMethod(Method):
         `.grad`.
         """
         share, strength, decay = (
-            self._compute_task_weight(ctx),
+            self._compute_new_task_weight_in_objective(ctx),
             self._compute_penalty_weight(ctx),
             self.hyper.decay,
         )
@@ -303,7 +303,7 @@ class DlcftMethod(Method):
         self._get_curvature_memory(ctx).merge_task_curvature(
             fresh,
             deltas,
-            share=self._compute_task_weight(ctx),
+            share=self._compute_new_task_weight_in_objective(ctx),
             task=ctx.task,
             images=ctx.num_images,
             keep_gradient=hyper.gradient != "none",
@@ -381,7 +381,7 @@ class DlcftMethod(Method):
         """Number of tasks that the stored curvature covers."""
         return CurvatureMemory(self.state["curvature"]).covered_task_count
 
-    def _compute_task_weight(self, ctx: TaskTrainingContext) -> float:
+    def _compute_new_task_weight_in_objective(self, ctx: TaskTrainingContext) -> float:
         """Compute the new task's weight in the objective: 1/t, or its share of all images."""
         memory = CurvatureMemory(self.state["curvature"])
         if self.hyper.weighting == "task":
@@ -390,7 +390,7 @@ class DlcftMethod(Method):
 
     def _compute_penalty_weight(self, ctx: TaskTrainingContext) -> float:
         """Compute the curvature penalty's weight in the objective."""
-        share = 1 - self._compute_task_weight(ctx)
+        share = 1 - self._compute_new_task_weight_in_objective(ctx)
         return share * self.hyper.lambda_ if self._replays_stored_images(ctx) else share
 
     def _replays_stored_images(self, ctx: TaskTrainingContext) -> bool:
@@ -485,4 +485,4 @@ def _set_norm_statistics_from_task_images(ctx: TaskTrainingContext) -> None:
     if not norms:
         return
     # Without training anything: the norms are folded next, and have to fit these images first.
-    set_batch_norm_statistics_to_mean(ctx.network, norms, (batch.x for batch in ctx.examples()))
+    recompute_batch_norm_statistics(ctx.network, norms, (batch.x for batch in ctx.examples()))

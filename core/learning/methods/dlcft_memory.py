@@ -122,14 +122,16 @@ def measure_task_curvature(
         change.add_batch_changes(x, first_order.add_batch_and_compute_outputs(x, y))
     gram, gradient = first_order.compute_mean_gram(), first_order.compute_mean_gradient()
     curvature = _build_network_curvature(main, gram, measurement.max_factor_bytes)
-    coupling = change.compute_change_ratio(float(curvature.compute_penalty_and_gradient(deltas)[1]))
+    coupling = change.compute_measured_to_modelled_change_ratio(
+        float(curvature.compute_penalty_and_gradient(deltas)[1])
+    )
     health = _compute_curvature_metrics(curvature, gradient, ratio, coupling)
     diagonals = (
         {}
         if diagonal_estimate is None
         else _extract_curvature_diagonals(diagonal_estimate, gram, gradient)
     )
-    diagonal_coupling = change.compute_change_ratio(
+    diagonal_coupling = change.compute_measured_to_modelled_change_ratio(
         _compute_diagonal_quadratic_penalty(diagonals, deltas)
     )
     return TaskCurvatureStatistics(
@@ -226,7 +228,7 @@ class CurvatureMemory:
         )
         tensors = {f"mean/{key}": t for key, t in curvature.to_tensors().items()}
         if keep_gradient:
-            merged = self._merge_task_gradients(fresh, deltas, share)
+            merged = self._compute_mean_task_gradient(fresh, deltas, share)
             tensors |= {f"gradient/{name}": g for name, g in merged.items()}
         by_task = self.read_curvatures_and_gradients_by_task()
         for number, (diagonal, gradient) in by_task.items():
@@ -248,7 +250,7 @@ class CurvatureMemory:
         self._section.tensors.update(tensors)
         self._section.json.update(json)
 
-    def _merge_task_gradients(
+    def _compute_mean_task_gradient(
         self, fresh: TaskCurvatureStatistics, deltas: Mapping[str, Tensor], share: float
     ) -> dict[str, Tensor]:
         """Compute the mean gradient of all tasks at the present weights, by parameter."""
@@ -389,7 +391,7 @@ class _OutputChangeMeasurement:
             self._sum += float((outputs - before).double().square().sum()) / 2
         self._n += x.shape[0]
 
-    def compute_change_ratio(self, modelled: float) -> float:
+    def compute_measured_to_modelled_change_ratio(self, modelled: float) -> float:
         """Return the measured mean output change divided by `modelled`, the change that the
         curvature predicts.
 

@@ -25,7 +25,7 @@ from core.learning.methods.expanding import (
     get_growing_network,
     make_auxiliary_classifier_targets,
 )
-from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
+from core.learning.methods.method import AcceptedRecipes, TrainingMemoryFootprint
 from core.learning.methods.registration import register_method
 from core.learning.networks.dne.chain import draw_drop_path_masks
 from core.learning.networks.dne.network import DneNetwork
@@ -59,7 +59,7 @@ class DneMethod(ExpandingMethod):
     """
 
     name = "dne"
-    footprint = MemoryFootprint(growing=0.5, batches=2.0, images=64)
+    footprint = TrainingMemoryFootprint(growing=0.5, batches=2.0, images=64)
     description = (
         "Dense network expansion: each task adds a small transformer expert that reads the "
         "features of all earlier ones, which never change. Keeps a few exemplars. Needs the "
@@ -106,7 +106,7 @@ class DneMethod(ExpandingMethod):
         """
         network = get_growing_network(ctx)
         old = self._compute_older_features(ctx, x)
-        newest = network.compute_newest_features(old, x, self._draw_drop_masks(ctx, len(x)))
+        newest = network.compute_newest_features(old, x, self._draw_drop_path_masks(ctx, len(x)))
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         # Without old classes there is nothing to distil, and nothing to separate the new ones from.
         if ctx.first or count_classes_of_earlier_tasks(ctx) == 0 or network.auxiliary is None:
@@ -173,7 +173,7 @@ class DneMethod(ExpandingMethod):
             ctx.cache["packed"] = network.pack_older_experts()
         return network.compute_older_features(x, ctx.cache.get("packed"))
 
-    def _draw_drop_masks(self, ctx: TaskTrainingContext, size: int) -> Tensor | None:
+    def _draw_drop_path_masks(self, ctx: TaskTrainingContext, size: int) -> Tensor | None:
         """Draw this step's masks of stochastic depth (dropped paths); None without it."""
         if self.hyper.drop_path == 0:
             return None

@@ -58,7 +58,7 @@ class AcceptedRecipes:
 
 
 @dataclass(frozen=True)
-class MemoryFootprint:
+class TrainingMemoryFootprint:
     """Memory that a method needs for training, in multiples of known sizes; measured, not derived.
 
     A job's memory is estimated from it before the job runs.
@@ -167,7 +167,7 @@ class Method:
     accepts: ClassVar[AcceptedRecipes] = AcceptedRecipes()
     neutral: ClassVar[StrictRecipeModel | None] = None
     no_neutral: ClassVar[str] = ""
-    footprint: ClassVar[MemoryFootprint] = MemoryFootprint()
+    footprint: ClassVar[TrainingMemoryFootprint] = TrainingMemoryFootprint()
     regularisers: ClassVar[tuple[str, ...]] = ()
     scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     former_defaults: ClassVar[Mapping[str, Any]] = {}

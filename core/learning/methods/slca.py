@@ -26,7 +26,7 @@ from core.learning.class_map import ClassMap
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.memory.gaussians import WIDEST, ClassGaussians
-from core.learning.methods.method import MemoryFootprint, Method, TrainingStage
+from core.learning.methods.method import Method, TrainingMemoryFootprint, TrainingStage
 from core.learning.methods.registration import register_method
 from core.learning.recipe import StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -70,7 +70,7 @@ class SlcaMethod(Method):
     Hyper = SlcaHyper
     no_neutral = "after each task it trains the head on draws of all classes"
     recipe_defaults = {"train_ce": "masked"}  # noqa: RUF012
-    footprint = MemoryFootprint(copies=7.0)
+    footprint = TrainingMemoryFootprint(copies=7.0)
     hyper: SlcaHyper
 
     def plan_training_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:

@@ -31,9 +31,9 @@ __all__ = [
     "build_initialised_backbone",
     "build_network",
     "build_uninitialised_network",
-    "describe_tensors_expected_of_base",
     "get_architectures",
-    "list_backbone_tensors",
+    "list_backbone_tensor_dtypes_and_shapes",
+    "list_tensors_expected_of_base",
     "parse_architecture",
 ]
 
@@ -101,7 +101,7 @@ def build_uninitialised_network(
     return Network(_build_uninitialised_backbone(architecture, image), scenario, heads)
 
 
-def list_backbone_tensors(
+def list_backbone_tensor_dtypes_and_shapes(
     architecture: Mapping[str, Any], image: ImageSpec
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
     """List the tensors of a backbone's state dict: name → (safetensors dtype, shape).
@@ -112,7 +112,7 @@ def list_backbone_tensors(
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
 
-def describe_tensors_expected_of_base(
+def list_tensors_expected_of_base(
     architecture: Mapping[str, Any], image: ImageSpec
 ) -> ExpectedBaseTensors:
     """Describe as JSON the tensors that an uploaded base must contain.
@@ -122,7 +122,7 @@ def describe_tensors_expected_of_base(
     vector. `stages`: names of each stage's tensors.
     """
     backbone = build_backbone_on_meta_device(architecture, image)
-    tensors = list_backbone_tensors(architecture, image)
+    tensors = list_backbone_tensor_dtypes_and_shapes(architecture, image)
     return {
         "tensors": {
             name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in tensors.items()

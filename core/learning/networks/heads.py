@@ -47,7 +47,7 @@ class ClassifierHead(nn.Module):
         self.weight = _copy_parameter_with_appended_rows(self.weight, weight)
         self.bias = _copy_parameter_with_appended_rows(self.bias, bias)
 
-    def replace_rows_by_class_means(self, classes: ClassMap, *, add: bool = False) -> None:
+    def merge_rows_by_class_map(self, classes: ClassMap, *, add: bool = False) -> None:
         """Replace the head's rows by rows of new classes, each the mean of former ones.
 
         A class of k former ones gets the mean of their rows, and log k is added to its bias. The

@@ -205,7 +205,7 @@ class Network(nn.Module):
             add: see `ClassifierHead.replace_rows_by_class_means`.
         """
         assert self.head is not None, "a model with a head per task is not patched"
-        self.head.replace_rows_by_class_means(classes, add=add)
+        self.head.merge_rows_by_class_map(classes, add=add)
         self.classes = _require_unique_classes(names)
 
     def list_tensor_names_by_depth(self) -> list[list[str]]:
@@ -255,7 +255,9 @@ class Network(nn.Module):
             names[f"head.{task}"] = [f"heads.{task}.{name}" for name in tensors]
         return names
 
-    def copy_parts(self, state: Mapping[str, Tensor] | None = None) -> dict[str, dict[str, Tensor]]:
+    def copy_parts_to_cpu(
+        self, state: Mapping[str, Tensor] | None = None
+    ) -> dict[str, dict[str, Tensor]]:
         """Copy every tensor of the network to the CPU, by stored part.
 
         `state`: another state dict of this network to take them from.
@@ -266,7 +268,7 @@ class Network(nn.Module):
             for part, names in self.list_tensor_names_by_part().items()
         }
 
-    def copy_parameters(self, without: Collection[str] = ()) -> dict[str, Tensor]:
+    def copy_parameters_to_cpu(self, without: Collection[str] = ()) -> dict[str, Tensor]:
         """Copy the parameters to the CPU by name, except for those named in `without`."""
         return {
             # Copied and on the CPU: training changes the parameters in place.

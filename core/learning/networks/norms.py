@@ -12,7 +12,7 @@ from core.learning.networks.network import Network, use_eval_mode
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
-def set_batch_norm_statistics_to_mean(
+def recompute_batch_norm_statistics(
     network: Network, norms: list[BatchNorm], batches: Iterable[Tensor]
 ) -> None:
     """Set the statistics of BatchNorm layers to their mean over batches of inputs.

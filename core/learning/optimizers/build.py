@@ -19,7 +19,7 @@ from core.learning.optimizers.olor import AnchoredParameter, OlorOptimizer
 from core.learning.recipe import OptimizerRecipe, is_head_parameter
 
 # At import, before the first call of an optimizer's method imports the compiler.
-eager.disable_compiler_wrappers()
+eager.remove_optimizer_compiler_wrappers()
 
 
 class NamedOptimizer:

@@ -14,7 +14,7 @@ _MARK = "__dynamo_disable"
 """Attribute in which `torch._compile._disable_dynamo` stores the method that it calls."""
 
 
-def disable_compiler_wrappers() -> None:
+def remove_optimizer_compiler_wrappers() -> None:
     """Make torch's optimizer methods run directly, without the wrappers of its compiler."""
     for method in vars(Optimizer).values():
         plain = getattr(method, "__wrapped__", None)

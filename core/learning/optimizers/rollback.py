@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.contract.figures import OlorRollback
+from core.contract.figures import MeasuredOlorRollback
 from core.learning.optimizers.build import compute_learning_rate_factor
 from core.learning.optimizers.olor import find_anchored_parameters, list_layer_rollback_shares
 from core.learning.recipe import OlorRecipe, Recipe
@@ -42,7 +42,9 @@ def resolve_olor_settings(
     # At depth 1 no stage trains the backbone: the steps of all stages then count, for old head
     # rows.
     rates = sum(
-        _list_learning_rate_factors_of_steps(recipe, _select_backbone_stages(stages) or stages)
+        _list_learning_rate_factors_of_steps(
+            recipe, _select_stages_that_train_backbone(stages) or stages
+        )
     )
     # Cleared, so that settings that are resolved twice do not change.
     return olor.model_copy(update={"iota1": olor.iota_total / rates, "iota_total": None})
@@ -50,7 +52,7 @@ def resolve_olor_settings(
 
 def sum_olor_rollback_over_steps(
     ctx: TaskTrainingContext, olor: OlorRecipe | None, stages: Sequence[StageDepthAndSteps]
-) -> OlorRollback | None:
+) -> MeasuredOlorRollback | None:
     """Sum OLOR's rollback shares over a task's steps: for the first layer, and as a mean over
     layers.
 
@@ -63,7 +65,9 @@ def sum_olor_rollback_over_steps(
     """
     if olor is None:
         return None
-    rates = _list_learning_rate_factors_of_steps(ctx.recipe, _select_backbone_stages(stages))
+    rates = _list_learning_rate_factors_of_steps(
+        ctx.recipe, _select_stages_that_train_backbone(stages)
+    )
     iotas = list_layer_rollback_shares(
         list(ctx.trainable), ctx.network.backbone.layer_prefixes, olor
     )
@@ -71,7 +75,7 @@ def sum_olor_rollback_over_steps(
         return None
     # A step cannot roll back by more than the whole distance, as in `Olor.step`.
     sums = [sum(min(1.0, iota * rate) for rate in rates) for iota in iotas]
-    return OlorRollback(first=sums[0], mean=sum(sums) / len(sums))
+    return MeasuredOlorRollback(first=sums[0], mean=sum(sums) / len(sums))
 
 
 def report_olor_rollback(
@@ -88,7 +92,7 @@ def report_olor_rollback(
         return
     ctx.log_metric("rollback", total.first, {"mean": total.mean})
     if total.first < LITTLE:
-        steps = sum(stage.steps for stage in _select_backbone_stages(stages))
+        steps = sum(stage.steps for stage in _select_stages_that_train_backbone(stages))
         ctx.warn(
             f"OLOR rolls the first layer back by {total.first:.2g} in sum over {steps} steps; "
             f"below {LITTLE:g} "
@@ -97,7 +101,9 @@ def report_olor_rollback(
         )
 
 
-def _select_backbone_stages(stages: Sequence[StageDepthAndSteps]) -> list[StageDepthAndSteps]:
+def _select_stages_that_train_backbone(
+    stages: Sequence[StageDepthAndSteps],
+) -> list[StageDepthAndSteps]:
     return [stage for stage in stages if stage.depth > 1]
 
 

@@ -49,14 +49,16 @@ def make_class_predictions(logits: Tensor, targets: Tensor, temperature: float) 
     leaders, counts = find_running_maximum_columns(logits)
     integers = choose_row_number_dtype(logits.shape[1])
     return ClassPredictions(
-        *choose_top_rows_with_probabilities(logits, temperature),
+        *choose_top_head_rows_with_probabilities(logits, temperature),
         targets.to(integers),
         leaders.to(integers).cpu(),
         counts.to(integers).cpu(),
     )
 
 
-def choose_top_rows_with_probabilities(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def choose_top_head_rows_with_probabilities(
+    logits: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
     """Choose each image's row with the highest logit, int32 [N], with its probability, float16 [N].
 
     Both are on the CPU.

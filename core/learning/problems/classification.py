@@ -51,11 +51,11 @@ class Classification(Problem[ClassPredictions]):
         # Names without a row have no image, as was checked: -1 is never read.
         return torch.tensor([row.get(name, -1) for name in names])[labels]
 
-    def list_outputs(self, names: Sequence[str]) -> list[str]:
+    def list_outputs_for_labels(self, names: Sequence[str]) -> list[str]:
         """List the head outputs of a task: its classes, one row each."""
         return list(names)
 
-    def list_outputs_for_measuring(self, labels: Tensor, names: Sequence[str]) -> list[str]:
+    def list_outputs_needed_to_measure(self, labels: Tensor, names: Sequence[str]) -> list[str]:
         """List the classes that have images, to measure a version on them."""
         return [names[i] for i in labels.unique().tolist()]  # type: ignore[no-untyped-call]
 
@@ -106,7 +106,7 @@ class Classification(Problem[ClassPredictions]):
         """Concatenate class predictions of one head."""
         return concatenate_class_predictions(parts, outputs)
 
-    def read_prediction(self, tensors: Mapping[str, Tensor]) -> ClassPredictions:
+    def read_prediction_from_tensors(self, tensors: Mapping[str, Tensor]) -> ClassPredictions:
         """Read stored class predictions; older ones lack targets and leaders."""
         return ClassPredictions(
             tensors["rows"], tensors["probabilities"], *(tensors.get(name) for name in _LATER)

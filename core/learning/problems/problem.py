@@ -108,12 +108,12 @@ class Problem(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def list_outputs(self, names: Sequence[str]) -> list[str]:
+    def list_outputs_for_labels(self, names: Sequence[str]) -> list[str]:
         """List the head outputs needed by a task whose labels have these names."""
 
-    def list_outputs_for_measuring(self, labels: Tensor, names: Sequence[str]) -> list[str]:
+    def list_outputs_needed_to_measure(self, labels: Tensor, names: Sequence[str]) -> list[str]:
         """List the head outputs needed to measure a version on labels int64 [N]."""
-        return self.list_outputs(names) if labels.numel() else []
+        return self.list_outputs_for_labels(names) if labels.numel() else []
 
     def collate_batch_targets(self, targets: Tensor, rows: Tensor) -> Tensor:
         """Collect the targets of a batch, those of the rows int64 [B], on one device."""
@@ -165,7 +165,7 @@ class Problem(ABC, Generic[P]):
         """Concatenate predictions of one head with this number of outputs; there may be none."""
 
     @abstractmethod
-    def read_prediction(self, tensors: Mapping[str, Tensor]) -> P:
+    def read_prediction_from_tensors(self, tensors: Mapping[str, Tensor]) -> P:
         """Read predictions from tensors of `Prediction.to_tensors`, of this or older code."""
 
     @abstractmethod

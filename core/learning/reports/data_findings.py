@@ -48,7 +48,7 @@ def build_data_findings(
     if near is not None:
         candidates += [
             _build_held_out_leak_finding(near, held_out),
-            _build_reused_held_out_images_finding(near, train),
+            _build_training_on_earlier_held_out_finding(near, train),
             _build_repeated_images_finding(near, train + held_out),
         ]
     findings: list[Finding] = [
@@ -120,7 +120,7 @@ def _build_held_out_leak_finding(near: NearDuplicates, held_out: int) -> Finding
     return {"kind": "near_duplicates", "holds": count > SEEN * held_out, "text": text}
 
 
-def _build_reused_held_out_images_finding(near: NearDuplicates, train: int) -> Finding | None:
+def _build_training_on_earlier_held_out_finding(near: NearDuplicates, train: int) -> Finding | None:
     tasks = [task for task in near["earlier"] if task["held_out"]]
     count = sum(task["held_out"] for task in tasks)
     if not count:

@@ -135,7 +135,7 @@ class TaskImageInspector:
         looks = read_or_compute_hashes(self.spec.task.traces, "train", data)
         alike = group_near_duplicates([(len(rows), None if looks is None else looks[rows.numpy()])])
         suspicious = find_images_with_suspect_labels(seen, data.labels[rows], generator, alike)
-        paths = _read_training_paths(self.spec)
+        paths = _read_training_image_paths(self.spec)
         entries: list[Suspect] = []
         for row, suggested, score in zip(*(part.tolist() for part in suspicious[:3]), strict=True):
             index = int(rows[row])
@@ -161,7 +161,7 @@ class TaskImageInspector:
         the suspects.
         """
 
-        def iter_earlier_parts() -> Iterator[tuple[Dataset, Tensor]]:
+        def iterate_earlier_held_out_parts() -> Iterator[tuple[Dataset, Tensor]]:
             for _, part, part_rows in self._iterate_held_out_parts(
                 *self._select_earlier_tasks_to_compare()
             ):
@@ -169,14 +169,14 @@ class TaskImageInspector:
                 yield part, part_rows
 
         doubts = find_mislabelled_classes(
-            self._build_parent_predictor(), data, rows, iter_earlier_parts
+            self._build_parent_predictor(), data, rows, iterate_earlier_held_out_parts
         )
         report["mislabelled"] = doubts.classes[:SHOWN]
         if not doubts.classes:
             return
         # By index, so that an image that both checks accuse is listed once.
         accused = {one["index"]: one for one in report["suspects"]}
-        paths = _read_training_paths(self.spec)
+        paths = _read_training_image_paths(self.spec)
         for index, suggested, score in zip(
             doubts.rows.tolist(), doubts.suggested, doubts.scores.tolist(), strict=True
         ):
@@ -296,7 +296,7 @@ def log_data_findings_or_hold_batch(
         raise BatchHeldSignal(why)
 
 
-def _read_training_paths(spec: LearnJobSpec) -> list[str] | None:
+def _read_training_image_paths(spec: LearnJobSpec) -> list[str] | None:
     """Read the paths of the training images, or None if they are not known."""
     if spec.task.paths is None:
         return None

@@ -19,7 +19,7 @@ from core.contract.reports.data_report import Mislabelled
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import choose_evaluation_batch_size
 from core.learning.evaluation.probe import choose_evenly_spaced_rows
-from core.learning.problems.class_answers import choose_top_rows_with_probabilities
+from core.learning.problems.class_answers import choose_top_head_rows_with_probabilities
 from core.learning.reports.would_say import ParentPredictor
 
 MOST_IMAGES = 1000
@@ -86,7 +86,9 @@ def find_mislabelled_classes(
             continue
         mine = rows[data.labels[rows] == label]
         # Now all images of the class: the first look was at a sample.
-        predicted, scores = _predict_rows_and_probability_ratios(parent, data, mine, row_of_label)
+        predicted, scores = _predict_head_rows_and_probability_ratios(
+            parent, data, mine, row_of_label
+        )
         is_other = predicted == suggested
         count = int(is_other.sum())
         if count < max(FEWEST, TAKEN * len(mine)):
@@ -137,7 +139,7 @@ def _find_often_confused_labels(
 
     The dictionary is empty if predictions are scattered.
     """
-    predicted, _ = _predict_rows_and_probability_ratios(parent, data, rows, row_of_label)
+    predicted, _ = _predict_head_rows_and_probability_ratios(parent, data, rows, row_of_label)
     labels = data.labels[rows].unique().tolist()  # type: ignore[no-untyped-call]
     if len(labels) > 1 and len(predicted.unique()) == 1:  # type: ignore[no-untyped-call]
         return {}  # as for images of another camera; swapped labels leave different predictions
@@ -173,7 +175,9 @@ def _count_correct_by_class(
         row_of_label = _map_labels_to_head_rows(parent, data)
         is_selected = torch.tensor([name in names for name in data.names], dtype=torch.bool)
         selected = rows[is_selected[data.labels[rows]]]
-        predicted, _ = _predict_rows_and_probability_ratios(parent, data, selected, row_of_label)
+        predicted, _ = _predict_head_rows_and_probability_ratios(
+            parent, data, selected, row_of_label
+        )
         is_right = predicted == row_of_label[data.labels[selected]]
         for label in data.labels[selected].unique().tolist():  # type: ignore[no-untyped-call]
             mine = is_right[data.labels[selected] == label]
@@ -182,7 +186,7 @@ def _count_correct_by_class(
     return counts
 
 
-def _predict_rows_and_probability_ratios(
+def _predict_head_rows_and_probability_ratios(
     parent: ParentPredictor, data: Dataset, rows: Tensor, row_of_label: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Predict images: return head rows int64 [n], and their probability over that of the own
@@ -195,7 +199,7 @@ def _predict_rows_and_probability_ratios(
             if not len(indices):
                 continue
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
-            picked = choose_top_rows_with_probabilities(logits, parent.temperature)[0].long()
+            picked = choose_top_head_rows_with_probabilities(logits, parent.temperature)[0].long()
             likely = (
                 (logits.double().cpu() / parent.temperature)
                 .softmax(1)

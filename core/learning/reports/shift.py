@@ -102,7 +102,7 @@ def measure_data_shift(
     if min(len(new_rows), len(other_rows)) < FEWEST:
         return None
     result = run_shift_tests_on_samples(
-        _select_labelled_rows(new, new_rows), _select_labelled_rows(earlier, other_rows), generator
+        _select_sample_rows(new, new_rows), _select_sample_rows(earlier, other_rows), generator
     )
     return {
         "of": of,
@@ -205,7 +205,7 @@ def _draw_balanced_rows_by_class(
     return new_rows, other_rows
 
 
-def _select_labelled_rows(of: DataShiftSample, rows: Tensor) -> DataShiftSample:
+def _select_sample_rows(of: DataShiftSample, rows: Tensor) -> DataShiftSample:
     """Select rows of a sample of labelled images."""
     return DataShiftSample(
         of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()]

@@ -19,7 +19,7 @@ from core.learning.evaluation.probe import choose_evenly_spaced_rows
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
 from core.learning.precision import InputNormaliser, use_full_precision
-from core.learning.problems.class_answers import choose_top_rows_with_probabilities
+from core.learning.problems.class_answers import choose_top_head_rows_with_probabilities
 
 MOST_IMAGES = 1000
 SHOWN = 100
@@ -66,7 +66,7 @@ def find_parent_predictions_for_new_classes(
         return []
     # A share needs no more images, and each costs a pass.
     rows = rows[choose_evenly_spaced_rows(len(rows), MOST_IMAGES)]
-    predicted, probabilities = _predict_top_rows_with_probabilities(parent, data, rows)
+    predicted, probabilities = _predict_top_head_rows_with_probabilities(parent, data, rows)
     # The model's own threshold: what production would have called sure.
     threshold = SURELY if parent.sure_from is None else parent.sure_from
     results: list[WouldSay] = []
@@ -88,7 +88,7 @@ def find_parent_predictions_for_new_classes(
     return sorted(results, key=lambda one: -one["surely"] / one["of"])[:SHOWN]
 
 
-def _predict_top_rows_with_probabilities(
+def _predict_top_head_rows_with_probabilities(
     parent: ParentPredictor, data: Dataset, rows: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Predict selected images: return rows int64 [n] and probabilities float16 [n]."""
@@ -96,6 +96,6 @@ def _predict_top_rows_with_probabilities(
     with parent.use_prediction_mode():
         for indices in rows.split(choose_evaluation_batch_size(data.images)):  # type: ignore[no-untyped-call]
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
-            parts.append(choose_top_rows_with_probabilities(logits, parent.temperature))
+            parts.append(choose_top_head_rows_with_probabilities(logits, parent.temperature))
     picked, probabilities = zip(*parts, strict=True)
     return torch.cat(picked).long(), torch.cat(probabilities)

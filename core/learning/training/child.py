@@ -1,6 +1,6 @@
 """Running and reporting of a job process: events as JSON lines on a pipe, the outcome last.
 
-Between other events, `AliveEventEmitter` gives signs of life.
+Between other events, `ThrottledAliveEventEmitter` gives signs of life.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def start_exit_on_stop_request_listener(control_fd: int, out_fd: int) -> None:
     threading.Thread(target=listen_for_stop_signal, name="control", daemon=True).start()
 
 
-class AliveEventEmitter:
+class ThrottledAliveEventEmitter:
     """Emits an `alive` event when called, at most once in `PULSE_PERIOD_S` seconds.
 
     Calls in between are cheap, so it can be called in every round of a loop.

@@ -24,7 +24,7 @@ class ControlRequestSource(Protocol):
     def has_pending_request(self) -> bool:
         """True if a control request is waiting."""
 
-    def take_request(self) -> JobControlRequest | None:
+    def take_control_request(self) -> JobControlRequest | None:
         """Return one pending control request, and clear it; None if there is none."""
 
 
@@ -33,7 +33,7 @@ class EmptyControlRequestSource:
 
     has_pending_request = False
 
-    def take_request(self) -> JobControlRequest | None:
+    def take_control_request(self) -> JobControlRequest | None:
         """Return None, since there are no control requests."""
         return None
 
@@ -50,14 +50,14 @@ class PipeControlRequestSource:
         self._wanted: set[JobControlRequest] = set()
         self._lock = (
             threading.Lock()
-        )  # the reading thread and `take_request` change the same fields
+        )  # the reading thread and `take_control_request` change the same fields
         self._fd = fd
         # A daemon thread does not hold up the exit of the process.
         threading.Thread(
             target=self._read_requests_until_pipe_closes, name="control", daemon=True
         ).start()
 
-    def take_request(self) -> JobControlRequest | None:
+    def take_control_request(self) -> JobControlRequest | None:
         """Return one of the pending control requests, and clear it; a stop clears the others
         too.
         """

@@ -23,7 +23,7 @@ from torch import Tensor
 from core.contract.figures import UpdateNorm, VersionFigures
 from core.contract.jobs.job_event import (
     AliveEvent,
-    AnytimeEvent,
+    BestStateFolderReadyEvent,
     DataReportEvent,
     DoneEvent,
     LogEvent,
@@ -32,7 +32,7 @@ from core.contract.jobs.job_event import (
     SnapshotEvent,
     StoppedEvent,
 )
-from core.contract.jobs.job_result import BestStateResult, LearnedNetworkRecord, LearnJobResult
+from core.contract.jobs.job_result import BestStateSoFarResult, LearnedNetworkRecord, LearnJobResult
 from core.contract.jobs.job_spec import LearnJobSpec
 from core.contract.jobs.snapshot import SnapshotDocument
 from core.contract.manifest import TOTALS, ValidationScore
@@ -61,7 +61,7 @@ from core.learning.recipe import Recipe, StartingPoint
 from core.learning.reports.data_report import TaskImageInspector, log_data_findings_or_hold_batch
 from core.learning.state import TYPES, MethodState, load_tensors
 from core.learning.training import log_lines, output
-from core.learning.training.child import AliveEventEmitter, Emit, run_job_and_write_events
+from core.learning.training.child import Emit, ThrottledAliveEventEmitter, run_job_and_write_events
 from core.learning.training.context import TaskTrainingContext
 from core.learning.training.control import (
     ControlRequestSource,
@@ -165,7 +165,7 @@ class LearningJob:
         data = self._ancestors.read_dataset(self._spec.task.train, self._classes)
         if len(data) == 0:
             raise DataError("the task has no training images")
-        run = self._try_resume_run(data) or self._begin_new_run(data)
+        run = self._try_resume_run(data) or self._prepare_new_run_and_measure_ancestors(data)
         self._emit_phase("train")
         for text in self.numerics.iterate_numerics_warnings():
             self._report_warning(text)
@@ -191,7 +191,7 @@ class LearningJob:
         # Also before `end_task`, which merges this task into the state that the forecast reads.
         predicted, by_task = forecast_loss_rise_of_earlier_tasks(run.method, run.ctx)
         self._emit_phase("consolidate")
-        self._report_log(log_lines.format_consolidation_line(run.loop))
+        self._report_log(log_lines.format_method_end_task_line(run.loop))
         run.loop.end_task()
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
@@ -217,7 +217,7 @@ class LearningJob:
             self._report_log(log_lines.format_nondeterminism_line(self.numerics.operations))
         self._emit(DoneEvent(path=self._write_job_result(run, VersionFigures(**fields))))
 
-    def _begin_new_run(self, data: Dataset) -> _TrainingRun:
+    def _prepare_new_run_and_measure_ancestors(self, data: Dataset) -> _TrainingRun:
         """Prepare a new training run before its first step, and measure base and parent."""
         # For whatever draws from the global generator, such as dropout.
         torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
@@ -344,15 +344,15 @@ class LearningJob:
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
             network = self._ancestors.load_version_network("parent", without_classes=True)
-        self._start = network.copy_parameters()
+        self._start = network.copy_parameters_to_cpu()
         network = method.build_network(network)
         # Parameters that the method added start here; it may have edited the others already.
-        self._start |= network.copy_parameters(without=self._start)
+        self._start |= network.copy_parameters_to_cpu(without=self._start)
         # A generator of its own: new head rows do not depend on what else was drawn.
         generator = torch.Generator().manual_seed(derive_seed(self._recipe.seed, self._number, 3))
         network.add_task_classes(
             self._number,
-            self._ancestors.list_outputs(self._classes),
+            self._ancestors.list_outputs_for_labels(self._classes),
             self._recipe.head.init,
             generator,
         )
@@ -380,7 +380,7 @@ class LearningJob:
         known_outputs = network.list_classes(self._number if network.scenario == "task" else None)
         row = {name: i for i, name in enumerate(known_outputs)}
         # Sorted, since methods look up the row of a label by binary search.
-        class_rows = sorted(row[name] for name in problem.list_outputs(self._classes))
+        class_rows = sorted(row[name] for name in problem.list_outputs_for_labels(self._classes))
         return TaskTrainingContext(
             network=network,
             scenario=network.scenario,
@@ -393,22 +393,22 @@ class LearningJob:
             augment=Augmentation(self._recipe.augment, self._spec.image.size),
             first=self._first,
             warn=self._report_warning,
-            weights_at=self._load_starting_parameters,
+            weights_at=self._get_starting_parameters,
             problem=problem,
             log_metric=lambda name, value, data: self._emit(
                 MetricEvent(name=name, step=None, value=value, data=dict(data))
             ),
             log=self._report_log,
-            alive=AliveEventEmitter(self._emit),
+            alive=ThrottledAliveEventEmitter(self._emit),
             folder=self._ranks.open_scratch_folder(self._spec.out),
             has_keys=self._spec.task.known is not None,
         )
 
-    def _load_starting_parameters(self, point: StartingPoint) -> Mapping[str, Tensor]:
+    def _get_starting_parameters(self, point: StartingPoint) -> Mapping[str, Tensor]:
         """Load the parameters at the start of the task, or those of version 0's backbone."""
         if point == "update_start":
             return self._start
-        return self._ancestors.load_backbone_parameters("base")
+        return self._ancestors.read_backbone_parameters("base")
 
     def _inherit_state_and_erase_deleted_tasks(self, method: Method) -> None:
         load_method_state_of_parent(method, self._spec.parent, self._device, self._report_warning)
@@ -448,7 +448,7 @@ class LearningJob:
 
     def _write_job_result(self, run: _TrainingRun, figures: VersionFigures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
-        parts = output.copy_network_parts(network)
+        parts = output.copy_network_tensors_as_parts(network)
         parts += image_packs.build_method_state_parts(state, self._number, self._packs)
         # Stored on request alone: it is as large as the weights, with Adam twice.
         if self._recipe.optimizer.carry_state and (carried := loop.collect_optimizer_state()):
@@ -479,14 +479,16 @@ class LearningJob:
         """Write the best validated state so far as parts of a version, while training continues."""
         if not self._ranks.is_writing_rank:
             return
-        parts = output.copy_network_parts(network, best.tensors)
-        document = BestStateResult(
+        parts = output.copy_network_tensors_as_parts(network, best.tensors)
+        document = BestStateSoFarResult(
             **self._describe_network(network, method, best.step).get_explicitly_set_field_values(),
             validation=ValidationScore(correct=best.correct, total=best.total),
         )
         name = f"anytime-{next(self._best_numbers)}"
         self._emit(
-            AnytimeEvent(path=output.write_result_parts(self._spec.out, name, parts, document))
+            BestStateFolderReadyEvent(
+                path=output.write_result_parts(self._spec.out, name, parts, document)
+            )
         )
 
     def _describe_network(

@@ -89,7 +89,7 @@ def format_unfit_snapshot_line(error: Exception) -> str:
     )
 
 
-def format_consolidation_line(loop: TrainingLoop) -> str:
+def format_method_end_task_line(loop: TrainingLoop) -> str:
     """Format the log line about the method's work between training and measuring."""
     trained = "Trained. " if loop.schedule.total_steps else ""
     return f"{trained}The method takes from this task what it needs to keep it."

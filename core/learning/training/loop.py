@@ -32,12 +32,12 @@ from core.learning.networks.norms import set_training_mode_of_trainable_modules
 from core.learning.optimizers.build import NamedOptimizer
 from core.learning.optimizers.olor import find_anchored_parameters
 from core.learning.optimizers.rollback import resolve_olor_settings
-from core.learning.state import group_tensors_by_type
+from core.learning.state import group_tensors_by_state_type
 from core.learning.training import rebalance
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 from core.learning.training.control import ControlRequestSource
 from core.learning.training.merge import merge_trained_with_starting_weights
-from core.learning.training.schedule import StageSchedule
+from core.learning.training.schedule import MultiStageSchedule
 from core.learning.training.snapshot import RunPosition, RunSnapshot
 from core.learning.training.validation import BestValidatedState, RunValidation
 
@@ -118,10 +118,10 @@ class TrainingLoop:
         ctx.share = compute_share_of_new_images_in_batch(
             ctx, method, self._source.labels[self._rows]
         )
-        self.schedule = schedule = StageSchedule.plan_schedule(ctx, method)
+        self.schedule = schedule = MultiStageSchedule.plan_schedule(ctx, method)
         ctx.num_steps = schedule.total_steps
         self._feed = self._build_image_feed()
-        self.stage_steps = schedule.list_backbone_training_steps(ctx.recipe.depth)
+        self.stage_steps = schedule.list_backbone_training_stages(ctx.recipe.depth)
         self.olor = resolve_olor_settings(ctx.recipe, self.stage_steps)
         part = EvaluationImages(
             data.images.index_select(0, held_back), self._source.labels[held_back], ctx.problem
@@ -134,7 +134,7 @@ class TrainingLoop:
         # Summed on the device: reading the loss in every step would make a GPU wait.
         self._loss = torch.zeros((), device=ctx.device)
         self._losses = 0
-        self._select_trainable_parameters(ctx.recipe.depth)
+        self._set_trainable_parameters_by_depth(ctx.recipe.depth)
 
     @property
     def epoch(self) -> int:
@@ -169,7 +169,10 @@ class TrainingLoop:
         self._pending_optimizer = groups["optimizer"]
         parent_types = self.method.frozen_until_end_task
         self.method.state.replace_content(
-            group_tensors_by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types
+            group_tensors_by_state_type(groups["state"]),
+            state.state,
+            self.ctx.device,
+            keep=parent_types,
         )
         self.validation.restore_validation_state(state.validation, groups["best"])
         # Only now: building network and method may have drawn from it.
@@ -207,7 +210,7 @@ class TrainingLoop:
         # Without a rebalancing stage, before which it happens otherwise.
         if len(schedule.stages) == schedule.training:
             self._load_best_state_and_merge_weights()
-        self._select_trainable_parameters(self.ctx.recipe.depth)
+        self._set_trainable_parameters_by_depth(self.ctx.recipe.depth)
         # Measuring and `end_task` read images again.
         self.ctx.cached = None
 
@@ -216,7 +219,7 @@ class TrainingLoop:
         ctx, position, schedule = self.ctx, self.position, self.schedule
         current_stage = schedule.stages[stage]
         ctx.stage = current_stage.name
-        self._select_trainable_parameters(current_stage.depth or ctx.recipe.depth)
+        self._set_trainable_parameters_by_depth(current_stage.depth or ctx.recipe.depth)
         if stage < schedule.training:
             if begins:
                 self._set_module_modes(False)
@@ -247,7 +250,7 @@ class TrainingLoop:
     def _load_best_state_and_merge_weights(self) -> None:
         """Load the best validated state after training, then merge weights as the recipe says."""
         validation, step = self.validation, self.position.step
-        self._select_trainable_parameters(self.ctx.recipe.depth)
+        self._set_trainable_parameters_by_depth(self.ctx.recipe.depth)
         self._set_module_modes(False)
         if validation.best.tensors:
             validation.load_best_state()
@@ -422,7 +425,7 @@ class TrainingLoop:
         return RunSnapshot(tensors, state)
 
     def _handle_control_request(self) -> None:
-        request = self._control.take_request()
+        request = self._control.take_control_request()
         if request is JobControlRequest.ANYTIME and self.validation.anytime:
             self._callbacks.save_best(self.validation.best)
         if request not in (JobControlRequest.SNAPSHOT, JobControlRequest.STOP):
@@ -461,7 +464,7 @@ class TrainingLoop:
             ctx.augment.changes_images,
         )
 
-    def _select_trainable_parameters(self, depth: int) -> None:
+    def _set_trainable_parameters_by_depth(self, depth: int) -> None:
         """Make only the parameters at the recipe's depth trainable, and list them in the
         context.
         """

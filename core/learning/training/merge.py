@@ -21,7 +21,7 @@ from torch import Tensor
 
 from core.learning.methods.method import Method
 from core.learning.networks.interpolation import interpolate_weights
-from core.learning.networks.norms import BatchNorm, set_batch_norm_statistics_to_mean
+from core.learning.networks.norms import BatchNorm, recompute_batch_norm_statistics
 from core.learning.training.context import TaskTrainingContext
 
 GRID = tuple(k / 10 for k in range(11))
@@ -130,7 +130,7 @@ class WeightInterpolation:
                     buffer.copy_(buffers[name])
         # At 1 the trained statistics are restored above, bit for bit.
         if weight < 1 and self._norms:
-            set_batch_norm_statistics_to_mean(
+            recompute_batch_norm_statistics(
                 self._ctx.network, self._norms, self._iterate_input_batches()
             )
 

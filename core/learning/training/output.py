@@ -18,7 +18,7 @@ from torch import Tensor
 
 from core.contract.architecture import NetworkDescription, Normalisation, TaskHeadDescription
 from core.contract.document import Document
-from core.contract.jobs.job_result import LearnedNetworkRecord, MeasuredVersion, ResultPart
+from core.contract.jobs.job_result import LearnedNetworkRecord, MeasuredVersion, NewVersionPartFile
 from core.contract.jobs.job_spec import LearnJobSpec
 from core.contract.jobs.snapshot import SnapshotDocument
 from core.contract.manifest import TOTALS, Environment, ManifestMethod
@@ -38,9 +38,11 @@ Part = tuple[str, str, Mapping[str, Tensor]]
 """A part to write: name, type, tensors."""
 
 
-def copy_network_parts(network: Network, tensors: Mapping[str, Tensor] | None = None) -> list[Part]:
+def copy_network_tensors_as_parts(
+    network: Network, tensors: Mapping[str, Tensor] | None = None
+) -> list[Part]:
     """Copy the network's tensors as version parts; `tensors` replaces their values."""
-    parts = network.copy_parts(tensors).items()
+    parts = network.copy_parts_to_cpu(tensors).items()
     return [(name, get_type_of_part_name(name), of_part) for name, of_part in parts]
 
 
@@ -98,10 +100,10 @@ def write_result_parts(
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "parts").mkdir(parents=True)
-    listed: list[ResultPart] = []
+    listed: list[NewVersionPartFile] = []
     for part, kind, tensors in parts:
         save_tensors(tensors, folder / "parts" / f"{part}.safetensors")
-        listed.append(ResultPart(name=part, type=kind, file=f"parts/{part}.safetensors"))
+        listed.append(NewVersionPartFile(name=part, type=kind, file=f"parts/{part}.safetensors"))
     fields: dict[str, object] = {"parts": listed}
     fields |= write_beside(folder)
     _write_json_durably(folder / "result.json", document.model_copy(update=fields))

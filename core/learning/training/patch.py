@@ -17,7 +17,7 @@ from torch import Tensor
 
 from core.contract.jobs.job_event import DoneEvent
 from core.contract.jobs.job_result import LearnJobResult
-from core.contract.jobs.patch_job import ClassPatchSpec
+from core.contract.jobs.patch_job import ClassPatchJobSpec
 from core.contract.manifest import PER_TASK, STATISTICS, TOTALS
 from core.learning.class_map import ClassMap
 from core.learning.data import image_packs
@@ -39,7 +39,7 @@ from core.learning.training.control import EmptyControlRequestSource
 from core.learning.training.job import LearningJob
 from core.learning.training.output import (
     Part,
-    copy_network_parts,
+    copy_network_tensors_as_parts,
     write_predictions_features_and_totals,
     write_result_parts,
 )
@@ -55,7 +55,7 @@ _PASS = 32
 class ClassPatchJob(LearningJob):
     """A patch job in its process: merges or drops classes of a version without training data."""
 
-    def __init__(self, spec: ClassPatchSpec, emit: Emit) -> None:
+    def __init__(self, spec: ClassPatchJobSpec, emit: Emit) -> None:
         super().__init__(spec, emit, EmptyControlRequestSource())
         self._names = spec.names
         self._class_map = ClassMap(spec.sources, len(spec.parent.manifest.classes or []))
@@ -88,7 +88,10 @@ class ClassPatchJob(LearningJob):
             images=0,
             warnings=self._warnings,
         )
-        parts = [*copy_network_parts(network), *_build_patched_state_parts(method, unchanged)]
+        parts = [
+            *copy_network_tensors_as_parts(network),
+            *_build_patched_state_parts(method, unchanged),
+        ]
         totals = method.state[TOTALS].to_tensors()
         path = write_result_parts(
             self._spec.out,
@@ -183,7 +186,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
 
     def run_patch(emit: Emit) -> None:
         start_exit_on_stop_request_listener(control_fd, out_fd)
-        spec = ClassPatchSpec.from_json(json.loads(Path(spec_path).read_text()))
+        spec = ClassPatchJobSpec.from_json(json.loads(Path(spec_path).read_text()))
         job = ClassPatchJob(spec, emit)
         with job.numerics.use_numerics_flags():
             job.run_job_phases()

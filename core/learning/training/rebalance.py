@@ -61,7 +61,7 @@ class RebalancingPool:
         """Make a batch of features from the rows `index` int64 [B]."""
         at = copy_tensor_to_device(index, self._features.device) if at is None else at
         x, y = self._features.index_select(0, at), self._y.index_select(0, at)
-        return TrainingBatch(x, y, index, None, _raise_for_requested_images)
+        return TrainingBatch(x, y, index, None, _raise_images_unavailable_error)
 
 
 def plan_rebalancing_stage(ctx: TaskTrainingContext) -> list[TrainingStage]:
@@ -134,5 +134,5 @@ def _split_rows_into_runs(rows: Tensor) -> tuple[Tensor, ...]:
     return rows.tensor_split(max(1, rows.numel() // BATCH))
 
 
-def _raise_for_requested_images(rows: Tensor) -> Tensor:
+def _raise_images_unavailable_error(rows: Tensor) -> Tensor:
     raise NotImplementedError("a batch of the pool has features, not images")

@@ -13,7 +13,7 @@ from core.learning.training.context import TaskTrainingContext
 
 
 @dataclass(frozen=True)
-class StageSchedule:
+class MultiStageSchedule:
     """The schedule of training stages with their epochs and steps.
 
     Attributes:
@@ -28,7 +28,7 @@ class StageSchedule:
     training: int
 
     @classmethod
-    def plan_schedule(cls, ctx: TaskTrainingContext, method: Method) -> StageSchedule:
+    def plan_schedule(cls, ctx: TaskTrainingContext, method: Method) -> MultiStageSchedule:
         """Plan the schedule of training stages from recipe and method."""
         recipe, training = ctx.recipe, method.plan_training_stages(ctx)
         # Last, since it trains the head on the features of the finished backbone.
@@ -54,7 +54,7 @@ class StageSchedule:
         """Count the optimizer steps of the stages before this one."""
         return self.per_epoch * sum(self.epochs[:stage])
 
-    def list_backbone_training_steps(self, depth: int) -> list[StageDepthAndSteps]:
+    def list_backbone_training_stages(self, depth: int) -> list[StageDepthAndSteps]:
         """List depth and number of steps of each stage that trains the backbone.
 
         Args:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from core.contract.figures import AdpCheckpoint, AnytimeDeploymentPerformance
-from core.contract.jobs.job_event import BestEvent, JobEvent, MetricEvent
-from core.contract.jobs.snapshot import BestStateScore, ValidationState
+from core.contract.figures import AnytimeDeploymentCurvePoint, AnytimeDeploymentPerformance
+from core.contract.jobs.job_event import BestStateFoundEvent, JobEvent, MetricEvent
+from core.contract.jobs.snapshot import BestStateScore, BestStateSelectionProgress
 from core.learning.evaluation.anytime import (
     MAX_GAP,
     Accuracy,
@@ -137,20 +137,20 @@ class RunValidation:
     def emit_best_state_event(self) -> None:
         """Emit an event that a best validated state is available."""
         if self.anytime and self.best.tensors:
-            self._emit(BestEvent(step=self.best.step))
+            self._emit(BestStateFoundEvent(step=self.best.step))
 
     # Snapshots.
 
-    def get_validation_state(self) -> ValidationState:
+    def get_validation_state(self) -> BestStateSelectionProgress:
         """Return the validation state for a snapshot, besides the tensors of the best state."""
         best = self.best
-        return ValidationState(
+        return BestStateSelectionProgress(
             best=BestStateScore(correct=best.correct, step=best.step, epoch=best.epoch),
             curve=self.curve.points,
         )
 
     def restore_validation_state(
-        self, state: ValidationState, tensors: Mapping[str, Tensor]
+        self, state: BestStateSelectionProgress, tensors: Mapping[str, Tensor]
     ) -> None:
         """Restore the validation state from a snapshot."""
         best = state.best
@@ -250,7 +250,11 @@ class RunValidation:
             network.load_state_dict(present, strict=True)
 
     def _emit_metric(
-        self, name: str, step: int, value: float | None, point: AdpCheckpoint | None = None
+        self,
+        name: str,
+        step: int,
+        value: float | None,
+        point: AnytimeDeploymentCurvePoint | None = None,
     ) -> None:
         event = MetricEvent(name=name, step=step, value=value)
         self._emit(event if point is None else event.model_copy(update={"data": point.to_json()}))

@@ -41,11 +41,11 @@ def told(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     """One for each event that a stream has told. Streams look every few milliseconds."""
     events, encoded = threading.Semaphore(0), event_stream._encode_event
 
-    def tell(event: event_stream.StreamEvent) -> bytes:
+    def release_and_encode_event(event: event_stream.StreamEvent) -> bytes:
         events.release()
         return encoded(event)
 
-    monkeypatch.setattr(event_stream, "_encode_event", tell)
+    monkeypatch.setattr(event_stream, "_encode_event", release_and_encode_event)
     monkeypatch.setattr(event_stream, "LOOK_S", 0.01)
     return events
 
@@ -218,12 +218,17 @@ def test_a_batch_is_not_submitted_when_its_key_ends_while_it_comes(
         headers=mine,
     )
 
-    def sent() -> Iterator[bytes]:
+    def yield_body_and_end_key() -> Iterator[bytes]:
         yield body[:100]
         end()
         yield body[100:]
 
-    assert client.post("/v1/models/birds/tasks", content=sent(), headers=mine).status_code == 401
+    assert (
+        client.post(
+            "/v1/models/birds/tasks", content=yield_body_and_end_key(), headers=mine
+        ).status_code
+        == 401
+    )
     assert client.get("/v1/models/birds/tasks", headers=key_of("mine")).json()["items"] == []
 
 
@@ -240,13 +245,13 @@ def test_a_download_is_cut_when_its_key_ends(
     assert whole.status_code == 200 and len(whole.content) > 10 * (64 << 10)
     real, looked = key_watch.KeyValidityWatch.check_key_if_due, []
 
-    async def look(self: key_watch.KeyValidityWatch) -> None:
+    async def end_key_at_third_check(self: key_watch.KeyValidityWatch) -> None:
         looked.append(self)
         if len(looked) == 3:
             await to_thread.run_sync(end)
         await real(self)
 
-    monkeypatch.setattr(key_watch.KeyValidityWatch, "check_key_if_due", look)
+    monkeypatch.setattr(key_watch.KeyValidityWatch, "check_key_if_due", end_key_at_third_check)
     cut = client.get(url, headers=mine)
     assert hashlib.sha256(cut.content).digest() != hashlib.sha256(whole.content).digest()
     assert len(cut.content) < len(whole.content) // 2

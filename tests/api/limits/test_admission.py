@@ -114,14 +114,14 @@ def test_processes_that_say_what_a_base_holds_are_few_at_once(
 ) -> None:
     asking = Overlap(2)
 
-    def ask(_request: str) -> dict[str, Any]:
+    def describe_base(_request: str) -> dict[str, Any]:
         asking.work()
         return {"tensors": {}, "optional": [], "ignored": []}
 
-    monkeypatch.setattr(expected_base, "_compute_expected_base_tensors", ask)
+    monkeypatch.setattr(expected_base, "_compute_expected_base_tensors", describe_base)
     owners = [key_of(f"owner-{n}") for n in range(4)]
 
-    def send(number: int) -> int:
+    def send_base(number: int) -> int:
         query = {"architecture": json.dumps({"name": "mlp", "hidden": [200 + number]})}
         headers = owners[number % 4]
         return int(
@@ -129,7 +129,7 @@ def test_processes_that_say_what_a_base_holds_are_few_at_once(
         )
 
     with ThreadPoolExecutor(12) as pool:
-        assert set(pool.map(send, range(12))) == {422}
+        assert set(pool.map(send_base, range(12))) == {422}
     assert asking.most == 2
 
 
@@ -142,12 +142,12 @@ def test_lists_do_not_wait_for_downloads_that_are_made(
     assert request_model_creation(client).status_code == 201
     listed = threading.Event()
 
-    def export(*_: Any, **__: Any) -> Any:
+    def fail_export_after_listing(*_: Any, **__: Any) -> Any:
         assert listed.wait(PATIENCE_S)
         raise exports.ExportUnavailable("not today")
 
     monkeypatch.setattr(exports, "find_stored_export", lambda *_, **__: None)
-    monkeypatch.setattr(exports, "get_or_build_export", export)
+    monkeypatch.setattr(exports, "get_or_build_export", fail_export_after_listing)
     other = key_of("other")
     turns = client.app.state.export_work._turns  # type: ignore[attr-defined]
     with ThreadPoolExecutor(60) as pool:

@@ -49,35 +49,35 @@ def count_admitted(tasks: list["asyncio.Task[None]"]) -> int:
 
 
 def test_who_is_alone_has_many_slots_and_the_rest_waits_for_one() -> None:
-    async def scene(share: FairRequestSlots) -> None:
+    async def run_scenario(share: FairRequestSlots) -> None:
         tasks = await start_waiting_for_slots(share, "a", 5)
         assert count_admitted(tasks) == 3
         share.release_owner_slot("a")
         await settle_event_loop()
         assert count_admitted(tasks) == 4
 
-    run_scene(scene)
+    run_scene(run_scenario)
 
 
 def test_while_another_asks_an_owner_has_its_shared_slots_only() -> None:
-    async def scene(share: FairRequestSlots) -> None:
+    async def run_scenario(share: FairRequestSlots) -> None:
         await start_waiting_for_slots(share, "b", 1)
         tasks = await start_waiting_for_slots(share, "a", 4)
         assert count_admitted(tasks) == 1
 
-    run_scene(scene)
+    run_scene(run_scenario)
 
 
 def test_another_owner_never_waits_for_one_that_has_filled_its_slots() -> None:
-    async def scene(share: FairRequestSlots) -> None:
+    async def run_scenario(share: FairRequestSlots) -> None:
         await start_waiting_for_slots(share, "a", 50)
         assert count_admitted(await start_waiting_for_slots(share, "b", 1)) == 1
 
-    run_scene(scene)
+    run_scene(run_scenario)
 
 
 def test_slots_beyond_the_share_are_not_filled_again_once_another_has_come() -> None:
-    async def scene(share: FairRequestSlots) -> None:
+    async def run_scenario(share: FairRequestSlots) -> None:
         tasks = await start_waiting_for_slots(share, "a", 6)
         await start_waiting_for_slots(share, "b", 1)
         share.release_owner_slot("a")
@@ -88,11 +88,11 @@ def test_slots_beyond_the_share_are_not_filled_again_once_another_has_come() -> 
         await settle_event_loop()
         assert count_admitted(tasks) == 4
 
-    run_scene(scene)
+    run_scene(run_scenario)
 
 
 def test_once_the_other_is_quiet_all_slots_are_there_again(now: list[float]) -> None:
-    async def scene(share: FairRequestSlots) -> None:
+    async def run_scenario(share: FairRequestSlots) -> None:
         await start_waiting_for_slots(share, "b", 1)
         share.release_owner_slot("b")
         tasks = await start_waiting_for_slots(share, "a", 6)
@@ -102,30 +102,30 @@ def test_once_the_other_is_quiet_all_slots_are_there_again(now: list[float]) -> 
         await settle_event_loop()
         assert count_admitted(tasks) == 4
 
-    run_scene(scene)
+    run_scene(run_scenario)
 
 
 def test_requests_of_an_owner_are_worked_on_in_the_order_of_their_coming() -> None:
-    async def scene(share: FairRequestSlots) -> None:
+    async def run_scenario(share: FairRequestSlots) -> None:
         order: list[int] = []
 
-        async def one(number: int) -> None:
+        async def record_request_order(number: int) -> None:
             await share.acquire_owner_slot("a")
             order.append(number)
             share.release_owner_slot("a")
 
         await share.acquire_owner_slot("a")
-        tasks = [asyncio.create_task(one(number)) for number in range(9)]
+        tasks = [asyncio.create_task(record_request_order(number)) for number in range(9)]
         await settle_event_loop()
         share.release_owner_slot("a")
         await asyncio.gather(*tasks)
         assert order == list(range(9))
 
-    run_scene(scene, alone=1)
+    run_scene(run_scenario, alone=1)
 
 
 def test_a_request_that_is_given_up_while_it_waits_leaves_no_gap() -> None:
-    async def scene(share: FairRequestSlots) -> None:
+    async def run_scenario(share: FairRequestSlots) -> None:
         await share.acquire_owner_slot("a")
         gone, waits = await start_waiting_for_slots(share, "a", 2)
         gone.cancel()
@@ -136,11 +136,11 @@ def test_a_request_that_is_given_up_while_it_waits_leaves_no_gap() -> None:
         share.release_owner_slot("a")
         assert count_admitted(await start_waiting_for_slots(share, "a", 1)) == 1
 
-    run_scene(scene, alone=1)
+    run_scene(run_scenario, alone=1)
 
 
 def test_a_request_that_is_given_up_when_its_slot_has_just_come_gives_it_on() -> None:
-    async def scene(share: FairRequestSlots) -> None:
+    async def run_scenario(share: FairRequestSlots) -> None:
         await share.acquire_owner_slot("a")
         gone, waits = await start_waiting_for_slots(share, "a", 2)
         share.release_owner_slot("a")  # the slot is `gone`'s, which has not noticed
@@ -148,11 +148,11 @@ def test_a_request_that_is_given_up_when_its_slot_has_just_come_gives_it_on() ->
         await settle_event_loop()
         assert waits.done()
 
-    run_scene(scene, alone=1)
+    run_scene(run_scenario, alone=1)
 
 
 def test_a_request_holds_no_slot_while_it_pauses() -> None:
-    async def scene(share: FairRequestSlots) -> None:
+    async def run_scenario(share: FairRequestSlots) -> None:
         working = RequestSlotHolder(share, "a")
         await working.acquire_request_slot()
         fair_share.release_request_slot_before_wait()
@@ -165,11 +165,11 @@ def test_a_request_holds_no_slot_while_it_pauses() -> None:
         share.release_owner_slot("a")
         await again
 
-    run_scene(scene, alone=1)
+    run_scene(run_scenario, alone=1)
 
 
 def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
-    async def scene(share: FairRequestSlots) -> None:
+    async def run_scenario(share: FairRequestSlots) -> None:
         loop, timers = asyncio.get_running_loop(), list[tuple[float, Callable[[], None]]]()
         call_later = loop.call_later
 
@@ -187,17 +187,17 @@ def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
         await settle_event_loop()
         assert other.done()
 
-    run_scene(scene, alone=1)
+    run_scene(run_scenario, alone=1)
 
 
 def test_nothing_is_kept_of_owners_who_have_gone() -> None:
-    async def scene(share: FairRequestSlots) -> None:
+    async def run_scenario(share: FairRequestSlots) -> None:
         for number in range(1000):
             await share.acquire_owner_slot(str(number))
             share.release_owner_slot(str(number))
         assert not share._held and not share._waiting
 
-    run_scene(scene)
+    run_scene(run_scenario)
 
 
 # Over HTTP
@@ -209,7 +209,7 @@ def lists_meet(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Overlap]:
     long it takes.
     """
 
-    def begin(least: int) -> Overlap:
+    def make_lists_overlap(least: int) -> Overlap:
         monkeypatch.setattr(fair_share, "HOLD_S", 1000.0)
         monkeypatch.setattr(fair_share, "SHARED_S", 1000.0)
         overlap = Overlap(least)
@@ -221,7 +221,7 @@ def lists_meet(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Overlap]:
         monkeypatch.setattr(models, "list_models", list_models)
         return overlap
 
-    return begin
+    return make_lists_overlap
 
 
 def request_lists_in_parallel(client: TestClient, key: dict[str, str], times: int) -> list[int]:

@@ -88,7 +88,7 @@ def test_a_bucket_in_redis_fills_again(redis_url: str, patient: None) -> None:
     bucket, key = OwnerRateLimiter(0.01, redis_url), f"{shared_buckets.PREFIX}own_fills"
     bucket.capacity = 3
 
-    async def both() -> tuple[int, int]:
+    async def count_before_and_after() -> tuple[int, int]:
         before = await count_granted_requests(bucket, owner="own_fills")
         with Redis.from_url(redis_url) as redis:
             redis.hset(
@@ -96,7 +96,7 @@ def test_a_bucket_in_redis_fills_again(redis_url: str, patient: None) -> None:
             )  # as if 200 seconds had passed
         return before, await count_granted_and_close(bucket, owner="own_fills")
 
-    assert asyncio.run(both()) == (3, 2)
+    assert asyncio.run(count_before_and_after()) == (3, 2)
 
 
 @pytest.mark.parametrize("trouble", ["gone", "silent"])
@@ -107,7 +107,7 @@ def test_without_redis_each_process_counts_for_itself(
     monkeypatch.setattr(rates.log, "warning", lambda text, **_: warned.append(text))
     (redis_server.stop if trouble == "gone" else redis_server.freeze)()
 
-    async def many() -> tuple[int, int]:
+    async def count_granted_without_redis() -> tuple[int, int]:
         bucket = OwnerRateLimiter(5, redis_server.url)
         at_once = await asyncio.gather(
             *(count_granted_requests(bucket, tries=1) for _ in range(30))
@@ -118,14 +118,14 @@ def test_without_redis_each_process_counts_for_itself(
         await bucket.close()
         return sum(at_once), bucket_of_then
 
-    assert asyncio.run(many()) == (10, 1)
+    assert asyncio.run(count_granted_without_redis()) == (10, 1)
     assert len(warned) == 2
 
 
 def test_redis_counts_again_when_it_is_back(
     redis_server: Any, clock: list[float], patient: None
 ) -> None:
-    async def story() -> list[int]:
+    async def count_around_redis_restart() -> list[int]:
         bucket = OwnerRateLimiter(0.01, redis_server.url)
         bucket.capacity = 3
         seen = [await count_granted_requests(bucket)]
@@ -137,7 +137,7 @@ def test_redis_counts_again_when_it_is_back(
         await bucket.close()
         return seen
 
-    assert asyncio.run(story()) == [3, 3, 3]
+    assert asyncio.run(count_around_redis_restart()) == [3, 3, 3]
 
 
 def test_too_many_requests_are_429_with_retry_after(settings: Settings, clock: list[float]) -> None:

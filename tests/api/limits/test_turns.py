@@ -21,21 +21,21 @@ async def take_turns(
 def test_one_owners_many_requests_cost_another_the_turn_under_way_at_most() -> None:
     log: list[str] = []
 
-    async def run() -> None:
+    async def take_greedy_and_modest_turns() -> None:
         turns = ResourcePool(["helper"])
         greedy = [asyncio.create_task(take_turns(turns, "a", log)) for _ in range(20)]
         await asyncio.sleep(0)
         modest = asyncio.create_task(take_turns(turns, "b", log, pieces=3))
         await asyncio.gather(*greedy, modest)
 
-    asyncio.run(run())
+    asyncio.run(take_greedy_and_modest_turns())
     assert log[:7] == ["a", "b", "a", "b", "a", "b", "a"]
 
 
 def test_an_owner_has_one_turn_at_a_time_though_more_are_free() -> None:
     log: list[str] = []
 
-    async def run() -> None:
+    async def take_turns_of_two_owners() -> None:
         turns = ResourcePool(["one", "two"])
         async with turns.lend_resource_in_turn("a"):
             waiting = asyncio.create_task(take_turns(turns, "a", log))
@@ -44,14 +44,14 @@ def test_an_owner_has_one_turn_at_a_time_though_more_are_free() -> None:
             assert log == ["b"] and not waiting.done()
         await waiting
 
-    asyncio.run(run())
+    asyncio.run(take_turns_of_two_owners())
     assert log == ["b", "a"]
 
 
 def test_an_owner_who_may_have_several_turns_has_what_nobody_else_waits_for() -> None:
     log: list[str] = []
 
-    async def run() -> None:
+    async def take_turns_while_both_are_held() -> None:
         turns = ResourcePool(["one", "two"], 2)
         async with turns.lend_resource_in_turn("a"), turns.lend_resource_in_turn("a"):
             waiting = [asyncio.create_task(take_turns(turns, "a", log)) for _ in range(3)]
@@ -61,18 +61,18 @@ def test_an_owner_who_may_have_several_turns_has_what_nobody_else_waits_for() ->
             assert log == []
         await asyncio.gather(*waiting)
 
-    asyncio.run(run())
+    asyncio.run(take_turns_while_both_are_held())
     assert log[0] == "b" and log.count("a") == 3
 
 
 def test_within_an_owner_the_order_is_that_of_arrival() -> None:
     log: list[str] = []
 
-    async def run() -> None:
+    async def take_numbered_turns() -> None:
         turns = ResourcePool(["helper"])
         await asyncio.gather(*[take_turns(turns, "a", log, str(number)) for number in range(9)])
 
-    asyncio.run(run())
+    asyncio.run(take_numbered_turns())
     assert log == [str(number) for number in range(9)]
 
 
@@ -80,7 +80,7 @@ def test_within_an_owner_the_order_is_that_of_arrival() -> None:
 def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next(lent: bool) -> None:
     log: list[str] = []
 
-    async def run() -> None:
+    async def cancel_waiting_turn() -> None:
         turns = ResourcePool(["helper"])
         held = turns.lend_resource_in_turn("a")
         await held.__aenter__()
@@ -95,5 +95,5 @@ def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next(lent: bool) -> N
         async with asyncio.timeout(60):
             await take_turns(turns, "c", log)
 
-    asyncio.run(run())
+    asyncio.run(cancel_waiting_turn())
     assert log == ["c"]

@@ -241,12 +241,12 @@ def record_sql_statements(browser: TestClient) -> Iterator[list[str]]:
     db: Database = browser.app.state.database  # type: ignore[attr-defined]
     seen: list[str] = []
 
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def record_statement(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         seen.append(statement)
 
-    event.listen(db.engine, "before_cursor_execute", note)
+    event.listen(db.engine, "before_cursor_execute", record_statement)
     yield seen
-    event.remove(db.engine, "before_cursor_execute", note)
+    event.remove(db.engine, "before_cursor_execute", record_statement)
 
 
 def test_the_number_of_queries_is_that_of_a_small_model(
@@ -341,11 +341,11 @@ def test_a_version_that_was_passed_over_leaves_the_line() -> None:
 
 
 def test_a_small_fall_looks_small() -> None:
-    def heights(values: list[float]) -> float:
+    def measure_sparkline_height(values: list[float]) -> float:
         ys = [float(point.split(",")[1]) for point in svg.compute_sparkline_points(values).split()]
         return max(ys) - min(ys)
 
-    assert heights([0.99, 0.98]) < 3 < 15 < heights([0.99, 0.5])
+    assert measure_sparkline_height([0.99, 0.98]) < 3 < 15 < measure_sparkline_height([0.99, 0.5])
     assert svg.compute_sparkline_points([0.5]) == ""
 
 

@@ -71,30 +71,30 @@ def test_each_button_does_what_it_says(logged_in: TestClient) -> None:
     hook = create_webhook(logged_in)
     here = f"/ui/webhooks/{hook}"
 
-    def press(verb: str, **fields: str) -> Any:
+    def press_button(verb: str, **fields: str) -> Any:
         return logged_in.post(f"{here}/{verb}", data=fields)
 
     assert (
-        press("test").headers["location"] == here
+        press_button("test").headers["location"] == here
         and get_newest_audit_action(logged_in) == "webhook.test"
     )
     delivery = logged_in.get(f"/v1/webhooks/{hook}/deliveries").json()["items"][0]["id"]
-    assert press(f"deliveries/{delivery}/redeliver").status_code == 303
+    assert press_button(f"deliveries/{delivery}/redeliver").status_code == 303
     assert get_newest_audit_action(logged_in) == "webhook.redeliver"
-    rotated = press("rotate")
+    rotated = press_button("rotate")
     assert rotated.status_code == 200
     assert "whsec_" in rotated.text and "The old secret signs too" in rotated.text
-    assert press("disable").status_code == 303
+    assert press_button("disable").status_code == 303
     assert (
         "Enable" in logged_in.get(here).text and "A person disabled it." in logged_in.get(here).text
     )
     assert (
-        press("enable").status_code == 303
+        press_button("enable").status_code == 303
         and get_newest_audit_action(logged_in) == "webhook.change"
     )
-    assert press("explode").status_code == 422
-    assert press("delete").status_code == 422
-    assert press("delete", sure="yes").headers["location"] == "/ui/webhooks"
+    assert press_button("explode").status_code == 422
+    assert press_button("delete").status_code == 422
+    assert press_button("delete", sure="yes").headers["location"] == "/ui/webhooks"
     assert (
         logged_in.get(here).status_code == 404
         and get_newest_audit_action(logged_in) == "webhook.delete"

@@ -44,12 +44,12 @@ def read_body_in_virtual_time(
     declared: int | None = None,
     settings: Settings = SETTINGS,
 ) -> bytearray:
-    async def run() -> bytearray:
+    async def read_body() -> bytearray:
         return await read_predict_body_within_limits(
             sender, line.acquire_predict_slot("a"), most, declared, settings
         )
 
-    return virtual_time.run_in_virtual_time(run())
+    return virtual_time.run_in_virtual_time(read_body())
 
 
 def test_a_body_is_counted_as_it_comes_and_not_as_it_is_announced() -> None:
@@ -113,25 +113,25 @@ def test_an_answer_is_counted_until_the_client_has_taken_it() -> None:
     line = PredictConcurrencyLimiter(Settings())
     sent: list[int] = []
 
-    async def run() -> None:
+    async def send_response_to_slow_client() -> None:
         place = line.acquire_predict_slot("a")
         place.reserve_request_bytes(7)
         place.replace_request_bytes_by_response_bytes(3 * PIECE_BYTES)
         free = asyncio.Event()
 
-        async def send(message: dict[str, Any]) -> None:
+        async def accept_message_when_free(message: dict[str, Any]) -> None:
             if len(sent) == 2:
                 await free.wait()
             sent.append(len(message.get("body", b"")))
 
         answer = SlotHoldingJsonResponse(bytes(3 * PIECE_BYTES), place, Settings())
-        sending = asyncio.create_task(answer({}, None, send))  # type: ignore[arg-type]
+        sending = asyncio.create_task(answer({}, None, accept_message_when_free))  # type: ignore[arg-type]
         await asyncio.sleep(0.01)
         assert line.bytes["a"] == 3 * PIECE_BYTES and line.requests["a"] == 1
         free.set()
         await sending
 
-    virtual_time.run_in_virtual_time(run())
+    virtual_time.run_in_virtual_time(send_response_to_slow_client())
     assert sent == [0, *[PIECE_BYTES] * 3, 0]
     assert not line.bytes and not line.requests
 
@@ -139,15 +139,15 @@ def test_an_answer_is_counted_until_the_client_has_taken_it() -> None:
 def test_a_client_that_takes_nothing_is_given_up() -> None:
     line = PredictConcurrencyLimiter(SETTINGS)
 
-    async def send(message: dict[str, Any]) -> None:
+    async def accept_nothing(message: dict[str, Any]) -> None:
         await asyncio.sleep(36_000)
 
-    async def run() -> None:
+    async def send_response_to_idle_client() -> None:
         place = line.acquire_predict_slot("a")
         place.replace_request_bytes_by_response_bytes(9)
         answer = SlotHoldingJsonResponse(b"x" * 9, place, SETTINGS)
         with pytest.raises(ClientDisconnect):
-            await answer({}, None, send)  # type: ignore[arg-type]
+            await answer({}, None, accept_nothing)  # type: ignore[arg-type]
 
-    virtual_time.run_in_virtual_time(run())
+    virtual_time.run_in_virtual_time(send_response_to_idle_client())
     assert not line.bytes and not line.requests

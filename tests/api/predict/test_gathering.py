@@ -111,15 +111,15 @@ def test_two_clients_are_asked_about_together_and_an_error_reaches_only_its_own_
     make_publisher(client, tmp_path)(model)
     gathering = client.app.state.predictor._gathering  # type: ignore[attr-defined]
 
-    def send(*images: bytes) -> Any:
+    def predict_images(*images: bytes) -> Any:
         files = [("image", ("a.png", data, "image/png")) for data in images]
         return client.post(f"/v1/models/{model}/versions/latest/predict", files=files)
 
     with ThreadPoolExecutor(5) as threads:
-        first = threads.submit(send, b"first")
+        first = threads.submit(predict_images, b"first")
         wait_until(lambda: network.asked)
         others = [
-            threads.submit(send, *images)
+            threads.submit(predict_images, *images)
             for images in ([b"good", b"cut", b"fine"], [b"bad"], [b"die"], [b"well"])
         ]
         wait_until(lambda: [len(pieces) for pieces in gathering._waiting.values()] == [5])
@@ -167,21 +167,26 @@ def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images(
 ) -> None:
     monkeypatch.setattr(gatherings, "SHARED_S", 1e9)
 
-    async def run() -> None:
+    async def ask_predictor_in_turns() -> None:
         network = Network()
         helper = Predictor(Settings(), network=network, decoders=[Decoder()])  # type: ignore[arg-type, list-item]
 
-        def ask(owner: str, version: str, *images: str) -> "asyncio.Task[bytes]":
+        def request_prediction(owner: str, version: str, *images: str) -> "asyncio.Task[bytes]":
             sent = PredictRequestImages("files", [image.encode() for image in images])
             return asyncio.create_task(
                 helper.predict_and_encode_response(owner, build_prediction_request(version), sent)
             )
 
-        first = ask("a", "one", "first")
+        first = request_prediction("a", "one", "first")
         while not network.asked:
             await asyncio.sleep(0.001)
-        tasks = [ask("a", "one", f"one {number}") for number in range(GATHER_IMAGES + 3)]
-        tasks += [ask("a", "two", "two"), *(ask("b", other, other) for other in others)]
+        tasks = [
+            request_prediction("a", "one", f"one {number}") for number in range(GATHER_IMAGES + 3)
+        ]
+        tasks += [
+            request_prediction("a", "two", "two"),
+            *(request_prediction("b", other, other) for other in others),
+        ]
         while sum(len(pieces) for pieces in helper._gathering._waiting.values()) < len(tasks) + 1:
             await asyncio.sleep(0.001)
         network.free.set()
@@ -193,11 +198,11 @@ def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images(
         assert network.asked == turns
         helper.close()
 
-    asyncio.run(run())
+    asyncio.run(ask_predictor_in_turns())
 
 
 def test_helpers_end_after_ten_minutes_without_a_prediction_and_the_next_one_is_answered() -> None:
-    async def run() -> None:
+    async def let_helpers_end_and_predict() -> None:
         loop = asyncio.get_running_loop()
         passed, real = 0.0, loop.time
         loop.time = lambda: real() + passed  # type: ignore[method-assign]
@@ -205,29 +210,29 @@ def test_helpers_end_after_ten_minutes_without_a_prediction_and_the_next_one_is_
         network.free.set()
         helper = Predictor(Settings(), network=network, decoders=decoders)  # type: ignore[arg-type]
 
-        async def ask() -> list[str]:
+        async def predict_labels() -> list[str]:
             return read_labels(
                 await helper.predict_and_encode_response(
                     "a", build_prediction_request(), PredictRequestImages("files", [b"x"])
                 )
             )
 
-        async def settle() -> None:
+        async def settle_event_loop() -> None:
             for _ in range(50):
                 await asyncio.sleep(0.001)
 
-        assert await ask() == ["x"]
+        assert await predict_labels() == ["x"]
         passed += predictors.IDLE_S - 100
-        assert await ask() == ["x"]  # the time begins again
+        assert await predict_labels() == ["x"]  # the time begins again
         passed += predictors.IDLE_S - 100
-        await settle()
+        await settle_event_loop()
         assert network.ended == 0
         passed += 101
         end = real() + 60
         while [network.ended, *(one.ended for one in decoders)] != [1, 1, 1]:
             assert real() < end
             await asyncio.sleep(0.001)
-        assert await ask() == ["x"] and network.pid is not None
+        assert await predict_labels() == ["x"] and network.pid is not None
         helper.close()
 
-    asyncio.run(run())
+    asyncio.run(let_helpers_end_and_predict())

@@ -44,7 +44,7 @@ def make_publisher(client: TestClient, folder: Path) -> Publish:
     db: Database = client.app.state.database  # type: ignore[attr-defined]
     blobs: Blobs = client.app.state.blobs  # type: ignore[attr-defined]
 
-    def make(
+    def publish_version(
         name: str,
         parts: dict[str, dict[str, np.ndarray]] | None = None,
         *,
@@ -126,7 +126,7 @@ def make_publisher(client: TestClient, folder: Path) -> Publish:
                 alias.version = row.head = number
         return number
 
-    return make
+    return publish_version
 
 
 def build_default_parts(seed: int = 0) -> dict[str, dict[str, np.ndarray]]:

@@ -41,12 +41,14 @@ def vit(client: TestClient) -> str:
 
 @pytest.fixture
 def submit(client: TestClient, archive: Make) -> Callable[..., Response]:
-    def send(model: str, recipe: dict[str, Any] | None = None, query: str = "") -> Response:
+    def submit_with_recipe(
+        model: str, recipe: dict[str, Any] | None = None, query: str = ""
+    ) -> Response:
         headers = {"Perennial-Recipe": json.dumps(recipe or {})}
         url = f"/v1/models/{model}/tasks{query or '?'}&again=true"
         return client.post(url, content=archive(cat=2, dog=2), headers=headers)
 
-    return send
+    return submit_with_recipe
 
 
 def assert_recipe_refused(answer: Response, field: str, *words: str) -> None:
@@ -68,14 +70,14 @@ def everywhere(client: TestClient, submit: Any) -> Callable[..., list[Response]]
     learn.
     """
 
-    def ask(model: str, recipe: dict[str, Any]) -> list[Response]:
+    def send_recipe_everywhere(model: str, recipe: dict[str, Any]) -> list[Response]:
         return [
             change_recipe(client, model, recipe),
             submit(model, recipe, "?validate=only"),
             submit(model, recipe),
         ]
 
-    return ask
+    return send_recipe_everywhere
 
 
 def read_warnings(answer: Response) -> list[str]:
@@ -314,12 +316,12 @@ def test_a_change_of_method_warns_of_memory_that_is_lost(
 def test_a_first_task_loses_no_memory_and_a_queued_one_counts(
     client: TestClient, model: str, submit: Any
 ) -> None:
-    def changes(answer: Response) -> list[str]:
+    def list_change_warnings(answer: Response) -> list[str]:
         return [w for w in answer.json()["task"]["warnings"] if "The method changes" in w]
 
-    assert changes(submit(model, {"method": "er"})) == []
-    assert changes(submit(model, {"method": "der++"})) == []
-    lost = changes(submit(model, {"method": "ewc-online"}))
+    assert list_change_warnings(submit(model, {"method": "er"})) == []
+    assert list_change_warnings(submit(model, {"method": "der++"})) == []
+    lost = list_change_warnings(submit(model, {"method": "ewc-online"}))
     assert len(lost) == 1 and "the replay buffer is not used" in lost[0]
 
 

@@ -122,7 +122,7 @@ def with_features(model, publish):
     are apart.
     """
 
-    def rows(name, labels):
+    def build_feature_rows(name, labels):
         features = np.zeros((len(labels), 5), np.float32)
         keys = np.zeros((len(labels), 2), np.int64)
         return {
@@ -131,8 +131,14 @@ def with_features(model, publish):
             f"{name}.keys": keys,
         }
 
-    publish(model, {"features.1": rows("1", [0, 1]), "features.1.rest": rows("1.rest", [1])})
-    publish(model, {"features.2": rows("2", [0])})
+    publish(
+        model,
+        {
+            "features.1": build_feature_rows("1", [0, 1]),
+            "features.1.rest": build_feature_rows("1.rest", [1]),
+        },
+    )
+    publish(model, {"features.2": build_feature_rows("2", [0])})
     return model
 
 
@@ -238,12 +244,12 @@ def test_images_of_a_version_that_was_held_go_too(client, model, publish):
 def test_a_deletion_while_the_memory_is_being_read_is_no_error(client, remembering, monkeypatch):
     counts = memory._count_images_in_replay_part
 
-    def late(blobs, part):
+    def count_after_deletion(blobs, part):
         monkeypatch.setattr(memory, "_count_images_in_replay_part", counts)
         client.delete(f"/v1/models/{remembering}/memory")
         return counts(blobs, part)
 
-    monkeypatch.setattr(memory, "_count_images_in_replay_part", late)
+    monkeypatch.setattr(memory, "_count_images_in_replay_part", count_after_deletion)
     answer = client.get(f"/v1/models/{remembering}/memory")
     assert answer.status_code == 200, answer.text
     assert (answer.json()["items"], answer.json()["parts"][0]["bytes"]) == (0, 0)

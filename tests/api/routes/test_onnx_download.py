@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from core.database.session import Database
-from core.database.tables import AuditEntry, ExportedDownload, ExportingWorker, Job
+from core.database.tables import AuditEntry, ExportCapableWorker, ExportedDownload, Job
 from core.versions import exporters
 from tests.api.conftest import KeyOf
 
@@ -53,13 +53,15 @@ def test_a_worker_that_was_not_seen_for_an_hour_does_not_count(
     client: TestClient, db: Database
 ) -> None:
     with db.write() as session:
-        session.add(ExportingWorker(worker="gone", seen_at=db.now(session) - exporters.SEEN_S - 1))
+        session.add(
+            ExportCapableWorker(worker="gone", seen_at=db.now(session) - exporters.SEEN_S - 1)
+        )
     assert client.get(URL).status_code == 422
     with db.write() as session:
         exporters.record_exporting_worker(session, "here", db.now(session))
     assert client.get(URL).status_code == 202
     with db.read() as session:
-        assert [row.worker for row in session.query(ExportingWorker)] == ["here"]
+        assert [row.worker for row in session.query(ExportCapableWorker)] == ["here"]
 
 
 @pytest.mark.usefixtures("learned", "exporter")

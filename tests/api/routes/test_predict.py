@@ -22,7 +22,7 @@ from api.predict.images import FILES
 from api.predict.line import PredictConcurrencyLimiter
 from api.predict.network import PredictionProcess
 from api.predict.predictor import Predictor
-from core.database.tables import DamagedObject, Owner, VersionPart
+from core.database.tables import Owner, StoredObjectDamageMark, VersionPart
 from core.predictions.predictions import PredictableVersion
 from core.storage import Blobs
 
@@ -419,7 +419,7 @@ def test_the_real_helper_answers_for_files_and_arrays_alike(client, model, publi
         model,
         {
             name: {k: t.numpy() for k, t in part.items()}
-            for name, part in network.copy_parts().items()
+            for name, part in network.copy_parts_to_cpu().items()
         },
     )
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
@@ -474,10 +474,10 @@ def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_
         (key, *_) = [
             Blobs.make_blob_key(sha256) for sha256 in session.scalars(select(VersionPart.sha256))
         ]
-        session.add(DamagedObject(key=key, kind="digest", tag="", found_at=0.0))
+        session.add(StoredObjectDamageMark(key=key, kind="digest", tag="", found_at=0.0))
     assert send_image_files(client, url, b"a").status_code == 500
     with client.app.state.database.write() as session:
-        session.delete(session.get_one(DamagedObject, key))
+        session.delete(session.get_one(StoredObjectDamageMark, key))
     assert send_image_files(client, url, b"a").status_code == 200
     assert client.delete(f"/v1/models/{model}").status_code in (200, 202, 204)
     assert send_image_files(client, url, b"a").status_code == 404
@@ -513,7 +513,7 @@ def test_a_version_that_is_asked_often_says_that_its_graph_answers_and_answers_t
         model,
         {
             name: {k: t.numpy() for k, t in part.items()}
-            for name, part in network.copy_parts().items()
+            for name, part in network.copy_parts_to_cpu().items()
         },
     )
     pixels = np.random.default_rng(0).integers(0, 256, (100, 32, 32, 3), dtype=np.uint8)

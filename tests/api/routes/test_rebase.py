@@ -140,7 +140,9 @@ def arrive(client: TestClient, publish: Publish, tmp_path: Path) -> Arrive:
     another order.
     """
 
-    def make(model: str, *tasks: int, said: list[str] = TRUTH, truth: list[str] = TRUTH) -> None:
+    def publish_learned_tasks(
+        model: str, *tasks: int, said: list[str] = TRUTH, truth: list[str] = TRUTH
+    ) -> None:
         for number in tasks:
             learned = len(client.get(f"/v1/models/{model}/tasks").json()["items"])
             cells = dict.fromkeys(range(1, learned + 2), (12, 12))
@@ -156,7 +158,7 @@ def arrive(client: TestClient, publish: Publish, tmp_path: Path) -> Arrive:
         for task in range(1, learned + 1):
             store_production_predictions(client, tmp_path, model, task, said, OTHER_ORDER, truth)
 
-    return make
+    return publish_learned_tasks
 
 
 def begin_rebase(client: Any, model: str = "birds", base: Any = SMALL, **more: Any) -> Any:
@@ -590,7 +592,7 @@ def test_production_that_moves_while_both_are_compared_is_not_replaced(
     arrive("birds-rebased", 1, 2)
     real = rebase_finish.compare_rebased_models
 
-    def compare(*arguments: Any) -> Any:
+    def compare_after_promotion(*arguments: Any) -> Any:
         found = real(*arguments)
         assert (
             client.put("/v1/models/birds/aliases/production", json={"version": 1}).status_code
@@ -598,7 +600,7 @@ def test_production_that_moves_while_both_are_compared_is_not_replaced(
         )
         return found
 
-    monkeypatch.setattr(rebase_finish, "compare_rebased_models", compare)
+    monkeypatch.setattr(rebase_finish, "compare_rebased_models", compare_after_promotion)
     refused = finish_rebase(client, "birds-rebased", missing="allow")
     assert refused.status_code == 409 and "look at the comparison again" in refused.json()["detail"]
     assert client.get("/v1/models/birds-rebased").status_code == 200

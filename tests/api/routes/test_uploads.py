@@ -431,7 +431,7 @@ def send_incomplete_piece(
     messages = iter([{"type": "http.request", "body": body, "more_body": True} for body in came])
     statuses: list[int] = []
 
-    async def receive() -> Any:
+    async def receive_message() -> Any:
         message = next(messages, None)
         if message is None and stalls:
             # As the limit on its pauses does: `tests/api/uploads/test_slow_bodies.py`
@@ -449,7 +449,7 @@ def send_incomplete_piece(
         "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
     }  # fmt: skip
     assert client.portal is not None
-    client.portal.call(client.app, scope, receive, send_back)
+    client.portal.call(client.app, scope, receive_message, send_back)
     return statuses[0]
 
 

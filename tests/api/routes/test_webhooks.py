@@ -27,11 +27,11 @@ def empty(client: TestClient, settings: Settings) -> Callable[[], None]:
     """Delivers what is due."""
     sender = WebhookDeliverer(client.app.state.database, settings)  # type: ignore[attr-defined]
 
-    def emptied() -> None:
+    def deliver_due_webhooks() -> None:
         while sender.start_due_webhook_deliveries() or sender._serving:
             pass
 
-    return emptied
+    return deliver_due_webhooks
 
 
 def create_webhook(client: TestClient, url: str, **more: Any) -> dict[str, Any]:

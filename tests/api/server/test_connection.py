@@ -149,12 +149,12 @@ def start() -> Iterator[Start]:
     """Starts a server with settings."""
     with contextlib.ExitStack() as stack:
 
-        def begin(**settings: object) -> Site:
+        def start_site(**settings: object) -> Site:
             site = Site(settings)
             stack.callback(site.stop)
             return site
 
-        yield begin
+        yield start_site
 
 
 @pytest.fixture(scope="module")

@@ -154,12 +154,12 @@ def test_a_trusted_proxy_is_not_counted_but_the_clients_that_it_names_are(
     guests = register_guests(all_, "10.0.0.1", 10)
     assert all_.register_connection(Guest(), "10.0.0.2", 9)
     for _ in range(3):
-        all_.acquire_address_slot("203.0.113.7")
+        all_.acquire_address_slot_or_refuse("203.0.113.7")
     with pytest.raises(TooManyConnections):
-        all_.acquire_address_slot("203.0.113.7")
-    all_.acquire_address_slot("203.0.113.8")
+        all_.acquire_address_slot_or_refuse("203.0.113.7")
+    all_.acquire_address_slot_or_refuse("203.0.113.8")
     all_.release_address_slot("203.0.113.7")
-    all_.acquire_address_slot("203.0.113.7")
+    all_.acquire_address_slot_or_refuse("203.0.113.7")
     assert len(guests) == 10
 
 

@@ -56,10 +56,10 @@ def test_answers_and_problems_are_secured(
 def test_an_unexpected_error_is_secured(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
+    def raise_runtime_error(*_: object, **__: object) -> None:
         raise RuntimeError("not to be told")
 
-    monkeypatch.setattr("core.keys.keys.list_keys", broken)
+    monkeypatch.setattr("core.keys.keys.list_keys", raise_runtime_error)
     answer = client.get("/v1/keys")
     assert answer.status_code == 500
     assert "not to be told" not in answer.text

@@ -142,13 +142,13 @@ def run_server(folder: Path, *options: str) -> Iterator[Server]:
     try:
         url = f"http://127.0.0.1:{port}/readyz"
 
-        def ready() -> bool:
+        def is_server_ready() -> bool:
             try:
                 return httpx2.get(url).status_code == 200
             except httpx2.TransportError:
                 return False
 
-        assert wait_for_condition(ready), "the API did not start"
+        assert wait_for_condition(is_server_ready), "the API did not start"
         key = (folder / "admin-key").read_text().strip()
         made = Server(port, key, process, folder)
         with made.client() as client:

@@ -281,7 +281,7 @@ class Uploader:
         body = bodies[sent.body] if isinstance(sent.body, str) else sent.body
         read = False
 
-        def pieces() -> Iterator[bytes]:
+        def yield_body() -> Iterator[bytes]:
             nonlocal read
             read = True
             yield body
@@ -295,7 +295,7 @@ class Uploader:
                 "content-length": str(len(body) if sent.length is None else sent.length),
                 **headers,
             }
-        answer = self.client.post(sent.path, content=pieces(), headers=headers)
+        answer = self.client.post(sent.path, content=yield_body(), headers=headers)
         words = [str(answer.status_code)]
         if answer.status_code >= 400:
             words.append(answer.json()["type"].removeprefix("/problems/"))

@@ -31,15 +31,15 @@ def break_off(client: TestClient, caplog: pytest.LogCaptureFixture) -> Callable[
     path = "/v1/models/birds/tasks"
     statuses: list[int] = []
 
-    async def one() -> None:
+    async def send_incomplete_upload() -> None:
         chunks: Iterator[dict[str, Any]] = iter(
             [{"type": "http.request", "body": b"PK\x03\x04" + bytes(300_000), "more_body": True}]
         )
 
-        async def receive() -> dict[str, Any]:
+        async def receive_chunk() -> dict[str, Any]:
             return next(chunks, {"type": "http.disconnect"})
 
-        async def send(message: Any) -> None:
+        async def record_status(message: Any) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
 
@@ -48,29 +48,29 @@ def break_off(client: TestClient, caplog: pytest.LogCaptureFixture) -> Callable[
             "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
             "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
         }  # fmt: skip
-        await client.app(scope, receive, send)
+        await client.app(scope, receive_chunk, record_status)
 
-    def many(count: int) -> None:
+    def break_off_uploads(count: int) -> None:
         assert client.portal is not None
         statuses.clear()
         for _ in range(count):
-            client.portal.call(one)
+            client.portal.call(send_incomplete_upload)
         assert statuses == [400] * count
 
-    return many
+    return break_off_uploads
 
 
 @pytest.mark.slow
 def test_uploads_that_break_off_leave_no_objects(break_off: Callable[[int], None]) -> None:
-    def after(count: int) -> int:
+    def count_objects_after_uploads(count: int) -> int:
         break_off(count)
         gc.collect()
         return len(gc.get_objects())
 
     # So many that the hundred cancelled timers do not matter which asyncio keeps and drops
     # together.
-    before = after(WARM_UP)
-    assert after(MANY_UPLOADS) - before < MANY_UPLOADS  # not one of each
+    before = count_objects_after_uploads(WARM_UP)
+    assert count_objects_after_uploads(MANY_UPLOADS) - before < MANY_UPLOADS  # not one of each
 
 
 def test_the_buffers_of_an_upload_are_no_part_of_the_heap(break_off: Callable[[int], None]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from api.uploads.body import DoubleBufferedWriter, create_spool_file, stream_body_to_writer
+from api.uploads.body import DoubleBufferedWriter, open_temporary_spool_file, stream_body_to_writer
 from core.errors import BodyTimeout
 from core.settings import Settings
 from tests.api import virtual_time
@@ -20,7 +20,7 @@ def send_pieces_slowly(
     """
     sent = 0
 
-    async def receive() -> dict[str, Any]:
+    async def receive_piece_slowly() -> dict[str, Any]:
         nonlocal sent
         await asyncio.sleep(pause_s if sent < len(pieces) else 3600)
         sent += 1
@@ -31,13 +31,13 @@ def send_pieces_slowly(
             await asyncio.sleep(disk_s)
             await super().buffer_bytes(data)
 
-    async def work() -> int:
-        request = Request({"type": "http", "headers": []}, receive)
-        with create_spool_file(settings, 1 << 20) as file:
+    async def write_body_to_spool() -> int:
+        request = Request({"type": "http", "headers": []}, receive_piece_slowly)
+        with open_temporary_spool_file(settings, 1 << 20) as file:
             await stream_body_to_writer(request, SlowWriter(file), None, 1 << 20, settings)
             return file.size
 
-    return virtual_time.run_in_virtual_time(work())
+    return virtual_time.run_in_virtual_time(write_body_to_spool())
 
 
 @pytest.fixture

@@ -104,12 +104,12 @@ def test_a_form_is_read_however_it_is_cut(client: TestClient, archive: Make, pie
         b"2}\r\n--xx--\r\n"
     )
 
-    def pieces() -> Iterator[bytes]:
+    def yield_pieces() -> Iterator[bytes]:
         for start in range(0, len(body), piece):
             yield body[start : start + piece]
 
     headers = {"content-type": "multipart/form-data; boundary=xx"}
-    answer = client.post(TASKS, content=pieces(), headers=headers)
+    answer = client.post(TASKS, content=yield_pieces(), headers=headers)
     assert answer.status_code == 202, answer.text
     assert answer.json()["task"]["sha256"] == hashlib.sha256(data).hexdigest()
     assert answer.json()["job"]["recipe"]["epochs"] == 2
@@ -284,10 +284,10 @@ def test_a_replayed_upload_is_the_first_answer(
 def test_a_transaction_that_fails_leaves_no_archive(
     client: TestClient, settings: Settings, archive: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
+    def raise_operational_error(*_: object, **__: object) -> None:
         raise OperationalError("INSERT", {}, Exception("connection refused"))
 
-    monkeypatch.setattr("core.tasks.submission.record_audit_entry", broken)
+    monkeypatch.setattr("core.tasks.submission.record_audit_entry", raise_operational_error)
     answer = client.post(TASKS, content=archive(a=2), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 503
     assert list_spooled_files(settings) == list_stored_files(settings) == []
@@ -304,11 +304,11 @@ def test_the_doorbell_rings_after_the_commit(
 ) -> None:
     rung: list[str] = []
 
-    def ring(job_id: str) -> None:
+    def record_rung_job(job_id: str) -> None:
         assert client.app.state.database is not None  # type: ignore[attr-defined]
         rung.append(job_id)
 
-    monkeypatch.setattr(client.app.state.doorbell, "notify_workers", ring)  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.doorbell, "notify_workers", record_rung_job)  # type: ignore[attr-defined]
     job = client.post(TASKS, content=archive(a=2)).json()["job"]["id"]
     assert rung == [job]
 
@@ -328,10 +328,12 @@ def test_a_tasks_data_can_be_deleted_when_its_job_is_over(
 def test_an_outage_while_a_key_is_freed_does_not_replace_the_answer(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def out(*_: object) -> None:
+    def raise_operational_error(*_: object) -> None:
         raise OperationalError("DELETE", {}, Exception("gone"))
 
-    monkeypatch.setattr("core.requests.idempotency.release_idempotency_key", out)
+    monkeypatch.setattr(
+        "core.requests.idempotency.release_idempotency_key", raise_operational_error
+    )
     answer = client.post(TASKS, content=b"no archive at all", headers={"Idempotency-Key": "k"})
     assert answer.status_code in (415, 422), answer.text
 
@@ -341,18 +343,18 @@ def test_an_upload_outlives_an_outage_in_which_its_key_was_not_renewed(
 ) -> None:
     tried = threading.Event()
 
-    def out(*_: object) -> None:
+    def fail_key_renewal(*_: object) -> None:
         tried.set()
         raise OperationalError("UPDATE", {}, Exception("gone"))
 
-    monkeypatch.setattr("core.requests.idempotency.renew_idempotent_request", out)
+    monkeypatch.setattr("core.requests.idempotency.renew_idempotent_request", fail_key_renewal)
     monkeypatch.setattr("core.requests.idempotency.RENEW_S", 0.01)
     inspect = order.read_archive_directory_and_digest
 
-    def slowly(*given: Any) -> Any:
+    def inspect_after_failed_renewal(*given: Any) -> Any:
         assert tried.wait(60)
         return inspect(*given)
 
-    monkeypatch.setattr(order, "read_archive_directory_and_digest", slowly)
+    monkeypatch.setattr(order, "read_archive_directory_and_digest", inspect_after_failed_renewal)
     answer = client.post(TASKS, content=archive(a=2, b=2), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 202, answer.text

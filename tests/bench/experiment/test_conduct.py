@@ -30,7 +30,7 @@ def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_p
     store, tries = ExperimentResultStore(tmp_path), []
     runs = [make_run(name) for name in ("small", "large", "wrong")]
 
-    def learn(run, store, at_once):
+    def learn_if_memory_fits(run, store, at_once):
         tries.append((run.method, at_once))
         if run.method == "wrong":
             store.write_run_record(
@@ -44,7 +44,7 @@ def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_p
             )
 
     monkeypatch.setattr(module, "run_work_in_children", do_work_here)
-    monkeypatch.setattr(module, "execute_and_record_run", learn)
+    monkeypatch.setattr(module, "execute_and_record_run", learn_if_memory_fits)
     run_unfinished_runs([], runs, store, 5)
     assert tries == [("small", 5), ("large", 5), ("wrong", 5), ("large", 2), ("large", 1)]
 
@@ -87,7 +87,7 @@ def test_a_folder_of_results_has_one_process_at_a_time(tmp_path, monkeypatch, ca
     done = []
     flock = fcntl.flock
 
-    def observed(file, how):
+    def lock_and_release_other(file, how):
         """Release the other's lock as soon as somebody waits for it."""
         if not how & fcntl.LOCK_NB:
             done.append("waits")
@@ -96,8 +96,8 @@ def test_a_folder_of_results_has_one_process_at_a_time(tmp_path, monkeypatch, ca
 
     other = (tmp_path / "lock").open("w")
     flock(other, fcntl.LOCK_EX)
-    monkeypatch.setattr(fcntl, "flock", observed)
-    with module._lock_experiment_folder(tmp_path):
+    monkeypatch.setattr(fcntl, "flock", lock_and_release_other)
+    with module._wait_for_experiment_folder_lock(tmp_path):
         done.append("works")
     assert done == ["waits", "works"] and "waiting for it" in capsys.readouterr().out
 

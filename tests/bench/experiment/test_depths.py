@@ -9,7 +9,7 @@ from scipy import stats
 
 from bench.experiment import statistics
 from bench.experiment.depths import NetworkDepthStudy, describe_depth_findings
-from bench.experiment.figures import _draw_forgetting_by_update
+from bench.experiment.figures import _draw_forgetting_against_update_norm
 from bench.experiment.outcomes import ExperimentRunOutcome
 
 
@@ -76,10 +76,10 @@ def test_growth_of_updates_is_paired_by_order():
     grown = make_study(
         lambda m, d, o: (m, 0.1, 100.0 * o + d + 0.01 * draw_noise(m, d, o)), depths=(1, 2, 3)
     )
-    value, (low, high) = grown.compute_update_growth(0, 1)
+    value, (low, high) = grown.compute_update_norm_growth(0, 1)
     assert value == pytest.approx(1.0, abs=0.05)
     assert 0.9 < low < high < 1.1
-    assert grown.compute_update_growth(0, 2)[0] == pytest.approx(2.0, abs=0.05)
+    assert grown.compute_update_norm_growth(0, 2)[0] == pytest.approx(2.0, abs=0.05)
     low, high = grown.compute_mean_update_norm(0)[1]
     assert high - low > 100
     assert "at the greatest depth than at the smallest: yes.**" in describe_depth_findings(grown)[1]
@@ -98,7 +98,7 @@ def test_the_correlation_takes_every_run_of_a_depth_and_nothing_else():
     made = make_study(lambda m, d, o: (0.5, draw_noise(m, d, o), draw_noise(m, d, o, 1)), orders=5)
     points = [(draw_noise(m, 5, o, 1), draw_noise(m, 5, o)) for m in range(3) for o in range(5)]
     expected = stats.spearmanr(*zip(*points, strict=True))[0]
-    value, (low, high) = made.compute_forgetting_correlation(
+    value, (low, high) = made.correlate_forgetting_with_update_norm(
         1, statistics.compute_spearman_correlation
     )
     assert value == pytest.approx(expected, abs=1e-12)
@@ -107,11 +107,11 @@ def test_the_correlation_takes_every_run_of_a_depth_and_nothing_else():
 
 
 def test_a_closer_tie_at_the_greatest_depth_is_found():
-    def value(m, d, o):
+    def draw_depth_values(m, d, o):
         norm = draw_noise(m, d, o)
         return 0.5, norm + (0.01 if d == 5 else 5.0) * draw_noise(m, d, o, 1), norm
 
-    close = make_study(value, orders=11)
+    close = make_study(draw_depth_values, orders=11)
     text = describe_depth_findings(close)[2]
     assert (
         "at the greatest depth than at the smallest: by Pearson's r yes; by Spearman's yes.**"
@@ -125,11 +125,11 @@ def test_a_closer_tie_at_the_greatest_depth_is_found():
 
 
 def test_a_negative_correlation_that_shrinks_is_no_closer_tie():
-    def value(m, d, o):
+    def draw_depth_values(m, d, o):
         norm = draw_noise(m, d, o)
         return 0.5, -norm + (1.0 if d == 5 else 0.01) * draw_noise(m, d, o, 1), norm
 
-    made = make_study(value, orders=11)
+    made = make_study(draw_depth_values, orders=11)
     assert made.compute_correlation_growth(statistics.compute_pearson_correlation)[1][0] > 0
     assert (
         "by Pearson's r no, it is negative there; by Spearman's no, it is negative there.**"
@@ -141,7 +141,9 @@ def test_head_only_runs_without_forgetting_have_no_correlation():
     still = make_study(
         lambda m, d, o: (0.5, 0.0 if d == 1 else draw_noise(m, o), draw_noise(m, o, d))
     )
-    assert still.compute_forgetting_correlation(0, statistics.compute_pearson_correlation) == (
+    assert still.correlate_forgetting_with_update_norm(
+        0, statistics.compute_pearson_correlation
+    ) == (
         None,
         None,
     )
@@ -166,7 +168,7 @@ def test_an_undefined_figure_is_a_gap():
 
 
 def test_a_method_has_the_colour_that_it_has_in_the_other_figures():
-    figure = _draw_forgetting_by_update(
+    figure = _draw_forgetting_against_update_norm(
         make_study(lambda m, d, o: (0.5, draw_noise(m, d, o), draw_noise(m, d, o, 1)), "ab"),
         ["plain", "a", "b"],
     )

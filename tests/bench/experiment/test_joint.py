@@ -30,16 +30,16 @@ def learned(runs, tmp_path, monkeypatch):
     kept = []
     original = runs_module.run_job_and_evaluate
 
-    def keeping(spec, *arguments):
+    def learn_and_keep_tensors(spec, *arguments):
         facts = original(spec, *arguments)
         parts = Path(spec["out"]) / "result" / "parts"
         files = [p for p in parts.iterdir() if p.name.startswith(("backbone", "head"))]
         kept.append({name: t for file in sorted(files) for name, t in load_file(file).items()})
         return facts
 
-    monkeypatch.setattr(runs_module, "run_job_and_evaluate", keeping)
+    monkeypatch.setattr(runs_module, "run_job_and_evaluate", learn_and_keep_tensors)
 
-    def run(extra):
+    def learn_all_runs(extra):
         found = {}
         for one in runs(extra):
             kept.clear()
@@ -49,7 +49,7 @@ def learned(runs, tmp_path, monkeypatch):
             found[one.method, one.order] = list(kept)
         return found
 
-    return run
+    return learn_all_runs
 
 
 def collect_values_by_role(tensors):

@@ -72,14 +72,14 @@ def test_a_base_gives_its_architecture_and_must_have_the_images_of_the_stream(pl
 
 
 def test_classes_are_numbers_and_ranges_in_the_order_written():
-    assert PlannedImages(path="x", classes="7, 0-2").select_classes(10) == [7, 0, 1, 2]
-    assert PlannedImages(path="x").select_classes(3) == [0, 1, 2]
+    assert PlannedImages(path="x", classes="7, 0-2").list_chosen_class_numbers(10) == [7, 0, 1, 2]
+    assert PlannedImages(path="x").list_chosen_class_numbers(3) == [0, 1, 2]
     for wrong in ("3-1", "a", "1,,2", "-1"):
         with pytest.raises(ValueError, match="is not a number or a range"):
             PlannedImages(path="x", classes=wrong)
     for wrong in ("0-3", "1,1"):
         with pytest.raises(PlanError, match="repeat or go beyond the 3 there are"):
-            PlannedImages(path="x", classes=wrong).select_classes(3)
+            PlannedImages(path="x", classes=wrong).list_chosen_class_numbers(3)
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -5,8 +5,8 @@ from safetensors.torch import load_file, save_file
 
 from bench.experiment.readout import (
     TaskTestImages,
-    TrainedBaseReference,
-    count_correct_on_base,
+    TrainedBaseHeadAndTestImages,
+    count_correct_on_base_test_images,
     evaluate_by_protocol,
 )
 from core.learning.methods import registry
@@ -87,8 +87,8 @@ def test_retention_puts_present_features_through_the_old_head(tmp_path):
     generator = torch.Generator().manual_seed(9)
     head = {"head.weight": torch.randn(2, 8, generator=generator), "head.bias": torch.randn(2)}
     save_file(head, tmp_path / "head.safetensors")
-    found = count_correct_on_base(
-        network, inputs, TrainedBaseReference(tmp_path / "head.safetensors", test)
+    found = count_correct_on_base_test_images(
+        network, inputs, TrainedBaseHeadAndTestImages(tmp_path / "head.safetensors", test)
     )
     with torch.no_grad():
         features = network.features(inputs(load_file(test.file)["images"]))

@@ -130,20 +130,20 @@ def test_the_bootstrap_of_a_mean_agrees_with_its_standard_error():
 def test_the_bootstrap_is_the_same_every_time_and_draws_whole_repetitions():
     seen = []
 
-    def statistic(draws):
+    def record_and_compute_mean(draws):
         seen.append(draws)
         return draws.mean(1)
 
     assert statistics.bootstrap_statistic_interval(
-        5, statistic
-    ) == statistics.bootstrap_statistic_interval(5, statistic)
+        5, record_and_compute_mean
+    ) == statistics.bootstrap_statistic_interval(5, record_and_compute_mean)
     assert seen[0].tolist() == [[0, 1, 2, 3, 4]]
     assert seen[1].shape == (statistics.RESAMPLES, 5)
     assert (seen[1] == seen[3]).all()
 
 
 def test_a_statistic_that_is_mostly_undefined_has_no_interval():
-    def undefined(share):
+    def build_undefined_statistic(share):
         return lambda draws: np.where(np.arange(len(draws)) < share * len(draws), np.nan, 1.0)
 
     assert statistics.bootstrap_statistic_interval(
@@ -152,8 +152,8 @@ def test_a_statistic_that_is_mostly_undefined_has_no_interval():
         None,
         None,
     )
-    half = lambda draws: undefined(0.5)(draws) if len(draws) > 1 else np.ones(1)  # noqa: E731
-    some = lambda draws: undefined(0.4)(draws) if len(draws) > 1 else np.ones(1)  # noqa: E731
+    half = lambda draws: build_undefined_statistic(0.5)(draws) if len(draws) > 1 else np.ones(1)  # noqa: E731
+    some = lambda draws: build_undefined_statistic(0.4)(draws) if len(draws) > 1 else np.ones(1)  # noqa: E731
     assert statistics.bootstrap_statistic_interval(3, half) == (1.0, None)
     assert statistics.bootstrap_statistic_interval(3, some) == (1.0, (1.0, 1.0))
     assert statistics.bootstrap_statistic_interval(1, lambda draws: np.ones(len(draws))) == (

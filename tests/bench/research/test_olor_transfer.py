@@ -12,7 +12,7 @@ from bench.experiment.plan import ExperimentPlan, PlannedImages
 from bench.research.olor_transfer import (
     OlorTransferRow,
     _expand_methods_over_olor_grid,
-    _shrink_plan,
+    _shrink_plan_in_place,
     _write_mnist_archive_in_rgb,
     is_pareto_optimal,
     render_transfer_table,
@@ -36,7 +36,7 @@ def test_every_pair_of_strength_and_exponent_is_a_method_beside_full_tuning_and_
     assert [method["name"] for method in found] == [f"resnet20-{name}" for name in names]
     assert found[-1]["recipe"]["optimizer"]["olor"] == {"iota1": 0.5, "gamma": 4.0}
     assert found[-1]["recipe"]["optimizer"]["lr"] == 0.01
-    _shrink_plan(document)
+    _shrink_plan_in_place(document)
     document |= {"methods": found, "seeds": [0]}
     assert (
         ExperimentPlan.model_validate_json(json.dumps(document)).bases[0].architecture["width"] == 8

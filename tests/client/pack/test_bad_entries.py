@@ -31,13 +31,13 @@ Damage = Callable[[Path], None]
 def change_json_row(file: str, where: str, **change: object) -> Damage:
     """Change the first row of a list in a JSON file. A value of None removes the key."""
 
-    def call(at: Path) -> None:
+    def change_first_row(at: Path) -> None:
         document = json.loads((at / file).read_text())
         row = {**document[where][0], **change}
         document[where][0] = {key: value for key, value in row.items() if value is not None}
         (at / file).write_text(json.dumps(document))
 
-    return call
+    return change_first_row
 
 
 def overwrite_file(file: str, data: bytes) -> Damage:
@@ -53,7 +53,7 @@ def remove_file(file: str) -> Damage:
 
 
 def replace_columns(**columns: list[object]) -> Damage:
-    def call(at: Path) -> None:
+    def replace_column_values(at: Path) -> None:
         file = at / "data/train-00000-of-00001.parquet"
         table = pq.read_table(file)
         for name, values in columns.items():
@@ -63,18 +63,18 @@ def replace_columns(**columns: list[object]) -> Damage:
             table = table.set_column(number, kind, pa.array(found, kind.type))
         pq.write_table(table, file)
 
-    return call
+    return replace_column_values
 
 
 def add_shard_with_member(name: str, data: bytes) -> Damage:
     """Add a shard whose first sample has the label `data`."""
 
-    def call(at: Path) -> None:
+    def add_shard(at: Path) -> None:
         with tarfile.open(at / "train-000002.tar", "w") as tar:
             add_member(tar, name, data)
             add_member(tar, "bad.png", make_noise_png("bad"))
 
-    return call
+    return add_shard
 
 
 def damage_member_header(at: Path) -> None:

@@ -42,10 +42,10 @@ def open_it(bucket: Bucket) -> Iterator[Open]:
     with run_photo_server() as server:
         server.answer = bucket.answer
 
-        def call(address: str = "s3://birds/photos", **options: Any) -> PackedBatch:
+        def open_bucket_batch(address: str = "s3://birds/photos", **options: Any) -> PackedBatch:
             return open_batch(address, endpoint=server.url, anonymous=True, **options)
 
-        yield call
+        yield open_bucket_batch
 
 
 def read_members(batch: PackedBatch) -> dict[str, bytes]:
@@ -250,10 +250,10 @@ def test_paths_are_no_addresses() -> None:
 def test_a_missing_library_is_named_with_the_command(
     scheme: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(name: str) -> None:
+    def raise_import_error(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(extras.importlib, "import_module", missing)
+    monkeypatch.setattr(extras.importlib, "import_module", raise_import_error)
     with pytest.raises(
         ExtraMissing, match=rf"needs {module}.*pip install 'perennial-client\[{scheme}\]'"
     ):

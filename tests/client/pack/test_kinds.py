@@ -176,10 +176,10 @@ def test_an_option_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_a_missing_library_is_named_with_the_command(
     make: Make, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(name: str) -> None:
+    def raise_import_error(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(extras.importlib, "import_module", missing)
+    monkeypatch.setattr(extras.importlib, "import_module", raise_import_error)
     with pytest.raises(
         ExtraMissing, match=rf"needs {module}.*pip install 'perennial-client\[data\]'"
     ):

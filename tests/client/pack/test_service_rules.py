@@ -34,7 +34,7 @@ texts = st.one_of(
 
 def normalise_label(text: str) -> str | None:
     try:
-        return service_names.normalise_class_label(text, "a test")
+        return service_names.check_and_normalise_class_label(text, "a test")
     except PerennialError:
         return None
 

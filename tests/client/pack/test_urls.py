@@ -178,11 +178,11 @@ def test_a_name_is_resolved_once_a_request_and_that_address_dialled(
     port = photos.url.rpartition(":")[2]
     asked: list[str] = []
 
-    def rebinding(host: str, at: int) -> list[str]:
+    def resolve_to_loopback(host: str, at: int) -> list[str]:
         asked.append(host)
         return ["127.0.0.1"]
 
-    head = ImageFetcher(allow_private=True, resolve=rebinding).fetch_size_and_version(
+    head = ImageFetcher(allow_private=True, resolve=resolve_to_loopback).fetch_size_and_version(
         f"https://photos.test:{port}/0.png"
     )
     assert head.size == len(make_noise_png("0")) and asked == ["photos.test"]

@@ -55,14 +55,14 @@ def measure_built_network(
     own = {p.untyped_storage()._cdata for p in network.parameters()}
     kept: dict[int, Any] = {}
 
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
+    def record_saved_storage(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
             kept[storage._cdata] = storage
         return tensor
 
     batch = 4
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(record_saved_storage, lambda tensor: tensor):
         features = network(
             torch.empty(batch, channels, size, size, device="meta", requires_grad=False)
         )

@@ -22,13 +22,13 @@ from core.errors import BaseInvalid
 from core.learning.networks import (
     ImageSpec,
     backbone,
-    describe_tensors_expected_of_base,
     get_architectures,
+    list_tensors_expected_of_base,
 )
 
 
 def describe_shapes(architecture: dict, image: dict) -> Shapes:
-    found = describe_tensors_expected_of_base(architecture, ImageSpec.parse_image_field(image))
+    found = list_tensors_expected_of_base(architecture, ImageSpec.parse_image_field(image))
     return {name: entry["shape"] for name, entry in found["tensors"].items()}
 
 

@@ -36,13 +36,13 @@ def test_a_reader_that_goes_on_after_the_last_id_misses_no_event(database: Datab
     model, seen = add_model(database), 0
     begun, told, over = threading.Barrier(4), 20, threading.Event()
 
-    def write() -> None:
+    def record_events() -> None:
         begun.wait()
         for _ in range(told):
             with database.write() as session:
                 owner_events.record_owner_event_of_alias(session, model, MOVED, 1.0)
 
-    def read() -> None:
+    def read_events_to_end() -> None:
         nonlocal seen
         last = 0
         begun.wait()
@@ -55,8 +55,8 @@ def test_a_reader_that_goes_on_after_the_last_id_misses_no_event(database: Datab
             if done:
                 return
 
-    writers = [threading.Thread(target=write) for _ in range(3)]
-    reader = threading.Thread(target=read)
+    writers = [threading.Thread(target=record_events) for _ in range(3)]
+    reader = threading.Thread(target=read_events_to_end)
     for thread in (*writers, reader):
         thread.start()
     for thread in writers:

@@ -93,7 +93,7 @@ def test_a_statement_that_fails_for_another_reason_keeps_its_connection(relayed:
 def test_a_poll_of_a_silent_database_is_unavailable_in_time(
     relay: FaultProxy, relayed: str
 ) -> None:
-    async def poll() -> None:
+    async def poll_silent_database() -> None:
         reads = PollingDatabaseReads(relayed, timeout_s=1.0)
         try:
             with pytest.raises(Unavailable):  # there is no table; the connection is open afterwards
@@ -104,4 +104,4 @@ def test_a_poll_of_a_silent_database_is_unavailable_in_time(
         finally:
             await reads.close()
 
-    asyncio.run(poll())
+    asyncio.run(poll_silent_database())

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def use_polling_reads(database: Database, use: Callable[[PollingDatabaseReads], Awaitable[T]]) -> T:
-    async def run() -> T:
+    async def prepare_and_use_reads() -> T:
         reads = PollingDatabaseReads(database.url)
         await reads.prepare_reads()
         try:
@@ -29,7 +29,7 @@ def use_polling_reads(database: Database, use: Callable[[PollingDatabaseReads], 
         finally:
             await reads.close()
 
-    return asyncio.run(run())
+    return asyncio.run(prepare_and_use_reads())
 
 
 def test_a_job_has_everything_that_its_answer_shows(filled: Database) -> None:
@@ -51,11 +51,11 @@ def test_a_job_has_everything_that_its_answer_shows(filled: Database) -> None:
 
 def test_an_unknown_job_and_key_are_none(filled: Database) -> None:
     assert use_polling_reads(filled, lambda reads: reads.find_job("job_' OR 1=1 --")) is None
-    assert use_polling_reads(filled, lambda reads: reads.find_key("nobody")) is None
+    assert use_polling_reads(filled, lambda reads: reads.find_key_by_prefix("nobody")) is None
 
 
 def test_a_read_sees_what_was_just_committed(filled: Database) -> None:
-    async def use(reads: PollingDatabaseReads) -> list[int]:
+    async def read_revisions(reads: PollingDatabaseReads) -> list[int]:
         revisions = []
         for revision in (1, 2, 3):
             with filled.write() as session:
@@ -65,11 +65,11 @@ def test_a_read_sees_what_was_just_committed(filled: Database) -> None:
             revisions.append(row.revision)
         return revisions
 
-    assert use_polling_reads(filled, use) == [1, 2, 3]
+    assert use_polling_reads(filled, read_revisions) == [1, 2, 3]
 
 
 def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Database) -> None:
-    async def use(reads: PollingDatabaseReads) -> list[object]:
+    async def read_changing_progress(reads: PollingDatabaseReads) -> list[object]:
         found = []
         for step in (2, 2, 3):
             with filled.write() as session:
@@ -79,13 +79,13 @@ def test_a_job_that_was_read_before_is_read_with_what_has_changed(filled: Databa
             found.append(row.progress)
         return found
 
-    assert use_polling_reads(filled, use) == [
+    assert use_polling_reads(filled, read_changing_progress) == [
         {"phase": "train", "step": step} for step in (2, 2, 3)
     ]
 
 
 def test_events_come_in_order_after_an_id_and_by_type(filled: Database) -> None:
-    async def use(reads: PollingDatabaseReads) -> list[list[PolledJobEventRow]]:
+    async def list_events_in_order(reads: PollingDatabaseReads) -> list[list[PolledJobEventRow]]:
         every = await reads.list_job_events("job_1", 0, 100, None)
         return [
             every,
@@ -94,7 +94,7 @@ def test_events_come_in_order_after_an_id_and_by_type(filled: Database) -> None:
             await reads.list_job_events("job_1", 0, 100, ["state", "log"]),
         ]
 
-    every, page, some, both = use_polling_reads(filled, use)
+    every, page, some, both = use_polling_reads(filled, list_events_in_order)
     assert [event.data["n"] for event in every] == [0, 1, 2, 3, 4]
     assert page == every[2:4]
     assert [event.data["n"] for event in some] == [1, 3]
@@ -120,7 +120,7 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
         every = session.scalars(select(OwnerEvent).order_by(OwnerEvent.id)).all()
     asked = (None, ("alias",), ("alias", "version"), ("job", "alias", "job"), ("version",) * 600)
 
-    async def use(reads: PollingDatabaseReads) -> None:
+    async def check_events_of_types(reads: PollingDatabaseReads) -> None:
         for about in (
             OwnerEventFilter(owner_id="own_1"),
             OwnerEventFilter(model_id="mdl_1"),
@@ -137,11 +137,11 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
             assert await reads.read_newest_owner_event_id(about) == of[-1].id
         assert await reads.read_newest_owner_event_id(OwnerEventFilter(owner_id="nobody")) == 0
 
-    use_polling_reads(database, use)
+    use_polling_reads(database, check_events_of_types)
 
 
 def test_a_key_is_found_by_its_prefix(filled: Database) -> None:
-    key = use_polling_reads(filled, lambda reads: reads.find_key("abc"))
+    key = use_polling_reads(filled, lambda reads: reads.find_key_by_prefix("abc"))
     assert key is not None
     assert (key.id, key.owner_id, key.hash, key.scope, key.revoked_at) == (
         "key_1",
@@ -153,15 +153,15 @@ def test_a_key_is_found_by_its_prefix(filled: Database) -> None:
 
 
 def test_many_reads_at_once_all_answer(filled: Database) -> None:
-    async def use(reads: PollingDatabaseReads) -> set[str]:
+    async def find_job_many_times(reads: PollingDatabaseReads) -> set[str]:
         rows = await asyncio.gather(*(reads.find_job("job_1") for _ in range(50)))
         return {row.id for row in rows if row is not None}
 
-    assert use_polling_reads(filled, use) == {"job_1"}
+    assert use_polling_reads(filled, find_job_many_times) == {"job_1"}
 
 
 def test_a_reader_that_was_cancelled_does_not_mix_up_the_next_answer(filled: Database) -> None:
-    async def use(reads: PollingDatabaseReads) -> None:
+    async def cancel_and_read_again(reads: PollingDatabaseReads) -> None:
         for _ in range(20):
             task = asyncio.create_task(reads.list_job_events("job_1", 0, 100, None))
             await asyncio.sleep(0)
@@ -169,7 +169,7 @@ def test_a_reader_that_was_cancelled_does_not_mix_up_the_next_answer(filled: Dat
             row = await reads.find_job("job_1")
             assert row is not None and row.id == "job_1"
 
-    use_polling_reads(filled, use)
+    use_polling_reads(filled, cancel_and_read_again)
 
 
 def test_nothing_can_be_written_through_the_read_connection(
@@ -178,25 +178,25 @@ def test_nothing_can_be_written_through_the_read_connection(
     if filled.dialect != "sqlite":
         return
 
-    async def use(reads: PollingDatabaseReads) -> None:
+    async def delete_through_reads(reads: PollingDatabaseReads) -> None:
         with pytest.raises(Unavailable):
             await reads._reader.fetch_rows("DELETE FROM jobs", ())
 
-    use_polling_reads(filled, use)
+    use_polling_reads(filled, delete_through_reads)
 
 
 def test_a_postgresql_that_is_away_is_unavailable() -> None:
-    async def run() -> None:
+    async def read_absent_postgresql() -> None:
         reads = PollingDatabaseReads("postgresql+psycopg://nobody@127.0.0.1:1/none", timeout_s=1.0)
         with pytest.raises(Unavailable):
             await reads.find_job("job_1")
         await reads.close()
 
-    asyncio.run(run())
+    asyncio.run(read_absent_postgresql())
 
 
 def test_a_silent_postgresql_is_unavailable_in_time() -> None:
-    async def run() -> None:
+    async def read_silent_postgresql() -> None:
         server = await asyncio.start_server(lambda r, w: asyncio.sleep(600), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         reads = PollingDatabaseReads(
@@ -207,14 +207,14 @@ def test_a_silent_postgresql_is_unavailable_in_time() -> None:
         await reads.close()
         server.close()
 
-    asyncio.run(run())
+    asyncio.run(read_silent_postgresql())
 
 
 def test_reads_work_again_after_the_server_ended_the_connections(filled: Database) -> None:
     if filled.dialect != "postgresql":
         return
 
-    async def use(reads: PollingDatabaseReads) -> None:
+    async def read_after_termination(reads: PollingDatabaseReads) -> None:
         from sqlalchemy import text
 
         assert await reads.find_job("job_1") is not None
@@ -228,4 +228,4 @@ def test_reads_work_again_after_the_server_ended_the_connections(filled: Databas
         row = await reads.find_job("job_1")
         assert row is not None
 
-    use_polling_reads(filled, use)
+    use_polling_reads(filled, read_after_termination)

@@ -59,19 +59,22 @@ def test_deleting_waits_for_those_who_refer_and_the_reverse(filled: Database, fi
     order: list[str] = []
     entered, leave = threading.Event(), threading.Event()
 
-    def holder() -> None:
+    def hold_first_reference() -> None:
         with filled.write() as session:
             getattr(references, first)(session)
             entered.set()
             leave.wait(60)
             order.append(first)
 
-    def waiter() -> None:
+    def wait_for_second_reference() -> None:
         with filled.write() as session:
             getattr(references, second)(session)
             order.append(second)
 
-    threads = [threading.Thread(target=holder), threading.Thread(target=waiter)]
+    threads = [
+        threading.Thread(target=hold_first_reference),
+        threading.Thread(target=wait_for_second_reference),
+    ]
     threads[0].start()
     assert entered.wait(60)
     threads[1].start()

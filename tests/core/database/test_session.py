@@ -43,12 +43,12 @@ def test_a_read_never_writes(filled: Database) -> None:
 
 @pytest.mark.both_databases
 def test_writers_that_count_lose_no_step(filled: Database) -> None:
-    def count() -> None:
+    def increment_next_task() -> None:
         for _ in range(20):
             with filled.write() as session:
                 session.get_one(Model, "mdl_1", with_for_update=True).next_task += 1
 
-    threads = [threading.Thread(target=count) for _ in range(3)]
+    threads = [threading.Thread(target=increment_next_task) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_opened_is_an_outage(tmp_path: Path) -> None:
 def test_first_connections_at_the_same_moment_wait_for_each_other(tmp_path: Path) -> None:
     refused: list[BaseException] = []
 
-    def connect(url: str, together: threading.Barrier) -> None:
+    def connect_together(url: str, together: threading.Barrier) -> None:
         database = Database(url)
         together.wait()
         try:
@@ -119,7 +119,7 @@ def test_first_connections_at_the_same_moment_wait_for_each_other(tmp_path: Path
     for number in range(20):
         together = threading.Barrier(8)
         arguments = (f"sqlite:///{tmp_path}/{number}.db", together)
-        threads = [threading.Thread(target=connect, args=arguments) for _ in range(8)]
+        threads = [threading.Thread(target=connect_together, args=arguments) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:

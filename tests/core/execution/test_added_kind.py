@@ -106,13 +106,13 @@ def test_it_is_stopped_as_asked(
     job, one = create_rehash_job(desk), worker()
     read = one.store.read
 
-    def ask(*given: Any) -> Any:
+    def read_after_asking_to_stop(*given: Any) -> Any:
         if desk.state(job) is JobState.RUNNING:
             desk.act(job, asked)
             wait_until(lambda: one._attempt is not None and one._attempt._beat.requested_state)
         return read(*given)
 
-    monkeypatch.setattr(one.store, "read", ask)
+    monkeypatch.setattr(one.store, "read", read_after_asking_to_stop)
     one.run_jobs(lambda: False)
     assert desk.state(job) is ended
     assert desk.job(job).report is None

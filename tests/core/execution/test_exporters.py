@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import ExportingWorker, ExportJob, Job, Model, Version
+from core.database.tables import ExportCapableWorker, ExportJob, Job, Model, Version
 from core.execution import exporters
 from core.execution.exporting import read_export_request_of_claimed_job
 from core.execution.kinds import KINDS
@@ -84,7 +84,7 @@ def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
     exporters.record_worker_if_able_to_export(desk.db, "w1")
     with desk.db.read() as session:
         assert has_exporting_worker(session, desk.db.now(session))
-        assert [row.worker for row in session.query(ExportingWorker)] == ["w1"]
+        assert [row.worker for row in session.query(ExportCapableWorker)] == ["w1"]
 
 
 def test_a_worker_without_them_says_nothing(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:

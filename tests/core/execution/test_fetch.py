@@ -11,10 +11,13 @@ from weights_files import MODEL, NAME, REPOSITORY, build_random_weights
 
 from core.bases.pretrained import PretrainedWeightsLimits
 from core.database.states import JobAction, JobState
-from core.database.tables import FetchedWeights, Model, Owner, Version
+from core.database.tables import FetchedPretrainedWeights, Model, Owner, Version
 from core.errors import StorageQuotaReached
 from core.execution.kinds import fetch
-from core.execution.weights import end_fetching_and_release_waiting, find_weights_or_claim_fetching
+from core.execution.weights import (
+    find_weights_or_claim_fetching,
+    finish_weights_fetch_and_wake_waiting_jobs,
+)
 from core.jobs.put_off import JobPutOffSignal
 from core.models import model_deletion, models
 from core.models.new_model import NewModelLimits
@@ -73,12 +76,12 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
     write_manual_weights(desk, build_random_weights())
     model, job = create_waiting_model(desk)
 
-    def die(at: str) -> None:
+    def die_at_point(at: str) -> None:
         if at == point:
             raise Died
 
     with monkeypatch.context() as dying:
-        dying.setattr(fetch, "hit_failpoint", die)
+        dying.setattr(fetch, "hit_failpoint", die_at_point)
         with pytest.raises(Died):
             worker().run_jobs(lambda: False)
     desk.set(job, lease_until=1.0)
@@ -89,7 +92,7 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
     assert (version.number, version.manifest.base.sha256) == (0, compute_weights_digest())
     assert version.manifest.normalise is not None
     assert desk.aliases(model) == {"latest": 0, "production": 0}
-    (row,) = desk.all(FetchedWeights)
+    (row,) = desk.all(FetchedPretrainedWeights)
     assert (row.repository, row.sha256, row.bytes, row.job_id) == (
         REPOSITORY,
         compute_weights_digest(),
@@ -122,7 +125,7 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
         find_weights_or_claim_fetching(desk.db, desk.blobs, second, REPOSITORY, 2)
     claims.put_off_claimed_job(desk.db, second, str(later.value), later.value.seconds)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
-    end_fetching_and_release_waiting(desk.db, first)
+    finish_weights_fetch_and_wake_waiting_jobs(desk.db, first)
     again = desk.claim("w2")
     assert (again.job_id, desk.job(again.job_id).strikes) == (second.job_id, 0)
     assert find_weights_or_claim_fetching(desk.db, desk.blobs, again, REPOSITORY, 2) is None
@@ -133,13 +136,16 @@ def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: An
     create_waiting_model(desk, "one")
     create_waiting_model(desk, "two")
 
-    def ask(claim: Any) -> bool:
+    def find_or_claim_weights(claim: Any) -> bool:
         try:
             return find_weights_or_claim_fetching(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
         except JobPutOffSignal:
             return False
 
-    assert sorted(run_at_once(ask, [desk.claim("w1"), desk.claim("w2")])) == [False, True]
+    assert sorted(run_at_once(find_or_claim_weights, [desk.claim("w1"), desk.claim("w2")])) == [
+        False,
+        True,
+    ]
 
 
 def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_none(
@@ -200,11 +206,11 @@ def test_a_cancelled_job_makes_no_version_though_its_weights_are_stored(
     write_manual_weights(desk, build_random_weights())
     model, job = create_waiting_model(desk)
 
-    def cancel(at: str) -> None:
+    def cancel_once_stored(at: str) -> None:
         if at == "fetch-stored":
             desk.act(job, JobAction.CANCEL)
 
-    monkeypatch.setattr(fetch, "hit_failpoint", cancel)
+    monkeypatch.setattr(fetch, "hit_failpoint", cancel_once_stored)
     worker().run_jobs(lambda: False)
     assert desk.state(job) is JobState.CANCELLED
     assert desk.all(Version, model_id=model) == []

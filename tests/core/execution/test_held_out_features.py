@@ -90,17 +90,17 @@ def test_features_count_as_the_models_bytes_and_go_with_the_tasks_images(desk: D
     model = desk.model()
     digest = publish_version(desk, model)
 
-    def datasets(session: Session) -> int:
+    def sum_dataset_bytes(session: Session) -> int:
         return usage_sums.sum_usage_by_model(session, Model.id == model)[model]["bytes"]["datasets"]
 
     size = desk.task_of(model, 1).features_bytes
     with desk.db.read() as session:
-        before = datasets(session)
+        before = sum_dataset_bytes(session)
         assert references.find_digests_still_in_use(session, [digest]) == {digest}
     with desk.db.write() as session:
         session.get_one(Task, desk.task_of(model, 1).id).features_sha256 = None
         session.flush()
-        assert size and before - datasets(session) == size
+        assert size and before - sum_dataset_bytes(session) == size
         session.rollback()
     delete_task_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
     with desk.db.read() as session:

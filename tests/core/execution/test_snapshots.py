@@ -18,7 +18,7 @@ from core.scheduling import claim as claims
 def test_a_registered_snapshot_comes_back_byte_for_byte(desk: Any) -> None:
     job_id, claim = desk.begin()
     event = SnapshotEvent(path=desk.folder, stage=0, epoch=2, step=30)
-    snapshots.upload_and_register_snapshot(
+    snapshots.upload_snapshot_and_delete_earlier_ones(
         desk.db, desk.store, claim, desk.snapshot("the weights"), event
     )
     desk.lose(claim)
@@ -163,6 +163,6 @@ def test_a_snapshot_holds_plain_files_only(desk: Any) -> None:
     folder = desk.snapshot()
     (folder / "inner").mkdir()
     with pytest.raises(ValueError, match="plain files"):
-        snapshots.upload_and_register_snapshot(
+        snapshots.upload_snapshot_and_delete_earlier_ones(
             desk.db, desk.store, desk.claim(), folder, desk.taken
         )

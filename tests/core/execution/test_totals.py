@@ -87,7 +87,7 @@ def test_of_any_other_version_or_for_another_method_it_reads_the_parts(
 
 @pytest.mark.both_databases
 def test_totals_count_as_bytes_of_versions_and_replace_each_other(desk: Desk) -> None:
-    def versions(session: Session) -> int:
+    def sum_version_bytes(session: Session) -> int:
         return usage_sums.sum_usage_by_model(session, Model.id == model)[model]["bytes"]["versions"]
 
     model = desk.model()
@@ -97,10 +97,10 @@ def test_totals_count_as_bytes_of_versions_and_replace_each_other(desk: Desk) ->
         row = session.get_one(Model, model)
         assert row.totals_sha256 == second and row.totals_bytes
         assert references.find_digests_still_in_use(session, [first, second]) == {second}
-        before = versions(session)
+        before = sum_version_bytes(session)
     desk.change(Model, model, totals_sha256=None, totals_bytes=None)
     with desk.db.read() as session:
-        assert before - versions(session) == row.totals_bytes
+        assert before - sum_version_bytes(session) == row.totals_bytes
 
 
 @pytest.mark.parametrize("deleted", ["task", "memory"])

@@ -22,7 +22,9 @@ from core.scheduling import claim as claims
 def build_decode_stub(**values: Any) -> Any:
     """Build a stand-in for `decode_archive_to_datasets` that writes an archive as two small files."""
 
-    def ingest(archive: Path, media_type: str, folder: Path, options: Any, _: Any) -> IngestedBatch:
+    def decode_stub_archive(
+        archive: Path, media_type: str, folder: Path, options: Any, _: Any
+    ) -> IngestedBatch:
         assert archive.read_bytes() == b"zip"
         for name in ("train", "held"):
             (folder / name).write_text(f"{name} of {archive.name}")
@@ -42,14 +44,14 @@ def build_decode_stub(**values: Any) -> Any:
             {"rejected": [], "ignored": 1, "duplicates": 0, "data": {"near_duplicates": near}}, ["one warning"],
         )  # fmt: skip
 
-    return ingest
+    return decode_stub_archive
 
 
 @pytest.fixture
 def run(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(validating, "decode_archive_to_datasets", build_decode_stub())
 
-    def validate(claim: Any) -> None:
+    def validate_claim(claim: Any) -> None:
         folder = desk.folder / f"ingest-{claim.fence}-{claim.job_id}"
         folder.mkdir(exist_ok=True)
         validating.decode_archive_and_start_job(
@@ -61,7 +63,7 @@ def run(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             DecodingMonitor(),
         )
 
-    return validate
+    return validate_claim
 
 
 def test_a_damaged_archive_is_not_the_batchs_fault_and_is_marked(desk: Any, run: Any) -> None:
@@ -113,14 +115,14 @@ def test_what_the_submit_said_and_was_told_outlives_the_decoding(
         session.query(Task).one().report = {**GIVEN, "notes": ["before"], "ignored": 9}
     policies: list[str] = []
 
-    def spy(
+    def record_policy_and_decode(
         archive: Path, media_type: str, folder: Path, options: Any, monitor: Any
     ) -> IngestedBatch:
         policies.append(options.duplicates)
         made: IngestedBatch = build_decode_stub()(archive, media_type, folder, options, monitor)
         return made
 
-    monkeypatch.setattr(validating, "decode_archive_to_datasets", spy)
+    monkeypatch.setattr(validating, "decode_archive_to_datasets", record_policy_and_decode)
     run(desk.claim())
     assert policies == ["drop"]
     report = desk.task(job_id).report
@@ -135,10 +137,10 @@ def test_what_the_submit_said_is_in_the_report_of_a_rejected_batch_too(
     with desk.db.write() as session:
         session.query(Task).one().report = GIVEN
 
-    def refuse(*_: Any, **__: Any) -> IngestedBatch:
+    def reject_batch(*_: Any, **__: Any) -> IngestedBatch:
         raise Rejected("Not one.", extra={"report": {"rejected_count": 7}})
 
-    monkeypatch.setattr(validating, "decode_archive_to_datasets", refuse)
+    monkeypatch.setattr(validating, "decode_archive_to_datasets", reject_batch)
     with pytest.raises(Rejected) as caught:
         run(desk.claim())
     assert caught.value.extra["report"] == {"rejected_count": 7} | GIVEN

@@ -70,7 +70,7 @@ def write_pictures(folder: Path) -> list[Path]:
     """Write image files of many kinds and shapes, one of them rotated by its EXIF."""
     rng, made = np.random.default_rng(0), []
 
-    def save(name: str, image: Image.Image, **options: Any) -> None:
+    def save_picture(name: str, image: Image.Image, **options: Any) -> None:
         image.save(folder / name, **options)
         made.append(folder / name)
 
@@ -78,22 +78,22 @@ def write_pictures(folder: Path) -> list[Path]:
         [(40, 64), (301, 97), (32, 32), (224, 224), (9, 200), (700, 533)]
     ):
         colours = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
-        save(f"{number}.png", colours)
-        save(f"{number}.jpg", colours, quality=90)
-        save(f"{number}.webp", colours)
+        save_picture(f"{number}.png", colours)
+        save_picture(f"{number}.jpg", colours, quality=90)
+        save_picture(f"{number}.webp", colours)
     photo = Image.fromarray(rng.integers(0, 256, (50, 80, 3), dtype=np.uint8))
     for turn in range(1, 9):
         exif = Image.Exif()
         exif[0x0112] = turn
-        save(f"turned-{turn}.jpg", photo, exif=exif)
-    save("alpha.png", Image.fromarray(rng.integers(0, 256, (50, 80, 4), dtype=np.uint8)))
-    save("grey.png", photo.convert("L"))
-    save("grey-alpha.png", photo.convert("LA"))
-    save("palette.png", photo.convert("P"))
-    save("palette-transparent.png", photo.convert("P"), transparency=3)
-    save("bilevel.png", photo.convert("1"))
-    save("cmyk.jpg", photo.convert("CMYK"))
-    save("photo.tif", photo)
+        save_picture(f"turned-{turn}.jpg", photo, exif=exif)
+    save_picture("alpha.png", Image.fromarray(rng.integers(0, 256, (50, 80, 4), dtype=np.uint8)))
+    save_picture("grey.png", photo.convert("L"))
+    save_picture("grey-alpha.png", photo.convert("LA"))
+    save_picture("palette.png", photo.convert("P"))
+    save_picture("palette-transparent.png", photo.convert("P"), transparency=3)
+    save_picture("bilevel.png", photo.convert("1"))
+    save_picture("cmyk.jpg", photo.convert("CMYK"))
+    save_picture("photo.tif", photo)
     return made
 
 

@@ -62,7 +62,7 @@ def export_network(
 ) -> Path:
     parts = []
     state = state or {}
-    for part, tensors in {**network.copy_parts(), **state}.items():
+    for part, tensors in {**network.copy_parts_to_cpu(), **state}.items():
         save_file(tensors, folder / part)
         parts.append(PartFileToExport(part, folder / part, digest_file(folder / part)))
     manifest = {
@@ -78,7 +78,7 @@ def export_network(
         "method": method or {"name": "finetune", "hyper": {}, "state": {}},
         "parts": [
             {"name": part, "type": part.partition(".")[0], "sha256": "0", "bytes": 1}
-            for part in network.copy_parts() | state
+            for part in network.copy_parts_to_cpu() | state
         ],
     }
     if temperature is not None:

@@ -19,7 +19,7 @@ from tests.core.export.past_versions import Parts
 def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -> None:
     known = build_recipe_catalogue()
 
-    def write(target: Path, manifest: dict[str, Any], parts: Parts) -> None:
+    def write_safetensors_zip(target: Path, manifest: dict[str, Any], parts: Parts) -> None:
         SafetensorsZipFormat().write_download(
             target,
             VersionToExport(
@@ -28,7 +28,7 @@ def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -
         )
 
     recorded = json.loads(past_versions.RECORDED.read_text())
-    found = past_versions.digest_downloads(tmp_path, write)
+    found = past_versions.digest_downloads(tmp_path, write_safetensors_zip)
     assert {name: digest for name, digest in found.items() if recorded.get(name) != digest} == {}
     assert found.keys() == recorded.keys()
 

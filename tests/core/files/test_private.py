@@ -70,9 +70,9 @@ def test_a_directory_of_another_user_is_told_of(
     folder = tmp_path / "data"
     folder.mkdir()
 
-    def refuse(_path: Path, _mode: int) -> None:
+    def raise_permission_error(_path: Path, _mode: int) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(Path, "chmod", refuse)
+    monkeypatch.setattr(Path, "chmod", raise_permission_error)
     said = make_data_and_new_files_private(folder)
     assert said is not None and "0755" in said

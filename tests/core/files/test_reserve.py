@@ -40,10 +40,10 @@ def test_it_is_released_on_a_full_disk_alone(
 def test_a_disk_that_reserves_nothing_is_left_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_given: int) -> None:
+    def raise_disk_full(*_given: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.posix_fallocate", refuse)
+    monkeypatch.setattr("os.posix_fallocate", raise_disk_full)
     assert not reserve.make_disk_reserve_file(tmp_path, SIZE) and list(tmp_path.iterdir()) == []
 
 

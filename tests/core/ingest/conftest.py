@@ -34,21 +34,23 @@ def hostile_archives() -> list[hostile_corpus.Attack]:
 def look(tmp_path: Path) -> Callable[..., ArchiveDirectory]:
     """look(data, declared=None, **limits): sniff and inspect bytes, as the API does."""
 
-    def call(data: bytes, declared: str | None = None, **limits: int) -> ArchiveDirectory:
+    def read_archive_directory(
+        data: bytes, declared: str | None = None, **limits: int
+    ) -> ArchiveDirectory:
         path = tmp_path / "body"
         path.write_bytes(data)
         return read_archive_directory_and_digest(
             path, detect_upload_format(data[:SNIFF_BYTES], declared), ArchiveLimits(**limits)
         )
 
-    return call
+    return read_archive_directory
 
 
 @pytest.fixture
 def take(tmp_path: Path) -> Callable[..., IngestedBatch]:
     """take(data, size=8, channels=3, limits=…, **options): ingest bytes with one decoder."""
 
-    def call(
+    def ingest_archive(
         data: bytes,
         size: int = 8,
         channels: int = 3,
@@ -65,4 +67,4 @@ def take(tmp_path: Path) -> Callable[..., IngestedBatch]:
         chosen = IngestOptions(size, channels, limits or ArchiveLimits(), **options)
         return decode_archive_to_datasets(path, kind, tmp_path / "out", chosen, monitor)
 
-    return call
+    return ingest_archive

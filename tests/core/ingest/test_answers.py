@@ -9,7 +9,7 @@ from safetensors.numpy import save
 
 from core.ingest.answers import (
     parse_predictions,
-    parse_ranked_predictions,
+    parse_predictions_by_known_class_count,
     read_predictions_written_by_job,
 )
 from core.learning.evaluation import stored_predictions
@@ -44,7 +44,7 @@ def test_the_best_of_the_first_classes_is_their_argmax(tmp_path: Path, classes: 
     scores = torch.randn(20, classes, generator=torch.Generator().manual_seed(classes)).round(
         decimals=1
     )
-    answers = parse_ranked_predictions(write_predictions(tmp_path, scores))
+    answers = parse_predictions_by_known_class_count(write_predictions(tmp_path, scores))
     assert answers is not None
     for known in {1, (classes + 1) // 2, classes}:  # rounded scores: ties go to the lowest row
         assert (
@@ -54,7 +54,7 @@ def test_the_best_of_the_first_classes_is_their_argmax(tmp_path: Path, classes: 
 
 
 def test_a_file_without_images_has_no_best(tmp_path: Path) -> None:
-    answers = parse_ranked_predictions(write_predictions(tmp_path, torch.zeros(0, 3)))
+    answers = parse_predictions_by_known_class_count(write_predictions(tmp_path, torch.zeros(0, 3)))
     assert answers is not None and answers.choose_best_known_classes(2).tolist() == []
 
 
@@ -69,7 +69,7 @@ def test_answers_from_before_are_read_and_have_no_ranking() -> None:
     rows = np.array([2, 0], np.int32)
     data = save({"rows": rows, "probabilities": np.ones(2, np.float16)})
     assert parse_predictions(data)[0].tolist() == [2, 0]
-    assert parse_ranked_predictions(data) is None
+    assert parse_predictions_by_known_class_count(data) is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_rankings_that_do_not_fit_the_images_are_refused(
     arrays = {name: np.array(values, np.uint8) for name, values in tensors.items()}
     oldest = {"rows": np.zeros(2, np.int32), "probabilities": np.ones(2, np.float16)}
     with pytest.raises(ValueError, match="leaders do not belong"):
-        parse_ranked_predictions(save({**arrays, **oldest}))
+        parse_predictions_by_known_class_count(save({**arrays, **oldest}))
 
 
 def test_a_snapshot_gives_its_answers_back_also_one_from_before() -> None:

@@ -30,7 +30,7 @@ def draw_noise(width: int, height: int, channels: int = 3) -> np.ndarray:
 
 
 def build_huge_png(width: int, height: int) -> bytes:
-    def chunk(kind: bytes, data: bytes) -> bytes:
+    def build_png_chunk(kind: bytes, data: bytes) -> bytes:
         return (
             struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         )
@@ -38,9 +38,9 @@ def build_huge_png(width: int, height: int) -> bytes:
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return (
         b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(bytes(1000)))
-        + chunk(b"IEND", b"")
+        + build_png_chunk(b"IHDR", head)
+        + build_png_chunk(b"IDAT", zlib.compress(bytes(1000)))
+        + build_png_chunk(b"IEND", b"")
     )
 
 

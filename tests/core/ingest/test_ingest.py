@@ -437,11 +437,11 @@ def test_what_decoders_of_images_print_is_kept_nowhere(
     printed = []
     close = pool.DecoderPool.kill_decoders
 
-    def look(self: pool.DecoderPool) -> None:
+    def record_size_and_close(self: pool.DecoderPool) -> None:
         printed.append((self.folder / "decoder-errors").stat().st_size)
         close(self)
 
-    monkeypatch.setattr(pool.DecoderPool, "kill_decoders", look)
+    monkeypatch.setattr(pool.DecoderPool, "kill_decoders", record_size_and_close)
     take(build_mixed_zip({"cat/loud.png": draw_png(5) + b"SAYS"}))
     assert printed == [0]
 

@@ -24,7 +24,11 @@ from core.ingest.ingest import IngestedBatch
 from core.ingest.inspect import ArchiveDirectory
 from core.ingest.layout import build_archive_layout
 from core.ingest.limits import ArchiveLimits
-from core.ingest.names import check_and_normalise_entry_path, normalise_class_label, quote_name
+from core.ingest.names import (
+    check_and_normalise_class_label,
+    check_and_normalise_entry_path,
+    quote_name,
+)
 
 Look = Callable[..., ArchiveDirectory]
 
@@ -369,7 +373,7 @@ def test_tars_written_one_after_another_are_read_whole(
 @given(st.text(max_size=300))
 def test_any_label_is_normalised_or_refused(text: str) -> None:
     try:
-        label = normalise_class_label(text, "here")
+        label = check_and_normalise_class_label(text, "here")
     except LabelsInvalid as error:
         assert error.detail.isprintable()
     else:
@@ -377,7 +381,7 @@ def test_any_label_is_normalised_or_refused(text: str) -> None:
         assert (
             label
             == unicodedata.normalize("NFC", text).strip()
-            == normalise_class_label(label, "here")
+            == check_and_normalise_class_label(label, "here")
         )
 
 

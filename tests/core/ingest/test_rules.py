@@ -19,7 +19,7 @@ from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.options import parse_reading_option_texts
 from core.ingest.rules.plan import IGNORED, FileClassesAndParts, assign_file_classes_and_parts
 from core.ingest.rules.words import (
-    are_batch_folder_names,
+    are_dated_or_numbered_folder_names,
     get_dataset_part_of_folder,
     is_date_folder_name,
     is_generic_folder_name,
@@ -442,13 +442,13 @@ def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
         )
     )
     assert not any(map(is_date_folder_name, ["5", "20245", "may", "class 2024"]))
-    assert are_batch_folder_names(["week-01", "week-02"]) and are_batch_folder_names(
-        ["Batch 1", "batch 2"]
-    )
+    assert are_dated_or_numbered_folder_names(
+        ["week-01", "week-02"]
+    ) and are_dated_or_numbered_folder_names(["Batch 1", "batch 2"])
     assert (
-        not are_batch_folder_names(["a1", "a2"])
-        and not are_batch_folder_names(["week-01"])
-        and not are_batch_folder_names(["cat1", "dog2"])
+        not are_dated_or_numbered_folder_names(["a1", "a2"])
+        and not are_dated_or_numbered_folder_names(["week-01"])
+        and not are_dated_or_numbered_folder_names(["cat1", "dog2"])
     )
 
 

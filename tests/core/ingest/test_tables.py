@@ -31,11 +31,11 @@ Files = dict[str, str | bytes]
 def plan_reading(files: Files, **options: Any) -> FileClassesAndParts:
     names = list(files)
 
-    def read(number: int) -> bytes:
+    def read_listed_file(number: int) -> bytes:
         content = files[names[number]]
         return content if isinstance(content, bytes) else content.encode()
 
-    return assign_file_classes_and_parts(names, BatchReadingOptions(**options), read)
+    return assign_file_classes_and_parts(names, BatchReadingOptions(**options), read_listed_file)
 
 
 def find_labels(plan: FileClassesAndParts, files: Files) -> dict[str, str]:
@@ -458,12 +458,14 @@ def test_a_table_of_thousands_of_columns_is_told_by_few_entries() -> None:
     records = open_table_records(file, "cells")
     assert records is not None
 
-    def find(name: str) -> int:
+    def record_searched_name(name: str) -> int:
         seen.append(name)
         return -1
 
     with pytest.raises(NotALabelTable):
-        choose_table_columns(records, BatchReadingOptions(), find, images, is_own=False)
+        choose_table_columns(
+            records, BatchReadingOptions(), record_searched_name, images, is_own=False
+        )
     assert len(seen) <= 100_000
 
 

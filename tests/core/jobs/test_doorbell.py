@@ -45,14 +45,14 @@ def silent_broker() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         kept = []
 
-        def accept() -> None:
+        def accept_connections() -> None:
             while True:
                 try:
                     kept.append(listener.accept())
                 except OSError:
                     return
 
-        threading.Thread(target=accept, daemon=True).start()
+        threading.Thread(target=accept_connections, daemon=True).start()
         yield f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
         for connection, _ in kept:
             connection.close()

@@ -23,7 +23,7 @@ PREFIX = "abcdefghijkl"
 def make_key(database: Database) -> Any:
     """Makes the key with limits of its own."""
 
-    def make(**limits: Any) -> str:
+    def make_predict_key(**limits: Any) -> str:
         with database.write() as session:
             session.add(Owner(id="own_1", name="o", created_at=0.0))
             session.flush()
@@ -45,7 +45,7 @@ def make_key(database: Database) -> Any:
             )
         return "key_1"
 
-    return make
+    return make_predict_key
 
 
 def count_granted_at_once(database: Database, key: str, threads: int, images: int) -> int:
@@ -53,7 +53,7 @@ def count_granted_at_once(database: Database, key: str, threads: int, images: in
     results: list[bool] = []
     together = threading.Barrier(threads)
 
-    def take() -> None:
+    def charge_daily_images() -> None:
         together.wait()
         try:
             predict_keys.charge_predict_key_daily_images(database, key, images, is_request=True)
@@ -62,7 +62,7 @@ def count_granted_at_once(database: Database, key: str, threads: int, images: in
             assert error.retry_after_s is not None and error.retry_after_s >= 1
             results.append(False)
 
-    running = [threading.Thread(target=take) for _ in range(threads)]
+    running = [threading.Thread(target=charge_daily_images) for _ in range(threads)]
     for thread in running:
         thread.start()
     for thread in running:
@@ -94,7 +94,7 @@ def test_a_lookup_tells_what_the_key_is_bound_to(database: Database, make_key: A
     async def look_up() -> Any:
         reads = PollingDatabaseReads(database.url)
         try:
-            return await reads.find_key(PREFIX)
+            return await reads.find_key_by_prefix(PREFIX)
         finally:
             await reads.close()
 

@@ -28,10 +28,10 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
     server = conformance.ForkServer()
 
     @cache
-    def make(name: str, scenario: str, module: str | None = None) -> conformance.Case:
+    def make_case(name: str, scenario: str, module: str | None = None) -> conformance.Case:
         return conformance.Case(name, scenario, tmp_path_factory.mktemp("case"), server, module)
 
-    yield make
+    yield make_case
     server.close()
 
 

@@ -55,12 +55,12 @@ def test_filtering_equals_masked_gradients_without_weight_decay_only(
     parent = bench.learn_task(1, method="finetune")
     filtered = bench.learn_task(2, parent, depth=1, **recipe)
 
-    def project(self, ctx):
+    def zero_backbone_gradients(self, ctx):
         for name, parameter in ctx.trainable.items():
             if name.startswith("backbone."):
                 parameter.grad.zero_()
 
-    monkeypatch.setattr(FinetuneMethod, "project_gradient", project)
+    monkeypatch.setattr(FinetuneMethod, "project_gradient", zero_backbone_gradients)
     masked = bench.learn_task(2, parent, **recipe)
     assert (masked.network_digests == filtered.network_digests) is same
 

@@ -111,12 +111,12 @@ def test_the_second_step_of_the_backbone_is_linear_in_its_rate() -> None:
 
 
 def test_the_second_step_of_the_backbone_is_linear_in_the_heads_rate_only_near_zero() -> None:
-    def ratio(alpha: float) -> float:
+    def compute_displacement_ratio(alpha: float) -> float:
         norms = [measure_displacement(lr=1e6, head_lr=a).norm() for a in (alpha, 2 * alpha)]
         return float(norms[1] / norms[0])
 
-    assert ratio(1e-6) == pytest.approx(2, abs=1e-6)
-    assert 1e-3 < abs(ratio(0.1) - 2) < 0.1
+    assert compute_displacement_ratio(1e-6) == pytest.approx(2, abs=1e-6)
+    assert 1e-3 < abs(compute_displacement_ratio(0.1) - 2) < 0.1
 
 
 def test_with_adam_the_zero_head_protects_one_step_only() -> None:

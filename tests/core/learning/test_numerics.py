@@ -215,10 +215,10 @@ def test_the_flags_of_a_gpu_import_no_compiler() -> None:
 def test_operations_without_a_deterministic_kernel_are_in_the_log_and_the_manifest(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def step(terms: object, *_: object) -> None:
+    def warn_of_missing_kernel(terms: object, *_: object) -> None:
         warnings.warn(NO_KERNEL.format("some_cuda_kernel"), stacklevel=1)
 
-    spy_on_calls(monkeypatch, TaskTrainingContext, "loss", step)
+    spy_on_calls(monkeypatch, TaskTrainingContext, "loss", warn_of_missing_kernel)
     learned = bench.learn_task(1)
     assert learned.result["environment"]["nondeterministic"] == ["some_cuda_kernel"]
     assert any("some_cuda_kernel" in line for line in learned.logged())

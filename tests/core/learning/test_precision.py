@@ -86,11 +86,11 @@ def test_evaluation_has_full_precision_where_cuda_would_use_tf32(
     seen: list[tuple[str, str]] = []
     forward = MlpBackbone.forward
 
-    def record(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
+    def record_precision_and_forward(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
         seen.append(precisions())
         return forward(self, x)
 
-    monkeypatch.setattr(MlpBackbone, "forward", record)
+    monkeypatch.setattr(MlpBackbone, "forward", record_precision_and_forward)
     PATHS[path](network)
     assert set(seen) == {("ieee", "ieee")}
     assert precisions() == ("tf32", "tf32")

@@ -89,7 +89,7 @@ def answers(
         assert process.stdin and process.stdout
         lines, replies = process.stdin, process.stdout
 
-        def ask(requests: Requests) -> list[dict[str, Any]]:
+        def send_requests(requests: Requests) -> list[dict[str, Any]]:
             found = []
             for request in requests:
                 lines.write(json.dumps(request) + "\n")
@@ -97,7 +97,7 @@ def answers(
                 found.append(json.loads(replies.readline()))
             return found
 
-        yield ask
+        yield send_requests
         lines.close()
 
 

@@ -134,7 +134,7 @@ def test_a_cancelled_retry_leaves_a_held_task_held_and_the_line_stopped(desk: De
     jobs.apply_job_action(desk.db, make_actor(desk), again["id"], JobAction.CANCEL)
     assert list_standings(desk, model) == ["learned", "held", None]
     assert claims.claim_job(desk.db, "w", 60.0) is None
-    settling.continue_without_task(desk.db, make_actor(desk), model, 2, "later")
+    settling.skip_held_task_and_continue_lineage(desk.db, make_actor(desk), model, 2, "later")
     assert desk.claim().job_id == waits
 
 

@@ -19,7 +19,7 @@ from core.database.session import Database
 from core.database.tables import Model, Task, Version, VersionTaskResult
 from core.ids import new_id
 from core.lineage import lineage
-from core.lineage.coverage import list_taught_tasks, list_taught_tasks_after_learning
+from core.lineage.coverage import list_taught_tasks, list_taught_tasks_with_new_task
 from core.lineage.judgement import judge_version_by_gate
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.requests.actor import Actor
@@ -74,7 +74,7 @@ class History:
             if draw.random() < 0.15:
                 self.deleted.add(draw.randint(1, task))
             manifest = {
-                "tasks": list_taught_tasks_after_learning(parent.manifest, task),
+                "tasks": list_taught_tasks_with_new_task(parent.manifest, task),
                 **self.known,
                 **self._figures(task),
             }
@@ -142,7 +142,7 @@ class History:
         draw = self.draw
         told = sorted(draw.sample(range(1, task + 1), draw.randint(0, task)), key=str)
 
-        def counts() -> list[int]:
+        def draw_counts() -> list[int]:
             return [draw.randint(0, 9), 9]
 
         point = {
@@ -162,12 +162,16 @@ class History:
                 str(t): {"regressed": 1, "improved": draw.randint(0, 5), "total": 9} for t in told
             },
             "knn_probe": {
-                "all": counts(),
-                "tasks": {str(t): counts() for t in told},
-                "before": {"base": counts(), "parent": counts()},
+                "all": draw_counts(),
+                "tasks": {str(t): draw_counts() for t in told},
+                "before": {"base": draw_counts(), "parent": draw_counts()},
             },
             **{
-                name: {"all": counts(), "own": counts(), "tasks": {str(t): counts() for t in told}}
+                name: {
+                    "all": draw_counts(),
+                    "own": draw_counts(),
+                    "tasks": {str(t): draw_counts() for t in told},
+                }
                 for name in ("baseline_ncm", "baseline_lda")
             },
             "baseline_later": {str(t): {str(t): draw.randint(1, 9)} for t in told},
@@ -212,7 +216,7 @@ def compute_metrics_slowly(
         tasks = {t.number: t for t in session.query(Task).filter_by(model_id=model_id)}
         results = session.query(VersionTaskResult).filter_by(model_id=model_id).all()
     rows = [
-        matrix.AccuracyMatrixRow(v.number, v.task_number, v.parent, tuple(v.manifest.tasks))
+        matrix.AccuracyMatrixVersion(v.number, v.task_number, v.parent, tuple(v.manifest.tasks))
         for v in versions
     ]
     cells = {(r.version, r.task): (r.correct, r.total) for r in results}
@@ -261,15 +265,15 @@ def compute_metrics_slowly(
 def compute_metrics_from_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the figures that whole manifests give along a lineage."""
 
-    def share(counts: Sequence[int] | None) -> float | None:
+    def compute_share(counts: Sequence[int] | None) -> float | None:
         return counts[0] / counts[1] if counts and counts[1] else None
 
     def forward(probe: Mapping[str, Any] | None) -> float | None:
         before = (probe or {}).get("before", {})
-        parent, base = share(before.get("parent")), share(before.get("base"))
+        parent, base = compute_share(before.get("parent")), compute_share(before.get("base"))
         return None if parent is None or base is None else parent - base
 
-    def each(name: str, key: str) -> list[float | None]:
+    def list_manifest_values(name: str, key: str) -> list[float | None]:
         return [(manifest.get(name) or {}).get(key) for manifest in along[1:]]
 
     changes = (along[-1].get("changes") or {}).values()
@@ -283,16 +287,16 @@ def compute_metrics_from_manifests(along: Sequence[Mapping[str, Any]]) -> dict[s
         "fwt_probe": matrix.average_defined_values(forward(manifest.get("knn_probe")) for manifest in along[1:]),
         "regression_rate": lost,
         "improvement_rate": gained,
-        "update_norm": each("update_norm", "backbone"),
-        "update_norm_head": each("update_norm", "head"),
-        "update_norm_relative": each("update_norm", "relative"),
+        "update_norm": list_manifest_values("update_norm", "backbone"),
+        "update_norm_head": list_manifest_values("update_norm", "head"),
+        "update_norm_relative": list_manifest_values("update_norm", "relative"),
         "drift": [manifest.get("drift") for manifest in along[1:]],
         **{
-            name: [share((manifest.get(name) or {}).get("all")) for manifest in along[1:]]
+            name: [compute_share((manifest.get(name) or {}).get("all")) for manifest in along[1:]]
             for name in ("baseline_ncm", "baseline_lda")
         },
-        "predicted_loss_rise": each("forecast", "predicted"),
-        "measured_loss_rise": each("forecast", "measured"),
+        "predicted_loss_rise": list_manifest_values("forecast", "predicted"),
+        "measured_loss_rise": list_manifest_values("forecast", "measured"),
         "adp_mean": [
             None
             if told is None
@@ -301,9 +305,10 @@ def compute_metrics_from_manifests(along: Sequence[Mapping[str, Any]]) -> dict[s
         ],
         "knn_probe": probe
         and {
-            "accuracy": share(probe["all"]),
+            "accuracy": compute_share(probe["all"]),
             "per_task": [
-                {"task": t, "accuracy": share(c)} for t, c in sorted((int(t), c) for t, c in probe["tasks"].items())
+                {"task": t, "accuracy": compute_share(c)} for t,
+                    c in sorted((int(t), c) for t, c in probe["tasks"].items())
             ],
         },
     }  # fmt: skip
@@ -372,7 +377,7 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
     kept, whole = ResponseCache(1 << 20), MatrixWindow()
     history = History(desk, 3)
 
-    def both(version: str = "latest", window: MatrixWindow = whole) -> bytes:
+    def load_and_check_metrics(version: str = "latest", window: MatrixWindow = whole) -> bytes:
         asked = (desk.db, ADMIN, history.model)
         answer = load_cached_metrics(*asked, kept, version=version, window=window)
         assert load_cached_metrics(*asked, kept, version=version, window=window) is answer, (
@@ -383,15 +388,20 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
         )
         return answer.body
 
-    seen = [both(), both("1"), both("2"), both(window=MatrixWindow((1, 2), (1, 2)))]
+    seen = [
+        load_and_check_metrics(),
+        load_and_check_metrics("1"),
+        load_and_check_metrics("2"),
+        load_and_check_metrics(window=MatrixWindow((1, 2), (1, 2))),
+    ]
     history._publish()
-    seen.append(both() + both("1"))
+    seen.append(load_and_check_metrics() + load_and_check_metrics("1"))
     for table, column, value in CHANGES:
         with desk.db.write() as session:
             of_model = table.model_id == history.model  # type: ignore[attr-defined]
             row = session.scalars(select(table).where(of_model, table.number == 1)).one()  # type: ignore[attr-defined]
             setattr(row, column, value)
-        seen.append(both() + both("1"))
+        seen.append(load_and_check_metrics() + load_and_check_metrics("1"))
     assert len(set(seen)) == len(seen)
 
 

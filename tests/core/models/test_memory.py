@@ -185,12 +185,12 @@ def test_a_job_that_has_not_read_the_memory_or_will_not_use_it_is_left_alone(
 def test_a_second_call_deletes_what_an_outage_left_of_the_first(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def out(*_: object) -> None:
+    def raise_store_unavailable(*_: object) -> None:
         raise Unavailable("The store does not answer.")
 
     digest = desk.version(1)
     with monkeypatch.context() as patch:
-        patch.setattr(unused, "delete_unreferenced_blobs", out)
+        patch.setattr(unused, "delete_unreferenced_blobs", raise_store_unavailable)
         with pytest.raises(Unavailable):
             desk.delete()
     assert desk.blobs.has(digest)

@@ -30,12 +30,12 @@ def sent(filled: Database) -> Iterator[list[str]]:
     """The statements that were sent."""
     seen: list[str] = []
 
-    def note(*given: object) -> None:
+    def record_statement(*given: object) -> None:
         seen.append(str(given[2]))
 
-    event.listen(filled.engine, "before_cursor_execute", note)
+    event.listen(filled.engine, "before_cursor_execute", record_statement)
     yield seen
-    event.remove(filled.engine, "before_cursor_execute", note)
+    event.remove(filled.engine, "before_cursor_execute", record_statement)
 
 
 def test_a_page_of_many_summaries_takes_as_many_statements_as_one_of_few(

@@ -86,7 +86,7 @@ def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
     asked: list[str] = []
     answers = itertools.cycle([["127.0.0.1"], ["169.254.169.254"]])
 
-    def rebinding(host: str, port: int) -> list[str]:
+    def resolve_to_next_answer(host: str, port: int) -> list[str]:
         asked.append(host)
         return next(answers)
 
@@ -95,7 +95,7 @@ def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
         target = parse_url_target(f"http://receiver.test:{port}/")
         assert (
             post_guarded_request(
-                target, {}, b"{}", GuardedRequestSettings(LOOPBACK, 5.0, rebinding)
+                target, {}, b"{}", GuardedRequestSettings(LOOPBACK, 5.0, resolve_to_next_answer)
             ).status
             == 204
         )
@@ -105,7 +105,7 @@ def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
             NoHttpResponseError, match=r"169\.254\.169\.254 is a link-local address"
         ):
             post_guarded_request(
-                target, {}, b"{}", GuardedRequestSettings(LOOPBACK, 5.0, rebinding)
+                target, {}, b"{}", GuardedRequestSettings(LOOPBACK, 5.0, resolve_to_next_answer)
             )
 
 

@@ -67,10 +67,10 @@ def test_a_full_disk_is_started_on_once_its_reserve_is_released(
     (settings.data_dir / "reserve").write_bytes(b"x")
     monkeypatch.setattr("core.files.reserve._count_free_disk_bytes", lambda _folder: 0)
 
-    def full(*_given: object, **_named: object) -> int:
+    def raise_disk_full(*_given: object, **_named: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "open", full)
+    monkeypatch.setattr(os, "open", raise_disk_full)
     prepare_data_and_check_startup(settings)
     assert not (settings.data_dir / "reserve").exists()
 

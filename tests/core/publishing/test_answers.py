@@ -12,7 +12,7 @@ from core.contract.jobs.job_spec import FileByteRange
 from core.database.tables import Task, VersionPart, VersionTaskResult
 from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.ingest.answers import (
-    TaskPredictionsBlobEntry,
+    TaskPredictionsPlaceInBlob,
     decrypt_predictions,
     read_encrypted_predictions,
     read_predictions_written_by_job,
@@ -22,7 +22,7 @@ from core.learning.problems.class_answers import make_class_predictions
 from core.publishing import publish as publishing
 from core.publishing import version_rows
 from core.publishing.publish import publish_job_result
-from core.retention.answers import remove_stored_predictions
+from core.retention.answers import clear_prediction_digests_and_keys
 from core.storage.folder import FolderStore
 from tests.core.desk import Desk
 
@@ -101,12 +101,12 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
     assert digest is not None and len(set(keys.values())) == 3
     blob = desk.blobs.fetch_verified_file(digest)
     assert {
-        task: decrypt_predictions(blob, TaskPredictionsBlobEntry(3, task, key))
+        task: decrypt_predictions(blob, TaskPredictionsPlaceInBlob(3, task, key))
         for task, key in keys.items()
     } == left
     assert not any(file in blob.read_bytes() for file in left.values())
     with desk.db.write() as session:
-        assert remove_stored_predictions(session, model, 1) == sorted(
+        assert clear_prediction_digests_and_keys(session, model, 1) == sorted(
             {read_cells(desk, model, n)[1].answers for n in (1, 2, 3)}
         )
     assert {task: key is None for task, key in read_answer_keys(desk, model).items()} == {
@@ -120,9 +120,9 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
         3: False,
     }
     with pytest.raises(ValueError, match="no answers of version 3 on task 1"):
-        decrypt_predictions(blob, TaskPredictionsBlobEntry(3, 1, None))
+        decrypt_predictions(blob, TaskPredictionsPlaceInBlob(3, 1, None))
     assert (
-        read_encrypted_predictions(blob, TaskPredictionsBlobEntry(3, 2, keys[2]))[0].tolist()
+        read_encrypted_predictions(blob, TaskPredictionsPlaceInBlob(3, 2, keys[2]))[0].tolist()
         == make_predictions(3, 2).rows.tolist()
     )
 
@@ -198,15 +198,15 @@ def test_the_store_is_not_asked_while_rows_are_locked(
     hold, add = version_rows.lock_claimed_job, publishing.stored_bytes.add_stored_bytes
     asked: list[int] = []
 
-    def lock(session: Any, claim: Any) -> Any:
+    def clear_requests_and_lock(session: Any, claim: Any) -> Any:
         store.requests.clear()
         return hold(session, claim)
 
-    def end(*args: Any) -> None:
+    def count_requests_and_add(*args: Any) -> None:
         asked.append(sum(store.requests.values()))
         add(*args)
 
-    monkeypatch.setattr(version_rows, "lock_claimed_job", lock)
-    monkeypatch.setattr(publishing.stored_bytes, "add_stored_bytes", end)
+    monkeypatch.setattr(version_rows, "lock_claimed_job", clear_requests_and_lock)
+    monkeypatch.setattr(publishing.stored_bytes, "add_stored_bytes", count_requests_and_add)
     publish_next_version(desk, model)
     assert asked == [0]

@@ -25,7 +25,7 @@ PROMPTED = {"family": "vpt", "prompts": 3, "deep": True, "tasks": None}
 def make_job_result(
     own: int, ncm: int, lda: int | None, total: int = 100, **more: Any
 ) -> LearnJobResult:
-    def baseline(correct: int) -> dict[str, Any]:
+    def build_baseline_counts(correct: int) -> dict[str, Any]:
         return {"all": [correct, total], "own": [own, total], "tasks": {"1": [correct, total]}}
 
     return LearnJobResult.from_json(
@@ -40,8 +40,8 @@ def make_job_result(
             "images": 24,
             "trainable": 10,
             "parameters": 20,
-            "baseline_ncm": baseline(ncm),
-            "baseline_lda": None if lda is None else baseline(lda),
+            "baseline_ncm": build_baseline_counts(ncm),
+            "baseline_lda": None if lda is None else build_baseline_counts(lda),
             **more,
         }
     )

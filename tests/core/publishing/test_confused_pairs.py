@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from core.contract.jobs.job_result import LearnJobResult
-from core.execution.result import ResultFolder
+from core.execution.result import JobProcessResult
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
     ClassPredictions,
@@ -36,7 +36,7 @@ def make_confused_predictions(
 
 def write_result_folder(
     path: Path, by_task: dict[int, ClassPredictions], **more: Any
-) -> ResultFolder[LearnJobResult]:
+) -> JobProcessResult[LearnJobResult]:
     files = [
         file.to_json()
         for file in stored_predictions.write_prediction_file(
@@ -44,7 +44,7 @@ def write_result_folder(
         )
     ]
     document = make_job_result(1, 1, None, classes=CLASSES, answers=files, **more)
-    return ResultFolder(document, [], path)
+    return JobProcessResult(document, [], path)
 
 
 @pytest.mark.parametrize(

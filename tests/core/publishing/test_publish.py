@@ -158,11 +158,11 @@ def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
     with monkeypatch.context() as patched:
         original = getattr(module, step)
 
-        def crash(*args: Any, **kwargs: Any) -> Any:
+        def call_and_interrupt(*args: Any, **kwargs: Any) -> Any:
             original(*args, **kwargs)
             raise KeyboardInterrupt
 
-        patched.setattr(module, step, crash)
+        patched.setattr(module, step, call_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
             publish_job_result(desk.db, desk.store, claim, result)
     assert desk.state(job_id) is JobState.RUNNING
@@ -253,7 +253,7 @@ def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(
             "stopped": partial(desk.act, job_id, asked),
         }
 
-        def does(way: str, ways: Any = ways, claim: Any = claim) -> str | None:
+        def try_publish_or_stop(way: str, ways: Any = ways, claim: Any = claim) -> str | None:
             try:
                 ways[way]()
                 return way
@@ -262,7 +262,7 @@ def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(
                     claims.complete_pause_or_cancellation(desk.db, claim)
                 return None
 
-        (outcome,) = filter(None, run_at_once(does, ways))
+        (outcome,) = filter(None, run_at_once(try_publish_or_stop, ways))
         published = len(desk.all(Version, model_id=claim.model_id)) == 2
         assert published == (outcome == "published") == (desk.state(job_id) is JobState.SUCCEEDED)
 

@@ -32,10 +32,10 @@ def test_a_catalogue_that_was_deleted_is_written_again(
     path.unlink()
     written: list[Path] = []
 
-    def write(target: Path) -> None:
+    def write_empty_catalogue(target: Path) -> None:
         written.append(target)
         target.write_text(json.dumps({"methods": {}}))
 
-    monkeypatch.setattr(catalogue, "_generate_catalogue_file_in_subprocess", write)
+    monkeypatch.setattr(catalogue, "_generate_catalogue_file_in_subprocess", write_empty_catalogue)
     assert catalogue.load_recipe_catalogue(settings) == {"methods": {}}
     assert written == [path]

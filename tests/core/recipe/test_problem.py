@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.errors import Invalid
-from core.recipe.problem import find_recipe_fields_unfit_for_problem, resolve_requested_problem
+from core.recipe.problem import find_errors_of_recipe_unfit_for_problem, resolve_requested_problem
 
 CATALOGUE: dict[str, Any] = {
     "problems": {
@@ -47,17 +47,19 @@ def test_an_unknown_problem_is_refused_with_those_there_are() -> None:
     ],
 )
 def test_what_does_not_fit_is_named_with_its_field(given: Any, field: str) -> None:
-    ((named, message),) = find_recipe_fields_unfit_for_problem(CATALOGUE, "counting", given)
+    ((named, message),) = find_errors_of_recipe_unfit_for_problem(CATALOGUE, "counting", given)
     assert named == field
     assert "counting" in message
-    assert list(find_recipe_fields_unfit_for_problem(CATALOGUE, None, given)) == []
+    assert list(find_errors_of_recipe_unfit_for_problem(CATALOGUE, None, given)) == []
 
 
 def test_what_fits_is_accepted() -> None:
-    assert list(find_recipe_fields_unfit_for_problem(CATALOGUE, "counting", make_recipe())) == []
+    assert list(find_errors_of_recipe_unfit_for_problem(CATALOGUE, "counting", make_recipe())) == []
 
 
 def test_a_problem_that_this_release_lacks_is_named() -> None:
-    ((field, message),) = find_recipe_fields_unfit_for_problem(CATALOGUE, "poetry", make_recipe())
+    ((field, message),) = find_errors_of_recipe_unfit_for_problem(
+        CATALOGUE, "poetry", make_recipe()
+    )
     assert field == "problem"
     assert "classification" in message

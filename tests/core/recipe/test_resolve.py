@@ -221,12 +221,18 @@ def test_a_default_of_a_scenario_counts_there_unless_something_is_said_or_was_st
     er["defaults"]["mode"] = "free"
     er["scenario_defaults"] = {"class": {"mode": "fixed"}}
 
-    def mode(scenario: str, *patches: Json, stored: bool = False) -> object:
+    def resolve_method_mode(scenario: str, *patches: Json, stored: bool = False) -> object:
         return resolve_recipe(catalogue, scenario, *patches, stored=stored).recipe["method"]["mode"]
 
-    assert mode("class", {"method": "er"}) == "fixed" and mode("task", {"method": "er"}) == "free"
-    assert mode("class", {"method": {"name": "er", "mode": "free"}}) == "free"
-    assert mode("class", {"method": {"name": "er", "buffer": 500}}, stored=True) == "free"
+    assert (
+        resolve_method_mode("class", {"method": "er"}) == "fixed"
+        and resolve_method_mode("task", {"method": "er"}) == "free"
+    )
+    assert resolve_method_mode("class", {"method": {"name": "er", "mode": "free"}}) == "free"
+    assert (
+        resolve_method_mode("class", {"method": {"name": "er", "buffer": 500}}, stored=True)
+        == "free"
+    )
     assert complete_stored_recipe(catalogue, "class", {"method": "er"})["method"] == {
         **er["defaults"],
         "name": "er",

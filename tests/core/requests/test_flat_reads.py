@@ -39,7 +39,7 @@ from core.tasks import submission, tasks
 from core.upkeep import sweep, task_files
 from core.uploads import upload_removal
 from core.usage import usage_lists
-from core.usage.usage_sums import measure_owner_usage
+from core.usage.usage_sums import measure_and_store_owner_usage
 from core.versions import aliases, class_changes, history, metrics, versions
 from core.versions.versions import find_version
 
@@ -133,7 +133,7 @@ READS: Reads = {
     "all jobs by state": lambda db: jobs.list_jobs(
         db, ADMIN, jobs.JobFilter("failed"), limit=5, cursor=None
     ),
-    "open jobs": lambda db: submission.check_upload_and_detect_former_names(
+    "open jobs": lambda db: submission.require_batch_room_and_detect_former_names(
         db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1
     ),
     "models": lambda db: list_models_with_attention(db),
@@ -291,7 +291,7 @@ def filled(new_database: Callable[[], Database]) -> list[Database]:
         db = new_database()
         fill_database_with_generated_rows(db, size, quiet=True)
         for owner in range(size.owners):
-            measure_owner_usage(db, make_generated_row_id("own", owner))
+            measure_and_store_owner_usage(db, make_generated_row_id("own", owner))
         made.append(db)
     return made
 
@@ -377,7 +377,7 @@ def test_events_of_an_owner_are_read_in_the_order_of_an_index(
 
 
 def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Database]) -> None:
-    async def asked(db: Database, size: GeneratedRowCounts) -> None:
+    async def read_stopped_job(db: Database, size: GeneratedRowCounts) -> None:
         reads = polling.PollingDatabaseReads(db.url)
         job = await reads.find_job(
             make_generated_row_id("job", STOPPED + (size.tasks - 1) * size.models)
@@ -388,7 +388,7 @@ def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Data
         await reads.close()
 
     for db, size in zip(filled, (FEW, MANY), strict=True):
-        asyncio.run(asked(db, size))
+        asyncio.run(read_stopped_job(db, size))
 
 
 def test_a_summary_reads_few_cells_of_the_matrix_and_each_by_an_index_of_its_own(
@@ -417,16 +417,16 @@ def record_statements(db: Database, read: Callable[[Database], object]) -> list[
     """Return the statements that a use case sends, with their values."""
     seen: list[tuple[str, Any]] = []
 
-    def note(
+    def record_statement(
         _connection: Any, _cursor: Any, statement: str, values: Any, _context: Any, _many: bool
     ) -> None:
         seen.append((statement, values))
 
-    event.listen(db.engine, "before_cursor_execute", note)
+    event.listen(db.engine, "before_cursor_execute", record_statement)
     try:
         read(db)
     finally:
-        event.remove(db.engine, "before_cursor_execute", note)
+        event.remove(db.engine, "before_cursor_execute", record_statement)
     return seen
 
 

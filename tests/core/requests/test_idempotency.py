@@ -101,7 +101,7 @@ def test_many_streams_at_once_have_one_winner(database: Database, actor: Actor) 
     won: list[int] = []
     barrier = threading.Barrier(6)
 
-    def start(number: int) -> None:
+    def begin_request(number: int) -> None:
         barrier.wait()
         try:
             if idempotency.begin_idempotent_request(database, actor, make_request()) is None:
@@ -109,7 +109,7 @@ def test_many_streams_at_once_have_one_winner(database: Database, actor: Actor) 
         except IdempotencyInFlight:
             pass
 
-    threads = [threading.Thread(target=start, args=(n,)) for n in range(6)]
+    threads = [threading.Thread(target=begin_request, args=(n,)) for n in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -41,10 +41,10 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found, real = Clock(), Database.now
 
-    def now(self: Database, session: Session) -> float:
+    def compute_shifted_now(self: Database, session: Session) -> float:
         return real(self, session) + found.days * 86_400.0
 
-    monkeypatch.setattr(Database, "now", now)
+    monkeypatch.setattr(Database, "now", compute_shifted_now)
     return found
 
 
@@ -64,11 +64,11 @@ def watch_held_out_part(desk: Any) -> Callable[[], bool]:
 
 
 def watch_blob(desk: Any, sha256: str, named: Callable[[], bool]) -> Callable[[], bool]:
-    def look() -> bool:
+    def is_blob_named() -> bool:
         assert desk.blobs.has(sha256) is named()
         return named()
 
-    return look
+    return is_blob_named
 
 
 def prepare_learned_task(desk: Any, *, gate: float = 0.0, **model: Any) -> str:
@@ -161,12 +161,12 @@ def prepare_uncounted_held_out_part(desk: Any) -> Callable[[], bool]:
 def prepare_archive(desk: Any) -> Callable[[], bool]:
     desk.submit(desk.model(), decoded=False, archive=b"zip")
 
-    def look() -> bool:
+    def is_archive_named() -> bool:
         stored = bool(desk.keys("archives/"))
         assert stored is (desk.all(Task)[0].archive_key is not None)
         return stored
 
-    return look
+    return is_archive_named
 
 
 def prepare_committed_archive(desk: Any) -> Callable[[], bool]:
@@ -184,7 +184,7 @@ def prepare_archive_of_rejected_batch(desk: Any) -> Callable[[], bool]:
 
 
 def prepare_job_state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
-    def make(desk: Any) -> Callable[[], bool]:
+    def prepare_state(desk: Any) -> Callable[[], bool]:
         job = desk.submit(desk.model())
         claim = desk.claim()
         if kind == "snapshot":
@@ -215,14 +215,14 @@ def prepare_job_state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]
                 )
             claims.complete_pause_or_cancellation(desk.db, claim)
 
-        def look() -> bool:
+        def is_state_named() -> bool:
             stored = bool(desk.keys(f"{'snapshots' if kind == 'snapshot' else 'anytime'}/"))
             assert stored is (getattr(desk.job(job), kind) is not None)
             return stored
 
-        return look
+        return is_state_named
 
-    return make
+    return prepare_state
 
 
 def prepare_exported_download(desk: Any) -> Callable[[], bool]:
@@ -256,7 +256,7 @@ def prepare_idempotency_record(desk: Any) -> Callable[[], bool]:
 
 
 def prepare_job_event(state: str) -> Callable[[Any], Callable[[], bool]]:
-    def make(desk: Any) -> Callable[[], bool]:
+    def prepare_event(desk: Any) -> Callable[[], bool]:
         job = desk.submit(desk.model())
         if state == "failed":
             claims.fail_job(desk.db, desk.claim(), "code", "x")
@@ -264,7 +264,7 @@ def prepare_job_event(state: str) -> Callable[[Any], Callable[[], bool]]:
             session.add(StoredJobEvent(job_id=job, type="log", data={}, at=desk.db.now(session)))
         return lambda: bool(desk.all(StoredJobEvent, type="log"))
 
-    return make
+    return prepare_event
 
 
 def prepare_orphaned_blob(desk: Any) -> Callable[[], bool]:

@@ -471,7 +471,11 @@ class Line(RuleBasedStateMachine):
         if how == "relearn":
             resources = UseCaseResources(self.desk.db, self.desk.blobs, CATALOGUE)
             return settling.relearn_task(resources, self.actor, self.model, number, None)
-        do = settling.continue_without_task if how == "continue" else settling.discard_task
+        do = (
+            settling.skip_held_task_and_continue_lineage
+            if how == "continue"
+            else settling.discard_task
+        )
         return do(self.desk.db, self.actor, self.model, number, "seen")
 
     def put(self, version: int, *, reason: str | None = "seen", granted: bool = False) -> None:

@@ -254,7 +254,7 @@ def test_many_workers_never_share_a_model(desk: Any) -> None:
     running: set[str] = set()
     guard, errors = threading.Lock(), []
 
-    def worker(name: str) -> None:
+    def claim_until_idle(name: str) -> None:
         idle = 0
         while idle < 20:
             claim = claims.claim_job(desk.db, name, 60)
@@ -273,6 +273,6 @@ def test_many_workers_never_share_a_model(desk: Any) -> None:
                 running.discard(claim.model_id)
             claims.fail_job(desk.db, claim, "code", "done")
 
-    run_at_once(worker, ["w0", "w1", "w2", "w3"])
+    run_at_once(claim_until_idle, ["w0", "w1", "w2", "w3"])
     assert not errors
     assert all(tasks == [1, 2, 3, 4] for tasks in order.values())

@@ -224,14 +224,14 @@ def test_the_upload_of_a_check_counts_among_the_bytes_of_its_model(desk: Any) ->
     desk.submit(model, decoded=False, archive=b"12345")
     check = desk.check(model, b"1234567")
 
-    def counted() -> int:
+    def sum_archive_bytes() -> int:
         with desk.db.read() as session:
             return int(sum_usage_by_model(session, Model.id == model)[model]["bytes"]["archives"])
 
-    assert counted() == 12
+    assert sum_archive_bytes() == 12
     desk.act(check, JobAction.CANCEL)
     upload_removal.delete_upload_of_finished_job(desk.db, desk.store, check)
-    assert counted() == 5
+    assert sum_archive_bytes() == 5
 
 
 def test_deleting_a_tasks_data_passes_over_a_check_that_runs(desk: Any) -> None:

@@ -35,12 +35,12 @@ SETTINGS = settings(
 
 @pytest.fixture
 def machine(desk: Any) -> Callable[[], Line]:
-    def make() -> Line:
+    def make_line() -> Line:
         made = Line()
         made.desk = desk
         return made
 
-    return make
+    return make_line
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ PLANTED: dict[str, tuple[tuple[Any, str, Any], int]] = {
         3,
     ),
     "a retry at the end of the line": (
-        (claims, "build_eligible_condition", allow_claim_by_place),
+        (claims, "build_claimable_job_condition", allow_claim_by_place),
         3,
     ),
 }

@@ -46,13 +46,13 @@ def claim_during_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatc
     """
     locked, thread = claims.lineage.lock_model_row, None
 
-    def retry() -> None:
+    def retry_given_job() -> None:
         retries.retry_job(desk.db, CATALOGUE, actor, job, None)
 
     def locked_late(session: Any, model_id: str) -> Any:
         nonlocal thread
         if thread is None and threading.current_thread() is threading.main_thread():
-            thread = threading.Thread(target=retry)
+            thread = threading.Thread(target=retry_given_job)
             thread.start()
             thread.join(
                 0.1 if desk.db.dialect == "sqlite" else 60
@@ -112,7 +112,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
     errors: list[BaseException] = []
     over = threading.Event()
 
-    def worker(seed: int) -> None:
+    def run_random_worker(seed: int) -> None:
         draw = random.Random(seed)
         while not over.is_set():
             claim = claims.claim_job(desk.db, f"w{seed}", 60)
@@ -137,7 +137,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
     resources = UseCaseResources(desk.db, desk.blobs, CATALOGUE)
     given = aliases.RequestedAliasMove("seen")
 
-    def person(seed: int) -> None:
+    def act_as_random_person(seed: int) -> None:
         draw = random.Random(seed)
         for _ in range(15):
             if over.is_set():
@@ -146,7 +146,13 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
             number, version = draw.randint(1, 5), draw.randint(1, 8)
             job = draw.choice(desk.all(Job, model_id=model)).id
             asks: list[Callable[[], object]] = [
-                lambda: settling.continue_without_task(desk.db, actor, model, number, None),  # noqa: B023
+                lambda: settling.skip_held_task_and_continue_lineage(
+                    desk.db,
+                    actor,
+                    model,  # noqa: B023
+                    number,  # noqa: B023
+                    None,
+                ),
                 lambda: settling.discard_task(desk.db, actor, model, number, None),  # noqa: B023
                 lambda: settling.relearn_task(resources, actor, model, number, None),  # noqa: B023
                 lambda: retries.retry_job(desk.db, CATALOGUE, actor, job, None),  # noqa: B023
@@ -171,7 +177,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 draw.choice(asks)()
             over.wait(0.002)
 
-    def guarded(run: Callable[[int], None], seed: int) -> None:
+    def run_and_record_error(run: Callable[[int], None], seed: int) -> None:
         try:
             run(seed)
         except BaseException as error:
@@ -180,8 +186,8 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
             raise
 
     workers, people = (
-        [threading.Thread(target=guarded, args=(run, seed)) for seed in range(3)]
-        for run in (worker, person)
+        [threading.Thread(target=run_and_record_error, args=(run, seed)) for seed in range(3)]
+        for run in (run_random_worker, act_as_random_person)
     )
     for thread in (*workers, *people):
         thread.start()

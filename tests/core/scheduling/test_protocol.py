@@ -171,20 +171,20 @@ class Protocol(RuleBasedStateMachine):
             return
         now, line = self.expected[claim.job_id], self.lines[claim.model_id]
 
-        def go() -> int:
+        def publish_result() -> int:
             result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, 9, 10)])
             return publish.publish_job_result(self.desk.db, self.desk.store, claim, result).number
 
         if now.version is not None:
-            assert go() == now.version, "published twice is published once"
+            assert publish_result() == now.version, "published twice is published once"
         elif now.owner != claim:
-            self.is_lease_lost(go)
+            self.is_lease_lost(publish_result)
         elif now.state is not JobState.RUNNING:
-            self.refused(go)
+            self.refused(publish_result)
         else:
             line.versions.append(claim.job_id)
             now.version = len(line.versions)
-            assert go() == now.version, "numbers have no gaps"
+            assert publish_result() == now.version, "numbers have no gaps"
             line.production.append(now.version)
             now.state, now.owner = JobState.SUCCEEDED, None
 
@@ -298,12 +298,12 @@ class Protocol(RuleBasedStateMachine):
 
 @pytest.fixture
 def machine(desk: Any) -> Iterator[Callable[[], Protocol]]:
-    def make() -> Protocol:
+    def make_protocol() -> Protocol:
         made = Protocol()
         made.desk = desk
         return made
 
-    yield make
+    yield make_protocol
 
 
 @pytest.mark.slow
@@ -335,7 +335,11 @@ def requeue_any_job(session: Any, job: Job, now: float, error: str) -> JobState:
 PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a claim without the fence": (claims, "lock_claimed_job", lock_job_without_fence),
     "a publish without the check": (version_rows, "lock_claimed_job", lock_job_without_fence),
-    "a reaper that revives what was cancelled": (claims, "_end_lost_attempt", requeue_any_job),
+    "a reaper that revives what was cancelled": (
+        claims,
+        "_end_attempt_after_process_death",
+        requeue_any_job,
+    ),
 }
 
 

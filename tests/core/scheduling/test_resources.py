@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.jobs import job_response, workers
-from core.jobs.jobs import copy_recipe_resources
+from core.jobs.jobs import set_job_devices_from_recipe
 from core.jobs.workers import WorkerDevice
 from core.scheduling import claim as claims
 from core.scheduling.eligible import WorkerResources
@@ -88,7 +88,7 @@ def test_a_retry_leaves_a_snapshot_of_another_device_behind_unless_it_may_move(
     desk.register(claim_with_resources(desk, GPU), "weights")
     job = desk.job(job_id)
     job.recipe = {"resources": asked}
-    copy_recipe_resources(job)
+    set_job_devices_from_recipe(job)
     assert (job.device, job.resume_on) == (asked.get("device", "any"), resume_on)
     assert (job.snapshot is not None) is stays
 

@@ -173,9 +173,9 @@ def test_workers_that_claim_at_once_serve_everybody_and_nobody_twice(desk: Any) 
         wanted += queue_jobs(desk, 5)
     claimed: list[str] = []
 
-    def work(name: str) -> None:
+    def claim_all_jobs(name: str) -> None:
         while (found := claims.claim_job(desk.db, name, 60)) is not None:
             claimed.append(found.job_id)
 
-    run_at_once(work, ["w0", "w1", "w2", "w3"])
+    run_at_once(claim_all_jobs, ["w0", "w1", "w2", "w3"])
     assert sorted(claimed) == sorted(wanted)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.statistics.matrix import (
-    AccuracyMatrixRow,
+    AccuracyMatrixVersion,
     LineageAccuracyMatrix,
     build_accuracy_matrix,
     compute_metrics_of_newest_version,
@@ -19,10 +19,10 @@ from core.statistics.matrix import (
 )
 
 ROWS = [
-    AccuracyMatrixRow(0, None, None),
-    AccuracyMatrixRow(1, 1, 0),
-    AccuracyMatrixRow(2, 2, 1),
-    AccuracyMatrixRow(3, 3, 2),
+    AccuracyMatrixVersion(0, None, None),
+    AccuracyMatrixVersion(1, 1, 0),
+    AccuracyMatrixVersion(2, 2, 1),
+    AccuracyMatrixVersion(3, 3, 2),
 ]
 ORACLE = {0: (10, 20, 15), 1: (90, 90, 20), 2: (70, 85, 30), 3: (60, 80, 95)}
 CELLS = {(v, j + 1): (correct, 100) for v, row in ORACLE.items() for j, correct in enumerate(row)}
@@ -129,7 +129,7 @@ def test_an_empty_test_set_is_skipped_by_every_mean() -> None:
 def test_figures_go_along_the_ancestors_only() -> None:
     rows = [
         *ROWS[:3],
-        AccuracyMatrixRow(3, 3, 1),
+        AccuracyMatrixVersion(3, 3, 1),
     ]  # task 3 was learned from version 1 after a rollback
     figures = compute_summary(rows, CELLS, 3, "data")
     assert figures["acc"] == pytest.approx((0.6 + 0.95) / 2)
@@ -137,7 +137,7 @@ def test_figures_go_along_the_ancestors_only() -> None:
 
 
 def test_a_task_learned_twice_is_one_column() -> None:
-    rows = [*ROWS[:2], AccuracyMatrixRow(2, 1, 1)]
+    rows = [*ROWS[:2], AccuracyMatrixVersion(2, 1, 1)]
     cells = {(1, 1): (50, 100), (2, 1): (80, 100)}
     figures = compute_summary(rows, cells, 2, "data")
     assert figures["acc"] == pytest.approx(0.8)
@@ -327,17 +327,21 @@ def compute_summary_slowly(
     """
     last = len(r) - 1
 
-    def mean(values: list[float | None]) -> float | None:
+    def compute_mean(values: list[float | None]) -> float | None:
         kept = [v for v in values if v is not None]
         return math.fsum(kept) / len(kept) if kept else None
 
-    def minus(a: float | None, b: float | None) -> float | None:
+    def subtract_values(a: float | None, b: float | None) -> float | None:
         return a - b if a is not None and b is not None else None
 
-    def primary(i: int) -> float | None:
-        return mean([r[i][j - 1] for j in range(1, i + 1)]) if scenario == "task" else pooled(i)
+    def compute_primary_accuracy(i: int) -> float | None:
+        return (
+            compute_mean([r[i][j - 1] for j in range(1, i + 1)])
+            if scenario == "task"
+            else pool_task_accuracies(i)
+        )
 
-    def pooled(i: int) -> float | None:
+    def pool_task_accuracies(i: int) -> float | None:
         pairs = [(r[i][j - 1], totals[j - 1]) for j in range(1, i + 1)]
         weight = sum(n for a, n in pairs if a is not None)
         return math.fsum(a * n for a, n in pairs if a is not None) / weight if weight else None
@@ -349,22 +353,28 @@ def compute_summary_slowly(
         if seen and now is not None:
             forgets.append(max(a for a in seen if a is not None) - now)
 
-    def literal(j: int) -> float | None:
+    def compute_literal_forgetting(j: int) -> float | None:
         best = [r[stage][j - 1] for stage in range(1, last) if r[stage][j - 1] is not None]
-        return minus(max((a for a in best if a is not None), default=None), r[last][j - 1])
+        return subtract_values(
+            max((a for a in best if a is not None), default=None), r[last][j - 1]
+        )
 
     return {
-        "acc": mean([r[last][j - 1] for j in range(1, last + 1)]),
-        "last": primary(last) if last else None,
-        "average_incremental": mean([primary(i) for i in range(1, last + 1)]),
-        "bwt": mean([minus(r[last][j - 1], r[j][j - 1]) for j in range(1, last)]),
+        "acc": compute_mean([r[last][j - 1] for j in range(1, last + 1)]),
+        "last": compute_primary_accuracy(last) if last else None,
+        "average_incremental": compute_mean(
+            [compute_primary_accuracy(i) for i in range(1, last + 1)]
+        ),
+        "bwt": compute_mean([subtract_values(r[last][j - 1], r[j][j - 1]) for j in range(1, last)]),
         "fwt": None
         if scenario != "data"
-        else mean([minus(r[j - 1][j - 1], r[0][j - 1]) for j in range(2, last + 1)]),
-        "forgetting": mean(list(forgets)),
-        "forgetting_literal": mean([literal(j) for j in range(1, last)]),
-        "pooled": pooled(last) if last else None,
-        "learning_accuracy": mean([r[j][j - 1] for j in range(1, last + 1)]),
+        else compute_mean(
+            [subtract_values(r[j - 1][j - 1], r[0][j - 1]) for j in range(2, last + 1)]
+        ),
+        "forgetting": compute_mean(list(forgets)),
+        "forgetting_literal": compute_mean([compute_literal_forgetting(j) for j in range(1, last)]),
+        "pooled": pool_task_accuracies(last) if last else None,
+        "learning_accuracy": compute_mean([r[j][j - 1] for j in range(1, last + 1)]),
     }
 
 
@@ -382,8 +392,8 @@ def test_the_figures_equal_a_slow_obvious_computation(
 ) -> None:
     correct, totals = history
     rows = [
-        AccuracyMatrixRow(0, None, None),
-        *(AccuracyMatrixRow(i, i, i - 1) for i in range(1, len(correct))),
+        AccuracyMatrixVersion(0, None, None),
+        *(AccuracyMatrixVersion(i, i, i - 1) for i in range(1, len(correct))),
     ]
     cells = {
         (i, j + 1): (count, totals[j])

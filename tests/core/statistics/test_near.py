@@ -136,7 +136,7 @@ def test_several_groups_in_one_search_have_the_rows_that_comparing_all_pairs_giv
     hashes = draw_hashes_with_copies(seed, 260)
     own, others = hashes[:batch], [hashes[batch:200], hashes[:0], hashes[200:]]
     for theirs, found in zip(
-        others, near.find_near_duplicates_in_each_group(own, others), strict=True
+        others, near.find_near_duplicates_against_each_group(own, others), strict=True
     ):
         is_near, is_equal = (
             find_near_pairs_slowly(own, theirs),

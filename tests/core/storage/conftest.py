@@ -84,10 +84,10 @@ def cutter() -> Iterator[Callable[[int], Cutter]]:
     """Make relays to a port; all are closed after the test."""
     made: list[Cutter] = []
 
-    def make(port: int) -> Cutter:
+    def make_cutter(port: int) -> Cutter:
         made.append(Cutter(port))
         return made[-1]
 
-    yield make
+    yield make_cutter
     for each in made:
         each.close()

@@ -48,10 +48,10 @@ def test_a_blob_that_is_there_is_not_sent_again(
 ) -> None:
     blobs.put_file(source)
 
-    def refuse(*arguments: object, **options: object) -> None:
+    def raise_assertion_error(*arguments: object, **options: object) -> None:
         raise AssertionError("sent again")
 
-    monkeypatch.setattr(store, "put_file", refuse)
+    monkeypatch.setattr(store, "put_file", raise_assertion_error)
     assert blobs.put_file(source) == (SHA256, len(DATA))
 
 
@@ -153,12 +153,12 @@ def test_a_blob_damaged_after_its_first_use_is_found_at_the_next(
 def test_concurrent_writers_of_one_blob_all_succeed(store: ObjectStorage, tmp_path: Path) -> None:
     results: list[tuple[str, int]] = []
 
-    def write(number: int) -> None:
+    def put_blob_copy(number: int) -> None:
         path = tmp_path / f"source-{number}"
         path.write_bytes(DATA)
         results.append(Blobs(store, tmp_path / "cache").put_file(path, move=True))
 
-    writers = [threading.Thread(target=write, args=(n,)) for n in range(6)]
+    writers = [threading.Thread(target=put_blob_copy, args=(n,)) for n in range(6)]
     for writer in writers:
         writer.start()
     for writer in writers:
@@ -256,12 +256,12 @@ def test_bits_that_rot_without_a_trace_are_found_when_the_memory_of_them_is_old(
     real = type(store).stat
     monkeypatch.setattr(type(store), "stat", lambda self, key: _remove_tag(real(self, key)))
     blobs.put_file(source)
-    blobs.require_sound_blob(SHA256)
+    blobs.require_blob_digest(SHA256)
     flip_stored_byte(store, SHA256)
-    blobs.require_sound_blob(SHA256)  # nothing shows it
+    blobs.require_blob_digest(SHA256)  # nothing shows it
     monkeypatch.setattr(VERIFIED, "age_s", 0.0)
     with pytest.raises(StoredObjectDamaged, match="damaged"):
-        blobs.require_sound_blob(SHA256)
+        blobs.require_blob_digest(SHA256)
 
 
 def _remove_tag(info: ObjectInfo | None) -> ObjectInfo | None:
@@ -302,13 +302,13 @@ def test_many_ranges_side_by_side_hash_the_blob_once(
     whole: list[int] = []
     real = type(store).read
 
-    def read(
+    def count_whole_reads(
         self: ObjectStorage, key: str, offset: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
         whole.extend([1] if length is None else [])
         return real(self, key, offset, length)
 
-    monkeypatch.setattr(type(store), "read", read)
+    monkeypatch.setattr(type(store), "read", count_whole_reads)
     threads = [threading.Thread(target=lambda: list(blobs.read(SHA256, 0, 10))) for _ in range(8)]
     for thread in threads:
         thread.start()

@@ -150,14 +150,14 @@ def test_list_finds_exactly_the_keys_with_the_prefix(store: ObjectStorage) -> No
     for key in keys:
         store.put_bytes(key, key.encode())
 
-    def found(prefix: str) -> list[str]:
+    def list_found_keys(prefix: str) -> list[str]:
         return sorted(info.key for info in store.list(prefix))
 
-    assert found("") == sorted(keys)
-    assert found("s/1/") == ["s/1/a", "s/1/b"]
-    assert found("s/1") == ["s/1/a", "s/1/b", "s/10/a"]
-    assert found("s/2/") == ["s/2/deep/er/c"]
-    assert found("nothing/") == []
+    assert list_found_keys("") == sorted(keys)
+    assert list_found_keys("s/1/") == ["s/1/a", "s/1/b"]
+    assert list_found_keys("s/1") == ["s/1/a", "s/1/b", "s/10/a"]
+    assert list_found_keys("s/2/") == ["s/2/deep/er/c"]
+    assert list_found_keys("nothing/") == []
     assert {info.key: info.size for info in store.list("t/")} == {"t/x": 3}
 
 

@@ -49,11 +49,11 @@ def test_a_move_from_another_file_system_copies(
 def test_a_copy_goes_on_where_the_kernel_cannot_copy(
     folder: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_linux: bool
 ) -> None:
-    def fail(*arguments: object) -> int:
+    def raise_cross_device_error(*arguments: object) -> int:
         raise OSError(errno.EXDEV, "cross-device")
 
     if is_linux:
-        monkeypatch.setattr(os, "copy_file_range", fail)
+        monkeypatch.setattr(os, "copy_file_range", raise_cross_device_error)
     else:
         monkeypatch.delattr(os, "copy_file_range")
     source = tmp_path / "source"
@@ -103,7 +103,7 @@ def test_a_deleted_object_takes_its_empty_folders_along(folder: FolderStore) -> 
 def test_puts_survive_deletes_that_remove_their_folder(folder: FolderStore) -> None:
     failures: list[Exception] = []
 
-    def churn(name: str) -> None:
+    def put_and_delete_object(name: str) -> None:
         try:
             for _ in range(150):
                 folder.put_bytes(f"deep/er/{name}", b"x")
@@ -111,7 +111,7 @@ def test_puts_survive_deletes_that_remove_their_folder(folder: FolderStore) -> N
         except Unavailable as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=churn, args=(f"t{n}",)) for n in range(3)]
+    threads = [threading.Thread(target=put_and_delete_object, args=(f"t{n}",)) for n in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -122,10 +122,10 @@ def test_puts_survive_deletes_that_remove_their_folder(folder: FolderStore) -> N
 def test_a_full_disk_is_an_outage_and_leaves_nothing(
     folder: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(descriptor: int) -> None:
+    def raise_disk_full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", raise_disk_full)
     with pytest.raises(ServiceDiskFull, match="No space left on device"):
         folder.put_bytes("a/x", b"x")
     monkeypatch.undo()

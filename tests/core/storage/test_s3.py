@@ -178,17 +178,17 @@ def test_an_upload_in_parts_that_was_never_finished_is_aborted_when_it_is_old(
 ) -> None:
     client, bucket = store._client, store.address.bucket
 
-    def begun() -> list[str]:
+    def list_unfinished_uploads() -> list[str]:
         found = client._list_multipart_uploads(bucket, delimiter="|", prefix=store.address.prefix)
         return [upload.object_name.removeprefix(store.address.prefix) for upload in found.uploads]
 
     upload = client._create_multipart_upload(bucket, f"{store.address.prefix}blobs/x", {})
     client._upload_part(bucket, f"{store.address.prefix}blobs/x", b"x" * (5 << 20), None, upload, 1)
     store.remove_incomplete_objects()
-    assert begun() == ["blobs/x"]
+    assert list_unfinished_uploads() == ["blobs/x"]
     store.remove_incomplete_objects(-60.0)  # the server's clock counts whole seconds
     store.remove_incomplete_objects(-60.0)
-    assert begun() == []
+    assert list_unfinished_uploads() == []
 
 
 def test_a_signed_url_gives_the_object_with_the_asked_headers(store: S3Store) -> None:

@@ -187,13 +187,13 @@ def count_lines_run(work: Callable[[], object]) -> int:
     """Count the lines of Python that some work runs: its cost, however fast the machine is."""
     count = 0
 
-    def trace(_frame: object, event: str, _argument: object) -> Any:
+    def count_traced_line(_frame: object, event: str, _argument: object) -> Any:
         nonlocal count
         count += event == "line"
-        return trace
+        return count_traced_line
 
     before = sys.gettrace()
-    sys.settrace(trace)
+    sys.settrace(count_traced_line)
     try:
         work()
     finally:

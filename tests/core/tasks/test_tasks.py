@@ -80,11 +80,11 @@ def test_a_submit_sends_few_statements(office: Office, model: str) -> None:
 def test_tasks_submitted_at_once_are_numbered_without_gaps(office: Office, model: str) -> None:
     numbers: list[int] = []
 
-    def submit(number: int) -> None:
+    def submit_task(number: int) -> None:
         answer = office.submit(number)
         numbers.append(answer["task"]["number"])
 
-    threads = [threading.Thread(target=submit, args=(n,)) for n in range(8)]
+    threads = [threading.Thread(target=submit_task, args=(n,)) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -102,13 +102,13 @@ def test_names_created_at_once_have_one_winner(office: Office) -> None:
     won: list[str] = []
     lost: list[str] = []
 
-    def create() -> None:
+    def create_same_model() -> None:
         try:
             won.append(office.create("same")["id"])
         except NameTaken as error:
             lost.append(error.code)
 
-    threads = [threading.Thread(target=create) for _ in range(5)]
+    threads = [threading.Thread(target=create_same_model) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -204,7 +204,7 @@ def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_hav
 ) -> None:
     ids = [office.submit(n)["job"]["id"] for n in range(2)]
 
-    def publish(number: int, cells: dict[int, tuple[int, int]]) -> None:
+    def publish_cells(number: int, cells: dict[int, tuple[int, int]]) -> None:
         with office.db.write() as session:
             job = lock_job(session, ids[number - 1])
             assert job is not None
@@ -225,10 +225,10 @@ def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_hav
                     )
                 )
 
-    publish(1, {1: (8, 10)})
+    publish_cells(1, {1: (8, 10)})
     tasks.delete_task_data(office.db, office.store, office.blobs, office.actor, model, 1)
     shown = tasks.read_task(office.db, office.actor, model, 1)
     assert (shown["accuracy_when_learned"], shown["accuracy_now"]) == (0.8, 0.8)
-    publish(2, {2: (9, 10)})
+    publish_cells(2, {2: (9, 10)})
     shown = tasks.read_task(office.db, office.actor, model, 1)
     assert (shown["accuracy_when_learned"], shown["accuracy_now"]) == (0.8, None)

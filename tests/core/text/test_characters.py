@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 from core.errors import LabelsInvalid
-from core.ingest.names import normalise_class_label
+from core.ingest.names import check_and_normalise_class_label
 from core.tasks.class_names import normalise_class_name_spelling
 from core.text import characters
 
@@ -39,7 +39,7 @@ FOUL = {
 @pytest.mark.parametrize("text", FAIR)
 def test_a_name_in_any_living_script_is_kept(text: str) -> None:
     assert characters.validate_and_normalise_name(text) == unicodedata.normalize("NFC", text)
-    assert normalise_class_label(text, "here") == unicodedata.normalize("NFC", text)
+    assert check_and_normalise_class_label(text, "here") == unicodedata.normalize("NFC", text)
 
 
 @pytest.mark.parametrize("text", FOUL, ids=ascii)
@@ -53,7 +53,7 @@ def test_a_character_that_cannot_be_seen_is_named_with_its_place(text: str) -> N
 @pytest.mark.parametrize("text", FOUL, ids=ascii)
 def test_a_label_is_as_strict_as_any_name(text: str) -> None:
     with pytest.raises(LabelsInvalid) as refused:
-        normalise_class_label(text, "the folder")
+        check_and_normalise_class_label(text, "the folder")
     assert FOUL[text][0] in refused.value.detail
 
 

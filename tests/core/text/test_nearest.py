@@ -2,7 +2,11 @@
 
 import pytest
 
-from core.text.nearest import describe_unknown_field, find_nearest_field_path, list_schema_paths
+from core.text.nearest import (
+    describe_unknown_field,
+    find_nearest_field_path,
+    list_schema_property_paths,
+)
 
 MODEL = [
     "name",
@@ -80,6 +84,6 @@ def test_paths_go_through_references_and_alternatives() -> None:
         "$defs": {"Size": {"properties": {"width": {}, "again": {"$ref": "#/$defs/Size"}}}},
         "properties": {"image": {"anyOf": [{"$ref": "#/$defs/Size"}, {"type": "null"}]}},
     }
-    found = list_schema_paths(schema)
+    found = list_schema_property_paths(schema)
     assert found[:3] == ["image", "image.width", "image.again"]
     assert len(found) < 20  # a schema that contains itself ends

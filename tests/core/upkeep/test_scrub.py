@@ -17,7 +17,7 @@ import pytest
 
 from core.database.tables import (
     ExportedDownload,
-    ScrubProgress,
+    IntegrityScrubProgress,
     Task,
     UploadedBase,
     Version,
@@ -95,8 +95,8 @@ def read_damage_marks(desk: Any) -> dict[str, str]:
         return {row.key: row.kind for row in damage.list_damage_marks(session, 1000)}
 
 
-def read_progress(desk: Any) -> ScrubProgress:
-    return desk.all(ScrubProgress)[0]  # type: ignore[no-any-return]
+def read_progress(desk: Any) -> IntegrityScrubProgress:
+    return desk.all(IntegrityScrubProgress)[0]  # type: ignore[no-any-return]
 
 
 def find_part_key(desk: Any, name: str) -> str:
@@ -137,7 +137,7 @@ def test_the_next_pass_begins_when_it_is_due(desk: Any) -> None:
     first = sum(desk.store.reads.values())
     make_scrubber(desk).run_scrub_if_due()
     assert sum(desk.store.reads.values()) == first
-    desk.change(ScrubProgress, 1, began_at=read_progress(desk).began_at - 25 * 3600)
+    desk.change(IntegrityScrubProgress, 1, began_at=read_progress(desk).began_at - 25 * 3600)
     make_scrubber(desk).run_scrub_if_due()
     assert sum(desk.store.reads.values()) == 2 * first
 
@@ -231,13 +231,13 @@ def test_what_is_deleted_while_it_is_read_is_no_damage(
 ) -> None:
     buffer = find_part_key(desk, "buffer")
 
-    def stat(self: Watched, key: str) -> Any:
+    def delete_and_stat_object(self: Watched, key: str) -> Any:
         if key == buffer:
             delete_memory(desk, "buffer")
             self.inner.delete(key)
         return self.inner.stat(key)
 
-    monkeypatch.setattr(Watched, "stat", stat, raising=False)
+    monkeypatch.setattr(Watched, "stat", delete_and_stat_object, raising=False)
     make_scrubber(desk).run_scrub_if_due()
     assert read_damage_marks(desk) == {}
 
@@ -247,13 +247,13 @@ def test_an_outage_of_the_store_marks_nothing_and_the_next_round_goes_on(
 ) -> None:
     real, out = Watched.read, find_part_key(desk, "head")
 
-    def read(self: Watched, key: str, *more: Any) -> Iterator[bytes]:
+    def read_with_outage(self: Watched, key: str, *more: Any) -> Iterator[bytes]:
         if key == out:
             raise Unavailable("the store is away")
         return real(self, key, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Watched, "read", read)
+        patch.setattr(Watched, "read", read_with_outage)
         with pytest.raises(Unavailable):
             make_scrubber(desk).run_scrub_if_due()
     assert (
@@ -271,14 +271,14 @@ def test_the_bytes_of_a_second_are_those_that_the_setting_allows(
     """By a clock that only pauses move: small objects count 64 KiB each."""
     now, paused = [0.0], []
 
-    def pause(seconds: float) -> bool:
+    def advance_and_record_pause(seconds: float) -> bool:
         now[0] += seconds
         paused.append(seconds)
         return False
 
     monkeypatch.setattr("core.upkeep.scrub.time.monotonic", lambda: now[0])
     desk.store.put_bytes(Blobs.make_blob_key(desk.base), b"x" * 1_000_000)
-    make_scrubber(desk, pause=pause, scrub_bytes_per_s=10_000).run_scrub_if_due()
+    make_scrubber(desk, pause=advance_and_record_pause, scrub_bytes_per_s=10_000).run_scrub_if_due()
     # The base is damaged now: it is read twice before it is marked.
     wanted = (2 * 1_000_000 + (read_progress(desk).objects - 1) * 65_536) / 10_000
     assert sum(paused) == pytest.approx(wanted, rel=0.01) and max(paused) <= 2.0
@@ -292,13 +292,17 @@ def test_a_worker_that_ends_stops_in_the_middle_and_lets_go_of_the_lease(desk: A
 
 
 def test_a_worker_whose_lease_another_has_taken_stops(desk: Any) -> None:
-    def taken(_seconds: float) -> bool:
+    def take_over_lease(_seconds: float) -> bool:
         desk.change(
-            ScrubProgress, 1, worker="thief", fence=read_progress(desk).fence + 1, lease_until=9e9
+            IntegrityScrubProgress,
+            1,
+            worker="thief",
+            fence=read_progress(desk).fence + 1,
+            lease_until=9e9,
         )
         return False
 
-    make_scrubber(desk, pause=taken, scrub_bytes_per_s=1, lease_s=0.01).run_scrub_if_due()
+    make_scrubber(desk, pause=take_over_lease, scrub_bytes_per_s=1, lease_s=0.01).run_scrub_if_due()
     assert (
         read_progress(desk).worker == "thief"
         and read_progress(desk).ended_at is None
@@ -312,11 +316,13 @@ def test_a_worker_whose_lease_another_has_taken_stops(desk: Any) -> None:
 def test_workers_side_by_side_hash_nothing_twice(desk: Any) -> None:
     add_base_rows(desk, 60)
 
-    def pause(seconds: float) -> bool:
+    def sleep_for_pause(seconds: float) -> bool:
         time.sleep(seconds)
         return False
 
-    workers = [make_scrubber(desk, f"w{n}", pause, scrub_bytes_per_s=8 << 20) for n in range(4)]
+    workers = [
+        make_scrubber(desk, f"w{n}", sleep_for_pause, scrub_bytes_per_s=8 << 20) for n in range(4)
+    ]
     run_at_once(Scrubber.run_scrub_if_due, workers)
     assert read_progress(desk).ended_at is not None
     assert len(desk.store.reads) >= 60 and set(desk.store.reads.values()) == {1}
@@ -362,7 +368,7 @@ def test_a_pass_goes_on_where_a_killed_worker_was_once_its_lease_is_over(desk: A
     first += process.stdout.read().split()
     process.wait()
     for lease_until, ended in ((9e9, False), (1.0, True)):
-        desk.change(ScrubProgress, 1, lease_until=lease_until)
+        desk.change(IntegrityScrubProgress, 1, lease_until=lease_until)
         make_scrubber(desk).run_scrub_if_due()
         assert (read_progress(desk).ended_at is not None) is ended
     again = desk.store.reads.keys() & set(first)
@@ -377,11 +383,11 @@ def test_what_is_marked_is_looked_at_while_a_long_pass_goes_on(
     head, now = find_part_key(desk, "head"), [0.0]
     desk.store.put_bytes(head, b"H")
     make_scrubber(desk).run_scrub_if_due()
-    desk.change(ScrubProgress, 1, began_at=0.0)
+    desk.change(IntegrityScrubProgress, 1, began_at=0.0)
     desk.store.reads.clear()
     healed: list[bool] = []
 
-    def pause(seconds: float) -> bool:
+    def advance_clock_and_heal(seconds: float) -> bool:
         now[0] += seconds
         if now[0] > 5:
             desk.store.put_bytes(head, b"h")
@@ -390,5 +396,5 @@ def test_what_is_marked_is_looked_at_while_a_long_pass_goes_on(
         return len(healed) > 50
 
     monkeypatch.setattr("core.upkeep.scrub.time.monotonic", lambda: now[0])
-    make_scrubber(desk, pause=pause, scrub_bytes_per_s=1500).run_scrub_if_due()
+    make_scrubber(desk, pause=advance_clock_and_heal, scrub_bytes_per_s=1500).run_scrub_if_due()
     assert healed and healed[-1]

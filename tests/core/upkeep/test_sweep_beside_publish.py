@@ -32,14 +32,14 @@ def test_a_sweep_between_the_upload_of_parts_and_their_publish_loses_nothing(
     desk.submit(desk.model())
     deleted: list[int] = []
 
-    def hit(name: str) -> None:
+    def sweep_at_point(name: str) -> None:
         if name == point:
             before = len(desk.keys("blobs/"))
             sweep_everything(desk)
             deleted.append(before - len(desk.keys("blobs/")))
 
     for module in (publish, version_rows):
-        monkeypatch.setattr(module, "hit_failpoint", hit)
+        monkeypatch.setattr(module, "hit_failpoint", sweep_at_point)
     desk.publish({"head": "h", "buffer": "b"}, CELLS)
     assert sum(deleted) >= 1  # the sweep did take what was stored and not named
     assert all(desk.blobs.has(part.sha256) for part in desk.all(VersionPart))
@@ -56,13 +56,13 @@ def test_a_sweep_waits_for_the_publish_that_is_naming_a_blob(
     desk.submit(desk.model())
     sweeper = threading.Thread(target=sweep_everything, args=(desk,))
 
-    def hit(name: str) -> None:
+    def start_sweep_before_commit(name: str) -> None:
         if name == "publish-uncommitted":
             sweeper.start()
             sweeper.join(0.3)
             assert sweeper.is_alive()
 
-    monkeypatch.setattr(publish, "hit_failpoint", hit)
+    monkeypatch.setattr(publish, "hit_failpoint", start_sweep_before_commit)
     desk.publish()
     sweeper.join(60)
     assert not sweeper.is_alive()
@@ -76,7 +76,7 @@ def keep_sweeping(desk: Any, workers: int) -> Iterator[list[BaseException]]:
     """Sweep again and again in some threads, and yield what the sweeps raise."""
     end, raised = threading.Event(), []
 
-    def run() -> None:
+    def sweep_until_end() -> None:
         while not end.is_set():
             try:
                 sweep_everything(desk)
@@ -84,7 +84,7 @@ def keep_sweeping(desk: Any, workers: int) -> Iterator[list[BaseException]]:
                 raised.append(error)
                 return
 
-    threads = [threading.Thread(target=run) for _ in range(workers)]
+    threads = [threading.Thread(target=sweep_until_end) for _ in range(workers)]
     for thread in threads:
         thread.start()
     try:
@@ -104,18 +104,18 @@ def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> 
     models = [desk.model() for _ in range(3)]
     rounds = 3
 
-    def names(n: int) -> dict[str, str]:
+    def choose_part_names(n: int) -> dict[str, str]:
         return {"backbone": f"shared {n % 2}", "head": f"own {n}"}
 
     for model in models:
         for _ in range(rounds):
             desk.submit(model)
     results = [
-        desk.result(names(n), [("new", 1 + n // len(models), 1, 2)])
+        desk.result(choose_part_names(n), [("new", 1 + n // len(models), 1, 2)])
         for n in range(len(models) * rounds)
     ]
 
-    def learn() -> int:
+    def publish_and_check_blobs() -> int:
         while (claim := claims.claim_job(desk.db, "w", 60.0)) is None:
             time.sleep(0.01)  # the jobs that are left are all of a model that has one under way
         number = publish.publish_job_result(desk.db, desk.store, claim, results.pop()).number
@@ -129,7 +129,9 @@ def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> 
 
     with keep_sweeping(desk, 2) as raised, ThreadPoolExecutor(3) as pool:
         numbers = [
-            done.result() for _ in range(rounds) for done in [pool.submit(learn) for _ in models]
+            done.result()
+            for _ in range(rounds)
+            for done in [pool.submit(publish_and_check_blobs) for _ in models]
         ]
     assert not raised
     assert sorted(numbers) == sorted(list(range(1, rounds + 1)) * len(models))

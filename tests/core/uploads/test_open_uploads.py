@@ -142,9 +142,9 @@ def test_an_upload_that_a_sweep_should_have_removed_a_day_ago_is_drift(desk: Any
 
 def test_pieces_count_among_the_bytes_of_their_owner(desk: Any) -> None:
     desk.model()
-    before = stored_bytes.measure_owner_bytes(desk.db, desk.owner)
+    before = stored_bytes.measure_and_store_owner_bytes(desk.db, desk.owner)
     make_upload(desk, b"ab", b"cde")
-    assert stored_bytes.measure_owner_bytes(desk.db, desk.owner) == before + 5
+    assert stored_bytes.measure_and_store_owner_bytes(desk.db, desk.owner) == before + 5
 
 
 @pytest.fixture

@@ -164,14 +164,14 @@ def test_a_writer_that_was_taken_for_dead_changes_and_leaves_nothing(
 def test_many_writers_at_once_make_one_piece(office: Office, upload: str) -> None:
     together, outcomes = threading.Barrier(6), []
 
-    def write(number: int) -> None:
+    def send_first_piece(number: int) -> None:
         together.wait(60)
         try:
             outcomes.append(send_piece(office, upload, 0, b"0123456789"[: number + 1]))
         except (UploadLocked, OffsetMismatch) as refused:
             outcomes.append(type(refused).__name__)
 
-    threads = [threading.Thread(target=write, args=(n,)) for n in range(6)]
+    threads = [threading.Thread(target=send_first_piece, args=(n,)) for n in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -264,9 +264,9 @@ def test_an_owner_has_so_many_uploads_and_is_told_which(office: Office) -> None:
 def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_nothing(
     office: Office, upload: str
 ) -> None:
-    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 0
+    assert stored_bytes.measure_and_store_owner_bytes(office.db, office.actor.owner_id) == 0
     send_piece(office, upload, 0, b"abcd")
-    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 4
+    assert stored_bytes.measure_and_store_owner_bytes(office.db, office.actor.owner_id) == 4
     narrow = UploadLimits(3, 9, 24.0)
     writing = uploads.lease_upload_to_write(office.db, office.actor, upload, 4)
     with pytest.raises(StorageQuotaReached):
@@ -314,7 +314,7 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
     ]
     limit = len(data)  # room for the upload, and for nothing beside it
     writing = uploads.lease_upload_to_write(office.db, office.actor, made, 0)
-    stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id)
+    stored_bytes.measure_and_store_owner_bytes(office.db, office.actor.owner_id)
     uploads.append_upload_piece(
         office.db,
         office.store,
@@ -325,16 +325,16 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
     )
     found = whole_uploads.require_complete_upload(office.db, office.actor, made)
 
-    def submit() -> Any:
+    def submit_upload() -> Any:
         sent.path.write_bytes(data)
         return office.submission(sent, max_bytes=limit, upload=found).submit_as_next_task()
 
-    submit()
+    submit_upload()
     assert list_piece_keys(office) == (set(), set())
     assert [info.size for info in office.store.list("archives/")] == [len(data)]
-    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == len(data)
+    assert stored_bytes.measure_and_store_owner_bytes(office.db, office.actor.owner_id) == len(data)
     with pytest.raises(NotFound):
-        submit()
+        submit_upload()
     assert len(list(office.store.list("archives/"))) == 1
 
 

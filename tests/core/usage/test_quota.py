@@ -40,7 +40,7 @@ def call_side_by_side(calls: list[Callable[[], object]]) -> list[str]:
     together = threading.Barrier(len(calls))
     outcomes: list[str] = []
 
-    def one(call: Callable[[], object]) -> None:
+    def call_and_record_outcome(call: Callable[[], object]) -> None:
         together.wait(60)
         try:
             call()
@@ -48,7 +48,7 @@ def call_side_by_side(calls: list[Callable[[], object]]) -> list[str]:
         except TooManyRequests as refused:
             outcomes.append(type(refused).__name__)
 
-    threads = [threading.Thread(target=one, args=(call,)) for call in calls]
+    threads = [threading.Thread(target=call_and_record_outcome, args=(call,)) for call in calls]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -71,21 +71,21 @@ def test_uploads_are_accepted_up_to_the_limit_and_what_is_refused_leaves_nothing
 
 
 def test_a_declared_length_is_refused_before_the_body(office: Office, model: str) -> None:
-    def admit(length: int | None) -> None:
-        submission.check_upload_and_detect_former_names(
+    def check_declared_length(length: int | None) -> None:
+        submission.require_batch_room_and_detect_former_names(
             office.db, office.actor, "birds", max_open_jobs=9, max_bytes=100, length=length
         )
 
-    admit(100)
-    admit(None)
+    check_declared_length(100)
+    check_declared_length(None)
     with pytest.raises(BodyTooLarge):
-        admit(101)
+        check_declared_length(101)
     with office.db.write() as session:
         stored_bytes.add_stored_bytes(session, office.actor.owner_id, 100)
     with pytest.raises(
         StorageQuotaReached
     ):  # the measure of a moment ago counts, and what came since
-        admit(None)
+        check_declared_length(None)
 
 
 @pytest.mark.both_databases
@@ -96,11 +96,11 @@ def test_uploads_side_by_side_do_not_exceed_the_limit_together(
     everyone = threading.Barrier(12)
     real = quota.require_storage_room
 
-    def together(*given: Any) -> None:
+    def check_and_wait_for_all(*given: Any) -> None:
         real(*given)
         everyone.wait(60)  # all were told that there is room
 
-    monkeypatch.setattr(quota, "require_storage_room", together)
+    monkeypatch.setattr(quota, "require_storage_room", check_and_wait_for_all)
     calls = [partial(office.submit, number, max_bytes=45) for number in range(12)]
     assert call_side_by_side(calls) == ["StorageQuotaReached"] * 7 + ["accepted"] * 5
     assert len(list(office.store.list("archives/"))) == 5
@@ -178,7 +178,7 @@ def test_the_sum_counts_archives_images_versions_and_each_blob_once(
                 )
             )
     assert (
-        stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id)
+        stored_bytes.measure_and_store_owner_bytes(office.db, office.actor.owner_id)
         == 9 + 4 * 32 * 32 * 3 + 500 + 200
     )
 
@@ -187,17 +187,17 @@ def test_the_sum_counts_archives_images_versions_and_each_blob_once(
 def test_what_is_added_during_a_measure_is_kept(
     office: Office, model: str, monkeypatch: Any
 ) -> None:
-    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 0
+    assert stored_bytes.measure_and_store_owner_bytes(office.db, office.actor.owner_id) == 0
     real = stored_bytes._sum_owner_bytes
 
-    def slow(session: Any, owner: str) -> int:
+    def measure_while_adding(session: Any, owner: str) -> int:
         total = real(session, owner)
         with office.db.write() as other:
             stored_bytes.add_stored_bytes(other, office.actor.owner_id, 70)
         return total
 
-    monkeypatch.setattr(stored_bytes, "_sum_owner_bytes", slow)
-    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 70
+    monkeypatch.setattr(stored_bytes, "_sum_owner_bytes", measure_while_adding)
+    assert stored_bytes.measure_and_store_owner_bytes(office.db, office.actor.owner_id) == 70
 
 
 @pytest.mark.both_databases
@@ -211,14 +211,14 @@ def test_of_two_measures_at_once_the_first_stands(
     real = stored_bytes._sum_owner_bytes
     nested: list[int] = []
 
-    def overtaken(session: Any, owner: str) -> int:
+    def measure_after_nested_measure(session: Any, owner: str) -> int:
         if not nested:
             nested.append(1)
-            stored_bytes.measure_owner_bytes(office.db, owner)
+            stored_bytes.measure_and_store_owner_bytes(office.db, owner)
         return real(session, owner)
 
-    monkeypatch.setattr(stored_bytes, "_sum_owner_bytes", overtaken)
-    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 0
+    monkeypatch.setattr(stored_bytes, "_sum_owner_bytes", measure_after_nested_measure)
+    assert stored_bytes.measure_and_store_owner_bytes(office.db, office.actor.owner_id) == 0
 
 
 def test_an_administrators_upload_counts_for_the_models_owner(office: Office, model: str) -> None:

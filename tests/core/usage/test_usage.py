@@ -168,16 +168,16 @@ def test_the_figures_of_models_and_of_an_owner_are_those_of_a_count_row_by_row(
 
 
 def test_an_owners_figures_are_kept_until_a_worker_measures_them_again(filled: Database) -> None:
-    def tasks() -> int:
+    def count_tasks() -> int:
         with_figures = list_usage_by_owner(filled, ADMIN, limit=50, cursor=None)["items"]
         return sum(item["tasks"] for item in with_figures)
 
-    def age(seconds: float) -> None:
+    def age_usage_figures(seconds: float) -> None:
         with filled.write() as session:
             session.execute(update(Owner).values(usage_at=Owner.usage_at - seconds))
 
-    usage_sums.measure_usage_of_outdated_owners(filled)
-    before = tasks()
+    usage_sums.measure_and_store_usage_of_outdated_owners(filled)
+    before = count_tasks()
     with filled.write() as session:
         some = session.execute(select(Task).limit(1)).scalar_one()
         session.add(
@@ -186,11 +186,11 @@ def test_an_owners_figures_are_kept_until_a_worker_measures_them_again(filled: D
                 classes={}, report={}, warnings=[], created_at=1.0,
             )
         )  # fmt: skip
-    usage_sums.measure_usage_of_outdated_owners(filled)
-    assert tasks() == before
-    age(usage_sums.FRESH_S + 1)
-    usage_sums.measure_usage_of_outdated_owners(filled)
-    assert tasks() == before + 1
+    usage_sums.measure_and_store_usage_of_outdated_owners(filled)
+    assert count_tasks() == before
+    age_usage_figures(usage_sums.FRESH_S + 1)
+    usage_sums.measure_and_store_usage_of_outdated_owners(filled)
+    assert count_tasks() == before + 1
 
 
 def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
@@ -199,19 +199,19 @@ def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
     measured: list[str] = []
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
 
-    def slow(_db: Database, owner_id: str, _begun: float) -> None:
+    def record_slow_measure(_db: Database, owner_id: str, _begun: float) -> None:
         measured.append(owner_id)
         clock.now += 2 * usage_sums.BUDGET_S
 
-    monkeypatch.setattr(usage_sums, "measure_owner_usage", slow)
+    monkeypatch.setattr(usage_sums, "measure_and_store_owner_usage", record_slow_measure)
     monkeypatch.setattr(usage_sums, "time", clock)
     owners = [make_generated_row_id("own", number) for number in range(2)]
     with filled.write() as session:
         for owner_id, at in zip(owners, (200.0, 100.0), strict=True):
             session.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=at))
-    usage_sums.measure_usage_of_outdated_owners(filled)
+    usage_sums.measure_and_store_usage_of_outdated_owners(filled)
     assert measured == [owners[1]]
-    usage_sums.measure_usage_of_outdated_owners(filled)
+    usage_sums.measure_and_store_usage_of_outdated_owners(filled)
     assert measured == [owners[1], owners[0]]
 
 
@@ -222,20 +222,20 @@ def test_a_measure_that_was_overtaken_changes_nothing(
     real = usage_sums.sum_owner_usage
     nested: list[int] = []
 
-    def overtaken(session: Session, owner: str) -> dict[str, Any]:
+    def measure_after_nested_measure(session: Session, owner: str) -> dict[str, Any]:
         found = real(session, owner)
         if not nested:
             nested.append(1)
             with filled.write() as other:
                 other.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=7.0))
-            usage_sums.measure_owner_usage(filled, owner_id, 7.0)
+            usage_sums.measure_and_store_owner_usage(filled, owner_id, 7.0)
             return {**found, "tasks": -1}
         return found
 
-    monkeypatch.setattr(usage_sums, "sum_owner_usage", overtaken)
+    monkeypatch.setattr(usage_sums, "sum_owner_usage", measure_after_nested_measure)
     with filled.write() as session:
         session.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=5.0))
-    usage_sums.measure_owner_usage(filled, owner_id, 5.0)
+    usage_sums.measure_and_store_owner_usage(filled, owner_id, 5.0)
     with filled.read() as session:
         kept = session.execute(select(Owner.usage).where(Owner.id == owner_id)).scalar_one()
     assert nested and kept is not None and kept["tasks"] > -1
@@ -245,11 +245,11 @@ def test_a_measure_that_was_overtaken_changes_nothing(
 def test_of_two_workers_one_measures(filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
 
-    def slow(db: Database, owner_id: str, _begun: float) -> None:
+    def record_and_nest_measure(db: Database, owner_id: str, _begun: float) -> None:
         measured.append(owner_id)
         if len(measured) == 1:
-            usage_sums.measure_usage_of_outdated_owners(db)  # the other worker, meanwhile
+            usage_sums.measure_and_store_usage_of_outdated_owners(db)  # the other worker, meanwhile
 
-    monkeypatch.setattr(usage_sums, "measure_owner_usage", slow)
-    usage_sums.measure_usage_of_outdated_owners(filled)
+    monkeypatch.setattr(usage_sums, "measure_and_store_owner_usage", record_and_nest_measure)
+    usage_sums.measure_and_store_usage_of_outdated_owners(filled)
     assert len(measured) == len(set(measured)) == 2

@@ -135,7 +135,7 @@ def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> 
             post.happen(model, version)
     end = time.monotonic() + LIMIT_S
 
-    def work() -> None:
+    def deliver_until_done() -> None:
         sender = WebhookDeliverer(post.db, post.settings)
         while time.monotonic() < end and any(
             row.due_at is not None for row in post.desk.all(Webhook)
@@ -143,7 +143,7 @@ def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> 
             sender.start_due_webhook_deliveries()
             time.sleep(0.01)
 
-    workers = [threading.Thread(target=work) for _ in range(3)]
+    workers = [threading.Thread(target=deliver_until_done) for _ in range(3)]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -13,8 +13,8 @@ from tools.compare_methods.pixels import DecodedImagePart, SplitPixels
 from tools.compare_methods.today import BaselineUpdates
 from tools.compare_methods.training import (
     BATCH,
+    _resume_download_and_print_digest,
     extract_features,
-    predict_labels,
     train_all_weights,
 )
 
@@ -126,7 +126,7 @@ def test_the_same_seed_trains_the_same_network(data: SplitPixels, base: Comparis
             network, base.build_input_conversion(), data.get_batch_images(slice(None)), 1, seed=3
         )
         answers.append(
-            predict_labels(
+            _resume_download_and_print_digest(
                 network, base.build_input_conversion(), data.all_held_out_images
             ).tolist()
         )

@@ -68,20 +68,20 @@ def test_a_zygote_begins_with_what_libraries_read_at_their_start(zygote: ForkSer
 def test_one_zygote_forks_children_one_after_the_other_and_leaves_no_descriptor_open(
     zygote: ForkServer, spec: Spec
 ) -> None:
-    def count() -> tuple[int, ...]:
+    def count_descriptors() -> tuple[int, ...]:
         return tuple(
             len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (os.getpid(), zygote.pid)
         )
 
     zygote.wait_until_ready()
-    before, pids = count(), set()
+    before, pids = count_descriptors(), set()
     for _ in range(10):
         child = zygote.fork_child(spec(("emit", {"event": "done", "path": "/r"})))
         read_all_events(child)
         assert child.close_and_wait() == 0
         pids.add(child.pid)
     assert len(pids) == 10 and zygote.is_alive()
-    assert count() == before
+    assert count_descriptors() == before
 
 
 def test_a_child_exits_when_the_control_pipe_closes(

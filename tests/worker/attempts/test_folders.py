@@ -12,15 +12,15 @@ import psutil
 import pytest
 
 from tests.worker.conftest import wait_within_limit
-from worker.attempts.folders import WorkFolder, read_process_identity
+from worker.attempts.folders import WorkerScratchFolder, read_process_identity
 
 ROOT = Path(__file__).parents[3]
 WORKER = """
 import subprocess, sys
 from pathlib import Path
-from worker.attempts.folders import WorkFolder
+from worker.attempts.folders import WorkerScratchFolder
 
-folder = WorkFolder(Path(sys.argv[1]), "other")
+folder = WorkerScratchFolder(Path(sys.argv[1]), "other")
 folder.create_locked_work_folder()
 child = subprocess.Popen(["sleep", "600"], pass_fds=[folder.lock_fd])
 print(child.pid, flush=True)
@@ -44,21 +44,21 @@ def run_worker(root: Path) -> Iterator[tuple["subprocess.Popen[str]", psutil.Pro
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[WorkFolder]:
-    folder = WorkFolder(tmp_path, "own")
+def own(tmp_path: Path) -> Iterator[WorkerScratchFolder]:
+    folder = WorkerScratchFolder(tmp_path, "own")
     folder.create_locked_work_folder()
     yield folder
     folder.remove_work_folder()
 
 
-def remove_dead_folders(own: WorkFolder) -> list[str]:
+def remove_dead_folders(own: WorkerScratchFolder) -> list[str]:
     dead: list[str] = []
     own.return_jobs_and_remove_dead_folders(dead.append)
     return dead
 
 
 def test_a_worker_is_dead_once_it_and_its_job_process_are_gone(
-    own: WorkFolder, tmp_path: Path
+    own: WorkerScratchFolder, tmp_path: Path
 ) -> None:
     with run_worker(tmp_path) as (worker, child):
         assert remove_dead_folders(own) == []
@@ -82,7 +82,7 @@ def test_a_worker_is_dead_once_it_and_its_job_process_are_gone(
     ],
 )
 def test_a_free_lock_alone_is_no_proof(
-    own: WorkFolder, tmp_path: Path, change: dict[str, str] | None, dead: list[str]
+    own: WorkerScratchFolder, tmp_path: Path, change: dict[str, str] | None, dead: list[str]
 ) -> None:
     identity = read_process_identity(os.getpid())
     assert identity is not None
@@ -92,20 +92,22 @@ def test_a_free_lock_alone_is_no_proof(
     assert remove_dead_folders(own) == dead
 
 
-def test_the_folder_stays_until_its_jobs_are_given_back(own: WorkFolder, tmp_path: Path) -> None:
+def test_the_folder_stays_until_its_jobs_are_given_back(
+    own: WorkerScratchFolder, tmp_path: Path
+) -> None:
     with run_worker(tmp_path) as (worker, child):
         worker.kill()
         child.kill()
 
-    def fail(_worker: str) -> None:
+    def raise_os_error(_worker: str) -> None:
         raise OSError("the database is out")
 
-    def fails() -> bool:
+    def is_return_refused() -> bool:
         try:
-            own.return_jobs_and_remove_dead_folders(fail)
+            own.return_jobs_and_remove_dead_folders(raise_os_error)
         except OSError:
             return True
         return False
 
-    assert wait_within_limit(fails)
+    assert wait_within_limit(is_return_refused)
     assert remove_dead_folders(own) == ["other"]

@@ -25,13 +25,13 @@ class Heart(LeaseHeartbeat):
         super().__init__(beat, look, lease_s)
         end = clock.now + seconds
 
-        def wait(seconds: float) -> bool:
+        def advance_clock(seconds: float) -> bool:
             clock.now += seconds
             if clock.now >= end:
                 self._end.set()
             return False
 
-        self._wake.wait = wait  # type: ignore[method-assign, assignment]
+        self._wake.wait = advance_clock  # type: ignore[method-assign, assignment]
         self._renew_lease_until_stopped()
 
 
@@ -79,16 +79,18 @@ def test_an_outage_is_no_lost_lease_and_after_it_the_lease_is_renewed_before_its
 ) -> None:
     begin, renewed = clock.now, []
 
-    def beat() -> JobState:
+    def renew_lease_after_outage() -> JobState:
         if clock.now < begin + 3:
             raise_outage()
         renewed.append(clock.now - begin)
         return JobState.RUNNING
 
     assert not Heart(
-        beat, lambda: JobState.RUNNING, 600.0, clock, 2.0
+        renew_lease_after_outage, lambda: JobState.RUNNING, 600.0, clock, 2.0
     ).is_lease_lost  # it began in the outage
-    assert not Heart(beat, lambda: JobState.RUNNING, 600.0, clock, 8.0).is_lease_lost
+    assert not Heart(
+        renew_lease_after_outage, lambda: JobState.RUNNING, 600.0, clock, 8.0
+    ).is_lease_lost
     assert renewed == [3.0]  # the next beat would be due in 100 s
 
 

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[2] / "core" / "learning" / "kit"))
 
 from streams import Bench, Learned
 
-from core.contract.jobs.job_event import AnytimeEvent, JobEvent, SnapshotEvent
+from core.contract.jobs.job_event import BestStateFolderReadyEvent, JobEvent, SnapshotEvent
 from core.database.states import JobState
 from worker.attempts import ranks
 from worker.attempts.child import ForkServer, JobProcess
@@ -44,12 +44,12 @@ class Recorder:
     def write_job_events(self, events: list[JobEvent]) -> None:
         self.events += events
 
-    def register_snapshot_folder(self, event: SnapshotEvent) -> None:
+    def register_and_delete_snapshot_folder(self, event: SnapshotEvent) -> None:
         self.snapshots.append(Path(event.path))
         if len(self.snapshots) == 1:
             self._on_snapshot()
 
-    def register_best_state_folder(self, event: AnytimeEvent) -> bool:
+    def register_and_delete_best_state_folder(self, event: BestStateFolderReadyEvent) -> bool:
         return True
 
 
@@ -114,11 +114,11 @@ def test_a_job_that_lost_a_process_has_died_leaves_none_behind_and_resumes_to_th
     child = start_ranks(zygote, spec)
     seen: list[int] = []
 
-    def kill() -> None:
+    def kill_victim() -> None:
         seen.extend([child.pid, *list_rank_pids(child.pid)])
         os.kill(seen[("torchrun", "rank 0", "rank 1").index(victim)], signal.SIGKILL)
 
-    recorder = Recorder(kill)
+    recorder = Recorder(kill_victim)
     outcome = supervise_child(child, recorder, 0.0)
     assert outcome.ending == "died", outcome
     assert len(seen) == 3 and all(gone(pid) for pid in seen)

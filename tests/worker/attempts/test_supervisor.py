@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from core.contract.jobs.job_event import (
-    AnytimeEvent,
-    BestEvent,
+    BestStateFolderReadyEvent,
+    BestStateFoundEvent,
     DoneEvent,
     JobEvent,
     JobFailedEvent,
@@ -36,7 +36,7 @@ from worker.attempts.supervisor import (
 
 NEVER = SupervisionPeriods(snapshot_s=1000, anytime_s=1000, stall_s=1000, grace_s=1000)
 DONE, LOG = DoneEvent(path="/r"), LogEvent(level="info", message="m")
-BEST = BestEvent(step=3)
+BEST = BestStateFoundEvent(step=3)
 SILENT: list[list[JobEvent]] = []
 
 
@@ -55,7 +55,7 @@ class Kept:
     clock: Clock | None = None
     batches: list[list[JobEvent]] = field(default_factory=list)
     snapshots: list[SnapshotEvent] = field(default_factory=list)
-    best: list[AnytimeEvent] = field(default_factory=list)
+    best: list[BestStateFolderReadyEvent] = field(default_factory=list)
     is_lease_lost: bool = False
     outages: int = 0
     takes_s: float = 0.0
@@ -65,10 +65,10 @@ class Kept:
             raise LeaseLost("lost")
         self.batches.append(events)
 
-    def register_snapshot_folder(self, event: SnapshotEvent) -> None:
+    def register_and_delete_snapshot_folder(self, event: SnapshotEvent) -> None:
         self.snapshots.append(event)
 
-    def register_best_state_folder(self, event: AnytimeEvent) -> bool:
+    def register_and_delete_best_state_folder(self, event: BestStateFolderReadyEvent) -> bool:
         if self.clock is not None:
             self.clock.now += self.takes_s
         self.best.append(event)
@@ -106,7 +106,7 @@ class Scripted:
         self.ask("snapshot", SnapshotEvent(path=Path("/nowhere"), stage=0, epoch=0, step=1))
 
     def request_best_state_now(self) -> None:
-        self.ask("anytime", AnytimeEvent(path=Path("/nowhere")))
+        self.ask("anytime", BestStateFolderReadyEvent(path=Path("/nowhere")))
 
     def request_stop(self) -> None:
         self.ask(
@@ -132,7 +132,7 @@ def kept(clock: Clock) -> Kept:
 def run(clock: Clock, kept: Kept) -> Run:
     """Supervises a scripted child: the outcome, and the child."""
 
-    def supervised(
+    def supervise_script(
         script: Iterable[list[JobEvent]] = SILENT, *, beat: Answers | None = None, stop: bool = False,
         obeys: bool = True, **periods: float,
     ) -> tuple[ProcessOutcome, Scripted]:  # fmt: skip
@@ -141,7 +141,7 @@ def run(clock: Clock, kept: Kept) -> Run:
             child, beat or Answers(), kept, replace(NEVER, **periods), lambda: stop
         ), child
 
-    return supervised
+    return supervise_script
 
 
 def make_silence(seconds: float) -> Iterator[list[JobEvent]]:
@@ -235,7 +235,8 @@ def test_a_best_state_that_could_not_be_kept_is_asked_for_again(run: Run, kept: 
 def test_a_child_is_not_silent_while_its_state_is_being_kept(run: Run, kept: Kept) -> None:
     kept.takes_s = 100.0
     outcome, _ = run(
-        [[AnytimeEvent(path=Path("/nowhere"))], *make_silence(4.0), [DONE]], stall_s=5.0
+        [[BestStateFolderReadyEvent(path=Path("/nowhere"))], *make_silence(4.0), [DONE]],
+        stall_s=5.0,
     )
     assert outcome.ending == "done"
 
@@ -262,14 +263,14 @@ def test_the_time_of_a_child_that_was_asked_to_stop_is_its_grace(run: Run) -> No
 def watch(zygote: ForkServer, spec: Callable[..., Path]) -> Callable[..., ProcessOutcome]:
     """Supervises a process of the stand-in job."""
 
-    def run(
+    def supervise_child(
         *lines: object, beat: Answers | None = None, kept: Kept | None = None, stop: bool = False
     ) -> Any:
         return supervise_job_process(
             zygote.fork_child(spec(*lines)), beat or Answers(), kept or Kept(), NEVER, lambda: stop
         )
 
-    return run
+    return supervise_child
 
 
 def test_a_finished_child_is_done_and_all_its_events_are_recorded(watch: Any) -> None:

@@ -39,13 +39,15 @@ def watch(
     """
     monkeypatch.setattr(device, "time", clock)
 
-    def make(asked: str, *answers: str | None, has_driver: bool = False) -> DeviceWatch:
+    def make_device_watch(
+        asked: str, *answers: str | None, has_driver: bool = False
+    ) -> DeviceWatch:
         waiting = list(answers)
         monkeypatch.setattr(device_check.machine, "can_open_cuda", lambda: has_driver)
         settings = Settings.model_validate({"data_dir": tmp_path, "device": asked})
         return DeviceWatch(settings, check=lambda _asked: make_report(waiting.pop(0)))
 
-    return make
+    return make_device_watch
 
 
 def run_due_check(watched: DeviceWatch) -> bool:
@@ -123,10 +125,10 @@ def test_an_error_that_a_program_causes_too_is_judged_by_a_check(
 def test_a_check_that_breaks_counts_as_a_lost_device(watch: Callable[..., DeviceWatch]) -> None:
     watched = watch("cuda")
 
-    def broken(_asked: str) -> DeviceReport:
+    def raise_os_error(_asked: str) -> DeviceReport:
         raise OSError("no more processes")
 
-    watched._check = broken
+    watched._check = raise_os_error
     assert not run_due_check(watched)
     assert watched.device.problem == "The device could not be checked: no more processes"
 

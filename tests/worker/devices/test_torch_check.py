@@ -127,16 +127,16 @@ def test_a_good_pair_is_tried_once_until_one_of_its_files_changes(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     settings = Settings(data_dir=tmp_path)
 
-    def tries() -> int:
+    def count_tries() -> int:
         with check_torch_in_background(settings):
             pass
         return len((tmp_path / "tries").read_text().split())
 
-    assert (tries(), tries()) == (1, 1)
+    assert (count_tries(), count_tries()) == (1, 1)
     write_fake_modules(tmp_path, torchvision="")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
-    assert tries() == 2
+    assert count_tries() == 2
 
 
 def test_a_first_start_is_one_whose_pair_has_not_passed(
@@ -162,13 +162,13 @@ def test_only_a_first_start_says_that_it_may_take_minutes(
 ) -> None:
     said_before: list[str] = []
 
-    def prepare(_settings: Settings) -> dict[str, str]:
+    def record_output_before(_settings: Settings) -> dict[str, str]:
         said_before.append(capsys.readouterr().err)
         return {}
 
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(setup, "has_torch_check_passed", lambda _settings: checked)
-    monkeypatch.setattr(setup, "prepare_service_data", prepare)
+    monkeypatch.setattr(setup, "prepare_service_data", record_output_before)
     assert setup.main() == 0
     assert said_before == [said]
 

@@ -13,7 +13,7 @@ from perennial._async.pages import AsyncPages
 from perennial._async.upload import ANSWER_S, make_upload_body_reader
 from perennial._async.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
-from perennial.class_file import ClassifierUploadForm, read_class_list_text
+from perennial.class_file import ClassifierUploadForm, get_class_list_as_text
 from perennial.errors import ConfigError
 from perennial.guard import build_api_path
 from perennial.transfer import FileSource, Progress, format_content_digest
@@ -67,7 +67,7 @@ class AsyncBases:
         sent: FileSource | ClassifierUploadForm = source
         content_type = "application/safetensors"
         if classes is not None:
-            sent = ClassifierUploadForm(source, read_class_list_text(classes))
+            sent = ClassifierUploadForm(source, get_class_list_as_text(classes))
             content_type = sent.content_type
         headers = {
             "Content-Type": content_type,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial import types
-from perennial._async.download import fetch_file
+from perennial._async.download import download_url_path_to_file
 from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.job import AsyncJobHandle
 from perennial._async.pages import AsyncPages
@@ -92,7 +92,7 @@ class AsyncJobs:
     ) -> Downloaded:
         """Download a job's best state so far, if its recipe sets `anytime`."""
         with open_transfer_bar("downloading", progress) as show:
-            return await fetch_file(
+            return await download_url_path_to_file(
                 self._http,
                 build_api_path("jobs", job, "anytime", "download"),
                 Path(to),

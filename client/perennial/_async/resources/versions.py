@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perennial import types
-from perennial._async.download import fetch_file
+from perennial._async.download import download_url_path_to_file
 from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial._async.waiting import run_in_thread
@@ -178,7 +178,9 @@ class AsyncVersions:
         where = build_api_path("models", model, "versions", version_or_alias, "download")
         params = None if format == "safetensors" else {"format": format}
         with open_transfer_bar(target.name, progress) as show:
-            return await fetch_file(self._http, where, target, params, show, max_bytes)
+            return await download_url_path_to_file(
+                self._http, where, target, params, show, max_bytes
+            )
 
     async def download_file(
         self,
@@ -192,7 +194,7 @@ class AsyncVersions:
         """Fetch one part of a version."""
         where = build_api_path("models", model, "versions", version, "files", part)
         with open_transfer_bar(part, progress) as show:
-            return await fetch_file(self._http, where, Path(to), progress=show)
+            return await download_url_path_to_file(self._http, where, Path(to), progress=show)
 
     async def predict(
         self,

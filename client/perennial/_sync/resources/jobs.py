@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial import types
-from perennial._sync.download import fetch_file
+from perennial._sync.download import download_url_path_to_file
 from perennial._sync.http import ApiRequest, Http
 from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
@@ -92,7 +92,7 @@ class Jobs:
     ) -> Downloaded:
         """Download a job's best state so far, if its recipe sets `anytime`."""
         with open_transfer_bar("downloading", progress) as show:
-            return fetch_file(
+            return download_url_path_to_file(
                 self._http,
                 build_api_path("jobs", job, "anytime", "download"),
                 Path(to),

@@ -10,7 +10,7 @@ from perennial import types
 from perennial._sync.http import ApiRequest, Http
 from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
-from perennial._sync.upload import SubmittedBatch, send_batch
+from perennial._sync.upload import BatchToSubmit, send_batch
 from perennial._sync.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
 from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
@@ -165,11 +165,11 @@ class Tasks:
         self, model: str, task: int, *, reason: str | None = None
     ) -> types.Task:
         """Continue the lineage without a task whose version is held."""
-        return self._send_settling_request(model, task, "continue", reason)
+        return self._post_task_decision(model, task, "continue", reason)
 
     def discard(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
         """Discard a task, so that nothing waits for it."""
-        return self._send_settling_request(model, task, "discard", reason)
+        return self._post_task_decision(model, task, "discard", reason)
 
     def relearn(self, model: str, task: int, *, recipe: Recipe = None) -> JobHandle:
         """Learn again a task that the lineage lacks, before all waiting ones."""
@@ -210,7 +210,7 @@ class Tasks:
         where = build_api_path("models", model, "tasks", task, "images", split, f"{index}.png")
         return (self._http.send(ApiRequest("GET", where))).content
 
-    def _send_settling_request(
+    def _post_task_decision(
         self, model: str, task: int, verb: str, reason: str | None
     ) -> types.Task:
         ask = ApiRequest(
@@ -246,7 +246,7 @@ class Tasks:
         with open_transfer_bar("sending", progress) as show:
             try:
                 return send_batch(
-                    self._http, SubmittedBatch(model, source, given_params, recipe), show
+                    self._http, BatchToSubmit(model, source, given_params, recipe), show
                 )
             except Invalid as error:
                 if error.code != "unsupported-type":

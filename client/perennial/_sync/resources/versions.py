@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perennial import types
-from perennial._sync.download import fetch_file
+from perennial._sync.download import download_url_path_to_file
 from perennial._sync.http import ApiRequest, Http
 from perennial._sync.pages import Pages
 from perennial._sync.waiting import run_in_thread
@@ -178,7 +178,9 @@ class Versions:
         where = build_api_path("models", model, "versions", version_or_alias, "download")
         params = None if format == "safetensors" else {"format": format}
         with open_transfer_bar(target.name, progress) as show:
-            return fetch_file(self._http, where, target, params, show, max_bytes)
+            return download_url_path_to_file(
+                self._http, where, target, params, show, max_bytes
+            )
 
     def download_file(
         self,
@@ -192,7 +194,7 @@ class Versions:
         """Fetch one part of a version."""
         where = build_api_path("models", model, "versions", version, "files", part)
         with open_transfer_bar(part, progress) as show:
-            return fetch_file(self._http, where, Path(to), progress=show)
+            return download_url_path_to_file(self._http, where, Path(to), progress=show)
 
     def predict(
         self,

@@ -65,13 +65,13 @@ def find_batches_in_folder(folder: Path) -> list[FoundBatch]:
                 follow_symlinks=False
             )
             if is_archive or entry.is_dir(follow_symlinks=False):
-                batch = read_state_of_watched_batch(Path(entry.path))
+                batch = read_present_state_of_batch_files(Path(entry.path))
                 if batch is not None:
                     batches.append(batch)
     return batches
 
 
-def read_state_of_watched_batch(path: Path) -> FoundBatch | None:
+def read_present_state_of_batch_files(path: Path) -> FoundBatch | None:
     """Read the present state of a batch's files in the watched folder; None if it has disappeared."""
     state, latest, problem = [], 0.0, None
     try:

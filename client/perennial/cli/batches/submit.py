@@ -145,7 +145,7 @@ def run_submit_batch_command(
         if check:
             with (
                 nullcontext(True) if is_shown else TransferStatusLines() as sent,
-                _suggest_creating_model(model),
+                _add_create_hint_to_missing_model_error(model),
             ):
                 report = client.tasks.check(
                     model, source, recipe=recipe, again=again, trials=trials, progress=sent
@@ -156,7 +156,7 @@ def run_submit_batch_command(
         label = name or (None if batch == "-" else _derive_batch_name(batch))
         with (
             nullcontext(True) if is_shown else TransferStatusLines() as sent,
-            _suggest_creating_model(model),
+            _add_create_hint_to_missing_model_error(model),
         ):
             handle = client.submit(
                 model,
@@ -226,7 +226,7 @@ def _open_source_or_standard_input(batch: str) -> Iterator[Path | str]:
 
 
 @contextmanager
-def _suggest_creating_model(model: str) -> Iterator[None]:
+def _add_create_hint_to_missing_model_error(model: str) -> Iterator[None]:
     """Add the command that creates the model to the error of a missing one, within the block."""
     try:
         yield

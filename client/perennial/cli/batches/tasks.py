@@ -15,11 +15,11 @@ from perennial.cli.models.accuracies import MeasuredAccuracy
 from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import (
     Cell,
-    ask_for_confirmation,
     format_time,
     is_terminal,
     print_fields,
     print_text,
+    require_user_confirmation,
 )
 from perennial.cli.states import STANDINGS, build_state_filter_option
 from perennial.guard import quote_shell_word
@@ -213,7 +213,7 @@ def run_relearn_task_command(
 def run_delete_task_data_command(shell: CommandContext, model: str, task: int, yes: bool) -> None:
     """Delete the images of a batch; the versions that learned it stay."""
     if not yes:
-        ask_for_confirmation(
+        require_user_confirmation(
             f"Remove all images of task {task} of {model}? It cannot be learned again"
         )
     shell.create_client().tasks.delete_data(model, task)

@@ -216,9 +216,11 @@ class FolderWatcher:
     def report_remaining_batches(self) -> None:
         """Report each batch that remains in the watched folder, and why."""
         for batch in inbox.find_batches_in_folder(self.folder):
-            self._report_batch_event(batch.path.name, "left", self._explain_remaining_batch(batch))
+            self._report_batch_event(
+                batch.path.name, "left", self._describe_why_batch_remains(batch)
+            )
 
-    def _explain_remaining_batch(self, batch: FoundBatch) -> str:
+    def _describe_why_batch_remains(self, batch: FoundBatch) -> str:
         sent = self.sent.get(batch.path.name)
         if sent is not None:
             waits = "waits" if _does_job_need_decision(sent.job) else "goes on"
@@ -331,7 +333,7 @@ class FolderWatcher:
         self, batch: FoundBatch, error: PerennialError | None, job: Job | None
     ) -> None:
         # Somebody may have changed or removed the batch while its job ran.
-        now = inbox.read_state_of_watched_batch(batch.path)
+        now = inbox.read_present_state_of_batch_files(batch.path)
         if now is None:
             self._report_batch_event(batch.path.name, "gone", "somebody has taken it away")
             return

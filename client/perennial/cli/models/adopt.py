@@ -12,7 +12,7 @@ from perennial.class_file import read_class_names_of_file
 from perennial.cli.command import RECIPE, CommandContext, cli_command, parse_json_option
 from perennial.cli.models.recipe import describe_architecture
 from perennial.cli.models.references import (
-    ReferenceComparison,
+    ClassifierAndClosedFormAccuracies,
     read_reference_batches,
     train_and_compare_closed_form_model,
 )
@@ -81,10 +81,14 @@ def run_adopt_classifier_command(
         shell.print_result(adopted, lambda: _print_adopted_model(adopted))
         return
     found = train_and_compare_closed_form_model(client, adopted.name, references)
-    shell.print_result(found.to_dict(), lambda: _print_reference_comparison(adopted, found))
+    shell.print_result(
+        found.to_dict(), lambda: _print_classifier_and_closed_form_accuracies(adopted, found)
+    )
 
 
-def _print_reference_comparison(adopted: Model, found: ReferenceComparison) -> None:
+def _print_classifier_and_closed_form_accuracies(
+    adopted: Model, found: ClassifierAndClosedFormAccuracies
+) -> None:
     _print_adopted_model(adopted)
     print_fields(
         [

@@ -59,7 +59,7 @@ def run_roll_production_back_command(
 
 @cli_command("follow", short_help="Let production follow the lineage again.")
 @click.argument("model")
-def run_follow_lineage_command(shell: CommandContext, model: str) -> None:
+def run_let_production_follow_command(shell: CommandContext, model: str) -> None:
     """Let production follow the lineage again after a rollback."""
     moved_alias = shell.create_client().aliases.follow(model)
     shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))

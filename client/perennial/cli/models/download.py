@@ -97,7 +97,7 @@ def run_download_version_command(
     name = require_safe_filename(f"{model}-{number}{ending}.zip")
     # The zip is hidden if it is only unpacked, and removed afterwards.
     target = (
-        prepare_output_file(output, name)
+        resolve_output_path_and_make_folder(output, name)
         if layout == "zip"
         else prepare_output_folder(output) / f".{name}"
     )
@@ -127,7 +127,7 @@ def run_download_version_command(
     shell.print_result(result, lambda: print_text(text))
 
 
-def prepare_output_file(place: str | None, name: str) -> Path:
+def resolve_output_path_and_make_folder(place: str | None, name: str) -> Path:
     """Return the path of the file to write a download into, creating its folder if necessary.
 
     Args:

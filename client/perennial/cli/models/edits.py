@@ -18,13 +18,13 @@ from perennial.cli.command import REASON, SECONDS, CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.output import (
     Cell,
-    ask_for_confirmation,
     format_short_time,
     format_time,
     print_fields,
     print_json_document,
     print_notice,
     print_text,
+    require_user_confirmation,
 )
 from perennial.guard import quote_shell_word
 from perennial.text import format_count_with_noun, make_text_one_line
@@ -95,14 +95,14 @@ def confirm_and_send_edit(
         for text in describe_edit_plan(plan):
             print_notice(text)
     if not sending.is_confirmed:
-        ask_for_confirmation(f"Edit {model} so")
+        require_user_confirmation(f"Edit {model} so")
     # With the version of the plan: the service refuses the edit if image numbers have changed
     # since the person saw it.
     edit = client.edits.create(model, operations, reason=sending.reason, parent=plan.parent)
     if sending.is_detached:
         shell.print_result(edit, lambda: print_text(describe_interrupted_job(edit.job).strip()))
         return
-    _wait_for_edit(shell, client, model, edit, sending.timeout)
+    _wait_for_edit_and_print_result(shell, client, model, edit, sending.timeout)
 
 
 def describe_edit_plan(plan: EditPlan) -> list[str]:
@@ -131,7 +131,7 @@ def _format_task_numbers(numbers: Sequence[int]) -> str:
     return f"task{'' if len(numbers) == 1 else 's'} {listed}{more}"
 
 
-def _wait_for_edit(
+def _wait_for_edit_and_print_result(
     shell: CommandContext, client: Perennial, model: str, sent: Edit, timeout: float | None
 ) -> None:
     """Wait for the job of an edit, then print its result."""
@@ -255,7 +255,7 @@ def run_undo_edit_command(
     client = shell.create_client()
     if not yes:
         made = client.edits.retrieve(model, edit)
-        ask_for_confirmation(
+        require_user_confirmation(
             f"Go back to version {made.parent} of {model}, with the labels before edit {edit}"
         )
     undone = client.edits.undo(model, edit, reason=reason)
@@ -282,7 +282,7 @@ def run_purge_edit_command(shell: CommandContext, model: str, edit: int, yes: bo
     if not yes:
         versions = client.edits.retrieve(model, edit).still_in_versions
         named = ", ".join(map(str, versions[:SHOWN_TASKS])) or "none"
-        ask_for_confirmation(
+        require_user_confirmation(
             f"Delete what versions hold of these images ({named})? This cannot be undone"
         )
     purged = client.edits.purge(model, edit)

@@ -15,12 +15,12 @@ from perennial.cli.models.rebase import run_rebase_model_command
 from perennial.cli.models.recipe import build_recipe_rows, describe_architecture
 from perennial.cli.output import (
     Cell,
-    ask_for_confirmation,
     format_bytes,
     format_time,
     is_terminal,
     print_fields,
     print_text,
+    require_user_confirmation,
 )
 from perennial.cli.states import WAITS, build_state_filter_option
 from perennial.guard import quote_shell_word
@@ -391,7 +391,7 @@ def run_delete_model_command(shell: CommandContext, model: str, yes: bool) -> No
     model_details = client.models.retrieve(model)
     versions = sum(1 for _ in client.versions.list(model))
     if not yes:
-        ask_for_confirmation(
+        require_user_confirmation(
             f"Delete {model_details.name} with its {versions} versions? This cannot be undone"
         )
     # By id: while a person thinks, a rebase may give the name to another model.

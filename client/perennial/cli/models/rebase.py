@@ -8,7 +8,7 @@ import click
 
 from perennial import words
 from perennial.cli.command import REASON, CommandContext, cli_command, parse_json_option
-from perennial.cli.output import Cell, ask_for_confirmation, print_table, print_text
+from perennial.cli.output import Cell, print_table, print_text, require_user_confirmation
 from perennial.guard import quote_shell_word
 from perennial.types import Rebase, RebaseTask, Share
 
@@ -89,7 +89,9 @@ def _finish_or_undo_rebase(
     # missing.
     is_possible = is_back or progress.ready or missing == "allow"
     if is_possible and not yes:
-        ask_for_confirmation(f"Give {comes.name} the name {goes.name}, by which clients ask for it")
+        require_user_confirmation(
+            f"Give {comes.name} the name {goes.name}, by which clients ask for it"
+        )
     # By id, because the request exchanges the names.
     moved = client.models.finish_rebase(comes.id, reason=reason, missing=missing)
     shell.print_result(moved, lambda: _print_moved_production(moved, is_back=is_back))
@@ -109,7 +111,7 @@ def _print_started_rebase(move: Rebase) -> None:
     print_table(columns, rows, "There is no task.")
     for warning in move.warnings:
         print_text(f"warning: {words.replace_requests_by_commands(warning)}")
-    _print_missing_batch_commands(move)
+    _print_commands_to_resend_batches(move)
     print_text(
         f"Compare both at any time:\n  perennial models rebase {quote_shell_word(move.new.name)} --status"
     )
@@ -142,7 +144,7 @@ def _print_rebase_comparison(move: Rebase, *, with_next: bool = True) -> None:
     for warning in move.warnings:
         print_text(f"warning: {words.replace_requests_by_commands(warning)}")
     if with_next:
-        _print_missing_batch_commands(move)
+        _print_commands_to_resend_batches(move)
         print_text(words.replace_requests_by_commands(move.next))
 
 
@@ -158,7 +160,7 @@ def _print_moved_production(move: Rebase, *, is_back: bool) -> None:
         )
 
 
-def _print_missing_batch_commands(move: Rebase) -> None:
+def _print_commands_to_resend_batches(move: Rebase) -> None:
     """Print the commands that send again the batches whose images a rebase lacks."""
     missing_tasks = [one for one in move.tasks if one.arrival == "send_again"]
     if not missing_tasks:

@@ -42,7 +42,7 @@ class ReferenceImageBatches:
 
 
 @dataclass(frozen=True)
-class ReferenceComparison:
+class ClassifierAndClosedFormAccuracies:
     """Accuracies of an adopted classifier and of a closed-form model on the same held-out images.
 
     Attributes:
@@ -104,7 +104,7 @@ def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceIma
 
 def train_and_compare_closed_form_model(
     client: Perennial, model: str, references: ReferenceImageBatches
-) -> ReferenceComparison:
+) -> ClassifierAndClosedFormAccuracies:
     """Create a closed-form model on the classifier's features, and compare both on held-out images.
 
     Raises:
@@ -129,7 +129,9 @@ def train_and_compare_closed_form_model(
     )
     # Of equals the classifier itself: it is in production already.
     is_better = (closed_form or 0.0) > (classifier or 0.0)
-    return ReferenceComparison(model, other, classifier, closed_form, other if is_better else model)
+    return ClassifierAndClosedFormAccuracies(
+        model, other, classifier, closed_form, other if is_better else model
+    )
 
 
 def _zip_files(files: dict[str, Path]) -> bytes:

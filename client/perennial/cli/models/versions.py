@@ -96,7 +96,7 @@ def _print_version(client: Perennial, model: str, version: Version) -> None:
         print_text(f"  {text}")
     for reason in words.describe_failed_checks(version):
         print_text(f"  {reason}")
-    for text in words.suggest_version_comparison_page(client.connection.url, model, version):
+    for text in words.format_version_comparison_page_hint(client.connection.url, model, version):
         print_text(f"  {text}")
     for text in words.describe_unmeasured_checks(version):
         print_text(f"  {text}")

@@ -159,7 +159,7 @@ def run_enable_webhook_command(shell: CommandContext, webhook: str) -> None:
 def run_send_test_event_command(shell: CommandContext, webhook: str) -> int:
     """Send a webhook.test event, and show its result."""
     client, webhook = _create_client_and_find_webhook_id(shell, webhook)
-    return _wait_for_first_attempt(shell, client, client.webhooks.test(webhook))
+    return _wait_for_first_delivery_attempt(shell, client, client.webhooks.test(webhook))
 
 
 @cli_command(
@@ -200,10 +200,12 @@ def run_list_deliveries_command(
 def run_resend_delivery_command(shell: CommandContext, webhook: str, delivery: str) -> int:
     """Send a delivery again, and show its result."""
     client, webhook = _create_client_and_find_webhook_id(shell, webhook)
-    return _wait_for_first_attempt(shell, client, client.webhooks.redeliver(webhook, delivery))
+    return _wait_for_first_delivery_attempt(
+        shell, client, client.webhooks.redeliver(webhook, delivery)
+    )
 
 
-def _wait_for_first_attempt(
+def _wait_for_first_delivery_attempt(
     shell: CommandContext, client: Perennial, requested: types.DeliveryDetail
 ) -> int:
     """Wait for the first attempt to deliver a webhook event; return 0 if it succeeded, else 1."""

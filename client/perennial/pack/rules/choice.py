@@ -66,7 +66,7 @@ class ClassFolderDecider:
                 # There is only one here: several were refused above.
                 (name,) = tally
                 return {name: normalise_label_text(self._find_folder_naming_single_class())}
-            if not self._decide_by_known_classes():
+            if not self._are_class_folders_known_to_model():
                 raise self._build_unclear_labels_error(label_files_found)
         if len(tally) > 1:
             plan.warnings += _build_unlikely_class_folder_warnings(
@@ -88,7 +88,7 @@ class ClassFolderDecider:
             )
         return {}
 
-    def _decide_by_known_classes(self) -> bool:
+    def _are_class_folders_known_to_model(self) -> bool:
         """Return True if the model knows all class folders as classes."""
         labels = {normalise_label_text(name) for name in self._tally}
         if not labels <= set(self._known()):

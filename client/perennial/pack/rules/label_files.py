@@ -97,7 +97,7 @@ def find_possible_label_files(
                 continue
         if description is not None:
             batch_files.append(PossibleLabelFile(index, path, description))
-    return [*batch_files, *_group_label_sidecar_files(names, aside)]
+    return [*batch_files, *_group_sidecar_files_by_folder_and_ending(names, aside)]
 
 
 def describe_label_file_kind_by_name(file: str) -> str | None:
@@ -114,7 +114,7 @@ def describe_label_file_kind_by_name(file: str) -> str | None:
     return "labels"
 
 
-def _group_label_sidecar_files(
+def _group_sidecar_files_by_folder_and_ending(
     names: Sequence[str], aside: Sequence[int]
 ) -> list[PossibleLabelFile]:
     of: Counter[tuple[str, str]] = Counter()

@@ -21,7 +21,7 @@ from perennial.pack.rules.sentences import (
     format_first_names,
 )
 from perennial.pack.rules.words import (
-    are_batch_folder_names,
+    are_dated_or_numbered_folder_names,
     get_dataset_part_of_folder,
     is_date_folder_name,
     is_generic_folder_name,
@@ -80,15 +80,13 @@ class ClassFolderPath:
     decided_by: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    steps: list[Callable[["FolderPathPosition"], NoClassReason | None]] = field(
-        default_factory=list
-    )
+    steps: list[Callable[["FolderPathWalk"], NoClassReason | None]] = field(default_factory=list)
 
     def find_folder_class_and_part(self, folder: str) -> FolderClassAndPart | NoClassReason:
         """Return the class folder and part of the images in a folder, or the reason why they have
         no class.
         """
-        way = FolderPathPosition(folder.split("/"))
+        way = FolderPathWalk(folder.split("/"))
         for step in self.steps:
             wrong = step(way)
             if wrong is not None:
@@ -100,7 +98,7 @@ class ClassFolderPath:
 
 
 @dataclass
-class FolderPathPosition:
+class FolderPathWalk:
     """Position while walking down the path of a folder to its class folder.
 
     Attributes:
@@ -115,7 +113,7 @@ class FolderPathPosition:
     top: str = ""
     part: str = ""
 
-    def descend_folder(self, name: str | None) -> NoClassReason | None:
+    def try_descend_into_folder(self, name: str | None) -> NoClassReason | None:
         """Go down one folder of the path, or into the folder `name`; return the reason if that is
         impossible.
         """
@@ -203,7 +201,7 @@ class _ClassFolderFinder:
                 self._is_done = True
                 break
             # The default binds `top` now; the loop goes on.
-            self.levels.steps.append(lambda way, top=top: way.descend_folder(top))  # type: ignore[misc]
+            self.levels.steps.append(lambda way, top=top: way.try_descend_into_folder(top))  # type: ignore[misc]
             self.levels.passed.append(top)
             rows = below
         return rows
@@ -242,7 +240,7 @@ class _ClassFolderFinder:
                 part_rows = _strip_top_folder(part_rows)
             inner_rows += part_rows
 
-        def descend_into_part_folder(way: FolderPathPosition) -> NoClassReason | None:
+        def descend_into_part_folder(way: FolderPathWalk) -> NoClassReason | None:
             if way.at == len(way.names):
                 return OUTSIDE
             top = way.names[way.at]
@@ -254,7 +252,9 @@ class _ClassFolderFinder:
                 )
                 return NoClassReason(f"in the folder {quote_name(top)}, {reason}", top)
             way.at, way.top, way.part = way.at + 1, top, parts[top]
-            return next((wrong for name in inner[top] if (wrong := way.descend_folder(name))), None)
+            return next(
+                (wrong for name in inner[top] if (wrong := way.try_descend_into_folder(name))), None
+            )
 
         self.levels.steps.append(descend_into_part_folder)
         return inner_rows
@@ -280,8 +280,9 @@ class _ClassFolderFinder:
         is_dates = all(map(is_date_folder_name, uppers)) or (
             self._in_dates and all(map(_DAY_OR_MONTH.fullmatch, uppers))
         )
-        if (is_dates or are_batch_folder_names(uppers)) and not (
-            are_batch_folder_names(lowers) and not _strip_top_folder(_strip_top_folder(rows))
+        if (is_dates or are_dated_or_numbered_folder_names(uppers)) and not (
+            are_dated_or_numbered_folder_names(lowers)
+            and not _strip_top_folder(_strip_top_folder(rows))
         ):
             self._in_dates = is_dates
             subject = (
@@ -330,7 +331,7 @@ class _ClassFolderFinder:
             return True
         if all(
             is_generic_folder_name(name) or is_date_folder_name(name) for name in lowers
-        ) or are_batch_folder_names(lowers):
+        ) or are_dated_or_numbered_folder_names(lowers):
             parts = [name for name in sorted(lowers) if get_dataset_part_of_folder(name)]
             sentence = (
                 f"the folders {format_first_names(sorted(lowers), 3)} belong to the classes of the "
@@ -377,7 +378,7 @@ class _ClassFolderFinder:
         )
 
     def _add_descent_step_and_strip_top_folder(self, rows: Rows) -> Rows:
-        self.levels.steps.append(lambda way: way.descend_folder(None))
+        self.levels.steps.append(lambda way: way.try_descend_into_folder(None))
         return _strip_top_folder(rows)
 
     def _end_search_at_current_level(self, rows: Rows) -> Rows:

@@ -49,7 +49,7 @@ def parse_reading_option_texts(texts: Mapping[str, str]) -> BatchReadingOptions:
     )
 
 
-def build_reading_option_texts(options: BatchReadingOptions) -> dict[str, str]:
+def serialise_reading_options_to_texts(options: BatchReadingOptions) -> dict[str, str]:
     """Convert reading options to texts by name, which `parse_reading_option_texts` parses."""
     defaults = BatchReadingOptions()
     texts = {

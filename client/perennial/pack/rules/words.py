@@ -116,7 +116,8 @@ def is_generic_folder_name(folder: str) -> bool:
     meaning = [word for word in words if word not in _FILLING]
     # A name of fillings alone, such as `new`, may be that of a class.
     return bool(meaning) and all(
-        word in _CONTAINERS or _parse_dataset_part(word) is not None for word in meaning
+        word in _CONTAINERS or _find_dataset_part_named_by_word(word) is not None
+        for word in meaning
     )
 
 
@@ -128,7 +129,7 @@ def is_date_folder_name(folder: str) -> bool:
     return bool(_DATE.fullmatch(folder.strip()))
 
 
-def are_batch_folder_names(folders: Collection[str]) -> bool:
+def are_dated_or_numbered_folder_names(folders: Collection[str]) -> bool:
     """Return True if folders are named like batches: by dates, or by a word and numbers (`week-01`
     …).
     """
@@ -156,7 +157,7 @@ def _split_dataset_part_from_folder_name(folder: str) -> tuple[str, tuple[str, .
     """Return the only dataset part that a folder's name mentions and its other words, or None."""
     parts, other_words = [], []
     for word in _split_folder_name_into_words(folder):
-        part = _parse_dataset_part(word)
+        part = _find_dataset_part_named_by_word(word)
         if part is not None:
             parts.append(part)
         elif word not in _BESIDE:
@@ -164,7 +165,7 @@ def _split_dataset_part_from_folder_name(folder: str) -> tuple[str, tuple[str, .
     return (parts[0], tuple(other_words)) if len(parts) == 1 else None
 
 
-def _parse_dataset_part(word: str) -> str | None:
+def _find_dataset_part_named_by_word(word: str) -> str | None:
     """Return the dataset part that a word such as `train`, `trainset` or `trainingimage` means, or
     None.
     """
@@ -199,4 +200,4 @@ def _to_singular(word: str) -> str:
 
 
 def _is_compound_part_word(word: str) -> bool:
-    return word not in PART_WORDS and _parse_dataset_part(word) is not None
+    return word not in PART_WORDS and _find_dataset_part_named_by_word(word) is not None

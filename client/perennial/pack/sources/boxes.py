@@ -190,7 +190,7 @@ class BoxCropImages(ImageSource):
         super().__init__(origin)
         self._pillow = import_optional_module("PIL.Image", "Cropping boxes")
         self._counted, self._bad, self._said = boxes, bad, notices
-        self._pictures: list[_NumberedPicture] = []
+        self._pictures: list[_BoxedPictureWithFileNumber] = []
         self._first: list[int] = []  # for each picture, the row of its first box
         self._seen = ListedFileStates()
         self._guessed = 0
@@ -238,7 +238,7 @@ class BoxCropImages(ImageSource):
                 quote_name(picture.name), f"names an image that is not there: {error}"
             )
             return
-        self._pictures.append(_NumberedPicture(picture, len(self._pictures)))
+        self._pictures.append(_BoxedPictureWithFileNumber(picture, len(self._pictures)))
         self._first.append(len(self.rows))
         # Crops of one picture share its name, so that a person finds the picture of a crop.
         stem = picture.name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
@@ -251,7 +251,7 @@ class BoxCropImages(ImageSource):
         sizes, rows, pictures, first = (
             array("q"),
             list[BatchImageEntry](),
-            list[_NumberedPicture](),
+            list[_BoxedPictureWithFileNumber](),
             list[int](),
         )
         for (picture, number), at in zip(self._pictures, self._first, strict=True):
@@ -274,7 +274,7 @@ class BoxCropImages(ImageSource):
                 rows.append(self.rows[row])
                 sizes.append(len(_encode_png(image.cut_upright_crop(area))))
             if usable:
-                pictures.append(_NumberedPicture(picture._replace(boxes=usable), number))
+                pictures.append(_BoxedPictureWithFileNumber(picture._replace(boxes=usable), number))
                 first.append(len(rows) - len(usable))
             self._guessed += image.is_guessed
         # Replaced together, since positions in one refer to the others.
@@ -334,7 +334,7 @@ class _UnusableImage(Exception):
     """A picture with boxes cannot be used; the message is the end of a sentence."""
 
 
-class _NumberedPicture(NamedTuple):
+class _BoxedPictureWithFileNumber(NamedTuple):
     """A picture with bounding boxes, and the number of its file."""
 
     picture: BoxedPicture

@@ -73,7 +73,9 @@ def open_coco_boxes(
             isinstance(row, dict) and bool(row.get("iscrowd")) for row in document["annotations"]
         )
         base = (
-            images_root.folder if images is not None else _find_image_folder(root, file, document)
+            images_root.folder
+            if images is not None
+            else _require_image_folder(root, file, document)
         )
         pictures += _iterate_annotated_images(
             _CocoAnnotationFile(file, document, bad), base.absolute(), images_root, as_taken[part]
@@ -131,7 +133,7 @@ def _read_coco_document(path: Path) -> dict[str, Any]:
     return lists
 
 
-def _find_image_folder(root: SourceFolder, file: str, document: dict[str, Any]) -> Path:
+def _require_image_folder(root: SourceFolder, file: str, document: dict[str, Any]) -> Path:
     """Find the folder that contains the images of a COCO file. Raises PackError if there is none."""
     annotations_folder = Path(root.resolve_named_path(file)).parent
     # Roboflow calls its file `_annotations.coco.json`.

@@ -179,7 +179,7 @@ def are_classes_derivable_from_names(
             [normalise_to_nfc(row.name) for row in rows],
             BatchReadingOptions(held_out_alone=True),
         )
-        derived = assign_file_classes_and_parts(names, options, _raise_on_reading_file)
+        derived = assign_file_classes_and_parts(names, options, _refuse_any_file_read)
     except UnreadableBatchError:
         return False
     labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]
@@ -212,7 +212,7 @@ def describe_warnings_of_reading_plan(plan: FileClassesAndParts, is_listed: bool
     return sentences
 
 
-def _raise_on_reading_file(number: int) -> bytes:
+def _refuse_any_file_read(number: int) -> bytes:
     raise LookupError(number)  # A plan of images alone reads no files.
 
 

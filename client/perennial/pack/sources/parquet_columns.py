@@ -92,11 +92,15 @@ def find_image_and_label_columns(
         for name, feature in features.items()
         if _is_parquet_feature_of_kind(feature, "ClassLabel")
     ]
-    image = _choose_column(image, images, _IMAGE_COLUMNS, "image", schema.names, path)
-    label = _choose_column(label, labels, _LABEL_COLUMNS, "label", schema.names, path)
+    image = _choose_image_or_label_column(
+        image, images, _IMAGE_COLUMNS, "image", schema.names, path
+    )
+    label = _choose_image_or_label_column(
+        label, labels, _LABEL_COLUMNS, "label", schema.names, path
+    )
     fields = _list_image_struct_fields(types, schema.field(image).type, image, path)
     _require_one_label_per_row(types, schema, label, path)
-    names = _read_class_names(features[label], path) if label in labels else None
+    names = _get_class_names_of_feature(features[label], path) if label in labels else None
     return ParquetColumns(image, bool(fields), PATH in fields, label, names)
 
 
@@ -192,7 +196,7 @@ def _read_dataset_features(schema: Any) -> dict[str, dict[str, Any]]:
     }
 
 
-def _read_class_names(feature: dict[str, Any], path: str) -> Sequence[str] | None:
+def _get_class_names_of_feature(feature: dict[str, Any], path: str) -> Sequence[str] | None:
     """Return the class names of a `datasets` ClassLabel feature. Raises PackError if they are
     invalid.
     """
@@ -210,7 +214,7 @@ def _is_parquet_feature_of_kind(feature: dict[str, Any], kind: str) -> bool:
     return feature.get("_type") == kind
 
 
-def _choose_column(
+def _choose_image_or_label_column(
     requested: str | None,
     by_type: list[str],
     usual: Sequence[str],

@@ -171,7 +171,7 @@ def read_shard_samples(path: str) -> Iterator[ShardSample]:
             while at is not None:
                 file.seek(at)
                 end = yield from _read_tar_samples(file, path)
-                at = yield from _find_next_tar(file, end, path)
+                at = yield from _find_concatenated_tar_start(file, end, path)
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise PackError(f"The shard {quote_name(path)} is damaged, or no tar: {error}.") from error
 
@@ -204,7 +204,9 @@ def _read_tar_samples(file: _Bytes, path: str) -> Generator[ShardSample, None, i
     return end
 
 
-def _find_next_tar(file: _Bytes, end: int, path: str) -> Generator[ShardSample, None, int | None]:
+def _find_concatenated_tar_start(
+    file: _Bytes, end: int, path: str
+) -> Generator[ShardSample, None, int | None]:
     """Find the start of a further tar concatenated after `end`; None if there is none.
 
     `tarfile` also stops at a damaged header. Reading then continues at the next valid one, and a

@@ -104,7 +104,7 @@ def choose_table_columns(
     return LabelTableColumns(image, label, part)
 
 
-def find_column_named_by_option(records: TableRecords, name: str) -> int:
+def find_column_position_ignoring_case(records: TableRecords, name: str) -> int:
     """Return the position of the table column that an option names, or -1.
 
     Case matters only if two names differ by case.
@@ -124,7 +124,9 @@ def _find_image_column_and_row_images(
     Each image counts once.
     """
     chosen = (
-        find_column_named_by_option(records, options.image_column) if options.image_column else -1
+        find_column_position_ignoring_case(records, options.image_column)
+        if options.image_column
+        else -1
     )
     # Another table may have the column; the search reports an option that none of them fits.
     if options.image_column and chosen < 0:
@@ -259,7 +261,7 @@ def _choose_label_column(
     images, by numbers or other words that may mean something else.
     """
     if options.label_column:
-        chosen = find_column_named_by_option(records, options.label_column)
+        chosen = find_column_position_ignoring_case(records, options.label_column)
         if chosen < 0:
             raise NotALabelTable
         return chosen

@@ -9,12 +9,12 @@ from core.ingest.rules.tables.source import LabelTableReadingContext
 TITLE = "FiftyOne export"
 
 
-def try_read_fiftyone_export(source: LabelTableReadingContext) -> bool:
+def add_labels_if_fiftyone_export(source: LabelTableReadingContext) -> bool:
     """Read labels from a FiftyOne export; return False if the file is not one."""
     if source.form != "object":
         return False
     try:
-        classes, has_labels = _read_class_names_and_check_labels(source)
+        classes, has_labels = _read_class_names_and_detect_labels(source)
     except NotJson:
         return False
     if not has_labels:
@@ -25,7 +25,7 @@ def try_read_fiftyone_export(source: LabelTableReadingContext) -> bool:
     try:
         for key in text.iterate_object_keys():
             if key == "labels":
-                _read_image_labels(text, classes, rows, source.file.name)
+                _add_labels_of_fiftyone_images(text, classes, rows, source.file.name)
             else:
                 text.skip_value()
     except NotJson as error:
@@ -33,7 +33,7 @@ def try_read_fiftyone_export(source: LabelTableReadingContext) -> bool:
     return True
 
 
-def _read_class_names_and_check_labels(
+def _read_class_names_and_detect_labels(
     source: LabelTableReadingContext,
 ) -> tuple[list[object] | None, bool]:
     """Return the class names of a FiftyOne export, and True if it has an object of labels.
@@ -58,7 +58,7 @@ def _read_class_names_and_check_labels(
     return classes, has_labels and has_classes
 
 
-def _read_image_labels(
+def _add_labels_of_fiftyone_images(
     text: JsonTextReader, classes: list[object] | None, rows: LabelTableEntryCollector, name: str
 ) -> None:
     for image in text.iterate_object_keys():

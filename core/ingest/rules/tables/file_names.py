@@ -103,7 +103,7 @@ def parse_file_name_pattern(text: str) -> FileNamePattern:
     return FileNamePattern(before, after)
 
 
-def label_images_by_file_name_pattern(
+def add_labels_by_file_name_pattern(
     pattern: FileNamePattern,
     names: Sequence[str],
     images: Iterable[int],

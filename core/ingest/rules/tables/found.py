@@ -101,7 +101,7 @@ class LabelTableEntryCollector:
                 if name
                 else "names no image",
             )
-        read = self.labels.parse_label(label)
+        read = self.labels.parse_label_or_describe_problem(label)
         if read.problem:
             return self.add_bad_entry(where, read.problem)
         self._register_entry_within_limit()

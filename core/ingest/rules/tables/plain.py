@@ -5,7 +5,7 @@ from core.ingest.rules.tables.columns import (
     LabelTableColumns,
     NotALabelTable,
     choose_table_columns,
-    find_column_named_by_option,
+    find_column_position_ignoring_case,
     is_image_column_name,
 )
 from core.ingest.rules.tables.documents import JsonTextReader, NotJson
@@ -29,13 +29,13 @@ _PAIRS = "JSON object of images and labels"
 _SAMPLE = 1000
 
 
-def try_read_labels_from_plain_table(source: LabelTableReadingContext) -> bool:
+def add_labels_if_plain_table(source: LabelTableReadingContext) -> bool:
     """Read labels from a plain table of images and labels; return False if the file is not one.
 
     Raises UnreadableBatchError if several columns fit.
     """
     if source.form == "object":
-        return _try_read_image_label_object(source)
+        return _add_labels_if_image_to_label_object(source)
     if source.records is None:
         return False
     records = _convert_header_naming_image_to_entry(source, source.records)
@@ -45,7 +45,7 @@ def try_read_labels_from_plain_table(source: LabelTableReadingContext) -> bool:
         )
     except NotALabelTable:
         return False
-    _read_plain_table_rows(source, records, columns)
+    _add_labels_of_plain_table(source, records, columns)
     return True
 
 
@@ -63,7 +63,7 @@ def _convert_header_naming_image_to_entry(
     """
     options = source.options
     if any(
-        name and find_column_named_by_option(records, name) >= 0
+        name and find_column_position_ignoring_case(records, name) >= 0
         for name in (options.image_column, options.label_column)
     ):
         return records
@@ -76,7 +76,7 @@ def _convert_header_naming_image_to_entry(
     return read_header_as_entry(records) if records.form == CELLS and names_image else records
 
 
-def _read_plain_table_rows(
+def _add_labels_of_plain_table(
     source: LabelTableReadingContext, records: TableRecords, columns: LabelTableColumns
 ) -> None:
     image, label, part = columns
@@ -106,7 +106,7 @@ def _read_plain_table_rows(
             rows.add_label_entry(name, values[label], entry.where, part_name)
 
 
-def _try_read_image_label_object(source: LabelTableReadingContext) -> bool:
+def _add_labels_if_image_to_label_object(source: LabelTableReadingContext) -> bool:
     """Read a JSON object whose keys are images and whose values are labels."""
     # An object has no columns, so another file must be meant.
     if source.options.image_column or source.options.label_column:

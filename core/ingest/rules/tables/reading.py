@@ -44,14 +44,14 @@ _MOST_TOO_LARGE = 4
 """Number of oversized files that are still read, to determine their size."""
 _SHOWN = 60
 _KINDS: tuple[Callable[[LabelTableReadingContext], bool], ...] = (
-    label_studio.try_read_label_studio_export,
-    labelling_tools.try_read_roboflow_table,
-    vertex.try_read_vertex_import,
-    labelling_tools.try_read_sagemaker_manifest,
-    fiftyone.try_read_fiftyone_export,
-    labelling_tools.try_read_edge_impulse_export,
-    labelling_tools.try_read_make_sense_export,
-    plain.try_read_labels_from_plain_table,
+    label_studio.add_labels_if_label_studio_export,
+    labelling_tools.add_labels_if_roboflow_table,
+    vertex.add_labels_if_vertex_import,
+    labelling_tools.add_labels_if_sagemaker_manifest,
+    fiftyone.add_labels_if_fiftyone_export,
+    labelling_tools.add_labels_if_edge_impulse_export,
+    labelling_tools.add_labels_if_make_sense_export,
+    plain.add_labels_if_plain_table,
 )
 """Readers of all kinds, from those recognised by their own keys to any table."""
 _EXPECTED = (
@@ -136,7 +136,7 @@ def _label_images_by_file_names(
     max_entries: int,
 ) -> FoundLabelTable:
     rows = LabelTableEntryCollector(title, max_entries)
-    file_names.label_images_by_file_name_pattern(pattern, names, pictures, rows)
+    file_names.add_labels_by_file_name_pattern(pattern, names, pictures, rows)
     return rows.table
 
 
@@ -195,7 +195,7 @@ class _LabelTableSearch:
             file = self._open_table_candidate(i, is_own)
             if file is None:
                 continue
-            if is_own and not self._try_read_table(file, is_own=True):
+            if is_own and not self._add_labels_if_label_table(file, is_own=True):
                 synset_table = self._label_images_by_synset_tables([file], pictures)
                 if synset_table is not None:
                     return synset_table
@@ -212,7 +212,7 @@ class _LabelTableSearch:
             if synset_table is not None:
                 return synset_table
             for file in files:
-                self._try_read_table(file)
+                self._add_labels_if_label_table(file)
         return self._choose_found_table()
 
     def _is_labels_csv_near_top(self, number: int) -> bool:
@@ -245,7 +245,7 @@ class _LabelTableSearch:
         self._remaining_bytes -= len(data)
         return LabelTableCandidate(number, name, data)
 
-    def _try_read_table(self, file: LabelTableCandidate, is_own: bool = False) -> bool:
+    def _add_labels_if_label_table(self, file: LabelTableCandidate, is_own: bool = False) -> bool:
         source = LabelTableReadingContext(
             file, self._images, self._options, self._get_entry_collector_of_kind, is_own
         )

@@ -48,7 +48,7 @@ class LabelParser:
     def __init__(self) -> None:
         self._cache: dict[str, ParsedLabelValue] = {}
 
-    def parse_label(self, value: object) -> ParsedLabelValue:
+    def parse_label_or_describe_problem(self, value: object) -> ParsedLabelValue:
         """Parse a table's cell or JSON value to a label."""
         if isinstance(value, list):
             return self._parse_label_list(value)
@@ -74,7 +74,7 @@ class LabelParser:
         distinct = sorted({str(value) for value in values})
         if len(distinct) > 1:
             return ParsedLabelValue("", SEVERAL.format(format_first_names(distinct, 3)))
-        return self.parse_label(values[0]) if values else NOTHING
+        return self.parse_label_or_describe_problem(values[0]) if values else NOTHING
 
 
 def _parse_label_text(text: str) -> ParsedLabelValue:

@@ -68,7 +68,9 @@ def fit_softmax_temperature(logits: Tensor, targets: Tensor, start: float | None
     # A softmax does not change by it, and no exponential overflows.
     z -= z.amax(1, keepdim=True)
     impossible = ~torch.isfinite(z)
-    target_logit = _average_target_logits(z.masked_fill_(impossible, 0.0), impossible, targets)
+    target_logit = _compute_mean_smoothed_target_logit(
+        z.masked_fill_(impossible, 0.0), impossible, targets
+    )
     z.masked_fill_(impossible, _FAR)
     gap = float(-z.topk(2).values[:, 1].mean())
     # All classes score the same: no temperature changes a probability.
@@ -144,7 +146,7 @@ def choose_softmax_temperature(
     return Temperature(value=1.0, source="none")
 
 
-def _average_target_logits(z: Tensor, impossible: Tensor, targets: Tensor) -> float:
+def _compute_mean_smoothed_target_logit(z: Tensor, impossible: Tensor, targets: Tensor) -> float:
     """Return the mean logit of the targets.
 
     An image's class has the weight (n + 1) / (n + 2); the other classes share the remainder.

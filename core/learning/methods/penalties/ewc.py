@@ -17,10 +17,10 @@ from torch import Tensor
 
 from core.learning.curvature.fisher import EXACT_CLASSES, Kind, estimate_diagonal_fisher
 from core.learning.data.augment import derive_seed
-from core.learning.methods.method import MemoryFootprint
+from core.learning.methods.method import TrainingMemoryFootprint
 from core.learning.methods.penalties.quadratic import (
     QuadraticPenaltyMethod,
-    copy_parameter_values,
+    clone_parameter_values,
     iterate_example_chunks,
 )
 from core.learning.methods.registration import register_method
@@ -56,7 +56,7 @@ class EwcMethod(QuadraticPenaltyMethod):
     """
 
     name = "ewc"
-    footprint = MemoryFootprint(copies=10.0, growing=2.0, examples=45.0, images=64)
+    footprint = TrainingMemoryFootprint(copies=10.0, growing=2.0, examples=45.0, images=64)
     description = (
         "Elastic weight consolidation: earlier tasks hold the weights that mattered to them, by "
         "their Fisher information. Keeps no data. With SGD, weights that are held too steeply for "
@@ -87,7 +87,7 @@ class EwcMethod(QuadraticPenaltyMethod):
             key, anchor, now = (
                 self.get_importance_key(name),
                 f"anchor.{name}",
-                copy_parameter_values(ctx, name),
+                clone_parameter_values(ctx, name),
             )
             if key in tensors:
                 tensors[key], tensors[anchor] = merge_quadratic_penalties(

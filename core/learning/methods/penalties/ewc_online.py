@@ -16,13 +16,13 @@ from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import compute_log_probability_gradients
 from core.learning.curvature.layers import (
-    get_layer_with_measurable_curvature,
     list_layers_owning_parameters,
+    require_layer_with_measurable_curvature,
 )
-from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
+from core.learning.methods.method import AcceptedRecipes, TrainingMemoryFootprint
 from core.learning.methods.penalties.ewc import EwcHyper, EwcMethod
 from core.learning.methods.penalties.factored import FactoredImportance
-from core.learning.methods.penalties.quadratic import copy_parameter_values, iterate_example_chunks
+from core.learning.methods.penalties.quadratic import clone_parameter_values, iterate_example_chunks
 from core.learning.methods.registration import register_method
 from core.learning.recipe import Share
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -50,7 +50,7 @@ class EwcOnlineMethod(EwcMethod):
 
     name = "ewc-online"
     accepts = AcceptedRecipes(unfit={"timm": {"curvature": ("kfac", "tkfac")}})
-    footprint = MemoryFootprint(
+    footprint = TrainingMemoryFootprint(
         copies=10.0,
         copies_with={"curvature": {"kfac": 20.0, "tkfac": 20.0}},
         examples=45.0,
@@ -88,7 +88,10 @@ class EwcOnlineMethod(EwcMethod):
             names = section.json["layers"]
             # Once per task: a head that grew has more outputs than the stored factors.
             FactoredImportance.get_cached_importance(ctx, section).grow_blocks_to_outputs(
-                {n: get_layer_with_measurable_curvature(ctx.network, n).output_count for n in names}
+                {
+                    n: require_layer_with_measurable_curvature(ctx.network, n).output_count
+                    for n in names
+                }
             )
 
     def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
@@ -143,7 +146,7 @@ class EwcOnlineMethod(EwcMethod):
             tensors[self.get_importance_key(name)] = value if previous is None else previous + value
         for name in self.list_parameters_with_importance():
             # All anchors move: the penalty is around the latest weights alone.
-            tensors[f"anchor.{name}"] = copy_parameter_values(ctx, name)
+            tensors[f"anchor.{name}"] = clone_parameter_values(ctx, name)
 
     def renumber_classes(self, classes: ClassMap) -> None:
         """Average the stored importance of merged classes' head rows; Kronecker factors of the head

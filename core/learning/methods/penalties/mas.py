@@ -15,10 +15,10 @@ import torch
 from pydantic import ConfigDict, Field
 
 from core.learning.curvature.per_sample import PerExampleGradientSizeSums
-from core.learning.methods.method import MemoryFootprint
+from core.learning.methods.method import TrainingMemoryFootprint
 from core.learning.methods.penalties.quadratic import (
     QuadraticPenaltyMethod,
-    copy_parameter_values,
+    clone_parameter_values,
     iterate_example_chunks,
 )
 from core.learning.methods.registration import register_method
@@ -43,7 +43,7 @@ class MemoryAwareSynapses(QuadraticPenaltyMethod):
     """
 
     name = "mas"
-    footprint = MemoryFootprint(copies=10.0, examples=45.0, images=64)
+    footprint = TrainingMemoryFootprint(copies=10.0, examples=45.0, images=64)
     description = (
         "Memory aware synapses: holds the weights to which the outputs on earlier tasks are "
         "sensitive. Keeps no data and uses no labels. With SGD, weights that are held too steeply "
@@ -87,4 +87,4 @@ class MemoryAwareSynapses(QuadraticPenaltyMethod):
             previous = tensors.get(self.get_importance_key(name))
             # Added, as in the paper: every earlier task counts in full.
             tensors[self.get_importance_key(name)] = fresh if previous is None else previous + fresh
-            tensors[f"anchor.{name}"] = copy_parameter_values(ctx, name)
+            tensors[f"anchor.{name}"] = clone_parameter_values(ctx, name)

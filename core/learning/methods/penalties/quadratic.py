@@ -199,7 +199,7 @@ def iterate_example_chunks(
                 return
 
 
-def copy_parameter_values(ctx: TaskTrainingContext, name: str) -> Tensor:
+def clone_parameter_values(ctx: TaskTrainingContext, name: str) -> Tensor:
     """Return a copy of a parameter's values, in its memory layout."""
     return ctx.network.get_parameter(name).detach().clone(memory_format=torch.preserve_format)
 

@@ -15,8 +15,8 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 
-from core.learning.methods.method import MemoryFootprint
-from core.learning.methods.penalties.quadratic import QuadraticPenaltyMethod, copy_parameter_values
+from core.learning.methods.method import TrainingMemoryFootprint
+from core.learning.methods.penalties.quadratic import QuadraticPenaltyMethod, clone_parameter_values
 from core.learning.methods.registration import register_method
 from core.learning.recipe import Strength, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -39,7 +39,7 @@ class SynapticIntelligence(QuadraticPenaltyMethod):
     """The method `si` (synaptic intelligence): importance by the path integral of the gradient."""
 
     name = "si"
-    footprint = MemoryFootprint(copies=12.0)
+    footprint = TrainingMemoryFootprint(copies=12.0)
     description = (
         "Synaptic intelligence: holds the weights whose movement lowered the loss of earlier "
         "tasks, measured while training. Keeps no data. With SGD, weights that are held too "
@@ -68,7 +68,7 @@ class SynapticIntelligence(QuadraticPenaltyMethod):
         """Begin a task; start the path integral of every trainable parameter at 0."""
         super().begin_task(ctx)
         for name in ctx.trainable:
-            now = copy_parameter_values(ctx, name)
+            now = clone_parameter_values(ctx, name)
             self.stored_tensors.setdefault(self.get_importance_key(name), torch.zeros_like(now))
             self.stored_tensors.setdefault(
                 f"anchor.{name}", now
@@ -102,7 +102,7 @@ class SynapticIntelligence(QuadraticPenaltyMethod):
         """
         tensors = self.stored_tensors
         for name in ctx.trainable:
-            now, path = copy_parameter_values(ctx, name), tensors.pop(f"path.{name}")
+            now, path = clone_parameter_values(ctx, name), tensors.pop(f"path.{name}")
             # The displacement since the anchor: the path of this task began there.
             moved = (now - tensors[f"anchor.{name}"]).square_()
             tensors[self.get_importance_key(name)] = (

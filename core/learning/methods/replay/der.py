@@ -32,7 +32,7 @@ from core.learning.memory.replay import (
     make_inputs_of_replay_items,
 )
 from core.learning.memory.reservoir import ReplayItems
-from core.learning.methods.method import MemoryFootprint
+from core.learning.methods.method import TrainingMemoryFootprint
 from core.learning.methods.registration import register_method
 from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
 from core.learning.recipe import NotNegative, StrictRecipeModel
@@ -71,7 +71,7 @@ class DarkExperienceReplay(ReservoirMethod):
     name = "der"
     description = "Dark experience replay: replays stored examples with the logits that they had."
     source = "Buzzega et al. 2020, arXiv 2004.07211"
-    footprint = MemoryFootprint(batches=2.0)
+    footprint = TrainingMemoryFootprint(batches=2.0)
     Hyper: ClassVar[type[StrictRecipeModel]] = DerHyper
     neutral: ClassVar[StrictRecipeModel | None] = DerHyper(alpha=0.0)
     regularisers: ClassVar[tuple[str, ...]] = ("logits",)

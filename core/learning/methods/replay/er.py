@@ -20,7 +20,7 @@ from core.learning.memory.replay import (
     make_inputs_of_replay_items,
 )
 from core.learning.memory.reservoir import ReplayItems
-from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint
+from core.learning.methods.method import CLIP_FROM_RANDOM, TrainingMemoryFootprint
 from core.learning.methods.registration import register_method
 from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -45,7 +45,7 @@ class ExperienceReplay(ReservoirMethod):
     source = (
         "Chaudhry et al. 2019, On Tiny Episodic Memories in Continual Learning, arXiv 1902.10486"
     )
-    footprint = MemoryFootprint(batches=2.0)
+    footprint = TrainingMemoryFootprint(batches=2.0)
     Hyper = ErHyper
     neutral: ClassVar[ErHyper | None] = ErHyper(replay_batch=0)
     replays = True

@@ -30,7 +30,7 @@ from core.learning.memory.gradient import (
 )
 from core.learning.memory.per_task import PerTaskReplayBuffer
 from core.learning.memory.reservoir import ReplayItems
-from core.learning.methods.method import MemoryFootprint, Method
+from core.learning.methods.method import Method, TrainingMemoryFootprint
 from core.learning.methods.registration import register_method
 from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_gem_dual_problem
 from core.learning.recipe import NotNegative, StrictRecipeModel
@@ -63,7 +63,7 @@ class GemMethod(Method):
     """
 
     name = "gem"
-    footprint = MemoryFootprint(growing=1.0, images=256)
+    footprint = TrainingMemoryFootprint(growing=1.0, images=256)
     description = (
         "Gradient episodic memory: projects each step so that no earlier task's memory gets worse. "
         "Every step costs a pass over all memories, or over `memory_batch` images of each."

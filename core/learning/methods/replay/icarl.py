@@ -34,7 +34,7 @@ from core.learning.memory.rehearsal import (
     compute_normalised_features,
     draw_exemplars_for_batch,
 )
-from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint, Method
+from core.learning.methods.method import CLIP_FROM_RANDOM, Method, TrainingMemoryFootprint
 from core.learning.methods.registration import register_method
 from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import Network
@@ -60,7 +60,7 @@ class IcarlMethod(Method):
     """
 
     name = "icarl"
-    footprint = MemoryFootprint(copies=8.0, batches=2.0, images=64)
+    footprint = TrainingMemoryFootprint(copies=8.0, batches=2.0, images=64)
     description = (
         "iCaRL: keeps exemplars chosen by herding, distils sigmoid outputs, answers by the nearest "
         "class mean. Its loss is a mean over classes: from random weights, rates above those of "

@@ -45,14 +45,14 @@ def measure_timm_network_properties(name: str, size: int) -> TimmNetworkProperti
     Raises:
         ValueError: the network cannot be built without memory, or does not declare its width.
     """
-    net = _build_timm_network(name)
+    net = _build_timm_network_on_meta_device(name)
     activations, widest = _count_saved_activation_values(net, size, get_timm_feature_width(net))
     step, smallest, resized_by = _find_accepted_image_sizes(name, net, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     return TimmNetworkProperties(parameters, activations, widest, step, smallest, resized_by)
 
 
-def _build_timm_network(name: str, **arguments: object) -> nn.Module:
+def _build_timm_network_on_meta_device(name: str, **arguments: object) -> nn.Module:
     """Build a timm network on the meta device, without changing the global generator."""
     # Without memory: some of timm's networks take gigabytes.
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
@@ -179,8 +179,10 @@ class _ResizableNetwork:
         if not self._argument:
             return self._own
         if self._argument == "img_size":
-            return _build_timm_network(self._name, img_size=size)
-        self._dynamic = self._dynamic or _build_timm_network(self._name, **{self._argument: True})
+            return _build_timm_network_on_meta_device(self._name, img_size=size)
+        self._dynamic = self._dynamic or _build_timm_network_on_meta_device(
+            self._name, **{self._argument: True}
+        )
         return self._dynamic
 
     def accepts_image_size(self, size: int) -> bool:

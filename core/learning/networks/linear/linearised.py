@@ -70,7 +70,7 @@ class LinearisedNetwork(Network):
             frozen=description["frozen"],
         )
         network._base = description["base"]
-        network._add_zero_reference_rows(description["references"])
+        network._set_zero_reference_rows_of_heads(description["references"])
         return network
 
     def describe_for_manifest(self) -> dict[str, Any]:
@@ -130,9 +130,9 @@ class LinearisedNetwork(Network):
             self.fold_norms_and_freeze_backbone()
         heads = {name.removeprefix(REFERENCE) for name in names if name.startswith(REFERENCE)}
         # Sorted, since a set has no order, and that of the buffers is part of the state dict.
-        self._add_zero_reference_rows(sorted(heads - set(self.reference_head_rows)))
+        self._set_zero_reference_rows_of_heads(sorted(heads - set(self.reference_head_rows)))
 
-    def _add_zero_reference_rows(self, references: Iterable[str]) -> None:
+    def _set_zero_reference_rows_of_heads(self, references: Iterable[str]) -> None:
         """Add reference rows of zeros for heads, whose values are loaded afterwards."""
         for name in references:
             head = self.head if name == "shared" else self.heads[name]

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from core.bases import expected_base
-from core.contract.edit import EditJournal
+from core.contract.edit import EditUndoRecord
 from core.database.session import Database
 from core.database.tables import AuditEntry, ClassAlias, DatabaseTable, Edit, Job, Task
 from core.settings import Settings
@@ -166,13 +166,15 @@ def unchanged(
 def no_audit() -> Iterator[None]:
     """The database takes no row of the trail."""
 
-    def refuse(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def refuse_audit_insert(
+        _connection: object, _cursor: object, statement: str, *_: object
+    ) -> None:
         if statement.startswith(f"INSERT INTO {AuditEntry.__tablename__} "):
             raise RuntimeError("no audit row can be written")
 
-    event.listen(Engine, "before_cursor_execute", refuse)
+    event.listen(Engine, "before_cursor_execute", refuse_audit_insert)
     yield
-    event.remove(Engine, "before_cursor_execute", refuse)
+    event.remove(Engine, "before_cursor_execute", refuse_audit_insert)
 
 
 def prepare_calls(client: TestClient, publish: Publish, archive: Make) -> Calls:
@@ -289,7 +291,7 @@ def make_edit(client: TestClient, publish: Publish, name: str) -> None:
         job = session.get_one(Job, sent.json()["job"])
         job.state, job.finished_at = "succeeded", 1.0
         edit = session.scalars(select(Edit).where(Edit.job_id == job.id)).one()
-        edit.version, edit.journal = 2, EditJournal(removed=2)
+        edit.version, edit.journal = 2, EditUndoRecord(removed=2)
         edit.undo_until = db.now(session) + 1e6
         session.add(ClassAlias(model_id=job.model_id, name="cat", to="dog", edit=1, created_at=1.0))
 

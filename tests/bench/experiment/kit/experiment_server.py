@@ -25,13 +25,16 @@ def hold_second_stage(results: int) -> None:
         counts["results"] += 1
         ended(*arguments)
 
-    def hold(*arguments: object) -> object:
+    def pause_at_second_stage(*arguments: object) -> object:
         if counts["results"] == results and counts["stages"] == 1:
             signal.pause()
         counts["stages"] += 1
         return learn(*arguments)
 
-    conduct.RunProgressPrinter.print_run_end, runs.run_job_and_evaluate = count_result, hold
+    conduct.RunProgressPrinter.print_run_end, runs.run_job_and_evaluate = (
+        count_result,
+        pause_at_second_stage,
+    )
 
 
 gc.freeze()  # children look for garbage among their own objects alone

@@ -123,10 +123,10 @@ def fetch_hub_file(folder: Path, repository: str = "timm/net") -> HubDownloadCom
 
 
 def _build_info_change(**fields: Any) -> Callable[[Hub], None]:
-    def put(hub: Hub) -> None:
+    def change_hub_info(hub: Hub) -> None:
         hub.info = (200, {}, {**hub.info[2], **fields})
 
-    return put
+    return change_hub_info
 
 
 def _build_response_change(
@@ -234,12 +234,12 @@ def test_the_address_that_was_checked_is_the_one_that_is_dialled(hub: Hub) -> No
     answers = itertools.cycle([["127.0.0.1"], ["10.0.0.1"]])
     asked: list[str] = []
 
-    def rebinding(host: str, _port: int) -> list[str]:
+    def resolve_to_next_answer(host: str, _port: int) -> list[str]:
         asked.append(host)
         return next(answers)
 
     hub.file = (302, {"Location": f"http://cdn.test:{port}{SECRET}"}, b"")
-    with GuardedHubClient(hub.url, {}, TOKEN, rebinding) as guarded:
+    with GuardedHubClient(hub.url, {}, TOKEN, resolve_to_next_answer) as guarded:
         with guarded.open_response("GET", "/file", {}, 5.0) as answer:
             assert answer.read() == b"inside"
         assert asked == ["cdn.test"]

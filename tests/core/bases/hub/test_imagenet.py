@@ -69,7 +69,7 @@ def test_the_first_layers_are_the_checkpoints_tensors_applied_by_hand(
 ) -> None:
     x = read_photo("china.jpg")
 
-    def norm(x: Tensor, name: str) -> Tensor:
+    def apply_batch_norm(x: Tensor, name: str) -> Tensor:
         mean, var, scale, shift = (
             checkpoint[f"{name}.{part}"]
             for part in ("running_mean", "running_var", "weight", "bias")
@@ -77,11 +77,13 @@ def test_the_first_layers_are_the_checkpoints_tensors_applied_by_hand(
         return functional.batch_norm(x, mean, var, scale, shift, eps=1e-3).clamp(0, 6)
 
     padded = functional.pad(x, (0, 1, 0, 1))  # TensorFlow's "same" padding of a stride of 2
-    stem = norm(functional.conv2d(padded, checkpoint["_conv_stem.weight"], stride=2), "_bn0")
+    stem = apply_batch_norm(
+        functional.conv2d(padded, checkpoint["_conv_stem.weight"], stride=2), "_bn0"
+    )
     depthwise = functional.conv2d(
         stem, checkpoint["_blocks.0._depthwise_conv.weight"], padding=1, groups=32
     )
-    wanted = norm(depthwise, "_blocks.0._bn1")
+    wanted = apply_batch_norm(depthwise, "_blocks.0._bn1")
     seen: list[Tensor] = []
     block = backbone.get_submodule("blocks.0.0.bn1")
     with torch.no_grad():

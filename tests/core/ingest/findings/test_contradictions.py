@@ -224,12 +224,12 @@ def test_hashes_of_one_label_are_not_compared(
 ) -> None:
     compared = 0
 
-    def count(one: Hashes, other: Hashes) -> np.ndarray:
+    def count_and_compare(one: Hashes, other: Hashes) -> np.ndarray:
         nonlocal compared
         compared += len(one)
         return compute_hamming_distances(one, other)
 
-    monkeypatch.setattr(near, "compute_hamming_distances", count)
+    monkeypatch.setattr(near, "compute_hamming_distances", count_and_compare)
     assert near.find_near_duplicates_with_other_label(burst, np.zeros(len(burst), np.int64)) == []
     assert compared == 0
 

@@ -67,13 +67,13 @@ def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() 
     sums = compute_sums(h, labels)
     y = torch.eye(CLASSES, dtype=torch.float64)[labels]
 
-    def slow(strength: float) -> float:
+    def compute_validation_error(strength: float) -> float:
         hat = h @ torch.linalg.solve(sums.gram + strength * torch.eye(len(sums.gram)), h.T)
         residual = (y - hat @ y).square().sum()
         return float(len(h) * residual / (len(h) - hat.trace()).square())
 
     values = {
-        strength: slow(strength)
+        strength: compute_validation_error(strength)
         for strength in ridge.list_candidate_ridge_strengths(float(sums.gram.diagonal().mean()))
     }
     chosen, weight = ridge.choose_ridge_strength_and_solve(sums)
@@ -188,7 +188,7 @@ def test_scores_of_left_out_examples_are_those_of_a_solution_without_each() -> N
     h = append_column_of_ones(features)
     sums = compute_sums(h, labels)
     strength = 0.5
-    found = ridge.compute_left_out_scores(
+    found = ridge.compute_leave_one_out_scores(
         sums, strength, ridge.solve_ridge_regression(sums, strength), h, labels
     )
     for i in range(len(h)):
@@ -309,7 +309,7 @@ def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_ans
     h, labels = draw_examples(18, 24)
     sums = compute_sums(h, labels)
 
-    def slow(share: float) -> float:
+    def compute_cross_entropy(share: float) -> float:
         scores = []
         for i in range(len(h)):
             others = torch.arange(len(h)) != i
@@ -330,7 +330,7 @@ def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_ans
         *discriminant.SHARES,
     )
     assert discriminant.DiscriminantLeaveOneOut(sums, h, labels).choose_shrinkage() == min(
-        shares, key=slow
+        shares, key=compute_cross_entropy
     )
 
 
@@ -338,7 +338,7 @@ def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answer
     h, labels = draw_rare_examples(16)
     sums = compute_sums(h, labels)
 
-    def slow(strength: float) -> float:
+    def compute_left_out_error(strength: float) -> float:
         by_class: dict[int, list[float]] = {}
         for i in range(len(h)):
             others = torch.arange(len(h)) != i
@@ -357,7 +357,7 @@ def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answer
         ridge.list_candidate_ridge_strengths(
             float(balance.weigh_classes_equally_in_sums(sums).gram.diagonal().mean())
         ),
-        key=slow,
+        key=compute_left_out_error,
     )
 
 

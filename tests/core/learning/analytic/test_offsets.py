@@ -41,7 +41,7 @@ def test_no_other_slope_and_scale_answer_better() -> None:
     scores, labels = draw_scores(COUNTS, 1.0)
     weights = 1 / COUNTS.double()[labels]
 
-    def loss(offsets: torch.Tensor) -> float:
+    def compute_least_loss(offsets: torch.Tensor) -> float:
         centred = scores - scores.mean(1, keepdim=True)
         each = [
             functional.cross_entropy(scale * (centred + offsets), labels, reduction="none")
@@ -50,7 +50,10 @@ def test_no_other_slope_and_scale_answer_better() -> None:
         return float(min((one * weights).sum() for one in each))
 
     found = fit_score_offsets_by_class(scores, labels, COUNTS)
-    assert all(loss(found) <= loss(share * found) for share in (0, 0.5, 0.9, 1.1, 2))
+    assert all(
+        compute_least_loss(found) <= compute_least_loss(share * found)
+        for share in (0, 0.5, 0.9, 1.1, 2)
+    )
 
 
 def test_a_class_without_images_has_none() -> None:

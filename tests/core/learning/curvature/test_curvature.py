@@ -228,14 +228,14 @@ def compute_whole_hessian(x, rows):
     named = dict(network.named_parameters())
     shapes = {name: p.shape for name, p in named.items()}
 
-    def loss(flat):
+    def compute_loss(flat):
         parts = flat.split([s.numel() for s in shapes.values()])
         p = {name: part.view(s) for (name, s), part in zip(shapes.items(), parts, strict=True)}
         out = torch.func.functional_call(network, p, (x,))
         return (out - y).square().sum(1).mean() / 2
 
     flat = torch.cat([p.detach().flatten() for p in named.values()])
-    return network, torch.autograd.functional.hessian(loss, flat)
+    return network, torch.autograd.functional.hessian(compute_loss, flat)
 
 
 def test_appended_rows_have_the_curvature_of_the_rows_that_were_there() -> None:

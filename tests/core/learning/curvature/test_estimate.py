@@ -12,7 +12,7 @@ from core.learning.curvature.fisher import (
     estimate_diagonal_fisher,
     make_basis_vector_cotangents,
 )
-from core.learning.curvature.layers import get_layer_with_measurable_curvature
+from core.learning.curvature.layers import require_layer_with_measurable_curvature
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.heads import ClassifierHead
 from core.learning.torchvision_import import import_torchvision_models
@@ -35,11 +35,11 @@ def test_the_block_of_one_layer_is_the_hessian_of_half_the_squared_error(
     torch.manual_seed(0)
     network, x, y = layer(4, 3).double(), torch.randn(7, 4).double(), torch.randn(7, 3).double()
 
-    def loss(d):
+    def compute_loss(d):
         return (x @ d[:, :4].T + d[:, 4] - y).square().sum(1).mean() / 2
 
     d = toys.join_parameters(network.weight, network.bias).detach()
-    wanted = torch.autograd.functional.hessian(loss, d).reshape(15, 15)
+    wanted = torch.autograd.functional.hessian(compute_loss, d).reshape(15, 15)
     block = toys.build_blocks(network, x, kind, cotangents, [""])[""]
     assert toys.compute_relative_error(toys.compute_matrix(block, 3), wanted) < 1e-12
 
@@ -70,7 +70,7 @@ def test_the_exact_block_is_the_hessian_of_the_linearised_loss(name, network, x)
     weights = {key: p.detach() for key, p in network.named_parameters()}
     weight, bias = toys.get_parameters(network, name)
 
-    def loss(d):
+    def compute_loss(d):
         moved = {key: torch.zeros_like(p) for key, p in weights.items()}
         columns = weight[0].numel()
         moved[f"{name}.weight"] = d[:, :columns].reshape(weight.shape)
@@ -82,7 +82,7 @@ def test_the_exact_block_is_the_hessian_of_the_linearised_loss(name, network, x)
         return (y - value - tangent).square().sum(1).mean() / 2
 
     o, w = toys.join_parameters(weight, bias).shape
-    wanted = torch.autograd.functional.hessian(loss, torch.zeros(o, w).double()).reshape(
+    wanted = torch.autograd.functional.hessian(compute_loss, torch.zeros(o, w).double()).reshape(
         o * w, o * w
     )
     block = toys.build_blocks(network, x, "exact", names=[name])[name]
@@ -129,7 +129,7 @@ def test_a_trace_restricted_linear_layer_is_the_original_formula() -> None:
 def test_trace_factors_are_the_same_through_positions_and_through_gradients(
     name, network, x
 ) -> None:
-    layer = get_layer_with_measurable_curvature(network, name)
+    layer = require_layer_with_measurable_curvature(network, name)
     for index, module in enumerate(network):
         if str(index) == name:
             a, out = x.detach(), module(x.detach()).detach()
@@ -155,12 +155,15 @@ def test_batches_of_any_size_give_the_same_blocks(kind, network, x) -> None:
 
 def test_cotangents_divided_by_the_batch_would_be_noticed(network, x) -> None:
 
-    def wrong(outputs):
+    def divide_cotangents_by_batch(outputs):
         return [probe / len(outputs) for probe in make_basis_vector_cotangents(outputs)]
 
     right = [float(toys.build_blocks(network, x, "kfac", batch=n)["0"].trace()) for n in (6, 1)]
     bad = [
-        float(toys.build_blocks(network, x, "kfac", wrong, batch=n)["0"].trace()) for n in (6, 1)
+        float(
+            toys.build_blocks(network, x, "kfac", divide_cotangents_by_batch, batch=n)["0"].trace()
+        )
+        for n in (6, 1)
     ]
     assert right[0] == pytest.approx(right[1], rel=1e-10)
     assert bad[0] == pytest.approx(bad[1] / 36, rel=1e-10)
@@ -188,10 +191,10 @@ def test_random_signs_have_the_exact_trace_on_average(kind, draws) -> None:
 
 
 def test_probes_divided_by_their_number_before_squaring_would_be_noticed() -> None:
-    def wrong(seed):
+    def make_wrong_cotangents(seed):
         return lambda outputs: [v / 8**0.5 for v in make_sign_cotangents(8, seed)(outputs)]
 
-    mean, error, exact = measure_traces("kfac", 8, wrong)
+    mean, error, exact = measure_traces("kfac", 8, make_wrong_cotangents)
     assert abs(mean - exact) > 4 * error
     assert mean == pytest.approx(exact / 8, rel=0.1)
 

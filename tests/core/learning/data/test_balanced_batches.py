@@ -116,13 +116,15 @@ def test_a_batch_is_whole_where_no_other_class_competes(
 
 
 def test_in_der_new_images_weigh_as_their_classes_share(tmp_path, monkeypatch) -> None:
-    def compare(self: Any, ctx: Any, batch: Any, terms: Any) -> tuple[float, float, float]:
+    def compare_task_loss(
+        self: Any, ctx: Any, batch: Any, terms: Any
+    ) -> tuple[float, float, float]:
         plain = functional.cross_entropy(ctx.scratch["logits"].double(), batch.y)
         return ctx.share, float(terms["task"].detach()), float(plain)
 
     bench, seen = (
         Bench(tmp_path, classes=(*TASKS, ("ant",))),
-        spy_on_losses(monkeypatch, DarkExperienceReplayPlusPlus, compare),
+        spy_on_losses(monkeypatch, DarkExperienceReplayPlusPlus, compare_task_loss),
     )
     steps = learn_counted_task(bench, [40], method="der++", **BALANCED)[-1].result["steps"]
     for number, (share, term, plain) in enumerate(seen, 1):

@@ -25,11 +25,11 @@ def test_epochs_after_the_first_pass_do_not_touch_the_backbone(tmp_path, monkeyp
     seen: list[int] = []
     forward = MlpBackbone.forward
 
-    def counted(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
+    def count_images_and_forward(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
         seen.append(len(x))
         return forward(self, x)
 
-    monkeypatch.setattr(MlpBackbone, "forward", counted)
+    monkeypatch.setattr(MlpBackbone, "forward", count_images_and_forward)
     passes = {}
     for kind in ("computed", "cached"):
         bench = Bench(tmp_path / kind, n=32)
@@ -102,13 +102,15 @@ def test_a_remembered_image_has_the_same_features_whatever_is_drawn_beside_it(
     found: dict[bytes, torch.Tensor] = {}
     call = features.ReplayFeatureCache.__call__
 
-    def compared(self: features.ReplayFeatureCache, images: torch.Tensor) -> torch.Tensor:
+    def compute_and_compare_features(
+        self: features.ReplayFeatureCache, images: torch.Tensor
+    ) -> torch.Tensor:
         out = call(self, images)
         for image, row in zip(images, out, strict=True):
             assert torch.equal(found.setdefault(image.numpy().tobytes(), row), row)
         return out
 
-    monkeypatch.setattr(features.ReplayFeatureCache, "__call__", compared)
+    monkeypatch.setattr(features.ReplayFeatureCache, "__call__", compute_and_compare_features)
     monkeypatch.setattr(
         features, "MEMORY_BYTES", 0
     )  # nothing is kept: each is computed at every draw

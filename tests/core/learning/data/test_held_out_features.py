@@ -31,16 +31,16 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     seen: list[torch.Tensor] = []
     forward, after = MlpBackbone.forward, Evaluator.measure_new_version
 
-    def record(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
+    def record_images_and_forward(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
         seen.append(x)
         return forward(self, x)
 
-    def measure(self: Evaluator, *args: Any) -> Any:
+    def measure_with_recording(self: Evaluator, *args: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(MlpBackbone, "forward", record)
+            patch.setattr(MlpBackbone, "forward", record_images_and_forward)
             return after(self, *args)
 
-    monkeypatch.setattr(Evaluator, "measure_new_version", measure)
+    monkeypatch.setattr(Evaluator, "measure_new_version", measure_with_recording)
     return seen
 
 
@@ -183,10 +183,10 @@ def test_each_held_out_file_is_read_once_by_all_phases(
     parent, paths = bench.stream(2, method="er"), list[Path]()
     read = Dataset.read_dataset_file
 
-    def record(path: Path, *args: Any) -> Dataset:
+    def record_path_and_read(path: Path, *args: Any) -> Dataset:
         paths.append(path)
         return read(path, *args)
 
-    monkeypatch.setattr(Dataset, "read_dataset_file", staticmethod(record))
+    monkeypatch.setattr(Dataset, "read_dataset_file", staticmethod(record_path_and_read))
     bench.learn_task(3, parent, method="er")
     assert len(paths) == len(set(paths)) == 4  # the batch, and three held-out parts

@@ -12,7 +12,7 @@ import torch
 from conformance import SMALL
 from streams import Bench, Learned
 
-from core.contract.jobs.job_spec import LocalPartFile
+from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.learning.data import image_packs
 from core.learning.memory.reservoir import ReservoirBuffer
 from core.learning.methods import registry
@@ -42,7 +42,7 @@ class Versions:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: set[bytes] = set()
-        self.parts: list[LocalPartFile] = []
+        self.parts: list[LocalVersionPartFile] = []
 
     def store(self, held: dict[str, torch.Tensor]) -> dict[str, int]:
         """Write the next version; images in each pack that no version has had before."""
@@ -55,7 +55,7 @@ class Versions:
             if "images" in content and digest not in self._known:
                 fresh[name.rpartition(".")[2]] = len(content["images"])
             self._known.add(digest)
-            self.parts.append(LocalPartFile(name=name, type=kind, path=path))
+            self.parts.append(LocalVersionPartFile(name=name, type=kind, path=path))
         return fresh
 
     def load(self) -> dict[str, torch.Tensor]:
@@ -241,8 +241,8 @@ def test_a_memory_that_older_code_stored_goes_on_row_by_row(
     assert set(image_packs.load_replay_image_packs(kind, list_parts(third))) == {1, 2, 3}
 
 
-def list_parts(learned: Learned) -> list[LocalPartFile]:
-    return [LocalPartFile.from_json(part) for part in learned.as_parent()["parts"]]
+def list_parts(learned: Learned) -> list[LocalVersionPartFile]:
+    return [LocalVersionPartFile.from_json(part) for part in learned.as_parent()["parts"]]
 
 
 def _read_method(folder: Path) -> dict[str, object]:

@@ -42,11 +42,11 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     forward = MlpBackbone.forward
 
-    def count(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
+    def count_images_and_forward(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
         seen.append(len(x))
         return forward(self, x)
 
-    monkeypatch.setattr(MlpBackbone, "forward", count)
+    monkeypatch.setattr(MlpBackbone, "forward", count_images_and_forward)
     return seen
 
 

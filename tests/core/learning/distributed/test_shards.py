@@ -117,12 +117,12 @@ def streams_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Method → its bench, and its two tasks learned in two slices by one process."""
 
     @cache
-    def learn(name: str) -> tuple[Bench, list[Learned]]:
+    def learn_two_tasks(name: str) -> tuple[Bench, list[Learned]]:
         bench = Bench(tmp_path_factory.mktemp("shards"), architecture=choose_architecture(name))
         bench.recipe = {"method": name, "shards": 2}
         return bench, bench.learn_tasks(2)
 
-    return learn
+    return learn_two_tasks
 
 
 @pytest.mark.parametrize(

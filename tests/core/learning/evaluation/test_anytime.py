@@ -68,7 +68,7 @@ def run_validation(
     def score_image_predictions(net: Counter, *_: object) -> torch.Tensor:
         return torch.arange(100) < 100 * right[int(net.step)]
 
-    def test() -> dict[str, float]:
+    def measure_step() -> dict[str, float]:
         measured.append(int(network.step))
         return {"1": tested[measured[-1]]}
 
@@ -88,7 +88,7 @@ def run_validation(
     images, wanted = torch.zeros(100, 1, 1, 1, dtype=torch.uint8), torch.zeros(100)
     method = SimpleNamespace(predict_logits=None, get_loss_forecast_limit=lambda: None)
     found = RunValidation(
-        ctx, method, EvaluationImages(images, wanted), steps, lambda event: None, test
+        ctx, method, EvaluationImages(images, wanted), steps, lambda event: None, measure_step
     )
     found.validate_before_first_step()
     for step in range(1, steps + 1):
@@ -295,7 +295,7 @@ class Asking(Script):
     def __init__(self, *at: int) -> None:
         super().__init__(at)
 
-    def take_request(self) -> JobControlRequest:
+    def take_control_request(self) -> JobControlRequest:
         return JobControlRequest.ANYTIME
 
 

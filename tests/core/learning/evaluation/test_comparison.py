@@ -54,7 +54,7 @@ def test_a_first_version_has_nothing_to_compare_with(bench) -> None:
 def test_drift_is_measured_from_version_0_and_steps_from_the_parent(bench) -> None:
     first, second = bench.learn_tasks(2)
 
-    def backbone(learned) -> torch.Tensor:
+    def flatten_backbone(learned) -> torch.Tensor:
         parts = [p["name"] for p in learned.result["parts"] if p["type"] == "backbone"]
         return torch.cat(
             [t.flatten() for p in parts for _, t in sorted(learned.tensors(p).items())]
@@ -63,9 +63,9 @@ def test_drift_is_measured_from_version_0_and_steps_from_the_parent(bench) -> No
     base = build_network(bench.architecture, ImageSpec(6, 1), "class", HeadSpec(), seed=5).backbone
     start = torch.cat([t.detach().flatten() for _, t in sorted(base.named_parameters())]).double()
     assert second.result["drift"] == pytest.approx(
-        float((backbone(second) - start).norm()), rel=1e-6
+        float((flatten_backbone(second) - start).norm()), rel=1e-6
     )
-    step = float((backbone(second) - backbone(first)).norm())
+    step = float((flatten_backbone(second) - flatten_backbone(first)).norm())
     assert second.result["update_norm"]["backbone"] == pytest.approx(step, rel=1e-6)
 
 

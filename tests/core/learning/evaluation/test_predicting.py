@@ -46,20 +46,22 @@ def write_parts(folder: Path, parts: dict[str, dict[str, torch.Tensor]]) -> dict
 
 def test_a_version_comes_back_from_its_parts(tmp_path: Path) -> None:
     network = build_seeded_network()
-    again = load_version_network(build_manifest(), write_parts(tmp_path, network.copy_parts()))
+    again = load_version_network(
+        build_manifest(), write_parts(tmp_path, network.copy_parts_to_cpu())
+    )
     assert not again.training
     assert all(torch.equal(again.state_dict()[name], t) for name, t in network.state_dict().items())
     assert again.classes == ["b", "a", "c"]
 
 
 def test_parts_of_a_method_are_left_alone(tmp_path: Path) -> None:
-    parts = {**build_seeded_network().copy_parts(), "buffer": {"images": torch.zeros(1)}}
+    parts = {**build_seeded_network().copy_parts_to_cpu(), "buffer": {"images": torch.zeros(1)}}
     names = load_version_network(build_manifest(), write_parts(tmp_path, parts)).state_dict().keys()
     assert names == build_seeded_network().state_dict().keys()
 
 
 def test_a_missing_part_is_refused(tmp_path: Path) -> None:
-    paths = write_parts(tmp_path, build_seeded_network().copy_parts())
+    paths = write_parts(tmp_path, build_seeded_network().copy_parts_to_cpu())
     for name in ("head", "backbone.2"):
         with pytest.raises(ValueError, match=name):
             load_version_network(
@@ -74,7 +76,7 @@ def test_heads_of_tasks_come_back(tmp_path: Path) -> None:
     described = build_manifest(
         scenario="task", classes=[], heads=[{"task": 2, "classes": ["b", "a", "c"]}]
     )
-    again = load_version_network(described, write_parts(tmp_path, network.copy_parts()))
+    again = load_version_network(described, write_parts(tmp_path, network.copy_parts_to_cpu()))
     assert predict_images(again, IMAGES, task=2)[0] == predict_images(network, IMAGES, task=2)[0]
     with pytest.raises(ValueError, match="task"):
         predict_images(again, IMAGES, task=3)
@@ -99,12 +101,14 @@ def test_version_0_of_an_upload_holds_the_uploaded_tensors(tmp_path: Path) -> No
 
 def test_version_0_from_another_models_version_takes_its_backbone(tmp_path: Path) -> None:
     parts = {
-        name: part for name, part in build_seeded_network().copy_parts().items() if name != "head"
+        name: part
+        for name, part in build_seeded_network().copy_parts_to_cpu().items()
+        if name != "head"
     }
     network = load_version_network(
         build_manifest(version=0, classes=["x", "y"]), write_parts(tmp_path, parts)
     )
-    assert torch.equal(network.copy_parts()["backbone.3"]["backbone.layer3.0.conv1.weight"],
+    assert torch.equal(network.copy_parts_to_cpu()["backbone.3"]["backbone.layer3.0.conv1.weight"],
                        parts["backbone.3"]["backbone.layer3.0.conv1.weight"])  # fmt: skip
     assert network.classes == ["x", "y"]
 

@@ -38,11 +38,11 @@ def test_the_score_is_the_mean_over_tasks_and_never_certain(
     ]
     counts = dict(zip((1, 2), right, strict=True))
 
-    def score(network: Any, data: Dataset, task: int, *_: Any) -> Tensor:
+    def mark_first_images_correct(network: Any, data: Dataset, task: int, *_: Any) -> Tensor:
         return torch.arange(len(data)) < counts[task]
 
     monkeypatch.setattr(trial, "can_predict_task", lambda *_: True)
-    monkeypatch.setattr(trial, "score_task_predictions", score)
+    monkeypatch.setattr(trial, "score_task_predictions", mark_first_images_correct)
     nothing: Any = None
     method: Any = type("Some", (), {"predict_logits": None})
     found = trial._score_trial_on_selection_images(nothing, method, nothing, parts, Parts())  # type: ignore[arg-type]

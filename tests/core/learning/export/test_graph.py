@@ -26,11 +26,11 @@ from bench.service.exported_networks import (
     QUICK,
     SMALL_CNN,
     ExportCase,
-    build_analytic_case,
+    build_analytic_export_case,
     build_method_with_state,
-    build_nearest_mean_case,
-    build_plain_case,
+    build_nearest_mean_export_case,
     build_random_network,
+    build_trained_heads_export_case,
 )
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.evaluation import predicting
@@ -47,11 +47,11 @@ from core.learning.torchvision_import import import_torchvision_models
 CELLS = list_exportable_cases()
 OFTEN = {
     "mlp": QUICK["mlp"],
-    "small-cnn, a head per task": build_plain_case(SMALL_CNN, 8, "task"),
+    "small-cnn, a head per task": build_trained_heads_export_case(SMALL_CNN, 8, "task"),
 }
 """Small versions of several ways to answer, for the tests of each build."""
-LDA = build_analytic_case(MLP, 8, "lda", 50)
-EVERYTHING = {**QUICK, **MORE, **CELLS, "mlp, nearest mean": build_nearest_mean_case(MLP, 8)}
+LDA = build_analytic_export_case(MLP, 8, "lda", 50)
+EVERYTHING = {**QUICK, **MORE, **CELLS, "mlp, nearest mean": build_nearest_mean_export_case(MLP, 8)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,14 +67,14 @@ def exported(
     """What was exported, new at each call, and its graph, which is written once."""
 
     @cache
-    def write(name: str) -> Path:
+    def write_graph(name: str) -> Path:
         folder = tmp_path_factory.mktemp("graph")
         (file,) = graph.write_onnx_graph(
             OFTEN[name].build_prediction_module(), CHANNELS, OFTEN[name].size, folder
         )
         return folder / file
 
-    return lambda name: (OFTEN[name].build_prediction_module(), write(name))
+    return lambda name: (OFTEN[name].build_prediction_module(), write_graph(name))
 
 
 def check_graph(path: Path, case: ExportCase) -> ExportCheckResult:
@@ -134,10 +134,12 @@ def test_every_family_of_architectures_and_every_way_to_answer_is_in_the_matrix(
     assert {f"timm/{name}" for name in known["recommended"]} <= ARCHITECTURES.keys()
     methods = known["methods"]
 
-    def way(name: str) -> tuple[str, str | None]:
+    def read_family_and_inference(name: str) -> tuple[str, str | None]:
         return methods[name].get("family", "plain"), methods[name]["inference"]
 
-    assert {way(name) for name in methods} == {way(each.method) for each in WAYS.values()}
+    assert {read_family_and_inference(name) for name in methods} == {
+        read_family_and_inference(each.method) for each in WAYS.values()
+    }
 
 
 def test_an_architecture_that_a_method_does_not_take_has_a_reason_and_no_cell() -> None:

@@ -55,17 +55,17 @@ def randomise_network(network: nn.Module) -> None:
     """
     g = make_generator(1)
 
-    def noise(t: torch.Tensor) -> torch.Tensor:
+    def draw_noise(t: torch.Tensor) -> torch.Tensor:
         return torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype)
 
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.dim() == 1 or not parameter.any() or float(parameter.abs().max()) < 1e-3:
-                parameter.add_(0.3 * noise(parameter))
+                parameter.add_(0.3 * draw_noise(parameter))
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d):
-                module.running_mean.add_(0.3 * noise(module.running_mean))  # type: ignore[union-attr]
-                module.running_var.mul_((0.5 * noise(module.running_var)).exp())  # type: ignore[union-attr]
+                module.running_mean.add_(0.3 * draw_noise(module.running_mean))  # type: ignore[union-attr]
+                module.running_var.mul_((0.5 * draw_noise(module.running_var)).exp())  # type: ignore[union-attr]
 
 
 @cache

@@ -31,14 +31,14 @@ def run_rank(request: dict, rank: int, port: int, events: Path) -> None:
     control = Script(request["snapshot_at"] if rank == 0 else (), at if rank == killed else -1)
     with events.open("w") as out:
 
-        def emit(event: object) -> None:
+        def write_event(event: object) -> None:
             out.write(json.dumps(event.to_json()) + "\n")
             out.flush()
 
         try:
             job.learn_task(
                 output.read_job_spec(request["spec"]),
-                emit if rank == 0 else id,
+                write_event if rank == 0 else id,
                 control,
                 ranks=TorchrunRanks(torch.device("cpu")),
             )

@@ -196,13 +196,13 @@ def _build_factory(op: Any) -> Any:
             getattr(op.overloadpacket, drawing[op._overloadname]), generator=backend.generator
         )
 
-    def make(
+    def make_simulated_tensor(
         *args: Any, device: object = None, pin_memory: object = None, **kwargs: Any
     ) -> SimTensor:
         return SimTensor(op(*args, **kwargs))
 
-    make.__name__ = name
-    return make
+    make_simulated_tensor.__name__ = name
+    return make_simulated_tensor
 
 
 def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
@@ -242,12 +242,12 @@ def _run_operation(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if leaf.shape != leaf.held.shape:  # as `squeeze_` within `matmul`
             leaf.data = SimTensor(leaf.held)
 
-    def wrapped(value: Any) -> Any:
+    def wrap_result(value: Any) -> Any:
         if not isinstance(value, Tensor) or to_host:
             return value
         return written[id(value)] if id(value) in written else SimTensor(value)
 
-    return pytree.tree_map(wrapped, result)
+    return pytree.tree_map(wrap_result, result)
 
 
 def _check_devices(name: str, args: Sequence[Any], leaves: Sequence[Any]) -> None:

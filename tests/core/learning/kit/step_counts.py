@@ -37,7 +37,7 @@ class StepCounts:
         """Count in all loops of this process from now on."""
         step = TrainingLoop._run_training_step
 
-        def watched(loop: TrainingLoop, *args: Any, **kwargs: Any) -> None:
+        def run_step_and_count(loop: TrainingLoop, *args: Any, **kwargs: Any) -> None:
             first = loop.position.batch == 0
             step(loop, *args, **kwargs)
             if not first:
@@ -45,7 +45,7 @@ class StepCounts:
                 self.places += self._calls.places - self._before
             self._before = self._calls.places.copy()
 
-        TrainingLoop._run_training_step = watched  # type: ignore[method-assign,assignment]
+        TrainingLoop._run_training_step = run_step_and_count  # type: ignore[method-assign,assignment]
         report = self._uncounted(TrainingLoop._check_loss_and_report_progress)
         TrainingLoop._check_loss_and_report_progress = report  # type: ignore[method-assign]
         kinds: set[type[Method]] = {Method, *registry.METHODS.values()}
@@ -64,8 +64,8 @@ class StepCounts:
 
     def _uncounted(self, call: Any) -> Any:
         @functools.wraps(call)
-        def uncounted(*args: Any, **kwargs: Any) -> Any:
+        def call_without_counting(*args: Any, **kwargs: Any) -> Any:
             with self._calls.paused():
                 return call(*args, **kwargs)
 
-        return uncounted
+        return call_without_counting

@@ -22,7 +22,7 @@ from safetensors.torch import load, save_file
 
 from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
-from core.contract.jobs.job_spec import LearnJobSpec, LocalPartFile
+from core.contract.jobs.job_spec import LearnJobSpec, LocalVersionPartFile
 from core.contract.manifest import PER_TASK, Manifest
 from core.ingest.answers import read_predictions_written_by_job
 from core.learning.data import image_packs
@@ -64,7 +64,7 @@ class Script:
             raise Killed
         return self._step in self._snapshot_at or self._step == self._stop_at
 
-    def take_request(self) -> JobControlRequest | None:
+    def take_control_request(self) -> JobControlRequest | None:
         return JobControlRequest.STOP if self._step == self._stop_at else JobControlRequest.SNAPSHOT
 
 
@@ -133,7 +133,7 @@ class Learned:
         """A part's tensors; a memory's with its images."""
         if part in TYPES:
             return image_packs.restore_method_state(
-                [LocalPartFile.from_json(p) for p in self.as_parent()["parts"]]
+                [LocalVersionPartFile.from_json(p) for p in self.as_parent()["parts"]]
             )[part]
         return load_tensors(self.folder / "parts" / f"{part}.safetensors")
 
@@ -207,7 +207,7 @@ class Bench:
 
     def outputs(self, number: int) -> list[str]:
         """The outputs that a head needs for a task: its classes."""
-        return get_problem(self.problem).list_outputs(self.task_classes(number))
+        return get_problem(self.problem).list_outputs_for_labels(self.task_classes(number))
 
     def dataset(self, number: int, part: str) -> Path:
         path = self.folder / f"{self.scenario}-{number}-{part}.safetensors"
@@ -354,10 +354,10 @@ def spy_on_calls(monkeypatch: Any, owner: Any, name: str, look: Callable[..., An
     seen: list[Any] = []
     original = getattr(owner, name)
 
-    def call(*arguments: Any, **named: Any) -> Any:
+    def call_and_record(*arguments: Any, **named: Any) -> Any:
         result = original(*arguments, **named)
         seen.append(look(result, *arguments, **named))
         return result
 
-    monkeypatch.setattr(owner, name, call)
+    monkeypatch.setattr(owner, name, call_and_record)
     return seen

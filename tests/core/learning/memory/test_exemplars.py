@@ -69,12 +69,12 @@ def test_classes_added_at_once_are_held_as_if_added_one_by_one() -> None:
 def test_adding_many_classes_copies_what_is_held_once(monkeypatch) -> None:
     section, copied, cat = fill_exemplars(), [], torch.cat
 
-    def counted(tensors, *args):
+    def count_and_concatenate(tensors, *args):
         out = cat(tensors, *args)
         copied.extend([out] if out.dtype == torch.uint8 else [])
         return out
 
-    monkeypatch.setattr(torch, "cat", counted)
+    monkeypatch.setattr(torch, "cat", count_and_concatenate)
     ExemplarBuffer(section).append_and_trim_class_exemplars(
         {label: make_images(label) for label in range(2, 200)}, task=2, count=1
     )

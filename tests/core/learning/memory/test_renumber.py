@@ -42,7 +42,7 @@ def test_a_memory_loses_dropped_classes_and_its_logits_are_those_of_the_new_head
     assert tensors["images"].flatten().tolist() == [0, 2, 3]
     assert section.json[SEEN] == {"0": 7, "1": 1}
     assert tensors["widths"].tolist() == [2, 2, 2]
-    head.replace_rows_by_class_means(CLASSES)
+    head.merge_rows_by_class_map(CLASSES)
     new = head(x[2:]).detach()
     new[:, 0] -= math.log(2)  # the prior of two classes, which a stored logit does not have
     assert torch.allclose(tensors["logits"][1:], new, atol=1e-6)
@@ -59,9 +59,9 @@ def test_one_row_is_at_most_the_softmax_of_both() -> None:
     added = head(x)[:, [0, 3]].sum(1)
     summed = ClassifierHead(3, 4)
     summed.load_state_dict(head.state_dict())
-    head.replace_rows_by_class_means(CLASSES)
+    head.merge_rows_by_class_map(CLASSES)
     assert bool((head(x)[:, 0] <= both + 1e-6).all())
-    summed.replace_rows_by_class_means(CLASSES, add=True)
+    summed.merge_rows_by_class_map(CLASSES, add=True)
     assert torch.allclose(summed(x)[:, 0], added, atol=1e-6)
 
 

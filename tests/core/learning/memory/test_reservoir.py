@@ -103,7 +103,7 @@ def test_items_of_a_deleted_task_are_gone() -> None:
 
 
 def test_erasing_makes_no_generator_so_that_later_draws_follow_the_recipes_seed() -> None:
-    def drawn(seed: int) -> list[int]:
+    def draw_labels(seed: int) -> list[int]:
         section = MethodStateSection()  # another method's, which has no generator
         section.tensors = {name: torch.arange(40) // 20 for name in ("images", "labels", "tasks")}
         ReservoirBuffer(section, 40, 0).remove_items_of_tasks({1})
@@ -114,7 +114,7 @@ def test_erasing_makes_no_generator_so_that_later_draws_follow_the_recipes_seed(
             .labels.tolist()
         )
 
-    assert drawn(1) == drawn(1) != drawn(2)
+    assert draw_labels(1) == draw_labels(1) != draw_labels(2)
 
 
 @pytest.mark.parametrize(("capacity", "left"), [(2, 2), (9, 5)])

@@ -47,7 +47,7 @@ def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone
 ) -> None:
     found = []
 
-    def look(method, ctx, batch, terms):
+    def record_expected_losses(method, ctx, batch, terms):
         if ctx.task == 1 or ctx.stage != EXPERT or found:
             return
         share = draw_exemplars_for_batch(ctx, ExemplarBuffer(method.state["exemplars"]))
@@ -59,7 +59,7 @@ def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone
             own = functional.cross_entropy(ctx.network.auxiliary(newest), target)
         found.append((terms, {"task": task, "auxiliary": 0.5 * own}))
 
-    spy_on_losses(monkeypatch, DerNetMethod, look)
+    spy_on_losses(monkeypatch, DerNetMethod, record_expected_losses)
     bench.stream(2, method={"name": "der-net", "expertise": 0.5})
     ((terms, wanted),) = found
     assert {n: float(t.detach()) for n, t in terms.items()} == pytest.approx(
@@ -68,11 +68,13 @@ def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone
 
 
 def test_the_classifier_is_tuned_at_a_temperature(bench, monkeypatch) -> None:
-    def look(found, method, logits, y):
+    def check_tempered_loss(found, method, logits, y):
         assert torch.equal(found, functional.cross_entropy(logits / 5, y))
         return found
 
-    losses = spy_on_calls(monkeypatch, DerNetMethod, "compute_head_tuning_loss", look)
+    losses = spy_on_calls(
+        monkeypatch, DerNetMethod, "compute_head_tuning_loss", check_tempered_loss
+    )
     terms_of = spy_on_losses(
         monkeypatch, DerNetMethod, lambda method, ctx, batch, terms: (ctx.stage, terms["task"])
     )

@@ -145,18 +145,20 @@ def build_dense_curvature(section, parameters):
         weight, bias = f"{layer}.weight", f"{layer}.bias"
         o = parameters[weight].shape[0]
 
-        def tensor(key, layer=layer):
+        def read_mean_tensor(key, layer=layer):
             (found,) = [t for k, t in stored.items() if k.startswith(f"mean/{layer}/{key}")]
             return found.double()
 
         if of["kind"] == "diagonal":
-            block = torch.diag(tensor("values").flatten())
+            block = torch.diag(read_mean_tensor("values").flatten())
         elif of["kind"] == "kfac":
-            block = torch.kron(tensor("g"), tensor("a"))
+            block = torch.kron(read_mean_tensor("g"), read_mean_tensor("a"))
         elif of["kind"] == "tkfac":
-            block = torch.kron(tensor("q"), tensor("p")) / tensor("delta")
+            block = torch.kron(read_mean_tensor("q"), read_mean_tensor("p")) / read_mean_tensor(
+                "delta"
+            )
         else:
-            block = torch.kron(torch.eye(o, dtype=torch.float64), tensor("a"))
+            block = torch.kron(torch.eye(o, dtype=torch.float64), read_mean_tensor("a"))
         w = block.shape[0] // o
         rows = start[weight] + torch.arange(o)[:, None] * (w - 1) + torch.arange(w - 1)
         index = torch.cat([rows, start[bias] + torch.arange(o)[:, None]], 1).flatten()
@@ -586,12 +588,14 @@ def test_where_the_curvature_is_exact_the_forecast_is_the_rise_of_the_loss(
     ctx = run.begin(*THREE[2])
     assert run.method.forecast_loss_rise(ctx) == 0
 
-    def mean():
+    def compute_mean_of_losses():
         return sum(float(compute_mean_loss(run.network, x, y).detach()) for x, y in THREE[:2]) / 2
 
-    before = mean()
+    before = compute_mean_of_losses()
     stir_parameters(ctx, 4, prefix)
-    assert run.method.forecast_loss_rise(ctx) == pytest.approx(mean() - before, rel=1e-10)
+    assert run.method.forecast_loss_rise(ctx) == pytest.approx(
+        compute_mean_of_losses() - before, rel=1e-10
+    )
 
 
 @pytest.mark.parametrize("scenario", ["data", "task"])
@@ -811,21 +815,24 @@ def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(
     """One batch holds all images, so the first norm's statistics are those of what reaches it."""
     seen = {}
 
-    def look(ctx):
-        (norm, conv), (batch,) = named(ctx.network, ".bn1", ".conv1"), ctx.examples()
+    def record_norm_statistics(ctx):
+        (norm, conv), (batch,) = (
+            find_modules_by_ending(ctx.network, ".bn1", ".conv1"),
+            ctx.examples(),
+        )
         _set_norm_statistics_from_task_images(ctx)
         with torch.no_grad():
             reaching = conv(batch.x).double()
         seen["mean"] = (norm.running_mean.double(), reaching.mean((0, 2, 3)))
         seen["var"] = (norm.running_var.double(), reaching.var((0, 2, 3)))
 
-    def named(network, *endings):
+    def find_modules_by_ending(network, *endings):
         modules = dict(network.named_modules())
         return [
             next(m for name, m in modules.items() if name.endswith(ending)) for ending in endings
         ]
 
-    monkeypatch.setattr(dlcft, "_set_norm_statistics_from_task_images", look)
+    monkeypatch.setattr(dlcft, "_set_norm_statistics_from_task_images", record_norm_statistics)
     with_norms.learn_task(1, method={"name": "dlcft", "norms": "adapt"})
     for found, wanted in seen.values():
         assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-7)
@@ -878,20 +885,20 @@ def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(
     first, undisturbed = bench.learn_tasks(2, method="dlcft")
     add, calls, consolidate, ending = CurvatureEstimator.add_examples, [], TrainingLoop.end_task, []
 
-    def dying(self, x, cotangents=None):
+    def add_batch_or_die(self, x, cotangents=None):
         calls.append(len(x))
         if ending and len(calls) > 4:
             raise Killed
         add(self, x, cotangents)
 
-    def noticed(self):
+    def mark_end_and_consolidate(self):
         ending.append(True)
         calls.clear()
         consolidate(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(CurvatureEstimator, "add_examples", dying)
-        patch.setattr(TrainingLoop, "end_task", noticed)
+        patch.setattr(CurvatureEstimator, "add_examples", add_batch_or_die)
+        patch.setattr(TrainingLoop, "end_task", mark_end_and_consolidate)
         again = bench.killed(bench.spec(2, first, method="dlcft"), Script([5]))
     assert ending and again["snapshot"]
     assert bench.learn(again).digests == undisturbed.digests

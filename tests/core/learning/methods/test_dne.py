@@ -112,7 +112,7 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
     """
     seen = []
 
-    def look(method, ctx, batch, terms):
+    def record_expected_losses(method, ctx, batch, terms):
         if ctx.task == 1 or ctx.stage != EXPERT or ctx.cache.setdefault("looked", False):
             return
         ctx.cache["looked"] = True
@@ -122,7 +122,7 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
             z, old = ctx.network(x).double(), before(x).double()
             own = ctx.network.auxiliary(ctx.network.features(x)[:, 8:]).double()
         target = torch.tensor([{0: 0, 1: 0, 2: 1, 3: 2}[int(label)] for label in y])
-        error = bce if loss == "bce" else functional.cross_entropy
+        error = compute_binary_cross_entropy if loss == "bce" else functional.cross_entropy
         distance = (old.softmax(1) * (old.log_softmax(1) - z[:, :2].log_softmax(1))).sum(1).mean()
         if loss == "bce":
             distance = distance / 2
@@ -138,14 +138,14 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
             )
         )
 
-    def bce(z, y):
+    def compute_binary_cross_entropy(z, y):
         p, hot = z.sigmoid(), functional.one_hot(y, z.shape[1])
         return -(hot * p.log() + (1 - hot) * (1 - p).log()).mean()
 
     method = {"name": "dne", "loss": loss, "drop_path": 0.0}
     first = bench.learn_task(1, method=method)
     before = load_deployed_network(first)
-    spy_on_losses(monkeypatch, DneMethod, look)
+    spy_on_losses(monkeypatch, DneMethod, record_expected_losses)
     bench.learn_task(2, first, method=method)
     ((found, wanted),) = seen
     assert found == pytest.approx(wanted, rel=1e-5, abs=1e-7)
@@ -173,14 +173,14 @@ def test_old_answers_survive_the_expansion_with_the_default_head_alone(
     """
     found = []
 
-    def compare(method, ctx, batch, terms):
+    def record_old_task_logits(method, ctx, batch, terms):
         if ctx.task == 2 and not found:
             ctx.network.eval()
             with torch.no_grad():
                 found.append((ctx.network(batch.x)[:, :2], before(batch.x), terms["distillation"]))
 
     before = load_deployed_network(three[0])
-    spy_on_losses(monkeypatch, DneMethod, compare)
+    spy_on_losses(monkeypatch, DneMethod, record_old_task_logits)
     method = {"name": "dne", "head": head, "drop_path": 0.0}
     bench.learn_task(2, three[0], method=method, epochs=1)
     now, then, distance = found[0]
@@ -266,10 +266,10 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
 
 
 def test_the_classifier_is_tuned_on_as_many_of_each_class(bench, monkeypatch) -> None:
-    def look(batch, ctx, exemplars):
+    def count_exemplars_by_class(batch, ctx, exemplars):
         return torch.bincount(exemplars.labels).tolist()
 
-    counts = spy_on_calls(monkeypatch, expanding, "draw_exemplar_batch", look)
+    counts = spy_on_calls(monkeypatch, expanding, "draw_exemplar_batch", count_exemplars_by_class)
     bench.stream(2, method={"name": "dne", "exemplars": 12, "tuning_epochs": 2})
     assert set(map(tuple, counts)) == {(3, 3, 3, 3)} and len(counts) == 12
 

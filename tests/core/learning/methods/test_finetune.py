@@ -19,17 +19,17 @@ from core.learning.state import load_tensors
 
 
 def test_the_gradient_of_a_batch_is_that_of_its_cross_entropy(bench, monkeypatch) -> None:
-    def slowly(method, ctx, batch, terms):
+    def compute_slow_gradient(method, ctx, batch, terms):
         rows = torch.arange(len(batch.y))
         wanted = -functional.log_softmax(ctx.network(batch.x), 1)[rows, batch.y].mean()
         return torch.autograd.grad(wanted, list(ctx.trainable.values()))
 
-    def look(result, method, ctx):
+    def copy_gradients(result, method, ctx):
         return {name: p.grad.clone() for name, p in ctx.trainable.items()}
 
     slow, found = (
-        spy_on_losses(monkeypatch, FinetuneMethod, slowly),
-        spy_on_calls(monkeypatch, FinetuneMethod, "project_gradient", look),
+        spy_on_losses(monkeypatch, FinetuneMethod, compute_slow_gradient),
+        spy_on_calls(monkeypatch, FinetuneMethod, "project_gradient", copy_gradients),
     )
     bench.learn_task(1, method="finetune", head={"init": "default"}, epochs=1)
     assert len(found) == 6

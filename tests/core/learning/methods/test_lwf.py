@@ -63,10 +63,10 @@ def test_the_first_task_is_plain_training(bench, monkeypatch) -> None:
 def test_without_strength_there_is_no_teacher(bench, monkeypatch) -> None:
     first = bench.learn_task(1, method="lwf")
 
-    def refuse(ctx):
+    def raise_assertion_error(ctx):
         raise AssertionError("a teacher was made")
 
-    monkeypatch.setattr(lwf, "get_teacher_network", refuse)
+    monkeypatch.setattr(lwf, "get_teacher_network", raise_assertion_error)
     bench.learn_task(2, first, method={"name": "lwf", "lambda_o": 0.0})
     with pytest.raises(AssertionError, match="teacher"):
         bench.learn_task(2, first, method="lwf")
@@ -84,7 +84,7 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(
     method = {"name": "lwf", "lambda_o": 0.5, "temperature": 3.0, "weight": "constant"}
     parent, _ = first.deployed()
 
-    def look(method, ctx, batch, terms):
+    def compare_distillation_term(method, ctx, batch, terms):
         task = 1 if scenario == "task" else None
         with torch.no_grad():
             old, new = parent(batch.x, task), ctx.network(batch.x, task)[:, :2]
@@ -92,7 +92,7 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(
         frozen = not any(module.training for module in get_teacher_network(ctx).modules())
         return float(terms["distillation"].detach()), 0.5 * float(wanted), frozen
 
-    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, look)
+    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, compare_distillation_term)
     bench.learn_task(2, first, method=method)
     assert len(seen) == 4 and all(frozen for _, _, frozen in seen)
     assert [got for got, _, _ in seen] == pytest.approx([wanted for _, wanted, _ in seen], rel=1e-5)
@@ -101,12 +101,12 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(
 def test_a_head_that_grows_by_three_is_distilled_on_its_old_rows_alone(
     tmp_path, monkeypatch
 ) -> None:
-    def look(method, ctx, batch, terms):
+    def compute_head_gradient(method, ctx, batch, terms):
         return compute_distillation_gradient(terms, ctx.network.head.weight)
 
     bench = Bench(tmp_path, classes=(("ant", "bee"), ("cat", "dog", "elk")))
     first = bench.learn_task(1, method="lwf")
-    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, look)
+    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, compute_head_gradient)
     bench.learn_task(2, first, method={"name": "lwf", "weight": "constant"})
     assert float(seen[0].abs().max()) < 1e-6  # nothing has moved yet
     assert float(seen[-1][:2].abs().max()) > 0
@@ -125,7 +125,7 @@ def test_by_classes_both_losses_weigh_what_they_speak_for(
     nothing.
     """
 
-    def look(method, ctx, batch, terms):
+    def compare_weighted_losses(method, ctx, batch, terms):
         old = get_teacher_network(ctx)
         with torch.no_grad():
             logits = ctx.network(batch.x, None).double()
@@ -140,7 +140,7 @@ def test_by_classes_both_losses_weigh_what_they_speak_for(
 
     bench = Bench(tmp_path, classes=classes)
     first = bench.learn_task(1, method="lwf")
-    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, look)
+    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, compare_weighted_losses)
     bench.learn_task(2, first, method={"name": "lwf", "lambda_o": 0.5, "weight": "by-classes"})
     assert seen and all(seen)
 
@@ -162,7 +162,7 @@ def test_every_old_head_is_distilled_whether_tasks_are_named_by_numbers_or_strin
     for head in spec["parent"]["manifest"]["heads"]:
         head["task"] = kind(head["task"])
 
-    def look(method, ctx, batch, terms):
+    def compare_old_head_losses(method, ctx, batch, terms):
         network, before = ctx.network, get_teacher_network(ctx)
         with torch.no_grad():
             now, then = network.features(batch.x), before.features(batch.x)
@@ -179,7 +179,7 @@ def test_every_old_head_is_distilled_whether_tasks_are_named_by_numbers_or_strin
             for t in ("1", "2")
         ]
 
-    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, look)
+    seen = spy_on_losses(monkeypatch, LearningWithoutForgetting, compare_old_head_losses)
     bench.learn(spec)
     assert min(seen[-1]) > 0
 
@@ -214,10 +214,12 @@ def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(
     bench = Bench(tmp_path, scenario, recipe={"optimizer": {"weight_decay": 0.1}})
     first = bench.learn_task(1, method=WARM)
 
-    def look(result, method, ctx, batch):
+    def copy_stage_and_state(result, method, ctx, batch):
         return ctx.stage, {n: t.clone() for n, t in ctx.network.state_dict().items()}
 
-    states = spy_on_calls(monkeypatch, LearningWithoutForgetting, "after_step", look)
+    states = spy_on_calls(
+        monkeypatch, LearningWithoutForgetting, "after_step", copy_stage_and_state
+    )
     learned = bench.learn_task(2, first, method=WARM)
     steps = -(-bench.n // 4)
     assert [stage for stage, _ in states] == ["warm-up"] * steps + ["all"] * 2 * steps

@@ -144,13 +144,13 @@ def digits(tmp_path) -> Bench:
 
 
 def test_old_classes_are_still_answered_and_no_image_is_kept(digits) -> None:
-    def accuracy(learned) -> float:
+    def compute_accuracy(learned) -> float:
         new = [row for row in learned.result["results"] if row["version"] == "new"]
         return sum(row["correct"] for row in new) / sum(row["total"] for row in new)
 
     aligned = digits.stream(3, method="slca")
-    assert accuracy(aligned) > 0.75
-    assert accuracy(digits.stream(3, method="finetune")) < 0.5
+    assert compute_accuracy(aligned) > 0.75
+    assert compute_accuracy(digits.stream(3, method="finetune")) < 0.5
     assert {part["type"] for part in aligned.result["parts"]} == {"backbone", "head", "own"}
     sizes = {
         name: tuple(t.shape) for name, t in aligned.tensors("own").items() if name.startswith("2.")

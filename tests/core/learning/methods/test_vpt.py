@@ -88,23 +88,23 @@ def test_version_0_is_measured_without_prompts(tmp_path: Path) -> None:
     forward, phase = PromptedNetwork.forward, [""]
     seen: list[str] = []
 
-    def recording(self: PromptedNetwork, *args: Any) -> torch.Tensor:
+    def record_phase_and_forward(self: PromptedNetwork, *args: Any) -> torch.Tensor:
         seen.append(phase[0])
         return forward(self, *args)
 
-    def emit(event: dict[str, Any]) -> None:
+    def record_phase(event: dict[str, Any]) -> None:
         phase[0] = event.get("phase", phase[0]) if event["event"] == "phase" else phase[0]
 
-    def learn(spec: dict[str, Any]) -> Learned:
+    def learn_with_recording(spec: dict[str, Any]) -> Learned:
         seen.clear()
         Path(spec["out"]).mkdir()
-        with mock.patch.object(PromptedNetwork, "forward", recording):
-            run_learn_task(spec, emit)
+        with mock.patch.object(PromptedNetwork, "forward", record_phase_and_forward):
+            run_learn_task(spec, record_phase)
         return Learned(spec, [], Path(spec["out"]) / "result")
 
-    first = learn(bench.spec(1, None, method="vpt"))
+    first = learn_with_recording(bench.spec(1, None, method="vpt"))
     assert seen and "measure" not in seen
-    second = learn(bench.spec(2, first, method="vpt"))
+    second = learn_with_recording(bench.spec(2, first, method="vpt"))
     assert (
         seen.count("measure") == 1
     )  # the parent, as it was deployed; version 0 is in the same phase
@@ -143,10 +143,10 @@ def test_training_makes_better_prompts(bench: Bench) -> None:
     prompts = bench.learn_task(1, method={"name": "vpt", "prompts": 4}, **recipe)
     probe = bench.learn_task(1, preset="linear-probe", **recipe)
 
-    def loss(learned: Learned) -> float:
+    def read_last_loss(learned: Learned) -> float:
         return [e["loss"] for e in learned.events if e["event"] == "progress"][-1]
 
-    assert loss(prompts) < loss(probe)
+    assert read_last_loss(prompts) < read_last_loss(probe)
 
 
 def test_prompts_move_at_lr_and_the_head_at_its_own_rate(bench: Bench) -> None:
@@ -155,11 +155,11 @@ def test_prompts_move_at_lr_and_the_head_at_its_own_rate(bench: Bench) -> None:
     moved = bench.learn_task(1, **recipe, optimizer={"lr": 0.1, "head_lr": 0.1})
     grow, first = PromptedNetwork.add_task_classes, {}
 
-    def kept(self: PromptedNetwork, *args: Any) -> None:
+    def grow_and_keep_prompt(self: PromptedNetwork, *args: Any) -> None:
         grow(self, *args)
         first["prompts.shared"] = self.prompts["shared"].detach().clone()
 
-    with mock.patch.object(PromptedNetwork, "add_task_classes", kept):
+    with mock.patch.object(PromptedNetwork, "add_task_classes", grow_and_keep_prompt):
         bench.learn_task(1, **recipe)
     assert torch.equal(untouched.tensors("prompts")["prompts.shared"], first["prompts.shared"])
     assert untouched.tensors("head")["head.weight"].abs().max() > 0

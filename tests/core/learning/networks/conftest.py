@@ -32,10 +32,12 @@ def image() -> ImageSpec:
 
 @pytest.fixture
 def make(image: ImageSpec):
-    def build(architecture, scenario: str = "class", seed: int = 0, **heads: object) -> Network:
+    def build_image_network(
+        architecture, scenario: str = "class", seed: int = 0, **heads: object
+    ) -> Network:
         return build_network(architecture, image, scenario, HeadSpec.from_manifest(heads), seed)
 
-    return build
+    return build_image_network
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 from core.learning.networks import (
     ImageSpec,
     build_initialised_backbone,
-    describe_tensors_expected_of_base,
     expected,
     get_architectures,
-    list_backbone_tensors,
+    list_backbone_tensor_dtypes_and_shapes,
+    list_tensors_expected_of_base,
 )
 from core.learning.networks.backbone import Backbone
 from core.learning.networks.init import initialise_by_torch_rule, initialise_weights
@@ -44,13 +44,13 @@ def test_every_tensor_is_filled(architecture, monkeypatch) -> None:
     # Uninitialised memory is made visible: whatever keeps the poison was not filled.
     plain = Backbone.to_empty
 
-    def poisoned(self, **arguments) -> Backbone:
+    def build_poisoned_backbone(self, **arguments) -> Backbone:
         module = plain(self, **arguments)
         for tensor in module.state_dict().values():
             tensor.fill_(-(2**20))
         return module
 
-    monkeypatch.setattr(Backbone, "to_empty", poisoned)
+    monkeypatch.setattr(Backbone, "to_empty", build_poisoned_backbone)
     for name, tensor in build_seeded_state(architecture, 0).items():
         assert not (tensor == -(2**20)).any(), name
 
@@ -78,14 +78,14 @@ def test_the_expected_tensors_are_those_of_the_backbone(architecture) -> None:
         name: (names[t.dtype], tuple(t.shape))
         for name, t in build_seeded_state(architecture, 0).items()
     }
-    assert list_backbone_tensors(architecture, ImageSpec(16, 3)) == built
+    assert list_backbone_tensor_dtypes_and_shapes(architecture, ImageSpec(16, 3)) == built
 
 
 def test_the_expected_base_is_printed_for_a_process_without_torch(capsys) -> None:
     request = {"architecture": {"name": "small-cnn"}, "image": {"size": 28, "channels": 1}}
     assert expected.main(json.dumps(request)) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed == describe_tensors_expected_of_base({"name": "small-cnn"}, ImageSpec(28, 1))
+    assert printed == list_tensors_expected_of_base({"name": "small-cnn"}, ImageSpec(28, 1))
     assert printed["tensors"]["conv1.weight"] == {"dtype": "F32", "shape": [32, 1, 3, 3]}
 
 

@@ -173,21 +173,21 @@ def test_a_module_has_its_parameters_back_whatever_happens_inside() -> None:
 
 
 def add_bias_to_derivative(rule):
-    def wrong(x, weight, bias=None, *args, **kwargs):
+    def apply_wrong_rule(x, weight, bias=None, *args, **kwargs):
         out = rule(x, weight, bias, *args, **kwargs)
         shape = (1, -1) if out.x.dim() == 2 else (1, -1, 1, 1)
         entry = not isinstance(x, DualTensor) or x.dx is None
         return out if bias is None or entry else DualTensor(out.x, out.dx + bias.x.view(shape))
 
-    return wrong
+    return apply_wrong_rule
 
 
 def make_masked_rule(chosen):
-    def wrong(x, negative_slope=0.01, inplace=False):
+    def apply_masked_rule(x, negative_slope=0.01, inplace=False):
         value = functional.leaky_relu(x.x, negative_slope)
         return DualTensor(value, torch.where(chosen(x) > 0, x.dx, negative_slope * x.dx))
 
-    return wrong
+    return apply_masked_rule
 
 
 def pool_parts_separately(x, *args, **kwargs):
@@ -278,13 +278,13 @@ def measure_kept_megabytes(module, forward):
     own = {t.untyped_storage().data_ptr() for t in (*module.parameters(), *module.buffers())}
     kept = {}
 
-    def pack(tensor):
+    def record_saved_storage(tensor):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = (storage.nbytes(), tensor)
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(record_saved_storage, lambda tensor: tensor):
         forward()
     return sum(size for size, _ in kept.values()) / 1e6
 

@@ -88,11 +88,11 @@ def test_the_tangent_is_the_slope_of_the_nonlinear_network(case) -> None:
     psi = draw_displacement(network, 4)
     weights = {name: p.detach() for name, p in network.backbone.named_parameters()}
 
-    def value(step):
+    def compute_moved_output(step):
         return torch.func.functional_call(network.backbone, add_scaled(weights, psi, step), (x,))
 
     with torch.no_grad():
-        slope = (value(h) - value(-h)) / (2 * h)
+        slope = (compute_moved_output(h) - compute_moved_output(-h)) / (2 * h)
         assert (
             compute_relative_error(
                 compute_features_at(network, x, psi) - network.backbone(x), slope
@@ -208,10 +208,10 @@ def test_a_backbone_without_a_rule_is_differentiated_by_torch(monkeypatch) -> No
     set_displacement(network, draw_displacement(network, 4))
     wanted = network(x)
 
-    def refuse(self, x):
+    def raise_missing_rule(self, x):
         raise MissingDualRuleError
 
-    monkeypatch.setattr(LinearisedNetwork, "expand_by_dual_numbers", refuse)
+    monkeypatch.setattr(LinearisedNetwork, "expand_by_dual_numbers", raise_missing_rule)
     assert compute_relative_error(network(x), wanted) <= 1e-14
 
 
@@ -305,7 +305,7 @@ def store_network(network: Network, folder, case):
     """Store a network, and return its manifest and part files."""
     architecture, size, _ = SMALL[case]
     paths = {name: folder / f"{name}.safetensors" for name in network.list_tensor_names_by_part()}
-    for name, tensors in network.copy_parts().items():
+    for name, tensors in network.copy_parts_to_cpu().items():
         save_file(tensors, paths[name])
     manifest = {"version": 1, "architecture": architecture, "image": {"size": size, "channels": 3}}
     manifest |= {
@@ -333,9 +333,9 @@ def test_a_stored_network_answers_with_the_same_bits(case, fixed_head, tmp_path)
 
 def test_the_base_is_stored_in_the_same_bytes_by_every_version() -> None:
     network = build_linearised_network("resnet20")
-    before = network.copy_parts()
+    before = network.copy_parts_to_cpu()
     set_displacement(network, draw_displacement(network, 4))
-    after = network.copy_parts()
+    after = network.copy_parts_to_cpu()
     same = [n for n in before if all(torch.equal(before[n][k], after[n][k]) for k in before[n])]
     assert same == ["backbone.1", "backbone.2", "backbone.3", "head"]
 
@@ -343,7 +343,9 @@ def test_the_base_is_stored_in_the_same_bytes_by_every_version() -> None:
 def test_a_base_of_another_version_is_refused(tmp_path) -> None:
     network = build_linearised_network("resnet20").float()
     manifest, paths = store_network(network, tmp_path, "resnet20")
-    other = {name: tensor + 1e-6 for name, tensor in network.copy_parts()["backbone.2"].items()}
+    other = {
+        name: tensor + 1e-6 for name, tensor in network.copy_parts_to_cpu()["backbone.2"].items()
+    }
     save_file(other, paths["backbone.2"])
     with pytest.raises(ValueError, match="not the base that the displacement was learned on"):
         predicting.load_version_network(manifest, paths)
@@ -372,7 +374,7 @@ def test_a_missing_part_is_refused() -> None:
     network = build_linearised_network("mlp")
     with pytest.raises(ValueError, match=r"displacement\.1 is missing"):
         network.load_parts(
-            {name: p for name, p in network.copy_parts().items() if name != "displacement.1"}
+            {name: p for name, p in network.copy_parts_to_cpu().items() if name != "displacement.1"}
         )
 
 

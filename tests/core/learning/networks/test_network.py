@@ -11,7 +11,7 @@ from core.learning.networks import (
     ImageSpec,
     Network,
     build_network,
-    list_backbone_tensors,
+    list_backbone_tensor_dtypes_and_shapes,
 )
 from core.learning.networks import build_backbone_on_meta_device as on_meta
 from core.learning.networks.network import use_eval_mode
@@ -150,7 +150,7 @@ def test_stages_beyond_the_fourth_join_the_deepest_group(make) -> None:
     assert len(groups) == 5
     assert groups[1] == ["backbone.fc6.weight", "backbone.fc6.bias"]
     assert groups[4][::2] == [f"backbone.fc{i}.weight" for i in (1, 2, 3)]
-    assert sum(name.startswith("backbone") for name in network.copy_parts()) == 6
+    assert sum(name.startswith("backbone") for name in network.copy_parts_to_cpu()) == 6
 
 
 # Parameters that may move at depths 1 to 5 with ten classes (in millions where rounded).
@@ -184,7 +184,9 @@ def test_known_sizes_of_the_small_resnets() -> None:
     for name in ("resnet20", "slim-resnet18"):
         shapes = {
             key: shape
-            for key, (_, shape) in list_backbone_tensors({"name": name}, ImageSpec(32, 3)).items()
+            for key, (_, shape) in list_backbone_tensor_dtypes_and_shapes(
+                {"name": name}, ImageSpec(32, 3)
+            ).items()
         }
         learned = [
             shape for key, shape in shapes.items() if not key.endswith(("mean", "var", "tracked"))
@@ -197,7 +199,7 @@ def test_known_sizes_of_the_small_resnets() -> None:
 def test_parts_hold_every_tensor_once_in_standard_layout(architecture, make) -> None:
     network = make(architecture, classes=["a", "b"])
     network.to(memory_format=torch.channels_last)
-    parts = network.copy_parts()
+    parts = network.copy_parts_to_cpu()
     names = [name for part in parts.values() for name in part]
     assert sorted(names) == sorted(network.state_dict())
     stages = len(network.backbone.stage_prefixes)
@@ -207,7 +209,10 @@ def test_parts_hold_every_tensor_once_in_standard_layout(architecture, make) -> 
 
 def test_parts_do_not_follow_the_network(make) -> None:
     network = make(MLP, classes=["a"])
-    part, weight = network.copy_parts()["backbone.1"], network.get_parameter("backbone.fc1.weight")
+    part, weight = (
+        network.copy_parts_to_cpu()["backbone.1"],
+        network.get_parameter("backbone.fc1.weight"),
+    )
     weight.data.add_(1)
     assert not torch.equal(part["backbone.fc1.weight"], weight)
 
@@ -217,7 +222,7 @@ def test_loaded_parts_give_back_the_same_bits(architecture, make, images, genera
     network.add_task_classes(1, ["a", "b"], "default", generator)
     network(images)  # moves running statistics
     other = make(architecture, seed=2, classes=["a", "b"])
-    other.load_parts(network.copy_parts())
+    other.load_parts(network.copy_parts_to_cpu())
     assert torch.equal(other.eval()(images), network.eval()(images))
     assert all(torch.equal(other.state_dict()[name], t) for name, t in network.state_dict().items())
 
@@ -225,20 +230,22 @@ def test_loaded_parts_give_back_the_same_bits(architecture, make, images, genera
 def test_loading_refuses_what_does_not_fit_and_names_it(make) -> None:
     network = make({"name": "resnet20", "width": 8}, classes=["a"])
 
-    def changed(change) -> str:
-        parts = network.copy_parts()
+    def load_changed_parts(change) -> str:
+        parts = network.copy_parts_to_cpu()
         change(parts)
         with pytest.raises(ValueError) as caught:
             network.load_parts(parts)
         return str(caught.value)
 
     weight = "backbone.conv1.weight"
-    assert "backbone.3" in changed(lambda p: p.pop("backbone.3"))
-    assert "head.7" in changed(lambda p: p.update({"head.7": {}}))
-    assert weight in changed(lambda p: p["backbone.1"].pop(weight))
-    assert "surprise" in changed(lambda p: p["head"].update(surprise=torch.zeros(1)))
-    assert weight in changed(lambda p: p["backbone.1"].update({weight: torch.zeros(2, 3, 3, 4)}))
-    assert weight in changed(
+    assert "backbone.3" in load_changed_parts(lambda p: p.pop("backbone.3"))
+    assert "head.7" in load_changed_parts(lambda p: p.update({"head.7": {}}))
+    assert weight in load_changed_parts(lambda p: p["backbone.1"].pop(weight))
+    assert "surprise" in load_changed_parts(lambda p: p["head"].update(surprise=torch.zeros(1)))
+    assert weight in load_changed_parts(
+        lambda p: p["backbone.1"].update({weight: torch.zeros(2, 3, 3, 4)})
+    )
+    assert weight in load_changed_parts(
         lambda p: p["backbone.1"].update({weight: p["backbone.1"][weight].double()})
     )
 
@@ -247,14 +254,14 @@ def test_loading_refuses_what_does_not_fit_and_names_it(make) -> None:
 def test_parts_of_frozen_stages_are_unchanged_by_training(make, images, generator, depth) -> None:
     network = make({"name": "slim-resnet18", "width": 8})
     network.add_task_classes(1, ["a", "b"], "default", generator)
-    before = network.copy_parts()
+    before = network.copy_parts_to_cpu()
     names = network.list_trainable_parameter_names(depth)
     optimizer = torch.optim.SGD(
         [p for name, p in network.named_parameters() if name in names], lr=0.1
     )
     functional.cross_entropy(network.eval()(images), torch.tensor([0, 1, 0])).backward()
     optimizer.step()
-    after = network.copy_parts()
+    after = network.copy_parts_to_cpu()
     same = [
         part
         for part, held in before.items()
@@ -304,14 +311,16 @@ def test_per_sample_gradients_by_vmap_equal_a_loop(architecture, make, images, g
     parameters = {name: p.detach() for name, p in network.named_parameters()}
     x, labels = images[:2].double(), torch.tensor([0, 1])
 
-    def loss(values, x, y) -> torch.Tensor:
+    def compute_sample_loss(values, x, y) -> torch.Tensor:
         return functional.cross_entropy(
             torch.func.functional_call(network, values, (x[None],)), y[None]
         )
 
-    batched = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, labels)
+    batched = torch.func.vmap(torch.func.grad(compute_sample_loss), in_dims=(None, 0, 0))(
+        parameters, x, labels
+    )
     for i in range(2):
-        single = torch.func.grad(loss)(parameters, x[i], labels[i])
+        single = torch.func.grad(compute_sample_loss)(parameters, x[i], labels[i])
         for name, value in single.items():
             torch.testing.assert_close(batched[name][i], value, rtol=1e-7, atol=1e-10)
 

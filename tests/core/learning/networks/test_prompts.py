@@ -208,23 +208,26 @@ def test_a_network_comes_back_from_description_and_parts(x: Tensor, per_task: bo
     heads = HeadSpec(tasks=((1, tuple(CLASSES)), (2, ("cat",))))
     empty = build_network(ARCHITECTURE, IMAGE, "task", heads, seed=9)
     again = rebuild_described_network(empty, network.describe_for_manifest())
-    again.load_parts(network.copy_parts())
+    again.load_parts(network.copy_parts_to_cpu())
     assert again.state_dict().keys() == network.state_dict().keys()
     assert torch.equal(again.eval()(x.float(), 2), network(x.float(), 2))
 
 
 def test_prompts_are_parts_of_their_own_beside_those_of_a_plain_network() -> None:
     network = build_prompted_network(scenario="task", per_task=True)
-    ours, theirs = set(network.copy_parts()), {f"backbone.{i}" for i in (1, 2, 3)} | {"head.1"}
+    ours, theirs = (
+        set(network.copy_parts_to_cpu()),
+        {f"backbone.{i}" for i in (1, 2, 3)} | {"head.1"},
+    )
     assert ours - theirs == {"prompts.1"} and theirs <= ours
-    assert set(build_prompted_network().copy_parts()) - set(build_plain_network().copy_parts()) == {
-        "prompts"
-    }
+    assert set(build_prompted_network().copy_parts_to_cpu()) - set(
+        build_plain_network().copy_parts_to_cpu()
+    ) == {"prompts"}
 
 
 def test_loading_is_strict_about_prompts() -> None:
     network = build_prompted_network().float()
-    parts = network.copy_parts()
+    parts = network.copy_parts_to_cpu()
     with pytest.raises(ValueError, match="prompts is missing"):
         network.load_parts({name: part for name, part in parts.items() if name != "prompts"})
     plain_one = build_network(ARCHITECTURE, IMAGE, "class", HeadSpec(tuple(CLASSES)))

@@ -20,7 +20,7 @@ from core.learning.networks import (
     build_initialised_backbone,
     build_network,
     build_uninitialised_network,
-    describe_tensors_expected_of_base,
+    list_tensors_expected_of_base,
 )
 from core.learning.networks.backbones.timm_names import (
     RECOMMENDED,
@@ -131,7 +131,7 @@ def test_a_checkpoint_of_timm_loads_without_renaming() -> None:
     assert all(
         torch.equal(tensor, published[name]) for name, tensor in backbone.state_dict().items()
     )
-    expected = describe_tensors_expected_of_base(name_architecture(RESNET), OWN)
+    expected = list_tensors_expected_of_base(name_architecture(RESNET), OWN)
     beside = set(published) - set(expected["tensors"])
     assert beside and all(name.startswith(tuple(expected["ignored"])) for name in beside)
 
@@ -163,7 +163,7 @@ def test_no_activation_works_in_place(name: str) -> None:
 def test_parts_rebuild_the_network() -> None:
     network = build_network(name_architecture(VIT), OWN, "class", seed=5)
     again = build_uninitialised_network(name_architecture(VIT), OWN, "class")
-    again.load_parts(network.copy_parts())
+    again.load_parts(network.copy_parts_to_cpu())
     assert {get_type_of_part_name(part) for part in network.list_tensor_names_by_part()} == {
         "backbone",
         "head",

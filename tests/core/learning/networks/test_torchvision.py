@@ -9,7 +9,7 @@ from core.learning.networks import (
     ImageSpec,
     Network,
     build_initialised_backbone,
-    list_backbone_tensors,
+    list_backbone_tensor_dtypes_and_shapes,
 )
 from core.learning.networks import build_backbone_on_meta_device as on_meta
 from core.learning.networks.registry import ARCHITECTURES
@@ -41,7 +41,9 @@ def test_names_and_shapes_are_torchvisions(name: str) -> None:
     }
     ours = {
         key: shape
-        for key, (_, shape) in list_backbone_tensors({"name": name}, ImageSpec(224, 3)).items()
+        for key, (_, shape) in list_backbone_tensor_dtypes_and_shapes(
+            {"name": name}, ImageSpec(224, 3)
+        ).items()
     }
     assert ours == kept
     assert on_meta({"name": name}, ImageSpec(224, 3)).ignored == (classifier,)
@@ -52,10 +54,12 @@ def mark_cases(*names: str, often: tuple[str, ...] = ()) -> list[object]:
     except `often`.
     """
 
-    def marks(name: str) -> object:
+    def choose_mark(name: str) -> object:
         return pytest.mark.slow if name in often else pytest.mark.campaign
 
-    return [pytest.param(name, marks=() if name == "resnet18" else marks(name)) for name in names]
+    return [
+        pytest.param(name, marks=() if name == "resnet18" else choose_mark(name)) for name in names
+    ]
 
 
 FAMILIES = ("vit_b_32", "convnext_tiny")
@@ -106,7 +110,7 @@ def test_first_weights_are_distributed_as_torchvisions(name: str) -> None:
     ("more", "size", "pixels"), [({}, 64, 3), ({}, 65, 7), ({"stem": "standard"}, 32, 7)]
 )
 def test_small_images_get_a_small_resnet_stem(name: str, more, size: int, pixels: int) -> None:
-    shapes = list_backbone_tensors({"name": name, **more}, ImageSpec(size, 3))
+    shapes = list_backbone_tensor_dtypes_and_shapes({"name": name, **more}, ImageSpec(size, 3))
     assert shapes["conv1.weight"][1] == (64, 3, pixels, pixels)
 
 
@@ -114,7 +118,7 @@ def test_small_images_get_a_small_resnet_stem(name: str, more, size: int, pixels
     ("size", "tokens"), [(8, 4), (28, 49), (30, 49), (32, 64), (64, 64), (224, 196)]
 )
 def test_patches_follow_the_image_size(size: int, tokens: int) -> None:
-    shapes = list_backbone_tensors({"name": "vit"}, ImageSpec(size, 3))
+    shapes = list_backbone_tensor_dtypes_and_shapes({"name": "vit"}, ImageSpec(size, 3))
     assert shapes["encoder.pos_embedding"][1] == (1, tokens + 1, 192)
 
 
@@ -129,7 +133,7 @@ def test_an_image_that_patches_do_not_fill_is_taken() -> None:
 
 
 def test_small_images_get_a_small_convnext_stem() -> None:
-    small = list_backbone_tensors({"name": "convnext_tiny"}, ImageSpec(32, 3))
+    small = list_backbone_tensor_dtypes_and_shapes({"name": "convnext_tiny"}, ImageSpec(32, 3))
     assert small["features.0.0.weight"][1] == (96, 3, 2, 2)
     with pytest.raises(ValueError, match="32 pixels"):
         on_meta({"name": "convnext_tiny", "stem": "standard"}, ImageSpec(28, 3))

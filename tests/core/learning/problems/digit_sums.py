@@ -53,7 +53,7 @@ class DigitSums(Problem[Sums]):
         values = [_read_sum(name) for name in names]
         return torch.tensor(values, dtype=torch.float32)[labels]
 
-    def list_outputs(self, names: Sequence[str]) -> list[str]:
+    def list_outputs_for_labels(self, names: Sequence[str]) -> list[str]:
         """Return the one output."""
         return ["sum"]
 
@@ -73,7 +73,7 @@ class DigitSums(Problem[Sums]):
             torch.cat([none, *(part.targets for part in parts)]),
         )
 
-    def read_prediction(self, tensors: Mapping[str, Tensor]) -> Sums:
+    def read_prediction_from_tensors(self, tensors: Mapping[str, Tensor]) -> Sums:
         """Return stored predictions."""
         return Sums(tensors["values"], tensors["targets"])
 

@@ -18,7 +18,7 @@ def test_labels_become_rows_by_name() -> None:
         labels, ["cat", "elk", "ant"], ["ant", "bee", "cat"]
     )
     assert targets.tolist() == [2, 0, 0]
-    assert CLASSIFICATION.list_outputs_for_measuring(labels, ["cat", "elk", "ant"]) == [
+    assert CLASSIFICATION.list_outputs_needed_to_measure(labels, ["cat", "elk", "ant"]) == [
         "cat",
         "ant",
     ]
@@ -41,7 +41,7 @@ def test_scores_of_outputs_are_those_of_predictions() -> None:
     assert CLASSIFICATION.sum_scores(scores) == int(scores.sum())
     assert CLASSIFICATION.measure(scores) == pytest.approx(int(scores.sum()) / 50)
     assert len(predictions) == 50
-    again = CLASSIFICATION.read_prediction(predictions.to_tensors())
+    again = CLASSIFICATION.read_prediction_from_tensors(predictions.to_tensors())
     assert torch.equal(CLASSIFICATION.score(again, targets), scores)
 
 

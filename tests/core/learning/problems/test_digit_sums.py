@@ -89,11 +89,11 @@ def digit_case_of(tmp_path_factory):
     server = conformance.ForkServer()
 
     @cache
-    def make(name, scenario):
+    def make_digit_case(name, scenario):
         folder = tmp_path_factory.mktemp("case")
         return DigitCase(name, scenario, folder, server, digit_sums.__file__)
 
-    yield make
+    yield make_digit_case
     server.close()
 
 

@@ -12,7 +12,7 @@ def compute_slow_mmd(x: np.ndarray, y: np.ndarray) -> float:
     squares = [float(((a - b) ** 2).sum()) for i, a in enumerate(pooled) for b in pooled[i + 1 :]]
     median = sorted(squares)[(len(squares) - 1) // 2]
 
-    def mean(one: np.ndarray, other: np.ndarray, same: bool) -> float:
+    def compute_kernel_mean(one: np.ndarray, other: np.ndarray, same: bool) -> float:
         values = [
             np.exp(-((a - b) ** 2).sum() / median)
             for i, a in enumerate(one.astype(np.float64))
@@ -21,7 +21,11 @@ def compute_slow_mmd(x: np.ndarray, y: np.ndarray) -> float:
         ]
         return float(np.mean(values))
 
-    return mean(x, x, True) + mean(y, y, True) - 2 * mean(x, y, False)
+    return (
+        compute_kernel_mean(x, x, True)
+        + compute_kernel_mean(y, y, True)
+        - 2 * compute_kernel_mean(x, y, False)
+    )
 
 
 @pytest.mark.parametrize(("m", "n", "moved"), [(2, 2, 0.0), (9, 14, 0.0), (20, 11, 1.5)])

@@ -25,11 +25,16 @@ def build_parent(temperature: float = 1.0, sure_from: float | None = None) -> Pa
         {"name": "mlp", "hidden": [2]}, ImageSpec(2, 1), "class", HeadSpec(KNOWN), seed=1
     )
 
-    def predict(network: object, x: torch.Tensor, task: int | None) -> torch.Tensor:
+    def predict_by_brightness(network: object, x: torch.Tensor, task: int | None) -> torch.Tensor:
         return torch.stack([x.mean((1, 2, 3)), -x.mean((1, 2, 3))], 1)
 
     return ParentPredictor(
-        network, predict, InputNormaliser(None, 1, torch.device("cpu")), temperature, 4, sure_from
+        network,
+        predict_by_brightness,
+        InputNormaliser(None, 1, torch.device("cpu")),
+        temperature,
+        4,
+        sure_from,
     )
 
 

@@ -18,13 +18,13 @@ def run_and_read_lines(
     """Return the exit status, the lines of the pipe, and what was seen before each."""
     seen: list[JobEvent] = []
 
-    def work(emit: Emit) -> None:
+    def emit_phase_then_raise(emit: Emit) -> None:
         emit(PhaseEvent(phase="export"))
         if error is not None:
             raise error
 
     reads, writes = os.pipe()
-    status = run_job_and_write_events(writes, seen.append, work)
+    status = run_job_and_write_events(writes, seen.append, emit_phase_then_raise)
     with os.fdopen(reads) as lines:
         return status, [json.loads(line) for line in lines], seen
 

@@ -344,11 +344,11 @@ def test_main_reports_a_failure_as_an_event_and_an_exit_status(bench) -> None:
 def test_a_closed_control_pipe_ends_the_process(monkeypatch) -> None:
     ended: queue.Queue[int] = queue.Queue()
 
-    def leave(status: int) -> None:
+    def record_exit_status(status: int) -> None:
         ended.put(status)
         threading.Event().wait()  # the thread ends with the process
 
-    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(os, "_exit", record_exit_status)
     read, write = os.pipe()
     PipeControlRequestSource(read)
     os.close(write)
@@ -372,7 +372,7 @@ def test_the_pipe_asks_for_snapshots_and_a_stop_replaces_all_else(rounds) -> Non
         while not control.has_pending_request:
             assert time.monotonic() < deadline, "the request did not arrive"
             time.sleep(0.01)
-        assert [control.take_request() for _ in wanted] == wanted
+        assert [control.take_control_request() for _ in wanted] == wanted
     assert write  # stays open, as above
 
 

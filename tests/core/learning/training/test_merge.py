@@ -15,7 +15,7 @@ from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.replay.der import DarkExperienceReplay
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.interpolation import interpolate_weights
-from core.learning.networks.norms import set_batch_norm_statistics_to_mean
+from core.learning.networks.norms import recompute_batch_norm_statistics
 from core.learning.training.merge import GRID, choose_first_index_near_best
 
 RESNET = {"name": "resnet20", "width": 8}
@@ -121,7 +121,7 @@ def test_estimated_statistics_are_means_over_batches_in_float64() -> None:
     randomise_network(network)
     first = next(m for m in network.modules() if isinstance(m, nn.BatchNorm2d))
     batches = [torch.randn(n, 3, 8, 8, dtype=torch.float64) for n in (4, 6, 1)]
-    set_batch_norm_statistics_to_mean(network, [first], batches)
+    recompute_batch_norm_statistics(network, [first], batches)
     conv = next(m for m in network.modules() if isinstance(m, nn.Conv2d))
     outputs = [conv(x).detach() for x in batches[:2]]  # one image has no variance
     slow_mean = sum(o.mean((0, 2, 3)) for o in outputs) / 2
@@ -136,7 +136,7 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
     checked = []
     after_weight_merge = DarkExperienceReplay.after_weight_merge
 
-    def compared(self: DarkExperienceReplay, ctx: Any) -> None:
+    def merge_and_compare_logits(self: DarkExperienceReplay, ctx: Any) -> None:
         held = self.state["buffer"].tensors
         old = {name: t.clone() for name, t in held.items()}
         after_weight_merge(self, ctx)
@@ -152,7 +152,7 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
         torch.testing.assert_close(held["logits"][~earlier], logits)
         checked.append(int((~earlier).sum()))
 
-    monkeypatch.setattr(DarkExperienceReplay, "after_weight_merge", compared)
+    monkeypatch.setattr(DarkExperienceReplay, "after_weight_merge", merge_and_compare_logits)
     bench = Bench(tmp_path)
     bench.stream(2, method="der", merge={"weight": 0.5})
     assert len(checked) == 1 and checked[0] > 4

@@ -7,7 +7,7 @@ from streams import Bench
 
 from core.contract.jobs.job_event import JobEvent
 from core.learning.training import child
-from core.learning.training.child import PULSE_PERIOD_S, AliveEventEmitter
+from core.learning.training.child import PULSE_PERIOD_S, ThrottledAliveEventEmitter
 
 
 class Clock:
@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_signs_of_life_come_at_most_once_in_a_period(clock: Clock) -> None:
     told: list[JobEvent] = []
-    alive = AliveEventEmitter(told.append)
+    alive = ThrottledAliveEventEmitter(told.append)
     for _ in range(100):
         alive()
         clock.now += PULSE_PERIOD_S / 10

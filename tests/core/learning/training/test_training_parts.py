@@ -109,11 +109,11 @@ def test_rates_warm_up_linearly_then_fall_to_zero_by_cosine() -> None:
 def test_optimizer_state_restored_by_name_goes_on_to_the_same_bits(name) -> None:
     """In channels_last too, where a fused kernel would mix up state of another memory layout."""
 
-    def make():
+    def make_convolution():
         torch.manual_seed(0)
         return nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
 
-    def steps(net, optimizer, seeds):
+    def run_optimizer_steps(net, optimizer, seeds):
         for seed in seeds:
             torch.manual_seed(seed)
             optimizer.set_learning_rates_for_step(seed)
@@ -122,10 +122,10 @@ def test_optimizer_state_restored_by_name_goes_on_to_the_same_bits(name) -> None
             optimizer.step()
 
     recipe = OptimizerRecipe(name=name, lr=0.01, weight_decay=0.1)
-    whole, halves = make(), make()
-    steps(whole, NamedOptimizer(recipe, dict(whole.named_parameters()), 6), range(6))
+    whole, halves = make_convolution(), make_convolution()
+    run_optimizer_steps(whole, NamedOptimizer(recipe, dict(whole.named_parameters()), 6), range(6))
     first = NamedOptimizer(recipe, dict(halves.named_parameters()), 6)
-    steps(halves, first, range(3))
+    run_optimizer_steps(halves, first, range(3))
     second = NamedOptimizer(recipe, dict(halves.named_parameters()), 6)
     second.load_state(
         {
@@ -133,7 +133,7 @@ def test_optimizer_state_restored_by_name_goes_on_to_the_same_bits(name) -> None
             for key, t in first.iterate_optimizer_state()
         }
     )
-    steps(halves, second, range(3, 6))
+    run_optimizer_steps(halves, second, range(3, 6))
     for a, b in zip(whole.parameters(), halves.parameters(), strict=True):
         assert torch.equal(a, b)
 
@@ -206,7 +206,7 @@ SGD, STILL, ADAM = {"momentum": 0.9}, {"momentum": 0.0}, {"name": "adam"}
 def test_carried_state_of_another_optimizer_is_left_out_and_said_so(before, after, taken) -> None:
     """Half a state of its own makes Adam fail, as it only fills in what it has nothing of."""
 
-    def stepped(recipe, state, gradient):
+    def step_from_state(recipe, state, gradient):
         said: list[str] = []
         weight = nn.Parameter(torch.ones(2))
         optimizer = NamedOptimizer(
@@ -217,9 +217,9 @@ def test_carried_state_of_another_optimizer_is_left_out_and_said_so(before, afte
         optimizer.step()
         return weight, dict(optimizer.iterate_optimizer_state()), said
 
-    _, carried, _ = stepped(before, {}, [1.0, 2.0])
-    fresh, own, _ = stepped(after, {}, [3.0, -1.0])
-    ours, held, said = stepped(after, carried, [3.0, -1.0])
+    _, carried, _ = step_from_state(before, {}, [1.0, 2.0])
+    fresh, own, _ = step_from_state(after, {}, [3.0, -1.0])
+    ours, held, said = step_from_state(after, carried, [3.0, -1.0])
     assert len(said) == (taken is False)
     assert held.keys() == own.keys()
     assert torch.equal(ours, fresh) is not bool(taken)

@@ -38,7 +38,7 @@ def test_a_version_of_icarl_answers_with_its_nearest_class_mean(tmp_path: Path) 
     pixels = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.manual_seed(0))
     features = network.features((pixels.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25).detach()
     parts = {
-        **network.copy_parts(),
+        **network.copy_parts_to_cpu(),
         "own": {"class_means": torch.nn.functional.normalize(features[:2])},
     }
     paths = {name: str(tmp_path / name) for name in parts}
@@ -92,9 +92,9 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
             network.set_size_of_next_expert(1)
             generator = torch.Generator().manual_seed(version)
             network.add_task_classes(version, [f"{version}a", f"{version}b"], "default", generator)
-        parts = {name: str(tmp_path / name) for name in network.copy_parts()}
+        parts = {name: str(tmp_path / name) for name in network.copy_parts_to_cpu()}
         parts["head"] = str(tmp_path / f"head-{version}")
-        for name, tensors in network.copy_parts().items():
+        for name, tensors in network.copy_parts_to_cpu().items():
             save_file(tensors, parts[name])
         manifest = {
             "version": version, "architecture": architecture, "image": {"size": 8, "channels": 1},
@@ -125,8 +125,8 @@ def test_what_no_kept_version_uses_is_let_go(
         network = build_network(
             ARCHITECTURE, ImageSpec(4, 1), "class", HeadSpec(("ant", "bee")), seed=seed
         )
-        parts = {name: str(tmp_path / f"{name}-{seed}") for name in network.copy_parts()}
-        for name, tensors in network.copy_parts().items():
+        parts = {name: str(tmp_path / f"{name}-{seed}") for name in network.copy_parts_to_cpu()}
+        for name, tensors in network.copy_parts_to_cpu().items():
             save_file(tensors, parts[name])
         manifest = {
             "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1},
@@ -146,8 +146,8 @@ def header(tmp_path: Path) -> dict:
     with torch.no_grad():
         network.head.weight.zero_()
         network.head.bias.copy_(torch.tensor([0.0, 3.0, 1.0, 1.0]))
-    parts = {name: str(tmp_path / name) for name in network.copy_parts()}
-    for name, tensors in network.copy_parts().items():
+    parts = {name: str(tmp_path / name) for name in network.copy_parts_to_cpu()}
+    for name, tensors in network.copy_parts_to_cpu().items():
         save_file(tensors, parts[name])
     manifest = {
         "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1},
@@ -196,8 +196,8 @@ def test_probabilities_have_the_temperature_of_the_manifest_and_are_sure_from_a_
         network.get_parameter("head.weight").normal_(generator=torch.manual_seed(1))
     pixels = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.manual_seed(0))
     logits = network((pixels.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25).detach()
-    paths = {name: str(tmp_path / name) for name in network.copy_parts()}
-    for name, tensors in network.copy_parts().items():
+    paths = {name: str(tmp_path / name) for name in network.copy_parts_to_cpu()}
+    for name, tensors in network.copy_parts_to_cpu().items():
         save_file(tensors, paths[name])
     manifest = {
         "version": 1, "architecture": ARCHITECTURE, "image": {"size": 4, "channels": 1}, "scenario": "class",

@@ -42,8 +42,8 @@ def header(tmp_path: Path) -> dict:
     network = build_network(architecture, ImageSpec(4, 1), "class", HeadSpec(tuple("abcd")), seed=3)
     with torch.no_grad():
         network.get_parameter("head.weight").normal_(generator=torch.manual_seed(1))
-    paths = {name: str(tmp_path / name) for name in network.copy_parts()}
-    for name, tensors in network.copy_parts().items():
+    paths = {name: str(tmp_path / name) for name in network.copy_parts_to_cpu()}
+    for name, tensors in network.copy_parts_to_cpu().items():
         save_file(tensors, paths[name])
     manifest = {
         "version": 1, "architecture": architecture, "image": {"size": 4, "channels": 1},
@@ -58,12 +58,12 @@ def made() -> Iterator[Callable[[Sequence[str]], LoadedVersionCache]]:
     """Versions in memory whose graphs a command makes, Python code."""
     all_of_them: list[OnnxGraphMaker] = []
 
-    def make(*command: str) -> LoadedVersionCache:
+    def make_version_cache(*command: str) -> LoadedVersionCache:
         maker = OnnxGraphMaker(1, command) if command else OnnxGraphMaker(1)
         all_of_them.append(maker)
         return LoadedVersionCache(maker)
 
-    yield make
+    yield make_version_cache
     for maker in all_of_them:
         maker.end_export_process()
 
@@ -153,8 +153,8 @@ def test_without_a_graph_fused_layers_answer_once_they_have_answered_alike(
         network(
             torch.randn(64, 1, 8, 8, generator=torch.manual_seed(2)), None
         )  # statistics to fuse
-    paths = {name: str(tmp_path / name) for name in network.copy_parts()}
-    for name, tensors in network.copy_parts().items():
+    paths = {name: str(tmp_path / name) for name in network.copy_parts_to_cpu()}
+    for name, tensors in network.copy_parts_to_cpu().items():
         save_file(tensors, paths[name])
     manifest = {
         "version": 1, "architecture": architecture, "image": {"size": 8, "channels": 1},
@@ -191,10 +191,12 @@ def test_a_graph_that_fails_while_it_answers_is_given_up_for_the_network(header,
     networks = made(sys.executable, "-c", SLEEPS)
     before = predict_with_engine(networks, header, 1)
 
-    def fail(images: np.ndarray, task: int | None) -> np.ndarray:
+    def raise_export_failed(images: np.ndarray, task: int | None) -> np.ndarray:
         raise ExportFailed("out of memory")
 
-    networks._kept["ver"].graph.engine = ExportedPredictionEngine("onnxruntime", fail, 1e-5)
+    networks._kept["ver"].graph.engine = ExportedPredictionEngine(
+        "onnxruntime", raise_export_failed, 1e-5
+    )
     assert predict_with_engine(networks, header, 1) == before
     assert networks.graphs.notes == [{"version": "ver", "reason": "out of memory"}]
 

@@ -15,23 +15,23 @@ _MOST_CHOICES, _MOST_VALUES = 5, 20
 _ABOUT = _OF_ANNOTATIONS | {"id", "created_at", "updated_at", "comment", "agreement", "predictions"}
 
 
-def try_read_label_studio_export(source: LabelTableReadingContext) -> bool:
+def add_labels_if_label_studio_export(source: LabelTableReadingContext) -> bool:
     """Read labels from a Label Studio export; return False if the file is not one."""
     if source.form == LIST and isinstance(source.first_entry, dict):
         first = source.first_entry
         if isinstance(first.get("data"), dict) and (
             "annotations" in first or "completions" in first
         ):
-            _read_label_studio_tasks(source)
+            _add_labels_of_label_studio_tasks(source)
             return True
     records = source.records
     # One such column alone may be in anybody's table.
     if records is None or len(_OF_ANNOTATIONS & set(records.columns)) < 2:
         return False
-    return _try_read_flat_label_studio_export(source, records)
+    return _add_labels_if_flat_label_studio_export(source, records)
 
 
-def _read_label_studio_tasks(source: LabelTableReadingContext) -> None:
+def _add_labels_of_label_studio_tasks(source: LabelTableReadingContext) -> None:
     rows = source.get_collector_for_table_file(TITLE)
     for where, task in iterate_json_entries(source.file, LIST):
         if isinstance(task, NotJson):
@@ -90,7 +90,7 @@ def _list_annotation_choices(task: dict[str, object]) -> list[object] | None:
     return distinct_choices
 
 
-def _try_read_flat_label_studio_export(
+def _add_labels_if_flat_label_studio_export(
     source: LabelTableReadingContext, records: TableRecords
 ) -> bool:
     """Read a Label Studio export in CSV or JSON-MIN.

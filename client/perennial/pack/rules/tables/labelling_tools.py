@@ -30,7 +30,7 @@ _ONE, _ZERO = frozenset({"1", "1.0"}), frozenset({"0", "0.0", ""})
 _MOST_LISTED = 5
 
 
-def try_read_roboflow_table(source: LabelTableReadingContext) -> bool:
+def add_labels_if_roboflow_table(source: LabelTableReadingContext) -> bool:
     """Read labels from a Roboflow table of classes; return False if the file is not one."""
     records = source.records
     if (
@@ -42,7 +42,7 @@ def try_read_roboflow_table(source: LabelTableReadingContext) -> bool:
     # A table of other contents may have this name.
     if not all(_are_label_cells_zero_or_one(row) for row in records.sample_entry_values()):
         return False
-    _read_roboflow_one_hot_rows(source, records)
+    _add_labels_of_roboflow_one_hot_table(source, records)
     return True
 
 
@@ -50,7 +50,9 @@ def _are_label_cells_zero_or_one(row: Sequence[object]) -> bool:
     return all(str(cell).strip() in _ONE | _ZERO for cell in row[1:])
 
 
-def _read_roboflow_one_hot_rows(source: LabelTableReadingContext, records: TableRecords) -> None:
+def _add_labels_of_roboflow_one_hot_table(
+    source: LabelTableReadingContext, records: TableRecords
+) -> None:
     rows = source.get_collector_for_table_file(ROBOFLOW_TITLE)
     for entry in records:
         if entry.problem:
@@ -71,7 +73,7 @@ def _read_roboflow_one_hot_rows(source: LabelTableReadingContext, records: Table
 EDGE_IMPULSE_TITLE = "Edge Impulse export"
 
 
-def try_read_edge_impulse_export(source: LabelTableReadingContext) -> bool:
+def add_labels_if_edge_impulse_export(source: LabelTableReadingContext) -> bool:
     """Read labels from an Edge Impulse export; return False if the file is not one."""
     if source.file.ending != ".labels" or source.form not in ("object", "lines"):
         return False
@@ -82,7 +84,7 @@ def try_read_edge_impulse_export(source: LabelTableReadingContext) -> bool:
             if key == "files" and text.peek_nonblank_character() == "[":
                 rows = source.get_collector_for_table_file(EDGE_IMPULSE_TITLE)
                 for number in text.iterate_array_positions():
-                    _read_edge_impulse_entry(
+                    _add_labels_of_edge_impulse_entry(
                         text.read_value(), f"entry {number} of {source.file.name}", rows
                     )
             else:
@@ -95,7 +97,9 @@ def try_read_edge_impulse_export(source: LabelTableReadingContext) -> bool:
     return rows is not None
 
 
-def _read_edge_impulse_entry(value: object, where: str, rows: LabelTableEntryCollector) -> None:
+def _add_labels_of_edge_impulse_entry(
+    value: object, where: str, rows: LabelTableEntryCollector
+) -> None:
     label = value.get("label") if isinstance(value, dict) else None
     if not isinstance(value, dict):
         rows.add_bad_entry(where, "is no JSON object")
@@ -122,7 +126,7 @@ def _parse_edge_impulse_category(value: dict[object, object]) -> Part:
 MAKE_SENSE_TITLE = "make-sense export"
 
 
-def try_read_make_sense_export(source: LabelTableReadingContext) -> bool:
+def add_labels_if_make_sense_export(source: LabelTableReadingContext) -> bool:
     """Read labels from a Make Sense export; return False if the file is not one."""
     records = source.records
     if records is None:
@@ -160,7 +164,7 @@ SAGEMAKER_TITLE = "SageMaker manifest"
 _REF, _ABOUT = "source-ref", "-metadata"
 
 
-def try_read_sagemaker_manifest(source: LabelTableReadingContext) -> bool:
+def add_labels_if_sagemaker_manifest(source: LabelTableReadingContext) -> bool:
     """Read labels from a SageMaker manifest; return False if the file is not one."""
     if source.form not in (LINES, LIST, "object"):
         return False

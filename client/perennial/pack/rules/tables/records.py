@@ -18,7 +18,7 @@ _JSON_LINES = (".jsonl", ".ndjson", ".manifest")
 CELLS, LIST, LINES = "cells", "list", "lines"
 
 
-class LabelTableEntry(NamedTuple):
+class TableRecord(NamedTuple):
     """An entry of a label table: its place and its value.
 
     Attributes:
@@ -52,7 +52,7 @@ class TableRecords:
     header: bool = True
     separator: str = ","
 
-    def __iter__(self) -> Iterator[LabelTableEntry]:
+    def __iter__(self) -> Iterator[TableRecord]:
         """Yield all entries in order. Each iteration reads the file again."""
         return (
             self._iterate_cell_rows()
@@ -68,16 +68,16 @@ class TableRecords:
         max_entries = max(_FEWEST, min(SAMPLE, _SAMPLE_VALUES // len(self.columns)))
         return [entry.values for entry in islice(self, max_entries) if not entry.problem]
 
-    def read_all_rows(self) -> Iterator[LabelTableEntry]:
+    def read_all_rows(self) -> Iterator[TableRecord]:
         """Yield all rows of cells of a table, regardless of their lengths."""
         for line_number, line_count, values, problem in cells.read_table_rows(
             self.file.data, self.separator
         ):
-            yield LabelTableEntry(
+            yield TableRecord(
                 f"line {line_number} of {self.file.name}", values, problem, line_count
             )
 
-    def _iterate_cell_rows(self) -> Iterator[LabelTableEntry]:
+    def _iterate_cell_rows(self) -> Iterator[TableRecord]:
         width, name, passed = len(self.columns), self.file.name, not self.header
         for line_number, line_count, values, problem in cells.read_table_rows(
             self.file.data, self.separator
@@ -92,17 +92,17 @@ class TableRecords:
                     values = values[:width]
                 else:
                     problem = f"has {len(values):,} cells instead of {width:,}"
-            yield LabelTableEntry(where, values, problem, line_count if problem else 1)
+            yield TableRecord(where, values, problem, line_count if problem else 1)
 
-    def _iterate_entries_of_json_objects(self) -> Iterator[LabelTableEntry]:
+    def _iterate_entries_of_json_objects(self) -> Iterator[TableRecord]:
         columns = self.columns
         for where, value in iterate_json_entries(self.file, self.form):
             if isinstance(value, NotJson):
-                yield LabelTableEntry(where, (), str(value))
+                yield TableRecord(where, (), str(value))
             elif isinstance(value, dict):
-                yield LabelTableEntry(where, [value.get(column) for column in columns], "")
+                yield TableRecord(where, [value.get(column) for column in columns], "")
             else:
-                yield LabelTableEntry(where, (), "is no JSON object")
+                yield TableRecord(where, (), "is no JSON object")
 
 
 def iterate_json_entries(file: LabelTableCandidate, form: str) -> Iterator[tuple[str, object]]:

@@ -11,22 +11,22 @@ TITLE = "Vertex AI import file"
 _URI, _USE = "imageGcsUri", "aiplatform.googleapis.com/ml_use"
 
 
-def try_read_vertex_import(source: LabelTableReadingContext) -> bool:
+def add_labels_if_vertex_import(source: LabelTableReadingContext) -> bool:
     """Read labels from a Vertex AI import file; return False if the file is not one."""
     records = source.records
     if records is None:
         return False
     # The file has no header, so that its first row was taken as the names of columns.
     if records.form == CELLS and any(cell.startswith("gs://") for cell in records.columns[:2]):
-        _read_vertex_cell_rows(source, read_header_as_entry(records))
+        _add_labels_of_vertex_cells(source, read_header_as_entry(records))
         return True
     if isinstance(source.first_entry, dict) and _URI in source.first_entry:
-        _read_vertex_jsonl_lines(source, records.form)
+        _add_labels_of_vertex_jsonl(source, records.form)
         return True
     return False
 
 
-def _read_vertex_cell_rows(source: LabelTableReadingContext, records: TableRecords) -> None:
+def _add_labels_of_vertex_cells(source: LabelTableReadingContext, records: TableRecords) -> None:
     rows = source.get_collector_for_table_file(TITLE)
     # Rows with several labels are longer than others, so rows are read regardless of their length.
     for entry in TableRecords(
@@ -54,7 +54,7 @@ def _parse_vertex_row(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
     return cells[1], cells[2:], cells[0]
 
 
-def _read_vertex_jsonl_lines(source: LabelTableReadingContext, form: str = LINES) -> None:
+def _add_labels_of_vertex_jsonl(source: LabelTableReadingContext, form: str = LINES) -> None:
     rows = source.get_collector_for_table_file(TITLE)
     for where, value in source.iterate_object_entries(rows, form):
         use = _get_value_of_json_object(value.get("dataItemResourceLabels"), _USE)

@@ -123,12 +123,12 @@ def test_the_factored_penalty_is_the_quadratic_form_of_what_is_stored(bench, mon
     first = bench.learn_task(1, method=KFAC)
     start = first.weights
 
-    def look(result, method, ctx, batch):
+    def read_penalty_and_weights(result, method, ctx, batch):
         return method.compute_penalty(ctx), {
             name: p.detach().clone() for name, p in ctx.trainable.items()
         }
 
-    seen = spy_on_calls(monkeypatch, EwcOnlineMethod, "after_step", look)
+    seen = spy_on_calls(monkeypatch, EwcOnlineMethod, "after_step", read_penalty_and_weights)
     bench.learn_task(2, first, method=KFAC)
     penalty, now = seen[-1]
     wanted = 0.0

@@ -56,7 +56,7 @@ def test_a_reference_that_vanishes_is_skipped(monkeypatch, size, acts) -> None:
 def test_the_reference_is_the_gradient_on_a_random_batch_of_earlier_tasks(
     bench, monkeypatch
 ) -> None:
-    def look(got, method, ctx, items, parameters):
+    def check_reference_gradient(got, method, ctx, items, parameters):
         loss = functional.cross_entropy(ctx.network(ctx.inputs(items.images)), items.labels)
         wanted = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
         assert torch.allclose(got, wanted, atol=1e-6)
@@ -64,7 +64,9 @@ def test_the_reference_is_the_gradient_on_a_random_batch_of_earlier_tasks(
 
     method = {"name": "a-gem", "reference_batch": 9}
     second = bench.stream(2, method=method)
-    checked = spy_on_calls(monkeypatch, a_gem, "compute_replay_gradient_vector", look)
+    checked = spy_on_calls(
+        monkeypatch, a_gem, "compute_replay_gradient_vector", check_reference_gradient
+    )
     bench.learn_task(3, second, method=method)
     assert len(checked) == 12
     assert all(size == 9 and tasks <= {1, 2} for size, tasks in checked)
@@ -73,13 +75,13 @@ def test_the_reference_is_the_gradient_on_a_random_batch_of_earlier_tasks(
 def test_reference_batches_draw_nothing_from_the_global_generator(bench, monkeypatch) -> None:
     states, project = [], AGemMethod.project_gradient
 
-    def watched(self, ctx):
+    def project_and_record_state(self, ctx):
         before = torch.get_rng_state()
         project(self, ctx)
         states.append(torch.equal(torch.get_rng_state(), before))
 
     first = bench.learn_task(1, method="a-gem")
-    monkeypatch.setattr(AGemMethod, "project_gradient", watched)
+    monkeypatch.setattr(AGemMethod, "project_gradient", project_and_record_state)
     bench.learn_task(2, first, method="a-gem")
     assert len(states) == 12 and all(states)
 

@@ -62,12 +62,12 @@ def test_replayed_images_compete_with_all_classes_and_both_losses_add_up(
     )
     seen = spy_on_calls(monkeypatch, ExperienceReplayAce, "forward", lambda logits, *_: logits)
 
-    def look(method, ctx, batch, terms):
+    def compare_replay_loss(method, ctx, batch, terms):
         if "replay" not in terms:
             return None
         expected = functional.cross_entropy(seen[-1].detach().float()[len(batch.y) :], drawn[-1])
         return torch.equal(terms["replay"].detach(), expected)
 
-    checked = spy_on_losses(monkeypatch, ExperienceReplayAce, look)
+    checked = spy_on_losses(monkeypatch, ExperienceReplayAce, compare_replay_loss)
     bench.stream(2, method="er-ace")
     assert checked.count(True) > 12 and False not in checked

@@ -109,7 +109,7 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
     monkeypatch.setattr("core.learning.memory.gradient.PIXELS", 1)  # passes of a batch
     checked, original = [], gem.compute_gram_and_dots
 
-    def project(self, ctx):
+    def project_with_checks(self, ctx):
         held = self.state["buffer"].tensors
 
         def gram_and_dots(rows, gradient):
@@ -134,7 +134,7 @@ def test_constraints_are_gradients_of_the_mean_loss_on_whole_memories(
     bench = Bench(tmp_path, scenario)
     second = bench.stream(2, method={"name": "gem", "memory": 10})
     projected = GemMethod.project_gradient
-    monkeypatch.setattr(GemMethod, "project_gradient", project)
+    monkeypatch.setattr(GemMethod, "project_gradient", project_with_checks)
     bench.learn_task(3, second, method={"name": "gem", "memory": 10})
     assert len(checked) == 2 * 12 and all(checked)
 

@@ -68,14 +68,14 @@ def count_correct_predictions(learned, spec, *, head=False):
 
 
 def test_the_loss_of_the_first_task_is_plain_binary_cross_entropy(bench, monkeypatch) -> None:
-    def look(method, ctx, batch, terms):
+    def compare_first_task_loss(method, ctx, batch, terms):
         logits = ctx.network(batch.x)
         wanted = functional.binary_cross_entropy_with_logits(
             logits, functional.one_hot(batch.y, 2).float()
         )
         return set(terms), float(terms["task"].detach()), float(wanted.detach())
 
-    seen = spy_on_losses(monkeypatch, IcarlMethod, look)
+    seen = spy_on_losses(monkeypatch, IcarlMethod, compare_first_task_loss)
     bench.learn_task(1, method="icarl")
     assert all(names == {"task"} and got == wanted for names, got, wanted in seen)
 
@@ -91,7 +91,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
     def all_logits(net, x):
         return torch.cat([net(x, t) for t in (1, 2)], 1) if scenario == "task" else net(x)
 
-    def look(method, ctx, batch, terms):
+    def compare_distillation_loss(method, ctx, batch, terms):
         x, labels = shares[-1]
         x, labels = torch.cat([batch.x, x]), torch.cat([batch.y + 2 * (scenario == "task"), labels])
         target = functional.one_hot(labels, 4).double()
@@ -100,7 +100,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
         wanted = -(target * p.log() + (1 - target) * (1 - p).log()).mean()
         return float(sum(terms.values()).detach()), float(wanted.detach())
 
-    seen = spy_on_losses(monkeypatch, IcarlMethod, look)
+    seen = spy_on_losses(monkeypatch, IcarlMethod, compare_distillation_loss)
     bench.learn_task(2, first, method="icarl")
     assert [got for got, _ in seen] == pytest.approx([wanted for _, wanted in seen], rel=1e-5)
 
@@ -112,12 +112,12 @@ def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
     first = bench.learn_task(1, method={"name": "icarl", "exemplars": 14})
     shown = {}
 
-    def look(found, ctx, exemplars):
+    def record_shown_exemplars(found, ctx, exemplars):
         shown.setdefault(ctx.epoch, []).append(
             [] if found is None else found[0].flatten(1).tolist()
         )
 
-    spy_on_calls(monkeypatch, icarl, "draw_exemplars_for_batch", look)
+    spy_on_calls(monkeypatch, icarl, "draw_exemplars_for_batch", record_shown_exemplars)
     bench.learn_task(2, first, method={"name": "icarl", "exemplars": 14}, augment="none")
     held = INPUTS(first.tensors("exemplars")["images"]).flatten(1).tolist()
     for steps in shown.values():
@@ -248,13 +248,13 @@ def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
 
 
 def test_an_evaluation_in_the_middle_of_an_update_asks_the_head(bench, monkeypatch) -> None:
-    def look(scores, method, net, x, task):
+    def compare_with_head_scores(scores, method, net, x, task):
         return torch.equal(scores, net(x, task))
 
     parent = None
     for number, cells in ((1, 1), (2, 2)):
         with monkeypatch.context() as patched:
-            seen = spy_on_calls(patched, IcarlMethod, "predict_logits", look)
+            seen = spy_on_calls(patched, IcarlMethod, "predict_logits", compare_with_head_scores)
             parent = bench.learn_task(number, parent, method="icarl", validation=0.2)
         assert seen[:2] == [True, True]  # after each epoch
         assert not any(seen[2:]) and len(seen) >= 2 + cells

@@ -74,7 +74,7 @@ def test_with_shared_draws_both_terms_are_of_one_draw(bench, monkeypatch) -> Non
     assert len(draws) == 11  # one a step from the second on
     draws.clear()
 
-    def look(method, ctx, batch, terms):
+    def compute_largest_difference(method, ctx, batch, terms):
         (items,) = draws
         draws.clear()
         x = ctx.inputs(items.images)
@@ -85,7 +85,7 @@ def test_with_shared_draws_both_terms_are_of_one_draw(bench, monkeypatch) -> Non
         }
         return max(float((terms[name] - value).detach().abs()) for name, value in wanted.items())
 
-    checked = spy_on_losses(monkeypatch, DarkExperienceReplayPlusPlus, look)
+    checked = spy_on_losses(monkeypatch, DarkExperienceReplayPlusPlus, compute_largest_difference)
     bench.learn_task(2, first, method={"name": "der++", "draws": "shared"}, augment="none")
     assert len(checked) == 12 and max(checked) < 1e-5
 
@@ -104,13 +104,13 @@ def test_er_is_one_mean_over_the_batch_and_the_replayed_items(bench, monkeypatch
     draws = spy_on_draws(monkeypatch)
     logits = spy_on_calls(monkeypatch, ExperienceReplay, "forward", lambda found, *_: found)
 
-    def look(method, ctx, batch, terms):
+    def compute_loss_difference(method, ctx, batch, terms):
         labels = torch.cat([batch.y, *[items.labels for items in draws]])
         draws.clear()
         assert labels.shape == logits[-1].shape[:1]
         return float((terms["task"] - functional.cross_entropy(logits[-1], labels)).detach())
 
-    checked = spy_on_losses(monkeypatch, ExperienceReplay, look)
+    checked = spy_on_losses(monkeypatch, ExperienceReplay, compute_loss_difference)
     bench.learn_task(2, first, method="er")
     assert len(checked) == 12 and max(map(abs, checked)) < 1e-6
 
@@ -181,10 +181,12 @@ def test_one_forward_pass_for_all_gives_the_terms_of_one_for_each(
 def test_items_beside_a_training_batch_norm_go_through_it_alone(tmp_path, monkeypatch) -> None:
     bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=8)
 
-    def look(logits, method, net, x, task):
+    def read_mode_and_batch_size(logits, method, net, x, task):
         return net.training, len(x)
 
-    seen = spy_on_calls(monkeypatch, DarkExperienceReplayPlusPlus, "forward", look)
+    seen = spy_on_calls(
+        monkeypatch, DarkExperienceReplayPlusPlus, "forward", read_mode_and_batch_size
+    )
     first = bench.learn_task(1, method="der++", epochs=1)
     bench.learn_task(2, first, method="der++", epochs=1)
     # the first batch, the second with its two draws, and all together once statistics are fixed
@@ -201,10 +203,10 @@ def test_a_single_item_beside_a_training_batch_norm_is_no_trouble(tmp_path, name
 
 
 def test_the_buffer_holds_raw_images_and_never_the_current_batch(bench, monkeypatch) -> None:
-    def look(method, ctx, batch, terms):
+    def read_offered_and_batch_size(method, ctx, batch, terms):
         return method._open_reservoir(ctx).offered_count, len(batch.y)
 
-    seen = spy_on_losses(monkeypatch, DarkExperienceReplayPlusPlus, look)
+    seen = spy_on_losses(monkeypatch, DarkExperienceReplayPlusPlus, read_offered_and_batch_size)
     learned = bench.learn_task(1, method="der++")
     assert [offered for offered, _ in seen] == [0, *accumulate(size for _, size in seen[:-1])]
     originals = load_tensors(Path(learned.spec["task"]["train"]))["images"]
