@@ -118,8 +118,7 @@ ENTRIES = (
           "tests/ui/test_edits.py::test_classes_are_merged_after_a_plan_by_the_page"),
     AdviceRow("confused", ("core/publishing/advice.py:_advise_more_images_of_classes",
                        "core/publishing/advice.py:_advise_on_worst_class"),
-          "a version takes two classes for each other, or accuracy falls and the base is the "
-          "larger one",
+          "a version confuses two classes, or accuracy falls and the model has the larger base",
           f"Send as many more images as it has learned, 40 of cat and 44 of dog: POST {M}/tasks.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
     AdviceRow("data-held", ("worker/attempts/attempt.py:_reject_for_findings",

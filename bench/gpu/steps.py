@@ -107,7 +107,7 @@ _CHECK = (
         "methods",
         "check",
         "every method in every scenario learns two tasks, in the device's own format and in "
-        "float32; distance of weights and accuracies from the same in float32 on the CPU",
+        "float32. Weights and accuracies are compared with those of float32 on the CPU",
         70,
         48,
         "53 pairs of a method and a scenario: 212 jobs on the device at 0.7 (12 steps of 500 "
@@ -128,9 +128,9 @@ _CHECK = (
     GpuCheckStep(
         "repeat",
         "check",
-        "finetune, der++, ewc-online (kfac), dlcft and dne on resnet20, small-cnn and ViT: the "
-        "same bits when repeated and when killed and resumed, deterministic and not; what "
-        "deterministic costs",
+        "finetune, der++, ewc-online (kfac), dlcft and dne on resnet20, small-cnn and ViT. Each "
+        "is repeated, and killed and resumed, deterministic and not: are the bits the same, and "
+        "what does deterministic cost",
         95,
         48,
         "13 pairs of a method and a network that it accepts, each in two kinds, 4 jobs of 24 steps "
