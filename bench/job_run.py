@@ -17,7 +17,7 @@ def complete_and_run_job_spec(
     control: ControlRequestSource | None = None,
     hook: job.EvaluationHook | None = None,
 ) -> None:
-    """Run the learning job in a specification file after filling in omitted fields.
+    """Run the learning job of a specification after filling in omitted fields.
 
     Raises:
         Exception: as `core.learning.training.job.learn_task`.

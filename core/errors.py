@@ -329,7 +329,7 @@ class ProcessCannotStart(Unavailable):
 
 
 class SchemaOutdated(Unavailable):
-    """Error: the database schema is older than the code; run `perennial migrate` first."""
+    """Error: the database schema is older than the code (run `perennial migrate`) or newer."""
 
     code, title = "schema-outdated", "Database schema outdated"
 

@@ -103,7 +103,7 @@ def fetch_vendored_package(package: NpmPackage, registry: str | None = None) -> 
     """Download an npm package, and put its listed files beside its list.
 
     Raises:
-        Differs: the tarball or a file does not have the bytes in the list.
+        VendoredDigestMismatch: the tarball or a file does not have the bytes in the list.
     """
     with tempfile.TemporaryDirectory() as folder:
         chosen = [] if registry is None else ["--registry", registry]
@@ -119,7 +119,7 @@ def unpack_vendored_files(package: NpmPackage, tarball: Path) -> None:
     """Extract the listed files from an npm tarball, and check their digests.
 
     Raises:
-        Differs: a file is missing or does not have the bytes in the list.
+        VendoredDigestMismatch: a file is missing or does not have the bytes in the list.
     """
     # Before it is opened, so that tarfile reads only expected bytes.
     _require_content_digest(package.tarball, tarball.read_bytes(), package.sha256)

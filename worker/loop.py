@@ -286,7 +286,7 @@ class Worker:
         self._reported = now, device
 
     def _delay_claims_after_outage(self, attempt: JobAttempt) -> None:
-        """Record that a job attempt ended; after an outage, delay the next claim of a job."""
+        """Count outages and device successes of attempts; after an outage, delay the next claim."""
         self._outages = self._outages + 1 if attempt.outage else 0
         if not attempt.outage:
             self._device.record_device_success()

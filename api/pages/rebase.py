@@ -72,7 +72,7 @@ async def handle_finish_rebase_form(
 
 
 def _parse_rebase_missing_tasks_policy(inputs: dict[str, str]) -> rebase_finish.Missing:
-    """Return the policy for missing images from a form: `allow` if its box is ticked, else
+    """Return the policy for missing tasks from a form: `allow` if its box is ticked, else
     `refuse`.
     """
     return "allow" if inputs.get("sure") == "yes" else "refuse"

@@ -277,7 +277,7 @@ def _is_relearning_requested(inputs: Mapping[str, str]) -> bool:
 
 
 def detect_batch_archive_kind(file: ReceivedUpload) -> str:
-    """Detect the archive type of an uploaded batch.
+    """Detect the archive type of an uploaded batch. Raises Invalid if its file is empty.
 
     Call it after all of the form has been received: later fields may follow the file.
     """

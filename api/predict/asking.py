@@ -49,8 +49,8 @@ async def predict_requested_images(
     Raises:
         Invalid: more labels per image are requested than allowed.
         PerennialError: see `VersionCache.find_version`, `read_predict_body_kind`,
-            `PredictConcurrencyLimiter.take_request_place`, `read_predict_request_images`,
-            `PredictKeyLimiter.count_further_predict_images`, `VersionPredictionSpec.fetch_parts_and_build`
+            `PredictConcurrencyLimiter.acquire_predict_slot`, `read_predict_request_images`,
+            `charge_further_predict_images`, `VersionPredictionSpec.fetch_parts_and_build`
             and `Predictor.predict_and_encode_response`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task

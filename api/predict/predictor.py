@@ -66,7 +66,7 @@ class VersionPredictionSpec:
     def fetch_parts_and_build(
         version: PredictableVersion, blobs: Blobs, task: int | None, top_k: int
     ) -> "VersionPredictionSpec":
-        """Fetch a version's parts and build a prediction request. Raises StoredObjectDamaged or
+        """Fetch a version's parts and build its prediction spec. Raises StoredObjectDamaged or
         Unavailable.
         """
         paths, classes = version.fetch_part_paths(blobs), version.count_classes(task)

@@ -45,7 +45,7 @@ once, the operating system would discard the response that the client has not re
 # uvicorn makes a protocol for each connection, and the state of the server is all that they share.
 @functools.lru_cache(4)
 def create_connection_limiter_for_server(server: ServerState) -> ConnectionLimiter:
-    """Return a new limiter for a server's connections, with the limits from the environment."""
+    """Return the one limiter of a server's connections, with the limits from the environment."""
     return ConnectionLimiter(Settings(), asyncio.get_running_loop())
 
 

@@ -121,7 +121,7 @@ class BatchSubmissionRequest:
         Raises:
             InvalidRecipe: the recipe is sent twice, or is invalid.
             ArchiveInvalid, ArchiveHostile, ArchiveTooLarge, LabelsInvalid: see
-                `core.ingest.read_archive_directory_and_digest`.
+                `core.ingest.inspect.read_archive_directory_and_digest`.
         """
         request, settings = self.request, self.upload.settings
         override = self._choose_recipe_from_header_or_form(file)

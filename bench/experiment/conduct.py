@@ -76,7 +76,7 @@ def run_unfinished_runs(
 
 @contextlib.contextmanager
 def _wait_for_experiment_folder_lock(out: Path) -> Iterator[None]:
-    """Wait until no other process works on the experiment in folder `out`."""
+    """Lock the experiment in folder `out` within the block, once no other process works on it."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / "lock").open("w") as lock:
         try:

@@ -160,7 +160,7 @@ class ExperimentDatasetCache:
 
 
 def _read_idx_data_set(files: list[Path], out: Path) -> list[str]:
-    """Read a data set from four idx files like MNIST's; return its class names."""
+    """Convert four idx files like MNIST's to dataset files in `out`; return the class names."""
     highest = 0
     for part, words in (("train", ("train",)), ("test", ("t10k", "test"))):
         pixels, labels = (
@@ -216,7 +216,7 @@ def _pack_files_as_archive(folder: Path, files: list[Path], path: Path) -> Path:
 def _read_class_archives(
     archives: list[Path], images: PlannedImages, scratch: Path, out: Path
 ) -> list[str]:
-    """Read a data set from zip archives with different classes; return the class names."""
+    """Convert zip archives with different classes to dataset files; return the class names."""
     names: list[str] = []
     blocks: dict[str, list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]] = {
         part: [] for part in PARTS

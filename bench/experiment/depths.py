@@ -120,7 +120,7 @@ class NetworkDepthStudy:
     def find_ranking_reversals(self) -> list[tuple[str, str, list[int], list[int]]]:
         """Find pairs of methods of which each is significantly better at some network depths.
 
-        Surely: the 95 % t-interval of the difference in ACC, paired by repetition, excludes 0.
+        Significantly: the 95 % t-interval of the ACC difference, paired by repetition, excludes 0.
         """
         found = []
         for a, b in combinations(range(len(self.methods)), 2):

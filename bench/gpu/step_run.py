@@ -98,7 +98,7 @@ def _format_error(error: BaseException) -> str:
 
 
 def describe_machine(device: str) -> dict[str, Any]:
-    """Describe hardware and software of this machine, for `bench.gpu.result.Machine`."""
+    """Describe this machine's hardware and software, for `bench.gpu.result.MachineDescription`."""
     cuda = device == "cuda" and torch.cuda.is_available()
     return {
         "device": device,

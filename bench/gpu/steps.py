@@ -31,7 +31,7 @@ class GpuCheckStep:
         limit_s: seconds after which its processes are killed.
         expected_s: seconds that it should take on the class of device that the module's text names.
         arithmetic: how `expected_s` comes about.
-        work: `module:function`, called with a `StepRun`.
+        work: `module:function`, called with a `GpuCheckStepRun`.
         devices: where it can show something; elsewhere it is left out, and `why` is recorded.
     """
 

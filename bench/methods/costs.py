@@ -243,7 +243,7 @@ class MethodCostBench:
         epochs: int,
         held_out: bool = False,
     ) -> Path:
-        """Run the learning job of one task; return the folder of its result, None if it was
+        """Run the learning job of one task; return the folder of its result, missing if it was
         stopped.
         """
         options, accepts = self._options, registry.get_method(case.method).accepts
@@ -360,7 +360,7 @@ class StepMemoryRecorder:
 
 
 def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None:
-    """Write dataset files of two tasks with random images of 32 pixels a side."""
+    """Write dataset files of two tasks: images of CIFAR-100, or random ones without `data`."""
     for task in (1, 2):
         if data is None:
             images, labels = _draw_noise_images_marked_by_class(task, 5000)

@@ -66,7 +66,7 @@ class LinearisationCostSubject:
     def run_training_step(
         self, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]
     ) -> None:
-        """Run forward and backward pass with gradients of the trained weights."""
+        """Run forward and backward pass with gradients of the trained weights; update none."""
         for p in (*self.weights, *self.psi):
             p.grad = None
             p.requires_grad_(False)

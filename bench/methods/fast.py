@@ -294,7 +294,7 @@ def _draw_outcome_curves(outcomes: dict[str, list[FineTuningOutcome]], path: Pat
         axis.set(
             xscale="symlog", xlabel="step", ylabel="test accuracy", title=f"ADP on the {which}"
         )
-    axes[0].format_table_legend()
+    axes[0].legend()
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     print(f"figure: {path}")

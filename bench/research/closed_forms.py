@@ -161,7 +161,7 @@ def encode_grey_png(pixels: "np.ndarray") -> bytes:
 
 
 def read_idx_bytes(folder: Path, start: str) -> "np.ndarray":
-    """Read the bytes of an idx file, compressed or not."""
+    """Read the array of bytes in an idx file, compressed or not."""
     path = next(path for path in sorted(folder.iterdir()) if path.name.startswith(start))
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     dimensions = content[3]

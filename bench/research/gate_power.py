@@ -172,7 +172,7 @@ def _extract_features_of_all_data_sets(data: Path) -> dict[str, GateStudyFeature
 def _load_features_by_data_set(
     data: Path, photos: Path, cache: Path
 ) -> dict[str, GateStudyFeatures]:
-    """Read cached features of photos, by name of the data set."""
+    """Compute the ImageNet base's features of each data set, cached on disk, by its name."""
     cache.mkdir(parents=True, exist_ok=True)
     prepared = closed_forms.load_packaged_backbones(cache)[imagenet_base.NAME]
     found = {}

@@ -349,7 +349,7 @@ class BatchLearner:
         return float(np.mean(recalls))
 
     def _read_parent_version(self, folder: Path, number: int, kept: list[Json]) -> Json:
-        """Read a job's result as the parent version of the next batch."""
+        """Describe a job's result as the next batch's parent; add its task's parts to `kept`."""
         result = json.loads((folder / "result.json").read_text())
         parts = [
             {"name": part["name"], "type": part["type"], "path": str(folder / part["file"])}

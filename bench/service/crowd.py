@@ -231,7 +231,7 @@ def _send_uploads_concurrently(
 
 
 def _build_noise_batch(count: int, side: int) -> bytes:
-    """Build an npz batch with two classes of random images."""
+    """Build a zip batch with two classes of random images."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for number in range(count):

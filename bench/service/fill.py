@@ -134,7 +134,7 @@ _QUICK = {
 
 
 def update_table_statistics(db: Database) -> None:
-    """Update the table statistics of PostgreSQL, as its autovacuum does; SQLite runs without them."""
+    """Update PostgreSQL's table statistics (SQLite runs without them), and close the database."""
     if db.dialect == "postgresql":
         with db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("SET statement_timeout=0")

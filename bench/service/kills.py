@@ -61,7 +61,7 @@ class KilledWorkerService:
         self._models = 0
 
     def create_model_and_submit_batch(self, recipe: dict[str, Any]) -> str:
-        """Create a model, submit a batch, and return the job."""
+        """Create a model, submit a batch, and return the job's id."""
         self._models += 1
         name = f"m{self._models}"
         body = {"name": name, "scenario": "class", "recipe": recipe, **MODEL}

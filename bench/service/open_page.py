@@ -124,7 +124,7 @@ class _JobEventWriter(threading.Thread):
 
 
 def _wait_and_print_page_memory(browser: CDPSession, minute: int, writer: _JobEventWriter) -> float:
-    """Print the browser page's figures, and return its heap in megabytes."""
+    """Wait a minute, print the browser page's figures, and return its heap in megabytes."""
     time.sleep(60)
     browser.send("HeapProfiler.collectGarbage")
     found: dict[str, Any] = {

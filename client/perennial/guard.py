@@ -29,7 +29,7 @@ _ECHOED = re.compile(r"[\x21-\x7e]+")
 
 
 def require_safe_filename(text: object) -> str:
-    """Make a file name safe: it can only denote a file in the folder it is joined to.
+    """Check a file name, which may only denote a file in the folder it is joined to.
 
     Raises:
         BadAnswer: the name is unsafe.

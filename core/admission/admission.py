@@ -303,7 +303,7 @@ def _suggest_smaller_job(estimate: JobMemoryEstimate) -> str:
 
 
 def compute_job_workload(session: Session, model: Model, task: int, images: int = 0) -> JobWorkload:
-    """Return the number of images, classes and earlier tasks that a job for a model's task works
+    """Return the number of tasks and training images that a job for a model's task works
     on.
 
     Args:

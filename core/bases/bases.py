@@ -184,7 +184,7 @@ def create_base_from_upload(
         location = {"Location": f"/v1/bases/{row.id}"}
         stored_response = idempotency.IdempotentResponse(201, location, response)
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
-        # Before `take_room`, which locks the owner's row and therefore comes last.
+        # Before the quota's change, which locks the owner's row and therefore comes last.
         session.flush()
         quota.add_upload_bytes_or_raise_if_full(session, actor.owner_id, limit, size)
     return response

@@ -13,7 +13,7 @@ _NAMED = 5
 def get_classifier_of_base_file(
     tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors, classes: Sequence[str]
 ) -> UploadedClassifierDescription:
-    """Return the classifier (backbone and head) in an uploaded file whose backbone fits its
+    """Describe the classifier (backbone and head) in an uploaded file whose backbone fits its
     architecture.
 
     Its head is one linear layer: a weight with a row for each class, and maybe a bias.

@@ -26,7 +26,7 @@ CACHED_ARCHITECTURES = 200
 def find_expected_base_tensors_in_cache(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBaseTensors | None:
-    """Return from the cache the tensors that an architecture's base must have, or None."""
+    """Return from the cache names and shapes of the tensors that a base must have, or None."""
     path, _ = _locate_expected_tensors_cache_file(settings, architecture, image)
     try:
         expected: ExpectedBaseTensors = json.loads(path.read_bytes())
@@ -38,7 +38,7 @@ def find_expected_base_tensors_in_cache(
 def load_expected_base_tensors(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBaseTensors:
-    """Return the tensors that a base of an architecture must have, from the cache or computed.
+    """Return names and shapes of the tensors that a base must have, from the cache or computed.
 
     Raises:
         Invalid: the architecture cannot be built for this image.

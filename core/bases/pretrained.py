@@ -69,7 +69,7 @@ ANY = PretrainedWeightsLimits()
 def get_pretrained_or_imagenet_weights(
     catalogue: RecipeCatalogue, architecture: ArchitectureChoice, base: ModelBase
 ) -> PretrainedWeights:
-    """Return the pretrained weights that an architecture names, or those of the ImageNet base.
+    """Return the catalogue entry of weights that an architecture names, or of the ImageNet base.
 
     Raises:
         Invalid: the architecture is not one of timm, or there are no weights of its name; or the
@@ -103,7 +103,7 @@ def get_pretrained_or_imagenet_weights(
 def _get_imagenet_base_weights(
     catalogue: RecipeCatalogue, architecture: ArchitectureChoice
 ) -> PretrainedWeights:
-    """Return the weights of the ImageNet base."""
+    """Return the catalogue entry of the ImageNet base's weights."""
     if architecture != imagenet_base.ARCHITECTURE:
         message = (
             f'{imagenet_base.NAME} fits "architecture": {json.dumps(imagenet_base.ARCHITECTURE)}; '

@@ -324,8 +324,8 @@ def _build_compared_image_response(
     words: SharedLabelNumbering,
 ) -> ComparedImage:
     def build_compared_prediction(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
-        """Build a response entry with one version's prediction of an image: label, probability and
-        correctness.
+        """Build a response entry with one version's prediction of an image: its label and its
+        probability.
         """
         value = float(probability[row])
         return {

@@ -25,7 +25,7 @@ _LOCKS = 0x6F776E65
 
 
 def record_owner_event_of_job(session: Session, job: Job, data: StateData, now: float) -> None:
-    """Record that a job's state changed, among the events of its owner.
+    """Record that a job's state changed, for its owner's events and, at its end, webhooks.
 
     Args:
         data: data of the job's own event.
@@ -57,7 +57,7 @@ def record_owner_event_of_job(session: Session, job: Job, data: StateData, now: 
 def record_owner_event_of_version(
     session: Session, model: Model, version: Version, now: float
 ) -> None:
-    """Record that a version was published or held, among the events of its owner."""
+    """Record that a version was published or held, for its owner's events and webhooks."""
     data: OwnerEventData = {
         "version": version.number,
         "task": version.task_number,
@@ -72,7 +72,7 @@ def record_owner_event_of_version(
 def record_owner_event_of_alias(
     session: Session, model: Model, moved: AliasMoved, now: float
 ) -> None:
-    """Record that an alias was moved or deleted, among the events of its owner."""
+    """Record that an alias was moved or deleted, for its owner's events and webhooks."""
     _collect_owner_event_until_commit(
         session, (model.owner_id, model.id, None), "alias", moved, now
     )
@@ -80,7 +80,7 @@ def record_owner_event_of_alias(
 
 
 def write_recorded_owner_events(session: Session) -> None:
-    """Write the owner events that a transaction has recorded to the database.
+    """Write a transaction's recorded owner events and webhook deliveries to the database.
 
     Call this last before the commit, when the transaction holds all its other locks.
     """

@@ -289,7 +289,7 @@ class PollingDatabaseReads:
         """Job id → the row as it was read, and its decoded form."""
 
     async def prepare_reads(self) -> None:
-        """Prepare the fast read path; its connections open on first use."""
+        """Do nothing: the connections open on first use."""
 
     async def close(self) -> None:
         """Close the database connections for polling queries."""

@@ -88,7 +88,7 @@ class EditChanges:
     def drop_tasks_left_without_classes(
         self, tasks: Mapping[int, TaskForEditCheck]
     ) -> "EditChanges":
-        """Return the edit's changes without tasks that would have no class left."""
+        """Return the edit's changes with tasks that would have no class left marked as dropped."""
         empty = {
             number
             for number, task in tasks.items()

@@ -22,7 +22,7 @@ MAX_MATCHES = 100_000
 def expand_image_patterns(
     resources: UseCaseResources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> list[Operation]:
-    """Replace path patterns in edit operations by the paths of the images that they match.
+    """Replace path patterns in edit operations by the numbers of the images that they match.
 
     Raises:
         NotFound: a pattern matches no image.

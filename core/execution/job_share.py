@@ -99,7 +99,7 @@ def _learns_in_closed_form(recipe: Mapping[str, Any]) -> bool:
 
 
 def _compute_limited_speed_ratio(now: float, then: float) -> float:
-    """Return the ratio of two speeds, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
+    """Return the ratio of two counts, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
     return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
 
 

@@ -85,7 +85,7 @@ class _LineageVersion:
 
 
 def _read_lineage_versions(session: Session, version: Version) -> dict[int, _LineageVersion]:
-    """Read the versions of a model up to one of them, by number."""
+    """Read the parents of all versions of a model up to one of them, by number."""
     query = (
         select(Version.number, Version.parent, Edit.way)
         .outerjoin(Edit, (Edit.model_id == Version.model_id) & (Edit.version == Version.number))

@@ -402,7 +402,7 @@ def find_stored_predictions_by_task(
 def copy_stored_predictions_to_one_file(
     stored: Mapping[int, StoredPredictionsLocation], files: Mapping[str, Path | None], folder: Path
 ) -> dict[int, FileByteRange]:
-    """Copy stored predictions of several tasks to one file, and return each task's range in it.
+    """Decrypt stored predictions of several tasks to one file; return each task's range in it.
 
     Those that are damaged are left out: the job computes them with the parent.
 

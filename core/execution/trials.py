@@ -85,7 +85,7 @@ class ClaimedJobTrials:
             return trial.number
 
     def store_result(self, number: int, folder: Path, figures: TrialMeasurements) -> None:
-        """Store the result of a trial, and record the trial as measured."""
+        """Store a trial's result, record it as measured, and delete the job's snapshots."""
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         files = {str(path.relative_to(folder)): path for path in paths}
         stored = {name: self.blobs.put_file(path, link=True) for name, path in files.items()}

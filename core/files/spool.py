@@ -18,7 +18,7 @@ _LOCK = ".lock"
 
 
 def create_locked_upload_file(path: Path) -> int:
-    """Create and lock a file for an upload; return the descriptor, which holds the lock until
+    """Create and lock a file; return the descriptor, which holds the lock until
     closed.
 
     Raises:

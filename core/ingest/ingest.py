@@ -139,8 +139,8 @@ def decode_archive_to_datasets(
     `out_dir`.
 
     Args:
-        media_type: as `sniff` returned it.
-        monitor: reports progress in images; may end the ingest with Stopped.
+        media_type: as `detect_upload_format` returned it.
+        monitor: reports progress in images; may end the ingest with IngestStopped.
 
     Returns:
         The ingested batch. Its report is a `BatchReport` with the conflicts within the batch.

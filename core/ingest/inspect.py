@@ -86,7 +86,7 @@ def read_archive_directory_and_digest(
 
     Args:
         path: the archive.
-        media_type: name of its reader, as `sniff` returned it.
+        media_type: name of its reader, as `detect_upload_format` returned it.
         limits: bounds on the archive.
         reading: options for the conversion of its files to classes.
         duplicates: policy for equal images.

@@ -127,7 +127,7 @@ class UploadReader:
         """Return a function that reads the beginning of an archive's file, by its number and the
         most bytes.
 
-        If the archive is packed as a whole, numbers must rise. The function raises Damaged and
+        If the archive is packed as a whole, numbers must rise. It raises DamagedArchiveFile and
         ArchiveFileUnpackedSizeMismatch.
         """
         del limits

@@ -34,7 +34,7 @@ class JobLike(Protocol):
 
     @property
     def kind(self) -> str:
-        """Kind of the job: learn, validate, fetch, measure or export."""
+        """Kind of the job: learn, edit, validate, fetch, measure or export."""
 
     @property
     def model_id(self) -> str:

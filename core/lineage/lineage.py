@@ -170,7 +170,7 @@ def update_standing_after_job_without_version(session: Session, job: Job, now: f
     """Update the standing of a task whose job has ended without a version.
 
     The standing follows from the state of the job; a task of which a version was made before keeps
-    its standing.
+    its standing. Held versions that pass their gate now are published.
     """
     if job.task_id is None:
         return

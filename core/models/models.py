@@ -185,7 +185,7 @@ def change_model(
     admission: AdmissionLimits = ANY,
 ) -> ModelOut:
     """Change a model's recipe, gate or lineage settings for later tasks, or its description and
-    tags.
+    tags. Held versions that pass their gate now are published.
 
     Recipe and gate are merge patches (RFC 7396); null resets them. The response also warns of
     memory that the next task would lose to a change of method.

@@ -41,7 +41,7 @@ def prepare_data_and_check_startup(settings: Settings) -> str | None:
 
 
 def increase_and_require_descriptor_limit(settings: Settings) -> None:
-    """Raise ProcessCannotStart if the process may open too few files to serve clients."""
+    """Increase the limit of open files; raise ProcessCannotStart if it is still too low."""
     # Two for each connection, as `max_connections` counts them.
     needed = settings.reserved_descriptors + 2 * LEAST_CONNECTIONS
     allowed = descriptors.increase_file_descriptor_limit(needed)

@@ -437,7 +437,7 @@ class _PredictionFlipComparison:
         return {**described, **totals, "tasks": tasks[:MOST_CLASSES], "compared": len(tasks)}  # type: ignore[typeddict-item]
 
     def _brings_new_classes(self) -> bool:
-        """Return True if the job's batch brings classes that production does not know."""
+        """Return True if the job's batch brings classes that the parent version does not know."""
         labels = self._heads.get(self._facts.own_task) if self._heads else self._document.classes
         return len(labels or []) > len(
             self._list_classes_of_prediction_rows(self._facts.parent, self._facts.own_task)

@@ -108,7 +108,7 @@ def _publish_in_transaction(
     made: StoredJobResult,
     comparison: ProductionComparison,
 ) -> JobVersionStatus | None:
-    """Publish a job's result as a version, in one database transaction.
+    """Make a version of a job's result, published or held, and end the job, in one transaction.
 
     Return None, without any change, if production is not the compared version.
     """

@@ -36,7 +36,7 @@ class VersionWarningFacts:
 def describe_tasks_missing_in_version(
     session: Session, model: Model, version: Version
 ) -> list[str]:
-    """Return a sentence for each task of the model that a version has not learned."""
+    """Return a sentence for each rolled-back or skipped task that a version has not learned."""
     missing_tasks = find_missing_tasks_with_standings(
         session, model, list_taught_tasks(version.manifest)
     )

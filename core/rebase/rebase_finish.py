@@ -162,7 +162,7 @@ def _swap_model_names(
     *,
     is_back: bool,
 ) -> RebaseOut:
-    """Swap the names of the two models of a rebase, and return their comparison."""
+    """Give a model of a rebase the other's name and predict keys; return their comparison."""
     session, actor, now = transaction.session, transaction.actor, transaction.now
     old, new = pair
     comes, goes, ending = (old, new, "rebased") if is_back else (new, old, "before-rebase")

@@ -370,7 +370,7 @@ def finish_job_without_version(db: Database, claim: JobClaim, done: JobOutcome) 
 
 
 def fail_job(db: Database, claim: JobClaim, kind: str, error: str) -> JobState:
-    """End a claimed job as failed; it may be retried.
+    """End a claimed job as failed, or only its trial if others remain; it may be retried.
 
     Args:
         kind: data, code, memory, time, non-finite, weights, export or lost.

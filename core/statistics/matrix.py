@@ -437,7 +437,7 @@ def compute_metrics_of_newest_version(
         stages: the version's stages.
         per_class: counts per class, for `macro_accuracy`.
         joint, reference: accuracies of jointly trained models; see
-            `Stages.compute_gap_to_joint` and `Stages.compute_intransigence`.
+            `LineageAccuracyMatrix.compute_gap_to_joint` and its `compute_intransigence`.
     """
     last, by_stage = stages.last, stages.list_accuracies_by_stage()
     gap = None if joint is None else stages.compute_gap_to_joint(joint)

@@ -44,7 +44,7 @@ _SHORT, _LONG = 8, 9
 
 @dataclass(frozen=True)
 class NearDuplicateMatches:
-    """Result of a search for near-duplicate images: each image's nearest match and its distance.
+    """Result of a search for near-duplicate images: the row that each image nearly repeats.
 
     Attributes:
         near: int64 [N], for each row the row that it nearly repeats; −1 for none.

@@ -91,7 +91,7 @@ def build_same_content_task_condition(model: Model, sent: BatchIdentity) -> Colu
 def rank_equal_tasks(
     session: Session, model: Model, sent: BatchIdentity, candidates: Sequence[Task]
 ) -> list[TaskWithEqualContent]:
-    """Sort tasks with the same content as a batch: first the one to return, then the others from
+    """Drop false matches, and sort the tasks left: first the one to return, then the others from
     the newest.
     """
     # A task without a digest of its content has only the same archive: with other reading
@@ -179,7 +179,7 @@ def repeated_task_to_json(same: TaskWithEqualContent, job: Job) -> Repeats:
 def count_earlier_tasks_with_same_content(
     same: Sequence[TaskWithEqualContent], content: str | None
 ) -> int | None:
-    """Return how many tasks of the model before a new one have the same content; None without a
+    """Return the next number among tasks of the same content (the highest plus 1); None without a
     digest.
     """
     if content is None:

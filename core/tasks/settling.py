@@ -195,7 +195,7 @@ def _lock_model_and_task(
 def _record_decision_and_rejudge_versions(
     transaction: UseCaseTransaction, model: Model, task: Task, decision: _TaskSettlingDecision
 ) -> tuple[TaskOut, str | None]:
-    """Record a person's decision about a task, and judge held versions again; return the task and
+    """Record a person's decision, and publish held versions that now pass; return the task and
     the next job.
     """
     session, actor, now = transaction.session, transaction.actor, transaction.now

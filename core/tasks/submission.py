@@ -394,7 +394,7 @@ class BatchSubmission:
 
         Raises:
             NotFound, StorageQuotaReached, TooManyRequests, IdempotencyMismatch, IdempotencyInFlight: see
-            `submit_as_next_task`. Errors of `add_task` pass through.
+            `submit_as_next_task`. Errors of `add` pass through.
         """
         db, actor, size, owner_id = self.db, self.actor, self.batch.bytes, there.owner_id
         # its pieces were counted when they came

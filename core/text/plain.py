@@ -76,7 +76,7 @@ def describe_allowed_and_invalid_value(value: Any, options: Sequence[Any]) -> st
 
 
 def describe_value_found(value: Any) -> str:
-    """Return the error message for a value that is not among `options`."""
+    """Return the end of an error message that shows the value found, such as `; found 3`."""
     if isinstance(value, (dict, list)):
         return f"; found {_KINDS['object' if isinstance(value, dict) else 'array']}"
     if isinstance(value, str) and len(value) > LONGEST:

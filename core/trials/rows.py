@@ -120,7 +120,7 @@ def reset_all_trials(
 
 
 def forget_trial_measurements(trial: Trial) -> None:
-    """Forget a trial's measurements, and set it back to waiting."""
+    """Delete a trial's measurements, and set it back to waiting."""
     trial.state = str(TrialState.WAITING)
     trial.parent = trial.began_s = trial.seconds = trial.figures = trial.error = None
 
@@ -159,7 +159,7 @@ def _build_unfinished_trial_jobs_query(model_id: str) -> Select[Job]:
 
 
 def delete_results_of_unfinished_trials(session: Session, model_id: str, now: float) -> set[str]:
-    """Forget the results of a model's unfinished trials, since data of the model is deleted.
+    """Delete results of trials of a model's unfinished jobs, since its data is deleted.
 
     They are learned again without that data. The caller holds the lock on the model's row.
 

@@ -368,7 +368,7 @@ def _find_jobs_with_expired_lease(db: Database) -> Iterator[StoreInconsistency]:
 def _restore_or_forget_damaged_blob(
     db: Database, store: ObjectStorage, blobs: Blobs, sha256: str
 ) -> None:
-    """Restore a damaged blob from the local cache, or forget the downloads that consist of it."""
+    """Restore a damaged blob from the local cache, or delete the downloads made of it."""
     key = Blobs.make_blob_key(sha256)
     # Hashed before the lock is taken, for which every publish would wait.
     copy = blobs.find_sound_cached_file(sha256)

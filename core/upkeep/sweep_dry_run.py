@@ -89,7 +89,7 @@ def list_sweep_removals(
     A machine's own spool and cache are not reported, since each machine has its own.
 
     Args:
-        grace_days: see `sweep.SweepExtent`.
+        grace_days: see `sweep.SweepOptions`.
         late_s: seconds by which the clock of the sweep is set back; everything reported should have
             been removed that long ago.
     """

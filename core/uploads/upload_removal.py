@@ -16,7 +16,7 @@ writers must get in between.
 
 
 def delete_upload_of_finished_job(db: Database, store: ObjectStorage, job_id: str) -> None:
-    """Delete the upload that a finished job has used up, then its key in the job's row.
+    """Delete the archive that a finished job has used up, then its key in the job's row.
 
     After a crash in between, this can be repeated.
     """
@@ -31,7 +31,7 @@ def delete_upload_of_finished_job(db: Database, store: ObjectStorage, job_id: st
 
 
 def delete_uploads_of_finished_jobs(db: Database, store: ObjectStorage) -> None:
-    """Delete the uploads of finished jobs that were not deleted when the jobs ended."""
+    """Delete the archives of finished jobs that were not deleted when the jobs ended."""
     over = sorted(str(state) for state in TERMINAL)
     with db.read() as session:
         job_ids = list(

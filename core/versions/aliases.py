@@ -326,7 +326,7 @@ def _move_production(
     target: Version,
     move_origin: AliasMoveOrigin,
 ) -> tuple[AliasOut, str | None]:
-    """Move production and judge held versions again; return the response and the next job."""
+    """Move production, and publish held versions that now pass; return response and next job."""
     current = session.get_one(Alias, (model.id, PRODUCTION))
     previous, now = current.version, db.now(session)
     uncovered_tasks = lineage.promote_version(session, model, target, move_origin, now)

@@ -60,7 +60,7 @@ def queue_export_job(
         new = _add_export_job(session, actor, owner, row, format, now)
         # Replaces the row of an earlier job whose file the sweep has removed.
         session.merge(ExportJob(version_id=row.id, format=format, job_id=new.id, fence=None))
-        # Before `lend_resource_in_turn`, which counts the new job and, locking the owner's row,
+        # Before the check of the limit, which counts the new job and, locking the owner's row,
         # comes last.
         session.flush()
         quota.require_added_job_within_limit(session, owner.owner_id, max_open_jobs)

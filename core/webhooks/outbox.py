@@ -164,7 +164,7 @@ def release_webhook_lease(db: Database, lease: LeasedWebhook) -> None:
 def record_delivery_outcome(
     db: Database, lease: LeasedWebhook, sent: OutgoingDelivery, outcome: DeliveryAttemptOutcome
 ) -> None:
-    """Record the outcome of an attempt to deliver a webhook event.
+    """Record the outcome of a delivery attempt: end it, plan the next one, or disable the webhook.
 
     It has no effect if the lease is lost, since another worker sends again.
     """

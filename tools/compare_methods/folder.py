@@ -36,7 +36,7 @@ class LabelledPhotos:
 
 
 def list_folder_images(folder: Path) -> LabelledPhotos:
-    """List the labelled images of a folder without reading them.
+    """List a folder's labelled images, reading them only if their sizes are not recorded.
 
     Raises:
         ComparisonImpossible: the folder has no layout that the client can submit.

@@ -36,7 +36,7 @@ LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", GUIDE.n
 
 
 def build_release_distributions(out: Path, *, only_wheels: bool = False) -> None:
-    """Build wheels and source distributions of service and client into an empty folder."""
+    """Build wheels and source distributions of service and client into a folder, emptied first."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -198,7 +198,7 @@ class _ProcessSupervision:
             self._heard_at = time.monotonic()
 
     def _enforce_limits_and_send_requests(self) -> None:
-        """Request a stop, a snapshot or a best state from the job process if one is due."""
+        """Kill the job process, or request a stop, a snapshot or a best state from it, if due."""
         now = time.monotonic()
         if self._forced is not None:
             return

@@ -39,7 +39,7 @@ _EARLIER = re.compile(
 
 
 def replace_requests_by_buttons(text: str) -> str:
-    """Return an error or advice of the API with its requests replaced by buttons of the pages."""
+    """Return an error or advice of the API with its requests replaced by labels of page buttons."""
     # The page has the buttons of these requests.
     text = text.replace(SETTLED_BY, "")
     for pattern, replacement in _LEFT_OUT:

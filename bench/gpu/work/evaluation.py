@@ -58,7 +58,7 @@ def record_evaluation_differences(run: GpuCheckStepRun) -> None:
 
 
 def compute_evaluated_logits(network: Network, data: Dataset, device: torch.device) -> Tensor:
-    """Compute logits on the CPU as the service's evaluation does."""
+    """Compute logits on a device as the service's evaluation does."""
     logits = compute_task_logits(
         network, data, 1, lambda n, x, head: n(x, head), InputNormaliser(None, 3, device)
     )
@@ -68,7 +68,7 @@ def compute_evaluated_logits(network: Network, data: Dataset, device: torch.devi
 def compute_reference_logits_on_cpu(
     network: Network, data: Dataset, device: torch.device
 ) -> Tensor:
-    """Compute logits on the CPU by a plain forward pass."""
+    """Compute logits on a device by a plain forward pass, and return them on the CPU."""
     with torch.inference_mode():
         return network.eval()(InputNormaliser(None, 3, device)(data.images)).float().cpu()  # type: ignore[no-any-return]
 

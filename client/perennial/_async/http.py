@@ -239,7 +239,7 @@ class AsyncHttp:
             "Authorization": f"Bearer {self._key}",
             "User-Agent": f"perennial-client/{__version__}",
         }
-        # By default httpx2 offers every encoding it can decode; `_require_known_encoding` accepts
+        # By default httpx2 offers every encoding it can decode; the check of a response accepts
         # only gzip.
         headers["Accept-Encoding"] = "gzip"
         if ask.method == "POST":

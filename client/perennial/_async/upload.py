@@ -190,7 +190,7 @@ class _ResumableUpload:
                 await self._create_upload()  # It expired between the last piece and the submission.
 
     async def _require_file_unchanged(self) -> None:
-        """Raise ConfigError if the file changed during the upload, so that its pieces do not fit
+        """Delete the upload and raise ConfigError if the file changed, so that pieces do not fit
         together.
         """
         # Bytes cannot change, and a packed source compares each file while it reads.

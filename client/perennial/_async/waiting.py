@@ -31,7 +31,7 @@ async def iterate_in_thread(items: Iterator[T]) -> AsyncIterator[T]:
 
 
 def create_http_client() -> httpx2.AsyncClient:
-    """Return a new httpx2 client with the client's timeouts and limits."""
+    """Return a new httpx2 client with its default settings."""
     return httpx2.AsyncClient()
 
 

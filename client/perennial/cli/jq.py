@@ -69,7 +69,7 @@ def pipe_json_output_through_jq(expression: str) -> Iterator[None]:
 
 
 def _send_document_to_jq(stdin: IO[str] | None, text: str) -> None:
-    """Write a document to jq's input; if jq has ended, raise its error."""
+    """Write a document to jq's input; if jq has ended, drop it."""
     assert stdin is not None
     with suppress(BrokenPipeError):
         stdin.write(text + "\n")

@@ -92,7 +92,7 @@ class LazyCommandGroup(SuggestingCommandGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and descriptions of commands to `--help` without importing their modules."""
-        with formatter.section("SuggestingCommandGroup"):
+        with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
         added = sorted(set(_find_command_plugins()) - set(COMMANDS))
         if added:

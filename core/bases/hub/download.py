@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def download_hub_file(request: HubDownloadRequest) -> HubDownloadCompletedEvent:
-    """Download a file from the Hub, or the rest of it, and compare its digest with the Hub's.
+    """Download a file from the Hub, or its rest; check its digest, and print a start event.
 
     Raises:
         HubDownloadError: the file is not available.

@@ -41,7 +41,7 @@ class DecodingMonitor:
 
     Attributes:
         progress: called with images done and images in all.
-        stop: called often; True ends the run with Stopped.
+        stop: called often; True ends the run with IngestStopped.
     """
 
     progress: Callable[[int, int], None] = lambda done, total: None
@@ -61,7 +61,7 @@ class ArchiveDecodingRun:
         resizing: conversion of files to images.
         limits: bounds on the archive.
         pool: the decoders.
-        monitor: gets the progress in images, and may end the run with Stopped.
+        monitor: gets the progress in images, and may end the run with IngestStopped.
     """
 
     scratch: Path
@@ -76,7 +76,7 @@ class ArchiveDecodingRun:
         """Decode every image of an uploaded archive; `source` is the file that its offsets refer
         to.
 
-        Raises Stopped, and Rejected if too many images kill their decoder or decoding takes far too
+        Raises IngestStopped; Rejected if too many images kill decoders or decoding takes far too
         long.
         """
         return (

@@ -23,7 +23,7 @@ def decode_square_image(
 ) -> Square:
     """Decode one image file to a square image of `size` × `size` pixels.
 
-    Raises Unreadable, and Pillow's errors for damaged files.
+    Raises Unreadable, ImageInvalid, and Pillow's errors for damaged files.
     """
     image, frames = _open_image(data, max_pixels)
     width, height = image.size

@@ -124,7 +124,7 @@ class DecoderPool:
     ) -> None:
         """Decode all row ranges of a plan in the pool. Call this once per plan.
 
-        Raises Stopped, TooManyCrashingImages, DecodingTooSlow, and RuntimeError if no decoder can start.
+        Raises IngestStopped, TooManyCrashingImages, DecodingTooSlow; RuntimeError: none can start.
         """
         self._todo.extend(ranges)
         done, total = 0, sum(b - a for a, b in ranges)

@@ -101,7 +101,7 @@ def digest_image_pixels(images: _Images) -> Digests:
 def find_label_contradictions_in_batch(
     traces: ImageFingerprints, picture: Picture, places: Rows | None = None
 ) -> LabelContradictions:
-    """Find images within a batch with equal pixels and different labels.
+    """Find images within a batch with equal or similar pixels and different labels.
 
     Args:
         traces: traces of the batch, with digests and labels.
@@ -142,7 +142,7 @@ def add_label_contradictions_with_earlier_tasks(
     tasks: Sequence[tuple[int, ImageFingerprints]],
     picture: Picture,
 ) -> None:
-    """Add the batch's images that equal an image of an earlier task under another label.
+    """Add the batch's images that equal or resemble one of an earlier task under another label.
 
     Args:
         tasks: numbers and traces of the earlier tasks, with digests and labels.

@@ -60,7 +60,7 @@ class NpzReader(UploadReader):
         return first.startswith(b"PK\x03\x04") and name.endswith(b".npy") and b"/" not in name
 
     def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
-        """Read the headers of an npz's arrays."""
+        """Check the arrays of an npz by their headers, and read its labels."""
         return _read_npz_contents(fd, list_regular_zip_files(fd, limits, check_ratio=False), limits)
 
 

@@ -172,7 +172,7 @@ _BY_FIRST_BYTES: tuple[tuple[bytes, ConvertibleFileKind], ...] = (
 
 
 def find_unsupported_file_kind(name: str = "", first: bytes = b"") -> ConvertibleFileKind | None:
-    """Return the kind of an unsupported image file by its name, or None.
+    """Return the kind of an unsupported image file by its name or first bytes, or None.
 
     `name` is the file's name, `first` its first FIRST_BYTES bytes.
     """

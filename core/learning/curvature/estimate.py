@@ -54,7 +54,7 @@ class CurvatureEstimator:
         Args:
             network: in eval mode.
             forward: x [B, …] → outputs [B, C] of the plain network at its weights.
-            kinds: by layer, as `layers_of` names them. "gram" is for heads under half the squared
+            kinds: by name of a layer. "gram" is for heads under half the squared
                 error, and needs no cotangents.
 
         Raises:

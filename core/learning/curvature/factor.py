@@ -89,7 +89,7 @@ class DenseFactor(KroneckerFactor):
     """A Kronecker factor stored as a whole symmetric `matrix` [w, w], in the precision of its
     `tier`.
 
-    The function `dense` makes one, and rounds it for bf16.
+    The function `make_dense_factor` makes one, and rounds it for bf16.
     """
 
     matrix: Tensor

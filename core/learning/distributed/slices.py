@@ -47,7 +47,7 @@ class BatchSlice:
     def compute_mean_correction(self, taken: int, count: int) -> float:
         """Return the factor that corrects a slice's mean over `taken` of the batch's `count` items.
 
-        Multiplied by `weight`, it makes `taken` / `count`.
+        Multiplied by `loss_weight`, it makes `taken` / `count`.
         """
         # Exactly 1 for a whole batch: a multiplication could change a bit.
         return 1.0 if self.of == 1 else taken / count / self.loss_weight

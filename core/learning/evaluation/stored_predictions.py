@@ -45,7 +45,7 @@ def write_prediction_file(folder: Path, kept: Kept) -> list[PredictionsFile]:
 
 
 def read_prediction_file(data: bytes, problem: Problem[P]) -> P:
-    """Read stored predictions from a file of `write_prediction_file`, of any code version."""
+    """Read one task's predictions from its bytes in a file of `write_prediction_file`."""
     return problem.read_prediction_from_tensors(load(data))
 
 

@@ -16,7 +16,7 @@ class ProbabilityModule(nn.Module):
     """A module for export that maps uint8 [B, channels, size, size] to each head's probabilities.
 
     Each is float32 [B, classes] and sums to 1. The numbers are those of
-    `core.learning.evaluation.predicting.predict`, whose images have their channels last.
+    `core.learning.evaluation.predicting.predict_images`, whose images have their channels last.
 
     Attributes:
         tasks: tasks of the heads, in the order of the outputs; None for a single head.

@@ -353,7 +353,7 @@ class Method:
         raise NotImplementedError(f"{self.name} does not forecast")
 
     def get_loss_forecast_limit(self) -> float | None:
-        """Return the greatest loss forecast with which a validated state may be deployed; None: no
+        """Return the greatest forecast loss rise that a deployable state may have; None: no
         limit.
         """
         return None

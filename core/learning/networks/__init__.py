@@ -62,7 +62,7 @@ def parse_architecture(architecture: Mapping[str, Any]) -> tuple[ArchitectureInf
 def build_initialised_backbone(
     architecture: Mapping[str, Any], image: ImageSpec, generator: torch.Generator
 ) -> Backbone:
-    """Build a backbone on the CPU in float32, with initial weights from the global CPU generator.
+    """Build a backbone on the CPU in float32, with initial weights from a CPU generator.
 
     Raises ValueError for an unknown architecture, bad hyper-parameters, or an image that it cannot
     take.

@@ -202,7 +202,7 @@ class Network(nn.Module):
         Args:
             names: the new classes.
             classes: the former classes that each is made of.
-            add: see `ClassifierHead.replace_rows_by_class_means`.
+            add: see `ClassifierHead.merge_rows_by_class_map`.
         """
         assert self.head is not None, "a model with a head per task is not patched"
         self.head.merge_rows_by_class_map(classes, add=add)

@@ -166,7 +166,7 @@ class Problem(ABC, Generic[P]):
 
     @abstractmethod
     def read_prediction_from_tensors(self, tensors: Mapping[str, Tensor]) -> P:
-        """Read predictions from tensors of `Prediction.to_tensors`, of this or older code."""
+        """Read predictions from tensors of `PredictionBatch.to_tensors`, of this or older code."""
 
     @abstractmethod
     def score_outputs(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ NAMED = ("method", "optimizer")
 
 
 def build_recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
-    """Yield a recipe as rows of names and values: its method, then its other parts.
+    """Yield a recipe as one row, its method first in the text; no row if it is empty.
 
     Args:
         recipe: from a model, a job, a task or a manifest; None: there is none.

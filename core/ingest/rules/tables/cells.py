@@ -131,7 +131,7 @@ def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[TableCe
 
 
 def _iterate_lines_replacing_nulls(text: io.TextIOWrapper) -> Iterator[str]:
-    """Yield the lines of a table with NUL characters removed.
+    """Yield the lines of a table with NUL characters replaced.
 
     A NUL, which stops older CSV readers, is replaced by a character that no label may have.
     """

@@ -98,7 +98,7 @@ class L2SpMethod(Method):
         return {name: p for name, p in ctx.trainable.items() if whole or p.dim() > 1}
 
     def _get_starting_parameters(self, ctx: TaskTrainingContext) -> dict[str, Tensor]:
-        """Return the trainable parameters' values at the start of the task, on the device.
+        """Return the trainable parameters' values at the recipe's anchor, on the device.
 
         Each covers the rows that existed then.
         """

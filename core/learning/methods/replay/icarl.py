@@ -199,7 +199,7 @@ class IcarlMethod(Method):
     def _compute_and_store_class_means(
         self, ctx: TaskTrainingContext, exemplars: ExemplarBuffer, classes: int
     ) -> None:
-        """Compute the mean exemplar feature of each class, normalised to length one: float32 [C,
+        """Store the mean exemplar feature of each class, normalised to length one: float32 [C,
         D]."""
         missing = classes - exemplars.labels.unique().numel()  # type: ignore[no-untyped-call]
         if missing:

@@ -106,7 +106,7 @@ class TableRecords:
 
 
 def iterate_json_entries(file: LabelTableCandidate, form: str) -> Iterator[tuple[str, object]]:
-    """Yield (place, value) of each entry of a JSON list or JSONL file. Raises NotJson."""
+    """Yield (place, value) of each entry of a JSON list or JSONL file; a bad one is a NotJson."""
     if form == LINES:
         for line_number, text in enumerate(cells.open_bytes_as_text(file.data), start=1):
             if text.strip():
