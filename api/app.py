@@ -55,7 +55,7 @@ from api.pages import webhooks as webhooks_page
 from api.pages.parts import checks as checks_page
 from api.periodic_tasks import CachedBlobCopySweeper, KeyUseRecorder
 from api.predict.line import PredictConcurrencyLimiter
-from api.predict.predictor import Predictor
+from api.predict.predictor import PredictionHelperClient
 from api.routes import (
     aliases,
     bases,
@@ -91,11 +91,11 @@ from core.files import spool
 from core.files.private import UMASK, make_data_and_new_files_private
 from core.jobs.doorbell import WorkerNotifier
 from core.jobs.job_response import EncodedJobCache
-from core.keys.keys import ADMIN_OWNER, ensure_admin_key
+from core.keys.keys import ADMIN_OWNER, ensure_admin_key_and_write_file
 from core.logging import configure_logging
 from core.predictions.predictions import VersionCache
 from core.processes.garbage import exclude_existing_objects_from_gc
-from core.processes.start import find_sqlite_file_of_url, prepare_data_and_check_startup
+from core.processes.start import find_sqlite_file_of_url, prepare_data_directory_and_check_startup
 from core.recipe.catalogue import LazyRecipeCatalogue
 from core.recipe.resolve import list_recipe_paths
 from core.requests.actor import Actor
@@ -170,7 +170,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         configure_logging("api")
         settings = Settings()
         try:
-            prepare_data_and_check_startup(settings)
+            prepare_data_directory_and_check_startup(settings)
         except ProcessCannotStart as error:
             sys.exit(error.detail)
         exclude_existing_objects_from_gc()
@@ -201,7 +201,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.picture_work = HeavyWorkQueue(images.MOST)
     app.state.encoded_jobs = EncodedJobCache()
     app.state.kept_metrics = ResponseCache(KEPT_BYTES)
-    _add_routes(app, FairRequestSlots(settings))
+    _add_guarded_routes(app, FairRequestSlots(settings))
     add_openapi_routes(app)
     add_guide_routes(app)
     add_static_file_route(app)
@@ -216,7 +216,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _add_routes(app: FastAPI, share: FairRequestSlots) -> None:
+def _add_guarded_routes(app: FastAPI, share: FairRequestSlots) -> None:
     guard_services = GuardServices(
         access=lambda: app.state.access,
         rate=lambda: app.state.rate,
@@ -256,7 +256,7 @@ async def _run_service_lifespan(app: FastAPI) -> AsyncIterator[None]:
     db = Database(settings.resolved_database_url, statement_s=REQUEST_STATEMENT_S)
     # Requests on an outdated schema would fail half-way.
     await to_thread.run_sync(require_current_schema, db)
-    secret = await to_thread.run_sync(ensure_admin_key, db, settings.data_dir)
+    secret = await to_thread.run_sync(ensure_admin_key_and_write_file, db, settings.data_dir)
     if secret is not None:
         _print_first_admin_key(secret, settings)
     # A client waits for each response, so a silent store is given up sooner than by a worker.
@@ -272,7 +272,7 @@ async def _run_service_lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.polling = PollingDatabaseReads(settings.resolved_database_url)
     app.state.uploads = {}
     app.state.predict_line = PredictConcurrencyLimiter(settings)
-    app.state.predictor = Predictor(settings)
+    app.state.predictor = PredictionHelperClient(settings)
     app.state.asked_versions = VersionCache(app.state.database)
     app.state.predict_limits = PredictKeyLimiter(db)
     # A process that was killed could not remove the files of its uploads.
@@ -364,7 +364,7 @@ def _build_problem_response(
 ) -> Response:
     """Return a problem as a response: an HTML page for routes of pages."""
     if errors.is_page_request(request.scope):
-        problem = errors.render_problem_page(request.scope, problem)
+        problem = errors.render_problem_page_or_redirect_to_login(request.scope, problem)
     status, headers, body = problem
     return Response(body, status, headers)
 

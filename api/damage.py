@@ -43,7 +43,7 @@ class DatabaseDamageMonitor:
         if self._file is None or not self._file.exists():
             return
         try:
-            damage = soundness.find_database_damage(self._file)
+            damage = soundness.find_sqlite_damage_by_quick_check(self._file)
         # A file that cannot be read now is not thereby damaged.
         except sqlite3.Error as error:
             log.warning("the database's file could not be read whole", error=str(error))

@@ -33,7 +33,7 @@ from core.storage import ObjectStorage
 from core.storage.blobs import Blobs
 
 
-class ScopeDependency:
+class ScopeDeclaringDependency:
     """FastAPI dependency that declares the scope a route needs, and returns the caller, whose scope
     `api.authentication.guard` has checked.
     """
@@ -123,11 +123,11 @@ async def _get_service_dependencies(request: Request) -> ServiceDependencies:
     )
 
 
-Scrape = Annotated[Actor, Depends(ScopeDependency("scrape"))]
-Predict = Annotated[Actor, Depends(ScopeDependency("predict"))]
-Read = Annotated[Actor, Depends(ScopeDependency("read"))]
-Write = Annotated[Actor, Depends(ScopeDependency("write"))]
-Admin = Annotated[Actor, Depends(ScopeDependency("admin"))]
+Scrape = Annotated[Actor, Depends(ScopeDeclaringDependency("scrape"))]
+Predict = Annotated[Actor, Depends(ScopeDeclaringDependency("predict"))]
+Read = Annotated[Actor, Depends(ScopeDeclaringDependency("read"))]
+Write = Annotated[Actor, Depends(ScopeDeclaringDependency("write"))]
+Admin = Annotated[Actor, Depends(ScopeDeclaringDependency("admin"))]
 Db = Annotated[Database, Depends(_get_database)]
 ObjectStore = Annotated[ObjectStorage, Depends(_get_store)]
 BlobStore = Annotated[Blobs, Depends(_get_blobs)]

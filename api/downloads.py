@@ -104,7 +104,7 @@ def build_file_response(
     return StreamingResponse(source.read(sha256), headers=headers)
 
 
-def redirect_to_presigned_store_url(
+def build_presigned_redirect_if_possible(
     request: Request,
     store: ObjectStorage,
     blobs: Blobs,

@@ -105,11 +105,11 @@ def _list_body_field_paths_of_route(route: APIRoute | None) -> list[str]:
     if route is None or route.body_field is None:
         return []
     annotation: Any = route.body_field.field_info.annotation
-    return list(_list_schema_paths(annotation))
+    return list(_list_property_paths_of_type(annotation))
 
 
 @lru_cache(maxsize=64)
-def _list_schema_paths(annotation: Any) -> tuple[str, ...]:
+def _list_property_paths_of_type(annotation: Any) -> tuple[str, ...]:
     return tuple(list_schema_property_paths(TypeAdapter(annotation).json_schema()))
 
 

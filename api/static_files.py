@@ -36,13 +36,13 @@ def build_static_file_url_path(name: str, root: str = "") -> str:
     Raises:
         KeyError: there is no such file.
     """
-    if name not in _index_static_files()[1]:
+    if name not in _index_static_files_with_total_digest()[1]:
         raise KeyError(f"There is no static file {name!r}.")
-    return f"{root}/static/{_index_static_files()[0]}/{name}"
+    return f"{root}/static/{_index_static_files_with_total_digest()[0]}/{name}"
 
 
 async def _serve_static_file(request: Request) -> Response:
-    digest, files = _index_static_files()
+    digest, files = _index_static_files_with_total_digest()
     # Names come from this index alone, so no path can lead out of the folder.
     path = files.get(request.path_params["name"])
     if path is None:
@@ -55,7 +55,7 @@ async def _serve_static_file(request: Request) -> Response:
 
 
 @cache
-def _index_static_files() -> tuple[str, dict[str, Path]]:
+def _index_static_files_with_total_digest() -> tuple[str, dict[str, Path]]:
     """Return the first 8 hex digits of the SHA-256 of all files, and the files by name."""
     files = {
         path.relative_to(FOLDER).as_posix(): path

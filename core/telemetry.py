@@ -137,7 +137,7 @@ def render_metrics() -> bytes:
     return generate_latest(select_metrics_registry())
 
 
-def serve_metrics(host: str, port: int) -> None:
+def start_metrics_server(host: str, port: int) -> None:
     """Serve Prometheus metrics at `http://host:port/metrics` from a thread, without authentication.
 
     They name no model, so they need no key.

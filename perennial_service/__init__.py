@@ -15,15 +15,15 @@ FOLDER = _HERE if (_HERE / "core").is_dir() else _HERE.parent
 """Folder that holds `core`: this one in an environment, the repository's root in a checkout."""
 
 
-def _put_own_folder_first(paths: list[str]) -> list[str]:
+def _list_paths_with_own_folder_first(paths: list[str]) -> list[str]:
     """Return the paths with `FOLDER` before the others."""
     return [str(FOLDER), *(path for path in paths if path != str(FOLDER))]
 
 
 # First, because the current directory may have a folder `core` of its own.
-sys.path[:] = _put_own_folder_first(sys.path)
+sys.path[:] = _list_paths_with_own_folder_first(sys.path)
 os.environ["PYTHONPATH"] = os.pathsep.join(
-    _put_own_folder_first(
+    _list_paths_with_own_folder_first(
         [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     )
 )

@@ -129,7 +129,7 @@ def find_importers(modules: dict[str, house.ParsedModule]) -> dict[str, set[str]
     path_of = {module.name: module.path for module in modules.values()}
     edges = {
         (edge.source, edge.target)
-        for edge in house.find_module_imports(named)
+        for edge in house.find_imports_among_modules(named)
         if edge.source in path_of
     }
     edges |= {

@@ -91,7 +91,8 @@ ENTRIES = (
           "a person moved production to a version, so it does not follow later ones",
           f"POST {M}/aliases/production/follow lets it follow later ones.",
           LIFE + "test_after_a_rollback_later_batches_build_on_each_other_until_production_is_told_to_follow"),
-    AdviceRow("passes-now", ("core/versions/aliases.py:_move_production",), "a held version was judged "
+    AdviceRow("passes-now", ("core/versions/aliases.py:_move_production_and_rejudge_versions",),
+        "a held version was judged "
         "again and now passes",
           "", TELLS),
     AdviceRow("biased-head", ("core/publishing/biased_head.py:_format_biased_head_advice",
@@ -127,7 +128,7 @@ ENTRIES = (
           'Learn it as it is: POST /v1/jobs/job_1/retry {"recipe": {"data_report": "warn"}}.',
           "tests/e2e/test_data_report.py::test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted"),
     AdviceRow("conflicts", ("core/ingest/findings/contradictions.py:refuse_unaccepted_label_contradictions",
-          "core/ingest/ingest.py:_write_datasets"),
+          "core/ingest/ingest.py:_split_and_write_datasets"),
           "the same pixels have two labels", "To learn it as it is, send it with ?conflicts=keep.",
           "tests/e2e/test_what_a_user_sends.py::"
           "test_copies_and_contradictions_are_named_by_path_and_copies_dropped_if_asked"),
@@ -136,20 +137,20 @@ ENTRIES = (
           "more images cannot be decoded than the batch allows", "Mend them, or leave them out "
               "with ?max_bad=0.3.",
           FOLLOWED + "test_damaged_images_are_left_out_by_the_parameter_that_the_refusal_names"),
-    AdviceRow("leak", ("core/ingest/report.py:warn_of_held_out_images_in_training",), "held-out images are in the "
+    AdviceRow("leak", ("core/ingest/report.py:add_held_out_in_training_warning",), "held-out images are in the "
         "training part too", "", TELLS),
     AdviceRow("packed", ("core/ingest/readers/zip.py:_check_entry_kind_and_detect_folder",),
         "an entry is compressed by another "
         "method than deflate",
           "Unpack it, and send the folder, or pack it with zip -r.",
           "not followed: it asks for another program on the sender's machine"),
-    AdviceRow("read", ("core/ingest/rules/builder.py:leave_junk_files_out",
+    AdviceRow("read", ("core/ingest/rules/builder.py:leave_junk_out_and_list_other_files",
                    "core/ingest/rules/by_folders.py:assign_folder_classes",
                    "core/ingest/rules/by_table.py:choose_label_table",
                    "core/ingest/rules/by_table.py:assign_table_labels",
                    "core/ingest/rules/choice.py:_build_unlikely_class_folder_warnings"),
           "labels were read in one of several ways", "", TELLS),
-    AdviceRow("layout", ("core/ingest/rules/choice.py:choose_folder_labels",
+    AdviceRow("layout", ("core/ingest/rules/choice.py:choose_labels_other_than_folder_names",
                      "core/ingest/rules/choice.py:_build_unclear_labels_error",
                      "core/ingest/rules/levels.py:_decide_if_upper_folders_are_classes",
                      "core/ingest/rules/levels.py:_build_ambiguous_levels_error"),
@@ -222,8 +223,9 @@ ENTRIES = (
               "that you want.",
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
     AdviceRow("no-weights", ("core/recipe/pretrained.py:find_pretrained_weights_of_architecture",
-                         "core/bases/pretrained.py:get_pretrained_or_imagenet_weights",
-                         "core/execution/kinds/fetch.py:_find_pretrained_weights_of_model"), "timm has no weights of "
+                         "core/bases/pretrained.py:find_pretrained_weights_catalogue_entry",
+                         "core/execution/kinds/fetch.py:_find_pretrained_weights_entry_of_model"),
+                             "timm has no weights of "
                              "this name",
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
     AdviceRow("weights-by-hand", ("core/bases/pretrained.py:_explain_manual_weights_upload",
@@ -251,7 +253,7 @@ ENTRIES = (
           f"The next job makes and stores them: send a batch (POST {M}/tasks).",
           "not followed: no version of this release lacks answers"),
     AdviceRow("export-failed", ("core/versions/export_jobs.py:_explain_missing_download",
-          "core/execution/exporting.py:read_export_request_of_claimed_job"),
+          "core/execution/exporting.py:read_export_job_inputs"),
           "an export failed or was cancelled", "POST /v1/jobs/job_1/retry tries again.",
           "not followed: tests/api has the refusal; without the missing packages, the retry fails "
           "again by design"),
@@ -265,7 +267,7 @@ ENTRIES = (
           "not followed: you choose what to delete; tests/core/usage/test_quota.py shows what "
           "this frees"),
     AdviceRow("rebase-begun", ("core/rebase/rebase.py:_require_rebasable",
-                           "core/rebase/rebase.py:_build_rebased_model_fields",
+                           "core/rebase/rebase.py:_build_base_and_architecture_fields",
                            "core/rebase/rebase.py:_add_model_and_jobs",
                            "core/rebase/rebase_plan.py:find_rebase_models"),
           "a move to another base has begun, or has not", f"GET {M}/rebase says how far it is.",
@@ -279,9 +281,9 @@ ENTRIES = (
                                 "finished or taken back",
           f"POST {M}/rebase/finish moves production.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    AdviceRow("edit-pattern", ("core/edits/image_patterns.py:expand_image_patterns",),
+    AdviceRow("edit-pattern", ("core/edits/image_patterns.py:expand_image_patterns_in_operations",),
           "a pattern of paths matches no image of a task, or too many", "", TELLS),
-    AdviceRow("edit-task-scenario", ("core/edits/checks.py:check_operations",),
+    AdviceRow("edit-task-scenario", ("core/edits/checks.py:check_and_combine_operations",),
           "a model with a head for each task is edited",
           "Correct the batch and send it again.",
           "not followed: it is sending a batch, as every journey of tests/e2e does"),
@@ -329,7 +331,7 @@ ENTRIES = (
           "images of known classes differ from earlier ones",
           "Look at them; if they are right, the model needs them.", "not followed: a person looks"),
     AdviceRow("would-say",
-          ("core/learning/reports/data_findings.py:_build_classes_predicted_as_others_finding",),
+          ("core/learning/reports/data_findings.py:_build_new_classes_taken_for_known_finding",),
           "production would predict known classes for images of new ones",
           "", TELLS),
     AdviceRow("weak", ("core/recipe/weaknesses.py:list_recipe_warnings",
@@ -352,7 +354,7 @@ def main() -> None:
 
 def render_advice_table() -> str:
     """Render the reference table of warnings and advice as Markdown."""
-    from api.pages.parts.words import replace_requests_by_buttons
+    from api.pages.parts.words import replace_requests_by_button_labels
     from perennial.words import replace_requests_by_commands
 
     rows = []
@@ -361,7 +363,7 @@ def render_advice_table() -> str:
             [
                 one.says,
                 replace_requests_by_commands(one.says),
-                replace_requests_by_buttons(one.says),
+                replace_requests_by_button_labels(one.says),
             ]
             if one.says
             else ["–"] * 3

@@ -62,7 +62,7 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
         BackupNotPossible: `target` is not empty, the database is not SQLite, or so much was deleted
             meanwhile that no round was complete.
     """
-    file = _require_sqlite_file(settings)
+    file = _require_sqlite_database_path(settings)
     if target.exists() and any(target.iterdir()):
         raise BackupNotPossible(f"{target} is not empty: a backup wants a folder of its own.")
     # The copy holds keys and images, which are the service user's alone.
@@ -143,7 +143,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
         raise BackupNotPossible(
             f"{source} lacks {len(missing)} objects, such as the {missing[0].by}."
         )
-    file = _require_sqlite_file(settings)
+    file = _require_sqlite_database_path(settings)
     store = open_object_store(settings)
     store.create_folder_or_bucket()
     if file.exists():
@@ -203,7 +203,7 @@ def _require_safe_backup(source: Path) -> None:
                 raise BackupNotPossible(
                     f"{str(path)!r} has a name that no object has: nothing was restored."
                 )
-    damage = soundness.find_database_damage(source / DATABASE)
+    damage = soundness.find_sqlite_damage_by_quick_check(source / DATABASE)
     if damage:
         raise BackupNotPossible(
             f"The database of {source} is damaged: {'; '.join(damage)}. Restore another backup."
@@ -239,7 +239,7 @@ def copy_missing_store_objects(source: ObjectStorage, target: ObjectStorage) -> 
     for info in source.list(""):
         # Marks of the sweep describe the old store; the new one is swept from the beginning.
         if sizes.get(info.key) != info.size and not info.key.startswith("sweeps/"):
-            copied += _copy_object(source, target, info)
+            copied += _copy_object_between_stores(source, target, info)
     return copied
 
 
@@ -255,7 +255,9 @@ def find_objects_missing_in_store(
     ]
 
 
-def _copy_object(source: ObjectStorage, target: ObjectStorage, info: ObjectInfo) -> int:
+def _copy_object_between_stores(
+    source: ObjectStorage, target: ObjectStorage, info: ObjectInfo
+) -> int:
     with tempfile.NamedTemporaryFile(
         prefix="perennial-copy-", dir=_find_temporary_folder_on_store_disk(target)
     ) as file:
@@ -294,7 +296,7 @@ def _open_sqlite_database(file: Path) -> Database:
     return Database(f"sqlite:///{file.absolute()}")
 
 
-def _require_sqlite_file(settings: Settings) -> Path:
+def _require_sqlite_database_path(settings: Settings) -> Path:
     url = make_url(settings.resolved_database_url)
     if url.get_backend_name() != "sqlite" or not url.database:
         raise BackupNotPossible(

@@ -189,9 +189,9 @@ def restore(folder: Path) -> int:
 @click.command()
 def doctor() -> int:
     """Check that torch, device, database, store and disk work; exit with 1 if one does not."""
-    from tools.doctor import run_installation_checks
+    from tools.doctor import run_and_print_installation_checks
 
-    return run_installation_checks()
+    return run_and_print_installation_checks()
 
 
 # Not imported from the comparison, which would load PyTorch for every `--help`.

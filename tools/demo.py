@@ -96,13 +96,13 @@ def run_demo(recipe: Json) -> int:
         held = submit_and_follow_batches(client, name, shows_held="method" not in recipe)
         print_accuracy_matrix(client.metrics.retrieve(name))
         with tempfile.TemporaryDirectory() as folder:
-            predict_digits_with_downloaded_version(client, name, Path(folder) / "model.zip")
+            download_version_and_predict_digits(client, name, Path(folder) / "model.zip")
         console.print(
             f"\nThe versions of [b]{name}[/b] are kept; .venv/bin/perennial versions list {name} "
             "lists them."
         )
         if console.is_terminal and sys.stdin.isatty():
-            print_page_address(running.url, name, held)
+            print_demo_page_address(running.url, name, held)
             console.print(
                 f"Log in with the key in {data_dir / 'admin-key'}. Ctrl-C stops the service."
             )
@@ -110,11 +110,13 @@ def run_demo(recipe: Json) -> int:
                 running.process.wait()
             return 0
     console.print("To look at them in a browser, run make serve, and open its page:")
-    print_page_address(f"http://127.0.0.1:{os.environ.get('PERENNIAL_PORT', '8000')}", name, held)
+    print_demo_page_address(
+        f"http://127.0.0.1:{os.environ.get('PERENNIAL_PORT', '8000')}", name, held
+    )
     return 0
 
 
-def print_page_address(url: str, model: str, held: int | None) -> None:
+def print_demo_page_address(url: str, model: str, held: int | None) -> None:
     """Print the URL of the demo's page that a person should open first."""
     page = f"{url}/ui/models/{model}"
     if held is not None:
@@ -177,7 +179,7 @@ def print_accuracy_matrix(metrics: types.Metrics) -> None:
         )
 
 
-def predict_digits_with_downloaded_version(client: Perennial, model: str, file: Path) -> None:
+def download_version_and_predict_digits(client: Perennial, model: str, file: Path) -> None:
     """Download the latest version, verify its digest, and predict ten digits without the service."""
     download = client.download(model, "latest", file)
     console.print(

@@ -19,12 +19,12 @@ from worker.devices.device_check import (
     is_gpu_requested_or_present,
     read_driver_version,
 )
-from worker.devices.torch_check import check_torch_in_background
+from worker.devices.torch_check import check_torch_while_block_runs
 
 LEAST_FREE_BYTES = 1 << 30
 
 
-def run_installation_checks() -> int:
+def run_and_print_installation_checks() -> int:
     """Check the installation, print the result of each check, and return the exit status."""
     settings, bad = Settings(), 0
     for name, look in LOOKS.items():
@@ -41,7 +41,7 @@ def run_installation_checks() -> int:
 
 
 def _check_torch(settings: Settings) -> str:
-    with check_torch_in_background(settings):
+    with check_torch_while_block_runs(settings):
         return f"{version('torch')} with torchvision {version('torchvision')}"
 
 

@@ -74,7 +74,7 @@ def find_type_only_imports(module: ParsedModule) -> list[int]:
     )
 
 
-def find_module_imports(checkout: list[ParsedModule]) -> set[ModuleImport]:
+def find_imports_among_modules(checkout: list[ParsedModule]) -> set[ModuleImport]:
     """Return the imports among modules, including those inside functions.
 
     `from package import name` imports the submodule `package.name` if it exists, else the package.
@@ -217,7 +217,7 @@ def count_house_rule_violations(checkout: Path) -> dict[str, int]:
     """Count the violations of each rule for source code, by name."""
     all_modules = parse_checkout_modules(checkout)
     layered = [module for module in all_modules if module.name.split(".")[0] in LAYERS]
-    edges = find_module_imports(all_modules)
+    edges = find_imports_among_modules(all_modules)
     every, at_run = (
         find_import_cycles(edges),
         find_import_cycles(edge for edge in edges if not edge.for_types),

@@ -93,7 +93,7 @@ def _run_sweep_command(
 ) -> int:
     grace_days = options.grace_hours / 24
     if options.dry_run:
-        _print_removals(
+        _print_planned_removals(
             list_sweep_removals(db, store, settings, grace_days=grace_days), options.json
         )
         return 0
@@ -108,7 +108,7 @@ def _run_store_check_command(
     drifts = consistency.find_store_inconsistencies(db, store, settings, verify=options.verify)
     if options.repair and drifts:
         blobs = Blobs(store, settings.make_folder("cache"))
-        consistency.repair_store_inconsistencies(db, store, blobs, settings, drifts)
+        consistency.repair_store_and_run_sweep(db, store, blobs, settings, drifts)
         # Compared again, since not everything can be repaired.
         remaining = consistency.find_store_inconsistencies(
             db, store, settings, verify=options.verify
@@ -120,7 +120,7 @@ def _run_store_check_command(
             )
         drifts = remaining
     if options.json:
-        _print_json(drifts)
+        _print_records_as_json_lines(drifts)
         return 1 if drifts else 0
     print(_describe_scrub_progress(db))
     for drift in drifts:
@@ -149,10 +149,10 @@ def _describe_scrub_progress(db: Database) -> str:
     )
 
 
-def _print_removals(removals: Sequence[SweepRemoval], is_json: bool) -> None:
+def _print_planned_removals(removals: Sequence[SweepRemoval], is_json: bool) -> None:
     """Print a line for each object that the sweep removes, then a sentence with the sums."""
     if is_json:
-        _print_json(removals)
+        _print_records_as_json_lines(removals)
         return
     cells = [(one.reason, f"{one.bytes:,}", one.object) for one in removals]
     widths = [max((len(row[i]) for row in cells), default=0) for i in range(3)]
@@ -168,7 +168,9 @@ def _print_removals(removals: Sequence[SweepRemoval], is_json: bool) -> None:
     )
 
 
-def _print_json(records: Sequence[SweepRemoval | consistency.StoreInconsistency]) -> None:
+def _print_records_as_json_lines(
+    records: Sequence[SweepRemoval | consistency.StoreInconsistency],
+) -> None:
     """Print records as JSON, one object per line."""
     for one in records:
         print(json.dumps(dataclasses.asdict(one)))

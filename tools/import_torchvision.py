@@ -29,12 +29,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from core.bases.base_advice import (
-    find_architecture_fitting_base_file,
+    advise_on_wrong_stem_or_patch_size,
     format_base_upload_query,
     format_model_creation_request,
 )
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
-from core.learning.networks import ImageSpec, get_architectures, list_tensors_expected_of_base
+from core.learning.networks import ImageSpec, describe_expected_base_tensors, get_architectures
 
 _DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
@@ -52,7 +52,7 @@ def convert_torchvision_state_dict(
         isinstance(value, Tensor) for value in state.values()
     ):
         raise ValueError("the file does not hold a state dict (a mapping of names to tensors)")
-    expected = list_tensors_expected_of_base(architecture, ImageSpec(image_size, 3))
+    expected = describe_expected_base_tensors(architecture, ImageSpec(image_size, 3))
     ignored = tuple(expected["ignored"])
     if not ignored:
         raise ValueError(f"{name} is not one of torchvision's architectures")
@@ -108,7 +108,7 @@ def _suggest_fitting_options(
     }
     family = get_architectures()[architecture["name"]].family
     image: ImageOut = {"size": image_size, "channels": 3}
-    fitting = find_architecture_fitting_base_file(
+    fitting = advise_on_wrong_stem_or_patch_size(
         cast(ArchitectureChoice, architecture), image, family, present_shapes, shapes
     )
     # The files of torchvision have three channels; other advice would not help.

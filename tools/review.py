@@ -38,7 +38,7 @@ from core.ingest.limits import ArchiveLimits
 from core.ingest.readers.registry import FORMATS
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import score_task_predictions
+from core.learning.evaluation.evaluate import score_network_on_task
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_uninitialised_network
 from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.interpolation import interpolate_weights
@@ -271,7 +271,7 @@ def measure_accuracies_along_interpolation(
         # Into the same network, so that 51 points need the memory of one.
         network.load_state_dict(interpolate_weights(start, end, share))
         scores = [
-            score_task_predictions(network, each.data, each.task, Network.forward, inputs)
+            score_network_on_task(network, each.data, each.task, Network.forward, inputs)
             for each in sets
         ]
         yield InterpolationPoint(k, share, [float(of_task.double().mean()) for of_task in scores])

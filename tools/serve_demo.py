@@ -75,7 +75,7 @@ def serve_demo(demo: DemoServingOptions) -> int:
         CannotServeDemo: the directory is not a demo's or is in use, or the demo cannot be built.
     """
     os.umask(UMASK)
-    require_demo_directory(demo.data_dir)
+    require_empty_or_demo_directory(demo.data_dir)
     # By an exception, so that the `with` blocks below end the service that they have started.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     start = time.monotonic()
@@ -94,7 +94,7 @@ def serve_demo(demo: DemoServingOptions) -> int:
             # Without keys, which only a service on a loopback address may be.
             {"PERENNIAL_AUTH": "off"},
             inherits_settings=False,
-            port=choose_demo_port(demo.port),
+            port=choose_default_or_free_demo_port(demo.port),
             in_terminal=True,
         ) as running:
             with Perennial(running.key, base_url=running.url) as client:
@@ -103,7 +103,7 @@ def serve_demo(demo: DemoServingOptions) -> int:
                     _write_demo_marker(demo.data_dir, is_complete=True)
                     CONSOLE.print(f"Complete after {time.monotonic() - start:.0f} s.\n")
                 _print_and_open_demo_page(demo, running, client)
-            return _wait_until_service_ends(running)
+            return _wait_for_and_print_service_end(running)
     except KeyboardInterrupt:
         return 0
     except one_service.DataDirectoryInUse as used:
@@ -117,7 +117,7 @@ def serve_demo(demo: DemoServingOptions) -> int:
         ) from error
 
 
-def require_demo_directory(data_dir: Path) -> None:
+def require_empty_or_demo_directory(data_dir: Path) -> None:
     """Check that a directory contains a demo or can be used for one.
 
     Raises:
@@ -256,7 +256,7 @@ def _write_demo_marker(data_dir: Path, *, is_complete: bool) -> None:
     (data_dir / MARKER).write_text(json.dumps({"complete": is_complete}) + "\n")
 
 
-def choose_demo_port(chosen: int | None) -> int:
+def choose_default_or_free_demo_port(chosen: int | None) -> int:
     """Return the port to serve the demo on; 0 chooses a free one."""
     if chosen is not None:
         return chosen or service.find_free_port()
@@ -304,7 +304,7 @@ def _print_demo_page_addresses(page: str, model: types.Model) -> None:
     )
 
 
-def _wait_until_service_ends(running: service.RunningService) -> int:
+def _wait_for_and_print_service_end(running: service.RunningService) -> int:
     """Wait until the demo's service ends by itself, which is an error."""
     status = running.process.wait()
     CONSOLE.print(f"The service ended with status {status}; its log is {running.log}.")

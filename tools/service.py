@@ -22,7 +22,7 @@ import httpx2
 
 from core.recipe.catalogue import load_recipe_catalogue
 from core.settings import Settings
-from worker.devices.torch_check import check_torch_in_background
+from worker.devices.torch_check import check_torch_while_block_runs
 from worker.launcher import make_parent_death_hook
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,7 +77,7 @@ def run_temporary_service(
     """
     port = port or find_free_port()
     data_dir.mkdir(parents=True, exist_ok=True)
-    link_catalogue_for_tests(data_dir)
+    link_shared_test_catalogue(data_dir)
     log = data_dir / "service.log"
     inherited = {
         name: value
@@ -115,7 +115,7 @@ def run_temporary_service(
         _stop_service_process(process)
 
 
-def link_catalogue_for_tests(data_dir: Path) -> None:
+def link_shared_test_catalogue(data_dir: Path) -> None:
     """Link the shared test catalogue into a new data directory, since building one takes seconds.
 
     Making a catalogue takes seconds, and a test run starts a hundred services from the same
@@ -131,7 +131,7 @@ def link_catalogue_for_tests(data_dir: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not marker.exists():
             settings = Settings(data_dir=data_dir)
-            with check_torch_in_background(settings):
+            with check_torch_while_block_runs(settings):
                 load_recipe_catalogue(settings)
             # At the end, so that the next call repeats what an interrupted one has begun.
             marker.touch()

@@ -46,17 +46,17 @@ def build_timm_weights_table(part: int, parts: int) -> dict[str, Any]:
         # Weights of one architecture and size share a network, which is built only once.
         key = name.partition(".")[0], height
         if key not in networks:
-            networks[key] = _try_measure_timm_network(name, height)
+            networks[key] = _measure_timm_network_or_explain(name, height)
             print(key[0], height, networks[key], sep="\t", file=sys.stderr, flush=True)
         network = networks[key]
         if isinstance(network, str):
             refused[name] = network
         else:
-            weights[name] = {**_read_timm_config(pretrained_config), **asdict(network)}
+            weights[name] = {**_extract_timm_config_fields(pretrained_config), **asdict(network)}
     return {"weights": weights, "refused": refused}
 
 
-def _try_measure_timm_network(name: str, size: int) -> TimmNetworkProperties | str:
+def _measure_timm_network_or_explain(name: str, size: int) -> TimmNetworkProperties | str:
     """Build a timm network to measure its properties; return them, or why it cannot be used."""
     try:
         return measure_timm_network_properties(name, size)
@@ -64,7 +64,7 @@ def _try_measure_timm_network(name: str, size: int) -> TimmNetworkProperties | s
         return str(error).partition("\n")[0][:200] or type(error).__name__
 
 
-def _read_timm_config(config: Any) -> dict[str, Any]:
+def _extract_timm_config_fields(config: Any) -> dict[str, Any]:
     """Extract repository, licence and image format from timm's config of some weights."""
     return {
         "repository": config.hf_hub_id or "",

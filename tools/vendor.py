@@ -59,7 +59,7 @@ def main() -> None:
     try:
         for package in read_vendored_packages():
             if not options.check:
-                fetch_vendored_package(package, options.registry)
+                download_and_unpack_vendored_package(package, options.registry)
             print(
                 f"{package.name} {package.version} ({package.licence}): {len(package.files)} files"
             )
@@ -99,7 +99,7 @@ def find_faults_of_vendored_files() -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)} is on no list."
 
 
-def fetch_vendored_package(package: NpmPackage, registry: str | None = None) -> None:
+def download_and_unpack_vendored_package(package: NpmPackage, registry: str | None = None) -> None:
     """Download an npm package, and put its listed files beside its list.
 
     Raises:

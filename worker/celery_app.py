@@ -22,7 +22,7 @@ from core.errors import PerennialError
 from core.jobs.doorbell import QUEUE, TASK, WorkerNotifier
 from core.logging import configure_logging
 from core.processes.garbage import exclude_existing_objects_from_gc
-from core.processes.start import prepare_data_and_check_startup
+from core.processes.start import prepare_data_directory_and_check_startup
 from core.settings import Settings
 from worker.loop import Worker
 
@@ -122,7 +122,7 @@ def _start_worker_early(**_given: Any) -> None:
             "PERENNIAL_BROKER_URL is not set: without a broker run `python -m worker.loop`."
         )
     try:
-        advice = prepare_data_and_check_startup(settings)
+        advice = prepare_data_directory_and_check_startup(settings)
         if advice is not None:
             log.warning("data directory open to others", advice=advice)
         _get_or_start_worker()

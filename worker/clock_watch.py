@@ -45,7 +45,7 @@ A live holder renews it.
 """
 
 
-class ClockWatch:
+class DatabaseClockWatch:
     """Detects jumps of the database clock against the monotonic clock. Safe for several threads.
 
     Args:

@@ -147,7 +147,7 @@ class ServiceLauncher:
             service.process = None
             service.pause_s = FIRST_PAUSE_S if ran_s > STEADY_S else service.pause_s
             service.start_at = now + service.pause_s
-            print_line(
+            print_line_to_stderr(
                 f"The {service.name} process ended with status {status}; restarting in "
                 f"{service.pause_s:g} s."
             )
@@ -158,7 +158,9 @@ class ServiceLauncher:
     def _stop_processes_in_order(self) -> int:
         """End the API, then the workers; return the exit status."""
         self._tell_end()
-        print_line("Stopping. A running job writes a snapshot and continues at the next start.")
+        print_line_to_stderr(
+            "Stopping. A running job writes a snapshot and continues at the next start."
+        )
         # First the API, so that nothing is accepted that waits until the next start.
         clean = True
         for service, limit_s in zip(
@@ -169,10 +171,12 @@ class ServiceLauncher:
             # In short steps, so that a second Ctrl-C is noticed.
             while not service.wait_until_ended(min(until, time.monotonic() + TICK_S)):
                 if self._asked > 1:
-                    print_line("Killed.")
+                    print_line_to_stderr("Killed.")
                     return 1
                 if time.monotonic() > until:
-                    print_line(f"The {service.name} process did not stop in {limit_s:g} s: killed.")
+                    print_line_to_stderr(
+                        f"The {service.name} process did not stop in {limit_s:g} s: killed."
+                    )
                     # Only a killed worker can leave an unfinished job, which then costs a strike.
                     clean = service.name == API and clean
                     service.send_signal(signal.SIGKILL)
@@ -238,7 +242,7 @@ def report_if_port_in_use() -> None:
     port = os.environ.get("PERENNIAL_PORT") or str(DEFAULT_PORT)
     # `worker.setup` reports an invalid port
     if port.isdecimal() and 0 < int(port) < 65536 and is_port_taken(host, int(port)):
-        print_line(
+        print_line_to_stderr(
             f"Port {port} is in use by another program. Preparing; then waiting for the port."
         )
 
@@ -250,13 +254,13 @@ def wait_for_free_port(host: str, port: int, grace_s: float) -> bool:
     """
     until = time.monotonic() + grace_s
     if is_port_taken(host, port):
-        print_line(
+        print_line_to_stderr(
             f"Port {port} is in use. If that is a service that ends, it is free in {grace_s:g} s "
             f"at most: waiting."
         )
     while is_port_taken(host, port):
         if time.monotonic() > until:
-            print_line(
+            print_line_to_stderr(
                 f"Port {port} is still in use: another service serves there. Stop it, or choose "
                 f"another port: PERENNIAL_PORT={port + 1} perennial serve. Two services need two "
                 "data directories (PERENNIAL_DATA_DIR)."
@@ -266,7 +270,7 @@ def wait_for_free_port(host: str, port: int, grace_s: float) -> bool:
     return True
 
 
-def print_line(text: str) -> None:
+def print_line_to_stderr(text: str) -> None:
     """Print one line on the console."""
     print(text, file=sys.stderr, flush=True)
 
@@ -285,7 +289,7 @@ def make_parent_death_hook() -> Callable[[], None] | None:
     return end_process_with_its_parent
 
 
-def _run_setup_program() -> PreparedServiceSettings | None:
+def _try_to_run_setup_program() -> PreparedServiceSettings | None:
     """Run `worker.setup`; return None if it failed, after printing the reason."""
     done = subprocess.run(
         [sys.executable, "-m", "worker.setup"], cwd=ROOT, stdout=subprocess.PIPE, check=False
@@ -302,19 +306,21 @@ def main() -> int:
         Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute()
     )
     os.umask(0o077)  # inherited by all processes; see core.files.private
-    print_line(f"Starting Perennial with its data in {os.environ['PERENNIAL_DATA_DIR']} …")
+    print_line_to_stderr(
+        f"Starting Perennial with its data in {os.environ['PERENNIAL_DATA_DIR']} …"
+    )
     try:
         with lock_data_directory(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
             return _run_service(lock)
     except DataDirectoryInUse as error:
-        print_line(str(error))
+        print_line_to_stderr(str(error))
         return 1
 
 
 def _run_service(lock: DataDirectoryLock | None) -> int:
     """Prepare the data, start API and worker, and run them until asked to stop."""
     report_if_port_in_use()
-    prepared = _run_setup_program()
+    prepared = _try_to_run_setup_program()
     if prepared is None:
         return 1
     if prepared["port"] and not wait_for_free_port(
@@ -326,7 +332,9 @@ def _run_service(lock: DataDirectoryLock | None) -> int:
     url = f"http://{host}:{port}"
     if lock is not None:
         lock.store_service_address(url)
-    print_line(f"Perennial serves {url} (documentation: /docs). Data: {prepared['data_dir']}")
+    print_line_to_stderr(
+        f"Perennial serves {url} (documentation: /docs). Data: {prepared['data_dir']}"
+    )
     if prepared["admin_key"]:
         file = f"{prepared['data_dir']}/admin-key"
         # A terminal forgets; a file or a journal is read by others, and for years.
@@ -335,7 +343,7 @@ def _run_service(lock: DataDirectoryLock | None) -> int:
             if sys.stderr.isatty()
             else f"in the file {file}"
         )
-        print_line(f"Admin key: {location}")
+        print_line_to_stderr(f"Admin key: {location}")
     grace_s = float(prepared["grace_s"])
     tell_end = (lambda: None) if lock is None else (lambda: lock.mark_stopping(grace_s))
     launcher = ServiceLauncher(build_service_processes(prepared, port), grace_s, tell_end)

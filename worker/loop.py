@@ -30,7 +30,7 @@ from core.files import reserve
 from core.jobs import doorbell, workers
 from core.logging import configure_logging
 from core.processes.garbage import exclude_existing_objects_from_gc
-from core.processes.start import prepare_data_and_check_startup
+from core.processes.start import prepare_data_directory_and_check_startup
 from core.scheduling import claim as claims
 from core.settings import Settings
 from core.storage import Blobs, open_object_store
@@ -43,9 +43,9 @@ from worker.attempts.attempt import AttemptResources, JobAttempt
 from worker.attempts.child import COMMAND, ForkServer
 from worker.attempts.folders import WorkerScratchFolder
 from worker.chores import ALIVE, SWEEP_S, PeriodicChores, get_lost_device_report_file
-from worker.clock_watch import ClockWatch
+from worker.clock_watch import DatabaseClockWatch
 from worker.devices.device import DeviceWatch
-from worker.reaper import ExpiredJobReaper
+from worker.reaper import ExpiredJobRequeuer
 
 log = structlog.get_logger(__name__)
 
@@ -87,8 +87,8 @@ class Worker:
         self._command = zygote_command
         self._zygote: ForkServer | None = None
         self._attempt: JobAttempt | None = None
-        self._reaper = ExpiredJobReaper(self.db, settings.lease_s)
-        self._clock = ClockWatch(self.db, settings.lease_s)
+        self._reaper = ExpiredJobRequeuer(self.db, settings.lease_s)
+        self._clock = DatabaseClockWatch(self.db, settings.lease_s)
         self._device = DeviceWatch(settings)
         self._reported: tuple[float, workers.WorkerDevice] | None = None
         self._outages = 0  # attempts in a row that an outage ended
@@ -177,7 +177,7 @@ class Worker:
         if not port:
             return
         try:
-            telemetry.serve_metrics(host, port)
+            telemetry.start_metrics_server(host, port)
         except OSError as error:  # learning continues without metrics
             log.error(
                 "no figures for Prometheus: give each worker a PERENNIAL_METRICS_PORT of its own",
@@ -240,7 +240,7 @@ class Worker:
                 )
                 self._attempt = JobAttempt(tools, claim, stop)
                 self._attempt.run_attempt()
-                self._delay_claims_after_outage(self._attempt)
+                self._record_attempt_end_and_delay_claims(self._attempt)
             except LeaseLost:
                 telemetry.ATTEMPTS.labels("left", "lease").inc()
                 log.warning("lease lost; the job is another worker's", fence=claim.fence)
@@ -285,7 +285,7 @@ class Worker:
             )
         self._reported = now, device
 
-    def _delay_claims_after_outage(self, attempt: JobAttempt) -> None:
+    def _record_attempt_end_and_delay_claims(self, attempt: JobAttempt) -> None:
         """Count outages and device successes of attempts; after an outage, delay the next claim."""
         self._outages = self._outages + 1 if attempt.outage else 0
         if not attempt.outage:
@@ -356,7 +356,7 @@ class _WakeupReceiver:
         self._heard = heard
         self._wake = threading.Event()
         self._thread = threading.Thread(
-            target=self._listen_for_notifications, name="bell", daemon=True
+            target=self._listen_on_wakeup_socket, name="bell", daemon=True
         )
         if listener is not None:
             self._thread.start()
@@ -370,7 +370,7 @@ class _WakeupReceiver:
         """Wake the worker's main loop from its wait."""
         self._wake.set()
 
-    def _listen_for_notifications(self) -> None:
+    def _listen_on_wakeup_socket(self) -> None:
         assert self._listener is not None
         while True:
             try:
@@ -387,7 +387,7 @@ def main() -> int:
     configure_logging("worker")
     settings = Settings()
     try:
-        advice = prepare_data_and_check_startup(settings)
+        advice = prepare_data_directory_and_check_startup(settings)
     except PerennialError as error:
         log.error("cannot start", reason=error.detail)
         return 1

@@ -24,7 +24,7 @@ from core.jobs import workers
 from core.scheduling import claim as claims
 
 
-class ExpiredJobReaper:
+class ExpiredJobRequeuer:
     """Takes back jobs of workers that no longer extend their leases. For one thread.
 
     Args:

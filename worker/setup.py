@@ -14,15 +14,15 @@ from core.database.migrate import COPIED, upgrade_schema
 from core.database.session import Database
 from core.errors import PerennialError
 from core.files import reserve
-from core.keys.keys import ensure_admin_key
+from core.keys.keys import ensure_admin_key_and_write_file
 from core.logging import configure_logging
-from core.processes.start import prepare_data_and_check_startup
+from core.processes.start import prepare_data_directory_and_check_startup
 from core.recipe.catalogue import load_recipe_catalogue
 from core.settings import Settings
 from core.storage import open_object_store
 from worker.devices.torch_check import (
     FIRST_START,
-    check_torch_in_background,
+    check_torch_while_block_runs,
     has_torch_check_passed,
 )
 from worker.prepared import PreparedServiceSettings
@@ -37,7 +37,7 @@ def prepare_service_data(settings: Settings) -> PreparedServiceSettings:
     db = Database(settings.resolved_database_url)
     try:
         # The imports take seconds, in which the schema and the store are prepared.
-        with check_torch_in_background(settings):
+        with check_torch_while_block_runs(settings):
             copy = upgrade_schema(db, backups=settings.data_dir)
             if copy is not None:
                 print(COPIED.format(copy), file=sys.stderr)
@@ -46,7 +46,7 @@ def prepare_service_data(settings: Settings) -> PreparedServiceSettings:
                 settings
             )  # made here once, so that the API serves from its first second
         # last, since it is shown only once
-        secret = ensure_admin_key(db, settings.data_dir.absolute())
+        secret = ensure_admin_key_and_write_file(db, settings.data_dir.absolute())
     finally:
         db.close()
     return {
@@ -74,7 +74,7 @@ def main() -> int:
             print(f"{name}: {one['msg'].removeprefix('Value error, ')}", file=sys.stderr)
         return 1
     try:
-        open_to_others = prepare_data_and_check_startup(settings)
+        open_to_others = prepare_data_directory_and_check_startup(settings)
         if open_to_others is not None:
             print(open_to_others, file=sys.stderr)
         if not has_torch_check_passed(settings):

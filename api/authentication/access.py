@@ -201,10 +201,12 @@ class Authenticator:
         if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now):
             raise NotAuthenticated("The key is unknown, revoked or expired.")
         self.used[row.id] = now
-        return Actor(row.owner_id, row.id, row.scope, bound=_build_key_binding(row)), row.expires_at
+        return Actor(
+            row.owner_id, row.id, row.scope, bound=_build_predict_key_binding(row)
+        ), row.expires_at
 
 
-def _build_key_binding(row: ApiKeyRow) -> PredictKeyBinding | None:
+def _build_predict_key_binding(row: ApiKeyRow) -> PredictKeyBinding | None:
     if row.model_id is None or row.model_name is None or row.alias is None:
         return None
     return PredictKeyBinding(row.model_id, row.model_name, row.alias)

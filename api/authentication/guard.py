@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.authentication.access import Authenticator
 from api.authentication.key_watch import KeyValidityWatch
-from api.dependencies import ScopeDependency
+from api.dependencies import ScopeDeclaringDependency
 from api.limits.fair_share import (
     FairRequestSlots,
     RequestSlotHolder,
@@ -55,7 +55,7 @@ MAKES_ROOM = ("/cancel", "/discard", "/delete", "/jobs/{job}/{verb}")
 Polled = Callable[..., Awaitable[Response]]
 
 
-def mark_route_to_skip_dependencies(endpoint: Any) -> Any:
+def mark_handler_for_direct_call(endpoint: Any) -> Any:
     """Mark an async handler to be called directly, without FastAPI's dependency handling.
 
     It receives `request`, `authenticate` and its path parameters. Its query and header parameters
@@ -100,7 +100,7 @@ def wrap_route_in_guard(route: APIRoute, services: GuardServices) -> None:
 def find_key_scope_of_route(route: APIRoute) -> str | None:
     """Return the key scope that a route's handler requires, or None if it requires no key."""
     for dependency in route.dependant.dependencies:
-        if isinstance(dependency.call, ScopeDependency):
+        if isinstance(dependency.call, ScopeDeclaringDependency):
             return dependency.call.scope
     return None
 
@@ -151,7 +151,7 @@ class _GuardedApp:
         scope.setdefault("state", {})["actor"] = actor
         working = RequestSlotHolder(self.services.share, actor.owner_id)
 
-        async def release_slot_and_send(message: Message) -> None:
+        async def release_slot_before_send(message: Message) -> None:
             # From here on the client sets the pace: release the slot.
             working.release_request_slot()
             await send(message)
@@ -167,7 +167,7 @@ class _GuardedApp:
                 actor,
                 scope,
                 watch.wrap_receive_with_check(receive),
-                watch.wrap_send_with_check(release_slot_and_send),
+                watch.wrap_send_with_check(release_slot_before_send),
             )
         except Exception as error:
             # A quota may be exceeded although the disk's own figures show free space.
@@ -191,7 +191,7 @@ class _GuardedApp:
         """
         params = scope["path_params"]
         bound = actor.bound if self.need == "predict" else None
-        if bound is None or not bound.allows_alias(
+        if bound is None or not bound.allows_model_and_alias(
             params.get("model", ""), params.get("version", "")
         ):
             raise InsufficientKeyScope(
@@ -209,7 +209,7 @@ class _GuardedApp:
         if scope["query_string"]:
             self._check_query_names(scope["query_string"])
         if self.json_body:
-            receive = await self._read_and_check_json_body(scope, receive)
+            receive = await self._check_json_syntax_and_replay_body(scope, receive)
         if self.polled is not None and actor is not None:
             response = await self.polled(
                 request=Request(scope, receive, send), actor=actor, **scope["path_params"]
@@ -256,7 +256,7 @@ class _GuardedApp:
                     fields=[{"field": name, "message": "holds a NUL character"}],
                 )
 
-    async def _read_and_check_json_body(self, scope: Scope, receive: Receive) -> Receive:
+    async def _check_json_syntax_and_replay_body(self, scope: Scope, receive: Receive) -> Receive:
         headers = Request(scope).headers
         length = read_declared_length(headers.get("content-length"))
         if length is not None and length > MAX_JSON_BYTES:

@@ -54,13 +54,13 @@ class KeyValidityWatch:
     def wrap_receive_with_check(self, receive: Receive) -> Receive:
         """Wrap an ASGI `receive` so that the API key is rechecked before each piece of the body."""
 
-        async def receive_after_key_check() -> Message:
+        async def receive_and_check_key() -> Message:
             message = await receive()
             if message["type"] == "http.request":
                 await self.check_key_if_due()
             return message
 
-        return receive_after_key_check
+        return receive_and_check_key
 
     def wrap_send_with_check(self, send: Send) -> Send:
         """Wrap an ASGI `send` so that the API key is rechecked before each piece of the response."""

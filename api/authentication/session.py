@@ -103,7 +103,7 @@ def refuse_cross_site_change(scope: Scope) -> None:
         raise InsufficientKeyScope("A page of another site cannot change anything here.")
 
 
-def set_session_cookie(request: Request, response: Response, made: str) -> None:
+def require_secure_origin_and_set_cookie(request: Request, response: Response, made: str) -> None:
     """Set the session cookie in a response.
 
     Raises:

@@ -46,7 +46,7 @@ KeyPath = Annotated[str, Path(description="Id of the key", max_length=40)]
 
 
 @dataclass(frozen=True)
-class _NewKeyForm:
+class _NewKeyFormState:
     """Page state of the form that creates an API key: its inputs, error, or the new key.
 
     Attributes:
@@ -82,13 +82,13 @@ async def _gather_audit_page_query_parameters(
 @router.get("/ui/admin/keys")
 def show_keys_page(request: Request, actor: Admin, db: Db, cursor: Cursor = None) -> Response:
     """Show all keys, newest first, and a form that creates one."""
-    return _render_keys_page(request, db, actor, _NewKeyForm(), cursor)
+    return _render_keys_page(request, db, actor, _NewKeyFormState(), cursor)
 
 
 @router.post("/ui/admin/keys")
 async def handle_create_key_form(request: Request, actor: Admin, db: Db) -> Response:
     """Create a key and show its secret, which appears only on this page."""
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
 
     def create_key_from_form() -> NewKey:
         requested = keys.RequestedKey(
@@ -101,9 +101,9 @@ async def handle_create_key_form(request: Request, actor: Admin, db: Db) -> Resp
         return keys.create_key(db, actor, requested)
 
     try:
-        form = _NewKeyForm(new=await to_thread.run_sync(create_key_from_form))
+        form = _NewKeyFormState(new=await to_thread.run_sync(create_key_from_form))
     except PerennialError as error:
-        form = _NewKeyForm(inputs, error)
+        form = _NewKeyFormState(inputs, error)
     return await to_thread.run_sync(_render_keys_page, request, db, actor, form)
 
 
@@ -111,7 +111,7 @@ async def handle_create_key_form(request: Request, actor: Admin, db: Db) -> Resp
 async def handle_revoke_key_form(request: Request, key: KeyPath, actor: Admin, db: Db) -> Response:
     """Revoke a key."""
     # Its fields do not matter: this checks that a page of this service sent it.
-    await forms.read_form_values(request)
+    await forms.read_values_of_own_page_form(request)
     await to_thread.run_sync(keys.revoke_key, db, actor, key)
     # This process would otherwise accept the key from its cache for another second.
     access: Authenticator = request.app.state.access
@@ -162,14 +162,16 @@ def show_usage_page(
     """Show counts and bytes per owner or model."""
     read = usage_lists.list_usage_by_model if by == "model" else usage_lists.list_usage_by_owner
     usage_page = read(db, actor, limit=ROWS, cursor=cursor)
-    rows = [(one, one["bytes"], _sum_model_bytes(one["bytes"])) for one in usage_page["items"]]
+    rows = [
+        (one, one["bytes"], _sum_bytes_of_all_kinds(one["bytes"])) for one in usage_page["items"]
+    ]
     largest = max((total for _, _, total in rows), default=0)
     context = {"by": by, "rows": rows, "most": largest, "kinds": KINDS, "cursor": cursor}
     return render_page(request, "usage.html", {**context, "next_cursor": usage_page["next_cursor"]})
 
 
 def _render_keys_page(
-    request: Request, db: Database, actor: Actor, form: _NewKeyForm, cursor: str | None = None
+    request: Request, db: Database, actor: Actor, form: _NewKeyFormState, cursor: str | None = None
 ) -> Response:
     key_page = keys.list_keys(db, actor, limit=ROWS, cursor=cursor, newest_first=True)
     now = format_rfc3339(datetime.now(UTC).timestamp())
@@ -241,7 +243,7 @@ def _parse_audit_filter_time(text: str) -> float | None:
     return None if not text else parse_rfc3339(f"{text}T00:00:00Z" if len(text) == 10 else text)
 
 
-def _sum_model_bytes(of: ModelBytes) -> int:
+def _sum_bytes_of_all_kinds(of: ModelBytes) -> int:
     return sum(cast(Mapping[str, int], of).values())
 
 

@@ -15,7 +15,7 @@ from api.uploads.weights import (
     BaseUploadOptions,
     load_expected_base_tensor_shapes,
     parse_base_class_names,
-    resolve_requested_base,
+    resolve_requested_base_network,
 )
 from core.admission.admission import AdmissionLimits
 from core.bases import bases, pretrained
@@ -86,17 +86,17 @@ async def _store_and_adopt_classifier(
     )
     asked = _parse_uploaded_base_form(inputs)
     wanted = await to_thread.run_sync(
-        resolve_requested_base, asked, file.size, service.catalogue, settings
+        resolve_requested_base_network, asked, file.size, service.catalogue, settings
     )
     expected = await load_expected_base_tensor_shapes(wanted, settings, work, actor.owner_id)
     classes = parse_base_class_names(asked, file, settings)
     network = bases.ExpectedBaseNetwork(**vars(wanted), expected=expected, classes=classes)
     limits = NewModelLimits(
         AdmissionLimits.from_settings(settings),
-        pretrained.PretrainedWeightsLimits.from_settings(settings),
+        pretrained.PretrainedWeightsPolicy.from_settings(settings),
     )
 
-    def create_adopting_model() -> str:
+    def create_base_and_adopting_model() -> str:
         base = bases.create_base_from_upload(resources, settings, actor, network, file.path)["id"]
         asked_model: NewModel = {"name": inputs["name"], "scenario": "class", "base": base}
         try:
@@ -106,7 +106,7 @@ async def _store_and_adopt_classifier(
             bases.delete_base(service.db, service.blobs, actor, base)
             raise
 
-    return await to_thread.run_sync(create_adopting_model)
+    return await to_thread.run_sync(create_base_and_adopting_model)
 
 
 def _parse_uploaded_base_form(inputs: dict[str, str]) -> BaseUploadOptions:

@@ -43,7 +43,7 @@ From = Annotated[str | None, Query(max_length=300, description="Cursor of the pa
 
 
 @dataclass(frozen=True)
-class ComparisonPageSelection:
+class ComparisonPageUrlParameters:
     """The versions, task, class and kind of image selected on a comparison page, from its URL."""
 
     a: int
@@ -80,7 +80,7 @@ class ComparisonWithImages:
 
 
 @dataclass(frozen=True)
-class ComparisonQueryParameters:
+class ComparedVersionsQuery:
     """The two versions and the task to compare, as the page's URL names them; empty: not chosen."""
 
     a: str | None
@@ -88,10 +88,10 @@ class ComparisonQueryParameters:
     task: str | None
 
 
-async def _gather_comparison_query_parameters(
+async def _gather_compared_versions_query(
     a: Version = None, b: Version = None, task: OnTask = None
-) -> ComparisonQueryParameters:
-    return ComparisonQueryParameters(a, b, task)
+) -> ComparedVersionsQuery:
+    return ComparedVersionsQuery(a, b, task)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ async def show_comparison_page(
     model: ModelPath,
     actor: Read,
     service: Service,
-    compared: Annotated[ComparisonQueryParameters, Depends(_gather_comparison_query_parameters)],
+    compared: Annotated[ComparedVersionsQuery, Depends(_gather_compared_versions_query)],
     view: Annotated[ComparisonPageFilters, Depends(_gather_comparison_view_query_parameters)],
 ) -> Response:
     """Show the page that compares two versions."""
@@ -148,12 +148,12 @@ async def show_comparison_page(
             number,
         )
         kind: FlipKind = view.flips or "negative"
-        look = ComparisonPageSelection(
+        look = ComparisonPageUrlParameters(
             pair.a.number, pair.b.number, number, view.label or None, kind, view.every
         )
 
         def compare_pair() -> ComparisonWithImages:
-            return compared_tasks.retry_comparison_without_deleted_tasks(
+            return compared_tasks.run_comparison_skipping_deleted_tasks(
                 db,
                 actor,
                 pair,
@@ -194,17 +194,17 @@ def _parse_task_number(text: str | None) -> int | None:
 
 
 def _build_comparison_with_images(
-    blobs: Blobs, pair: ComparedVersionPair, look: ComparisonPageSelection, cursor: str | None
+    blobs: Blobs, pair: ComparedVersionPair, look: ComparisonPageUrlParameters, cursor: str | None
 ) -> ComparisonWithImages:
-    result = compare.compare_versions(blobs, pair)
-    images = compare.list_compared_images_by_flip_kind(
+    result = compare.compare_version_predictions_and_recipes(blobs, pair)
+    images = compare.list_compared_images_of_flip_kind(
         blobs, pair, kind=look.kind, label=look.label, limit=IMAGES, cursor=cursor
     )
     return ComparisonWithImages(result, images)
 
 
 def _build_comparison_template_variables(
-    comparison: ComparisonWithImages, look: ComparisonPageSelection
+    comparison: ComparisonWithImages, look: ComparisonPageUrlParameters
 ) -> dict[str, object]:
     """Build the template variables of the page that compares two versions."""
     result = comparison.result

@@ -125,7 +125,7 @@ class EditDraftQuery:
 
 
 @dataclass(frozen=True)
-class ShownImageFilter:
+class TaskImagesPageQuery:
     """Part, class and first image of the list of a task's images on a page."""
 
     part: Split = "train"
@@ -205,7 +205,7 @@ async def handle_remove_former_name_form(
     request: Request, model: ModelPath, actor: Write, db: Db
 ) -> Response:
     """Remove a former class name."""
-    name = (await forms.read_form_values(request)).get("name", "")
+    name = (await forms.read_values_of_own_page_form(request)).get("name", "")
     await to_thread.run_sync(listing.remove_class_alias, db, actor, model, name)
     return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}/classes", 303)
 
@@ -217,7 +217,7 @@ async def show_task_images_page(
     n: Number,
     actor: Read,
     service: Service,
-    shown: Annotated[ShownImageFilter, Depends()],
+    shown: Annotated[TaskImagesPageQuery, Depends()],
 ) -> Response:
     """Show the images of a task, with a form that relabels or removes chosen ones."""
     db, blobs = service.db, service.blobs
@@ -229,14 +229,12 @@ async def show_task_images_page(
     images, why = None, ""
     try:
         found = await to_thread.run_sync(
-            task_images.find_task_split_images, db, actor, model_response["id"], n, shown.part
+            task_images.find_task_split_dataset, db, actor, model_response["id"], n, shown.part
         )
 
         def list_images() -> Any:
-            with task_images.explain_errors_of_deleted_images(
-                db, actor, model_response["id"], found
-            ):
-                return task_images.list_images_of_task_part(
+            with task_images.translate_deleted_image_errors(db, actor, model_response["id"], found):
+                return task_images.list_task_split_images(
                     blobs, found, label=label, limit=IMAGES, cursor=shown.after
                 )
 
@@ -316,7 +314,7 @@ async def handle_plan_edit_of_ticked_rows_form(
     request: Request, model: ModelPath, actor: Write, db: Db
 ) -> Response:
     """Show the plan of an edit of the images or classes whose boxes are ticked."""
-    inputs = await forms.read_form_values(request, IMAGES + CLASSES)
+    inputs = await forms.read_values_of_own_page_form(request, IMAGES + CLASSES)
     await to_thread.run_sync(
         _list_class_names_for_label_input, db, actor, model
     )  # another owner's model is not found
@@ -333,7 +331,7 @@ async def handle_submit_edit_form(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
     """Submit an edit whose plan was shown, and queue its job."""
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
     choice = parse_edit_draft(dict(parse_qsl(inputs.get("choice", ""), keep_blank_values=True)))
     reason = forms.read_form_reason(inputs)
 
@@ -365,7 +363,7 @@ async def handle_undo_edit_form(
     request: Request, model: ModelPath, n: EditNumber, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Undo an edit, and show the model."""
-    reason = forms.read_form_reason(await forms.read_form_values(request))
+    reason = forms.read_form_reason(await forms.read_values_of_own_page_form(request))
     return await apply_model_change_and_redirect(
         request, model, lambda: undo.undo_edit(db, actor, model, n, reason)[1], bell
     )
@@ -376,7 +374,7 @@ async def handle_purge_edit_form(
     request: Request, model: ModelPath, n: EditNumber, actor: Write, service: Service
 ) -> Response:
     """Delete from older versions the data of images that an edit removed, and show the edits again."""
-    await forms.read_form_values(request)
+    await forms.read_values_of_own_page_form(request)
     await to_thread.run_sync(
         purge.purge_data_removed_by_edit, service.db, service.blobs, actor, model, n
     )

@@ -25,7 +25,7 @@ def is_page_request(scope: Scope) -> bool:
     return path == PREFIX or path.startswith(f"{PREFIX}/")
 
 
-def render_problem_page(scope: Scope, answer: Answer) -> Answer:
+def render_problem_page_or_redirect_to_login(scope: Scope, answer: Answer) -> Answer:
     """Render an error as an HTML page; for 401, redirect to the login and back."""
     status, headers, body = answer
     # The other headers describe the JSON that the page replaces.
@@ -109,7 +109,7 @@ def _format_request_path(scope: Scope) -> str:
     return f"{scope['path']}?{query}" if query else str(scope["path"])
 
 
-def _find_page_of_sent_form(scope: Scope) -> str:
+def _get_unchecked_referer_path(scope: Scope) -> str:
     """Return path and query of the Referer header, unchecked; the start page's path if it cannot be
     parsed.
     """
@@ -124,7 +124,7 @@ def _redirect_to_login(scope: Scope) -> Answer:
     """Redirect to the login and back to the page; say so if a form was sent and not processed."""
     is_sent = scope["method"] != "GET"
     # A form's path may take POST alone, so the way back leads to the page that it was on.
-    back = _find_page_of_sent_form(scope) if is_sent else _format_request_path(scope)
+    back = _get_unchecked_referer_path(scope) if is_sent else _format_request_path(scope)
     next_path = quote(get_safe_page_path(scope, back), safe="/")
     place = f"{get_root_path(scope)}{LOGIN}?next={next_path}{'&sent=yes' if is_sent else ''}"
     # htmx would insert the login page into a part of the current page.

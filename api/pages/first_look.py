@@ -67,7 +67,7 @@ async def handle_first_images_check_request(
     request: Request, model: ModelPath, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Check the first images of a batch before its upload; return {"refused", "warning"} as JSON."""
-    # The script sends JSON, so `read_form_values`, which checks the origin of forms, is not used.
+    # The script sends JSON, so `read_values_of_own_page_form`, which checks the origin of forms, is not used.
     session.require_own_request_origin(request.scope)
     body = await read_small_body(
         request.receive, MAX_BYTES, read_declared_length(request.headers.get("content-length"))

@@ -19,7 +19,7 @@ from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, ServiceDependencies, Write
 from api.pages.models import render_model_list_with_error
 from api.pages.parts import forms
-from api.pages.parts.live import read_event_cursor
+from api.pages.parts.live import read_newest_event_cursor
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.submit import detect_batch_archive_kind
 from api.schemas.common import ModelPath
@@ -55,7 +55,7 @@ DEFAULT_NAME = "photos"
 @router.post(f"{PATH}/samples")
 async def handle_sample_model_form(request: Request, actor: Write, service: Service) -> Response:
     """Create a model that learns the sample pictures, and show its progress."""
-    await forms.read_form_values(request)
+    await forms.read_values_of_own_page_form(request)
     new_model: NewModel = {
         "name": sample_pictures.MODEL,
         "scenario": "class",
@@ -63,7 +63,9 @@ async def handle_sample_model_form(request: Request, actor: Write, service: Serv
         "image": {"size": sample_pictures.SIZE, "channels": 3},
     }
     try:
-        model = await to_thread.run_sync(_create_first_model, service, actor, new_model)
+        model = await to_thread.run_sync(
+            _create_model_and_notify_workers, service, actor, new_model
+        )
     except NameTaken:  # clicked twice
         return RedirectResponse(_build_first_model_path(request, sample_pictures.MODEL), 303)
     upload = UploadReception(request, actor, TERMS, service.db, service.settings, None)
@@ -95,10 +97,14 @@ async def handle_first_model_archive_form(
                 name = derive_model_name(file.fields.get("name", ""))
                 kind = await to_thread.run_sync(detect_batch_archive_kind, file)
                 new_model: NewModel = {"name": name, "scenario": "class"}
-                model = await to_thread.run_sync(_create_first_model, service, actor, new_model)
+                model = await to_thread.run_sync(
+                    _create_model_and_notify_workers, service, actor, new_model
+                )
                 async with _delete_model_on_error(service, actor, model["id"]):
                     order = _build_batch_submission_request(service, upload, model["id"], None)
-                    await to_thread.run_sync(order.check_model_may_receive_batch, file.size)
+                    await to_thread.run_sync(
+                        order.check_batch_room_and_read_former_names, file.size
+                    )
                     await _submit_uploaded_batch(order, replace(file, kind=kind, fields={}))
     except PerennialError as error:
         return await to_thread.run_sync(
@@ -112,7 +118,7 @@ def show_first_model_page(
     request: Request, model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show the progress of a newcomer's first model, and what to do next."""
-    events = read_event_cursor(request, actor)
+    events = read_newest_event_cursor(request, actor)
     model_response = models.read_model(db, catalogue(), actor, model)
     batches = tasks.list_tasks(db, actor, model_response["id"], SHOWN, None)["items"]
     of_model = jobs.JobFilter(model=model_response["id"])
@@ -148,12 +154,12 @@ def derive_model_name(text: str) -> str:
     return name if is_allowed_model_or_alias_name(name) else DEFAULT_NAME
 
 
-def _create_first_model(
+def _create_model_and_notify_workers(
     service: ServiceDependencies, actor: Actor, new_model: NewModel
 ) -> ModelOut:
     limits = ModelLimits(
         AdmissionLimits.from_settings(service.settings),
-        pretrained.PretrainedWeightsLimits.from_settings(service.settings),
+        pretrained.PretrainedWeightsPolicy.from_settings(service.settings),
     )
     model = models.create_model(service.load_use_case_resources(), actor, new_model, None, limits)[
         0

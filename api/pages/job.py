@@ -71,7 +71,7 @@ async def handle_job_action_form(
     request: Request, job: JobPath, verb: str, actor: Write, service: Service
 ) -> Response:
     """Cancel, pause or resume a job, choose its trial, or learn its task again."""
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
     recipe = forms.parse_relearning_recipe_input(inputs)
     db, settings = service.db, service.settings
 

@@ -10,7 +10,7 @@ from api.authentication import session
 from api.authentication.access import Authenticator
 from api.dependencies import Db
 from api.pages.errors import LOGIN, get_safe_page_path
-from api.pages.parts.forms import read_form_values
+from api.pages.parts.forms import read_values_of_own_page_form
 from api.pages.parts.render import get_root_path, render_page
 from core.errors import InsufficientKeyScope, NotAuthenticated
 from core.keys import sessions
@@ -43,16 +43,16 @@ async def show_login_form(
 @router.post(LOGIN)
 async def handle_login_form(request: Request, db: Db) -> Response:
     """Start a session and go on to the requested page."""
-    inputs = await read_form_values(request)
+    inputs = await read_values_of_own_page_form(request)
     # Anyone can write a link to this page: `get_safe_page_path` keeps it from leading elsewhere.
     next_path = get_safe_page_path(request.scope, inputs.get("next", ""))
     response = RedirectResponse(next_path, 303)
     try:
-        # Older browsers do not send it; `read_form_values` has checked Origin, which they do send.
+        # Older browsers do not send it; `read_values_of_own_page_form` has checked Origin, which they do send.
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise InsufficientKeyScope("Only the login page itself logs in.")
         place = session.read_host_and_port(request.scope)
-        session.set_session_cookie(
+        session.require_secure_origin_and_set_cookie(
             request,
             response,
             await to_thread.run_sync(
@@ -69,7 +69,7 @@ async def handle_login_form(request: Request, db: Db) -> Response:
 @router.post("/ui/logout")
 async def handle_logout_form(request: Request, db: Db) -> Response:
     """End the session."""
-    await read_form_values(request)
+    await read_values_of_own_page_form(request)
     token = session.find_session_token_and_check_own_page(request.scope)
     if token is not None:
         await to_thread.run_sync(sessions.end_browser_session, db, token)

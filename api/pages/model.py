@@ -10,14 +10,14 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Bell, CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
-from api.pages.parts.actions import list_pending_decisions
+from api.pages.parts.actions import build_attention_items
 from api.pages.parts.checks import (
     describe_gate_check_limits,
     describe_gate_comparison_with_production,
-    list_disabled_checks,
+    list_disabled_gate_checks,
 )
 from api.pages.parts.heat import ROWS, build_accuracy_curves, build_heat_map
-from api.pages.parts.live import read_event_cursor
+from api.pages.parts.live import read_newest_event_cursor
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import (
     format_precision_coverage_svg_points,
@@ -83,12 +83,12 @@ def show_model_page(
     view: Annotated[HeatMapWindow, Depends(_gather_heat_map_query_parameters)],
 ) -> Response:
     """Show the page of a model."""
-    events = read_event_cursor(request, actor)
+    events = read_newest_event_cursor(request, actor)
     model_response = models.read_model(db, catalogue(), actor, model)
     recent = jobs.list_jobs(
         db, actor, jobs.JobFilter(model=model_response["id"]), limit=JOBS, cursor=None
     )["items"]
-    waits = list_pending_decisions(model_response)
+    waits = build_attention_items(model_response)
     again = any(button.again for one in waits for button in one.buttons)
     suggestions = (
         recipe_preview.suggest_retry_recipes(db, catalogue(), actor, model_response["id"])
@@ -107,13 +107,13 @@ def show_model_page(
         "v": view.version,
         "t": view.task,
         "limits": describe_gate_check_limits(model_response["gate"]),
-        "off": list_disabled_checks(model_response),
+        "off": list_disabled_gate_checks(model_response),
     }
     # A model that still fetches its base has no version, so there is nothing to measure.
     if model_response["state"] == "fetching":
         return render_page(request, "model.html", {**context, "history": None})
     history = read_version_history(db, actor, model_response["id"], last=view.last, size=ROWS)
-    context |= _load_accuracy_matrix_for_model_page(db, actor, model_response, history, view.first)
+    context |= _load_accuracy_template_variables(db, actor, model_response, history, view.first)
     if view.version is not None and view.task is not None:
         context["cell"] = class_changes.compare_class_accuracies_with_parent(
             db, actor, model_response["id"], view.version, task=view.task
@@ -122,7 +122,7 @@ def show_model_page(
     return render_page(request, "model.html", context)
 
 
-def _load_accuracy_matrix_for_model_page(
+def _load_accuracy_template_variables(
     db: Database, actor: Actor, model: ModelOut, history: VersionHistory, first: int | None
 ) -> dict[str, object]:
     """Return the model page's data from the accuracy matrix, in a fixed number of queries."""
@@ -189,10 +189,10 @@ async def handle_promote_version_form(
     request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Move production to a version."""
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
     # The version on the page: if production has moved since, the change is refused.
     version = forms.parse_form_whole_number(inputs, "version")
-    decision = aliases.RequestedAliasMove(
+    decision = aliases.AliasMoveReasonAndSeenVersion(
         forms.read_form_reason(inputs), _parse_shown_production(inputs)
     )
 
@@ -207,9 +207,9 @@ async def handle_roll_production_back_form(
     request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Move production back to an earlier version."""
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
     version = forms.parse_form_whole_number(inputs, "version") if inputs.get("version") else None
-    decision = aliases.RequestedAliasMove(
+    decision = aliases.AliasMoveReasonAndSeenVersion(
         forms.read_form_reason(inputs), _parse_shown_production(inputs)
     )
 
@@ -229,7 +229,7 @@ async def handle_follow_lineage_form(
     request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Let production follow the lineage again."""
-    await forms.read_form_values(request)
+    await forms.read_values_of_own_page_form(request)
     return await apply_model_change_and_redirect(
         request,
         model,
@@ -243,10 +243,10 @@ async def handle_delete_model_form(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
     """Delete a model after its name was typed, and show the remaining models."""
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
     db = service.db
 
-    def delete_model_if_confirmed() -> str:
+    def require_typed_name_and_delete_model() -> str:
         model_response = models.read_model(db, service.catalogue(), actor, model)
         if inputs.get("name") != model_response["name"]:
             raise Invalid(
@@ -256,7 +256,7 @@ async def handle_delete_model_form(
         model_deletion.delete_model(db, service.store, service.blobs, actor, model_response["id"])
         return model_response["id"]
 
-    deleted_id = await to_thread.run_sync(delete_model_if_confirmed)
+    deleted_id = await to_thread.run_sync(require_typed_name_and_delete_model)
     return RedirectResponse(f"{get_root_path(request.scope)}/ui?deleted={deleted_id}", 303)
 
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from api.dependencies import Cursor, Read, Service, ServiceDependencies
 from api.pages.parts import forms
-from api.pages.parts.live import read_event_cursor
+from api.pages.parts.live import read_newest_event_cursor
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import HEIGHT, WIDTH, compute_sparkline_points
 from core.contract.responses.model import ModelPage
@@ -57,7 +57,7 @@ def show_models_page(
 
     Without a model, show three ways to the first one.
     """
-    events = read_event_cursor(request, actor)
+    events = read_newest_event_cursor(request, actor)
     listing = models.ModelListQuery(
         filters.q.strip() or None, summary=True, newest_first=filters.sort == "newest"
     )
@@ -72,7 +72,7 @@ def render_model_list_with_error(
     request: Request, actor: Actor, service: ServiceDependencies, error: PerennialError
 ) -> Response:
     """Show the list of models with the error for which a new model was refused."""
-    events = read_event_cursor(request, actor)
+    events = read_newest_event_cursor(request, actor)
     listing = models.ModelListQuery(summary=True, newest_first=True)
     model_page = models.list_models(service.db, service.catalogue(), actor, ROWS, None, listing)
     return _render_model_list(

@@ -71,7 +71,7 @@ def show_new_model_form(
 ) -> Response:
     """Show the form that creates a model."""
     del actor
-    photos = pretrained.PretrainedWeightsLimits.from_settings(settings).photos
+    photos = pretrained.PretrainedWeightsPolicy.from_settings(settings).photos
     return _render_model_form(request, catalogue(), photos, inputs)
 
 
@@ -80,11 +80,11 @@ async def handle_create_model_form(request: Request, actor: Write, service: Serv
     """Create a model and show it, or show the form again with an error beside each invalid
     input.
     """
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
     db = service.db
     catalogue_value = await to_thread.run_sync(service.catalogue)
     bounds = AdmissionLimits.from_settings(service.settings)
-    terms = pretrained.PretrainedWeightsLimits.from_settings(service.settings)
+    terms = pretrained.PretrainedWeightsPolicy.from_settings(service.settings)
 
     def create_model_from_form() -> ModelOut:
         new_model = _parse_model_form(inputs)

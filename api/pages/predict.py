@@ -15,7 +15,7 @@ from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
 from api.pages.parts.render import get_root_path, render_page
-from api.predict.asking import PredictRequestTarget, predict_requested_images
+from api.predict.asking import PredictRequestTarget, predict_images_and_keep_slot
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
 from core.contract.responses.model import ModelOut
@@ -107,7 +107,7 @@ async def handle_predict_form(
     task: Head = None,
 ) -> Response:
     """Show the predicted labels of the chosen photos."""
-    # The body is no small form, so `read_form_values`, which checks the origin, is not used.
+    # The body is no small form, so `read_values_of_own_page_form`, which checks the origin, is not used.
     session.require_own_request_origin(request.scope)
     db = service.db
     model_response = await to_thread.run_sync(
@@ -118,7 +118,7 @@ async def handle_predict_form(
     )
     question = PredictRequestTarget(actor, model_response["id"], version, task, TOP)
     try:
-        response, images, place = await predict_requested_images(
+        response, images, place = await predict_images_and_keep_slot(
             request, question, db, service.blobs, service.settings
         )
     except PerennialError as error:
@@ -141,11 +141,11 @@ async def handle_export_request(
     service: Service,
 ) -> Response:
     """Redirect to the download of a version in a format, or to the job that creates it."""
-    await forms.read_form_values(request)
+    await forms.read_values_of_own_page_form(request)
     root = get_root_path(request.scope)
     db, max_open_jobs = service.db, service.settings.max_open_jobs
 
-    def request_export() -> str:
+    def find_export_or_queue_job() -> str:
         download = exports.RequestedExport(model, version, format)
         if exports.find_stored_export(db, service.blobs, actor, download) is not None:
             return f"{root}/v1/models/{model}/versions/{version}/download?format={format}"
@@ -156,7 +156,7 @@ async def handle_export_request(
             service.bell.notify_workers(job["id"])
         return f"{root}/ui/jobs/{job['id']}"
 
-    return RedirectResponse(await to_thread.run_sync(request_export), 303)
+    return RedirectResponse(await to_thread.run_sync(find_export_or_queue_job), 303)
 
 
 def _load_predict_page_content(

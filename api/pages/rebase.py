@@ -55,7 +55,7 @@ async def handle_finish_rebase_form(
 ) -> Response:
     """Finish a rebase: compare both models image by image, then move the name to the new one."""
     db, blobs = service.db, service.blobs
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
     # The page's versions, so that nothing is moved on the basis of an outdated comparison.
     shown_versions = (
         forms.parse_form_whole_number(inputs, "old"),

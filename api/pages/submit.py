@@ -21,7 +21,7 @@ from api.dependencies import CatalogueOf, Db, Service, Write
 from api.pages.parts import forms, recipe_form, trials_form
 from api.pages.parts.recipe_form import RecipeForm
 from api.pages.parts.render import get_root_path, render_page
-from api.pages.parts.trials_form import NO_TRIALS, TrialsForm, read_trials_form
+from api.pages.parts.trials_form import NO_TRIALS, TrialsForm, parse_trials_and_add_form_errors
 from api.schemas.common import ModelPath
 from api.uploads.assembled import join_upload_pieces_in_spool
 from api.uploads.body import ReceivedUpload
@@ -41,7 +41,7 @@ from core.ingest.readers.registry import FORMATS
 from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.models import models
-from core.tasks.held_out_batch import submit_or_measure_batch
+from core.tasks.held_out_batch import submit_batch_or_measure_adopted_classifier
 from core.text import characters
 from core.uploads import whole_uploads
 
@@ -113,14 +113,14 @@ async def handle_recipe_preview_form(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show the service's warnings about the recipe form's values, and the equivalent commands."""
-    inputs = await forms.read_form_values(request, FIELDS)
+    inputs = await forms.read_values_of_own_page_form(request, FIELDS)
     model_response = await to_thread.run_sync(
         lambda: models.read_model(db, catalogue(), actor, model)
     )
     form = await to_thread.run_sync(
         lambda: recipe_form.build_recipe_form(db, catalogue(), actor, model_response, inputs)
     )
-    trials = read_trials_form(form, inputs)
+    trials = parse_trials_and_add_form_errors(form, inputs)
     return _render_submit_form(request, _SubmitPageContent(model_response, form, trials=trials))
 
 
@@ -130,7 +130,7 @@ async def handle_check_upload_request(
 ) -> Response:
     """Show the result of checking an upload without submitting it."""
     db, store, settings = service.db, service.store, service.settings
-    inputs = await forms.read_form_values(request, FIELDS)
+    inputs = await forms.read_values_of_own_page_form(request, FIELDS)
     model_response = await to_thread.run_sync(
         lambda: models.read_model(db, service.catalogue(), actor, model)
     )
@@ -141,7 +141,7 @@ async def handle_check_upload_request(
     )
     # Nothing is received here: the order needs the settings and a place among the owner's uploads.
     upload = UploadReception(request, actor, UploadRouteRules(f"POST {PATH}"), db, settings, None)
-    trials = read_trials_form(form, inputs)
+    trials = parse_trials_and_add_form_errors(form, inputs)
     override = None if form.errors else form.patch or None
     batch_request = BatchRequestOptions(
         model_response["id"],
@@ -206,7 +206,7 @@ async def handle_plain_submit_form(
         if head.boundary is None:
             raise Invalid("A batch is sent by the form of this page, as multipart/form-data.")
         with upload.hold_upload_slot():
-            await to_thread.run_sync(order.check_model_may_receive_batch, head.length)
+            await to_thread.run_sync(order.check_batch_room_and_read_former_names, head.length)
             async with receive(request, head, terms, settings) as file:
                 inputs = {name: value.strip() for name, value in file.fields.items()}
                 form = await to_thread.run_sync(
@@ -238,7 +238,7 @@ async def _check_or_submit_batch_file(
         Invalid: another value of the form is invalid.
         PerennialError: see `BatchSubmission.submit_as_next_task`.
     """
-    trials = read_trials_form(form, form.inputs)
+    trials = parse_trials_and_add_form_errors(form, form.inputs)
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
     is_check = form.inputs.get("do") == "check"
@@ -263,7 +263,7 @@ async def _check_or_submit_batch_file(
         return _render_submit_form(
             request, _SubmitPageContent(model, form, report=report, trials=trials)
         )
-    result = await to_thread.run_sync(submit_or_measure_batch, submission)
+    result = await to_thread.run_sync(submit_batch_or_measure_adopted_classifier, submission)
     if result.is_new:
         order.bell.notify_workers(result.job)
     # A held batch that is sent with another recipe is learned again, by a new job.

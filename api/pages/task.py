@@ -36,7 +36,7 @@ _PARTS: tuple[Split, ...] = ("train", "held_out")
 
 
 @dataclass(frozen=True)
-class ClassSampleIndices:
+class TaskSampleImageNumbers:
     """Images of each class that a task's page shows; `why`: the reason if it shows none."""
 
     split: Split
@@ -88,7 +88,7 @@ async def handle_delete_task_data_form(
     request: Request, model: ModelPath, n: Number, actor: Write, service: Service
 ) -> Response:
     """Delete the images of a task after the box was ticked."""
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
     if inputs.get("sure") != "yes":
         raise Invalid("The images are deleted only with the box ticked that says so.")
     await to_thread.run_sync(
@@ -107,7 +107,7 @@ async def handle_task_decision_form(
     service: Service,
 ) -> Response:
     """Continue without a task, discard it, or learn it again."""
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
     reason, recipe = forms.read_form_reason(inputs), forms.parse_relearning_recipe_input(inputs)
     db, settings = service.db, service.settings
 
@@ -157,30 +157,32 @@ def _load_accuracy_history_of_task(
 
 def _choose_sample_images_of_task(
     db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut
-) -> ClassSampleIndices:
+) -> TaskSampleImageNumbers:
     """Load sample images of a task, from its training part while retained, else from the held-out
     part.
     """
     why = ""
     for split in _PARTS:
         try:
-            part = task_images.find_task_split_images(db, actor, model, task["number"], split)
-            with task_images.explain_errors_of_deleted_images(db, actor, model, part):
-                return ClassSampleIndices(split, _choose_sample_images_of_each_class(blobs, part))
+            part = task_images.find_task_split_dataset(db, actor, model, task["number"], split)
+            with task_images.translate_deleted_image_errors(db, actor, model, part):
+                return TaskSampleImageNumbers(
+                    split, _choose_sample_images_of_each_class(blobs, part)
+                )
         # An outage says nothing about the images, and the other part would fail, too.
         except Unavailable:
             raise
         except PerennialError as error:
             why = error.detail
-    return ClassSampleIndices("held_out", {}, why)
+    return TaskSampleImageNumbers("held_out", {}, why)
 
 
 def _choose_sample_images_of_each_class(
-    blobs: Blobs, part: task_images.TaskSplitImages
+    blobs: Blobs, part: task_images.TaskSplitDatasetReference
 ) -> dict[str, list[int]]:
     rows = {}
     for label in part.labels[:CLASSES]:
-        images = task_images.list_images_of_task_part(
+        images = task_images.list_task_split_images(
             blobs, part, label=label, limit=TILES, cursor=None
         )["items"]
         if images:

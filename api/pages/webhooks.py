@@ -50,7 +50,7 @@ async def handle_create_webhook_form(
     request: Request, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Create a webhook and show its secret, or show the form again with the error."""
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
     chosen_events = [event for event in EVENTS if inputs.get(f"event.{event}")]
     url, model = inputs.get("url", ""), inputs.get("model", "")
     chosen: WebhookFormat = next(
@@ -87,7 +87,7 @@ async def handle_webhook_action_form(
     request: Request, webhook: WebhookPath, verb: Verb, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Test, rotate, disable, enable or delete a webhook."""
-    inputs = await forms.read_form_values(request)
+    inputs = await forms.read_values_of_own_page_form(request)
 
     def run_webhook_action() -> Response:
         # Shown by this response: after a redirect, the secret would no longer be at hand.
@@ -111,7 +111,7 @@ async def handle_resend_delivery_form(
     request: Request, webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db
 ) -> Response:
     """Send a delivery again."""
-    await forms.read_form_values(request)
+    await forms.read_values_of_own_page_form(request)
     await to_thread.run_sync(webhook_deliveries.requeue_delivery, db, actor, webhook, delivery)
     return RedirectResponse(f"{get_root_path(request.scope)}/ui/webhooks/{webhook}", 303)
 

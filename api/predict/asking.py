@@ -12,7 +12,7 @@ from api.predict.images import (
     read_predict_request_images,
 )
 from api.predict.line import PredictConcurrencyLimiter, PredictConcurrencySlot
-from api.predict.predictor import Predictor, VersionPredictionSpec
+from api.predict.predictor import PredictionHelperClient, VersionPredictionSpec
 from core.database.session import Database
 from core.errors import Invalid, StoredObjectDamaged
 from core.predictions.predictions import (
@@ -36,7 +36,7 @@ class PredictRequestTarget:
     top_k: int
 
 
-async def predict_requested_images(
+async def predict_images_and_keep_slot(
     request: Request,
     asked: PredictRequestTarget,
     db: Database,
@@ -66,7 +66,7 @@ async def predict_requested_images(
     _require_top_k_within(asked.top_k, settings.predict_max_top_k)
     kind = read_predict_body_kind(request)
     predict_line: PredictConcurrencyLimiter = request.app.state.predict_line
-    helper: Predictor = request.app.state.predictor
+    helper: PredictionHelperClient = request.app.state.predictor
     place = predict_line.acquire_predict_slot(actor.owner_id, key)
     try:
         images = await read_predict_request_images(request, place, kind, settings)

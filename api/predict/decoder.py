@@ -144,7 +144,7 @@ class ImageDecoder:
             read_framed_message(process.stdout, _SAID_BYTES)
             began = time.monotonic()
             try:
-                self._read_decoder_messages(
+                self._read_decoded_images_until_deadline(
                     process, wanted, so_far, began + wanted.left_s - so_far.spent_s
                 )
             finally:
@@ -153,7 +153,7 @@ class ImageDecoder:
             self._end_decoder_process()
             raise _DecoderProcessEnded from None
 
-    def _read_decoder_messages(
+    def _read_decoded_images_until_deadline(
         self,
         process: "subprocess.Popen[bytes]",
         wanted: DecodeRequest,

@@ -174,7 +174,11 @@ class PredictionBatcher:
     ) -> None:
         first, pixels = pieces[0], [one for piece in pieces for one in piece.remaining_images]
         call = asyncio.get_running_loop().run_in_executor(
-            self._thread, network.predict_first_images, first.header, first.manifest, pixels
+            self._thread,
+            network.predict_images_until_turn_ends,
+            first.header,
+            first.manifest,
+            pixels,
         )
         try:
             answered = await call

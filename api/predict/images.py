@@ -40,14 +40,14 @@ class PredictRequestImages:
 
 
 @dataclass(frozen=True)
-class PredictBodyKind:
+class PredictBodyTypeAndBoundary:
     """The kind of body of a predict request: a file, a multipart form or JSON."""
 
     kind: Literal["file", "form", "json"]
     boundary: bytes = b""
 
 
-def read_predict_body_kind(request: Request) -> PredictBodyKind:
+def read_predict_body_kind(request: Request) -> PredictBodyTypeAndBoundary:
     """Determine the kind of a predict request's body from its Content-Type.
 
     Raises:
@@ -57,11 +57,11 @@ def read_predict_body_kind(request: Request) -> PredictBodyKind:
     content_type = request.headers.get("content-type", "")
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == FORM:
-        return PredictBodyKind("form", form.parse_form_boundary(content_type))
+        return PredictBodyTypeAndBoundary("form", form.parse_form_boundary(content_type))
     if media_type == JSON:
-        return PredictBodyKind("json")
+        return PredictBodyTypeAndBoundary("json")
     if _COMMON.get(media_type, media_type) in FILES:
-        return PredictBodyKind("file")
+        return PredictBodyTypeAndBoundary("file")
     sent = repr(media_type[:60]) if media_type else "missing"
     raise UnsupportedContentType(
         f"Content-Type is {sent}. Send one image file as its body, with {', '.join(FILES[:-1])} or "
@@ -70,19 +70,22 @@ def read_predict_body_kind(request: Request) -> PredictBodyKind:
 
 
 async def read_predict_request_images(
-    request: Request, place: PredictConcurrencySlot, kind: PredictBodyKind, settings: Settings
+    request: Request,
+    place: PredictConcurrencySlot,
+    kind: PredictBodyTypeAndBoundary,
+    settings: Settings,
 ) -> PredictRequestImages:
     """Read the images in the body of a predict request, counting their bytes.
 
     Raises:
         Invalid: a key of scope predict sends nested arrays.
         PerennialError: see `read_predict_body_within_limits`, `form.parse_form_files` and
-            `instances.decode_base64_instances`.
+            `instances.decode_base64_instances_in_place`.
     """
     max_bytes = min(settings.predict_body_bytes, compute_held_bytes_limit(settings, place.key))
     has_instances = False
 
-    def get_body_limit(head: bytes) -> int:
+    def detect_instances_and_get_limit(head: bytes) -> int:
         nonlocal has_instances
         has_instances = instances.is_base64_instances_body(head)
         if has_instances:
@@ -99,7 +102,12 @@ async def read_predict_request_images(
     release_request_slot_before_wait()
     is_json = kind.kind == "json"
     body = await read_predict_body_within_limits(
-        request.receive, place, max_bytes, declared, settings, get_body_limit if is_json else None
+        request.receive,
+        place,
+        max_bytes,
+        declared,
+        settings,
+        detect_instances_and_get_limit if is_json else None,
     )
     if kind.kind == "file":
         return PredictRequestImages("files", [body], [None])
@@ -110,9 +118,9 @@ async def read_predict_request_images(
     return await to_thread.run_sync(_parse_body_images, body, kind)
 
 
-def _parse_body_images(body: bytearray, kind: PredictBodyKind) -> PredictRequestImages:
+def _parse_body_images(body: bytearray, kind: PredictBodyTypeAndBoundary) -> PredictRequestImages:
     if kind.kind == "json":
-        files = instances.decode_base64_instances(body, PREDICT_IMAGES)
+        files = instances.decode_base64_instances_in_place(body, PREDICT_IMAGES)
         return PredictRequestImages("files", files, [None] * len(files))
     sent = form.parse_form_files(body, kind.boundary, PREDICT_IMAGES)
     return PredictRequestImages(

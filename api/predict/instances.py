@@ -23,7 +23,7 @@ def is_base64_instances_body(head: bytes) -> bool:
     return head.translate(None, _SPACE).startswith(_BEGIN)
 
 
-def decode_base64_instances(body: bytearray, max_images: int) -> list[memoryview]:
+def decode_base64_instances_in_place(body: bytearray, max_images: int) -> list[memoryview]:
     """Decode the base64 images of a predict request's JSON in place, and return them in order.
 
     Args:

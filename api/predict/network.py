@@ -72,7 +72,7 @@ class PredictionProcess:
         self._closed = True
         self._end_network_process()
 
-    def predict_first_images(
+    def predict_images_until_turn_ends(
         self, header: bytes, manifest: bytes, pixels: Sequence[bytes]
     ) -> EncodedPredictions:
         """Have the helper process predict the first of the images, at least one.

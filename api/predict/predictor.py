@@ -84,7 +84,7 @@ class VersionPredictionSpec:
         )
 
 
-class Predictor:
+class PredictionHelperClient:
     """Client of the helper processes that decode and predict images. For one event loop.
 
     Args:
@@ -163,7 +163,9 @@ class Predictor:
                 if count == 1 and decoded.images and isinstance(decoded.images[0], str):
                     raise ImageInvalid(_describe_unusable_image(decoded.images[0]))
                 if asking is not None:
-                    _append_prediction_results(items, engines, images.names, *await asking)
+                    _append_predictions_and_image_errors(
+                        items, engines, images.names, *await asking
+                    )
                 prediction = self._predict_decoded_images(
                     owner, header, question.manifest_json, decoded.images
                 )
@@ -171,7 +173,7 @@ class Predictor:
                 asking = asyncio.create_task(prediction)
                 asking.add_done_callback(_mark_exception_retrieved)
             if asking is not None:
-                _append_prediction_results(items, engines, images.names, *await asking)
+                _append_predictions_and_image_errors(items, engines, images.names, *await asking)
         finally:
             if asking is not None:
                 asking.cancel()
@@ -231,7 +233,7 @@ class Predictor:
             image.decoding,
         )
         async with self._decoding.lend_resource_in_turn(owner) as decoder:
-            decoded = await _run_in_thread(
+            decoded = await _run_in_thread_despite_cancellation(
                 self._decode_threads, decoder.decode_images, images_to_decode
             )
         if count is None:
@@ -275,14 +277,14 @@ class Predictor:
     async def _end_idle_processes(self) -> None:
         if self._under_way:
             return  # The end of that prediction restarts the timer.
-        await _run_in_thread(self._ask_thread, self._network.end_process)
+        await _run_in_thread_despite_cancellation(self._ask_thread, self._network.end_process)
         # Take every decoder's turn before ending it, so that none is in use.
         async with AsyncExitStack() as lent_decoders:
             for _ in self._decoders:
                 decoder = await lent_decoders.enter_async_context(
                     self._decoding.lend_resource_in_turn(_NOBODY)
                 )
-                await _run_in_thread(self._decode_threads, decoder.end_process)
+                await _run_in_thread_despite_cancellation(self._decode_threads, decoder.end_process)
 
 
 def _encode_prediction_request(owner: str, question: VersionPredictionSpec, turn_s: float) -> bytes:
@@ -300,7 +302,7 @@ def _encode_prediction_request(owner: str, question: VersionPredictionSpec, turn
     return json.dumps(header).encode()
 
 
-def _append_prediction_results(
+def _append_predictions_and_image_errors(
     items: list[bytes],
     engines: set[str],
     names: Sequence[str | None],
@@ -331,7 +333,7 @@ def _encode_prediction_response(
     return head[:-1].encode() + b', "predictions": [' + b", ".join(items) + b"]}"
 
 
-async def _run_in_thread(
+async def _run_in_thread_despite_cancellation(
     threads: ThreadPoolExecutor, call: Callable[..., T], *arguments: object
 ) -> T:
     """Run a function in a thread pool and return its result.

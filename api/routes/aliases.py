@@ -25,9 +25,9 @@ def set_alias(
     """Point an alias at a version. `production` stays on an older version until `…/follow` is
     called.
     """
-    decision = aliases.RequestedAliasMove(body.reason)
+    decision = aliases.AliasMoveReasonAndSeenVersion(body.reason)
     moved = aliases.set_alias(db, actor, model, alias, body.version, decision)
-    return _notify_workers_and_build_move_response(moved, bell)
+    return _notify_workers_and_build_alias_response(moved, bell)
 
 
 @router.get(
@@ -62,9 +62,9 @@ def roll_back_alias(
 ) -> Response:
     """Point an alias at an earlier target; `production` stays there until `…/follow` is called."""
     request = body or RollbackIn()
-    decision = aliases.RequestedAliasMove(request.reason)
+    decision = aliases.AliasMoveReasonAndSeenVersion(request.reason)
     moved = aliases.roll_alias_back(db, actor, model, alias, decision, request.version)
-    return _notify_workers_and_build_move_response(moved, bell)
+    return _notify_workers_and_build_alias_response(moved, bell)
 
 
 @router.post("/v1/models/{model}/aliases/{alias}/follow", summary="Follow", response_model=AliasOut)
@@ -72,7 +72,7 @@ def follow_lineage(
     model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Move `production` to the newest version of the lineage, and let it follow from now on."""
-    return _notify_workers_and_build_move_response(
+    return _notify_workers_and_build_alias_response(
         aliases.let_production_follow_lineage(db, actor, model, alias), bell
     )
 
@@ -84,7 +84,7 @@ def delete_alias(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Re
     return Response(status_code=204)
 
 
-def _notify_workers_and_build_move_response(
+def _notify_workers_and_build_alias_response(
     move: tuple[AliasOut, str | None], bell: Bell
 ) -> Response:
     alias_response, job = move

@@ -25,7 +25,7 @@ from api.uploads.weights import (
     BaseUploadOptions,
     load_expected_base_tensor_shapes,
     parse_base_class_names,
-    resolve_requested_base,
+    resolve_requested_base_network,
 )
 from core.bases import bases
 from core.contract.responses.base import BaseOut, BasePage
@@ -145,7 +145,7 @@ async def create_base(
     with upload.hold_upload_slot():
         # Before the upload, so that an impossible architecture costs no transfer.
         weights = await to_thread.run_sync(
-            resolve_requested_base, asked, head.length, catalogue, settings
+            resolve_requested_base_network, asked, head.length, catalogue, settings
         )
         expected = await load_expected_base_tensor_shapes(weights, settings, work, actor.owner_id)
 

@@ -67,8 +67,12 @@ async def compare_versions(
 
     # Data of a task may be deleted meanwhile: then the remaining tasks are compared.
     def compare_pair() -> CompareOut:
-        return compared_tasks.retry_comparison_without_deleted_tasks(
-            db, actor, pair, task, lambda left: compare.compare_versions(blobs, left)
+        return compared_tasks.run_comparison_skipping_deleted_tasks(
+            db,
+            actor,
+            pair,
+            task,
+            lambda left: compare.compare_version_predictions_and_recipes(blobs, left),
         )
 
     return build_json_response(
@@ -93,12 +97,12 @@ async def compare_images(
     )
 
     def list_image_flips(left: ComparedVersionPair) -> ComparedImagePage:
-        return compare.list_compared_images_by_flip_kind(
+        return compare.list_compared_images_of_flip_kind(
             blobs, left, kind=flips.kind, label=flips.label, limit=page.limit, cursor=page.cursor
         )
 
     def load_flipped_images() -> ComparedImagePage:
-        return compared_tasks.retry_comparison_without_deleted_tasks(
+        return compared_tasks.run_comparison_skipping_deleted_tasks(
             db, actor, pair, flips.task, list_image_flips
         )
 

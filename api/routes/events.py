@@ -91,7 +91,7 @@ async def stream_owner_events(
     # One row more than asked for shows whether another page follows.
     rows = await reads.read_owner_events(about, after, limit + 1, types)
     event_page: OwnerEventPage = {
-        "items": [_event_to_json(row) for row in rows[:limit]],
+        "items": [_owner_event_to_json(row) for row in rows[:limit]],
         "next_cursor": encode_page_cursor(rows[limit - 1].id) if len(rows) > limit else None,
     }
     return build_json_response(event_page)
@@ -109,14 +109,14 @@ async def _find_owner_stream_events_after(
     reads: PollingDatabaseReads, about: OwnerEventFilter, types: tuple[str, ...] | None, after: int
 ) -> FoundStreamEvents:
     rows = await reads.read_owner_events(about, after, PAGE, types)
-    stream_events = [StreamEvent(row.id, row.type, _event_to_json(row)) for row in rows]
+    stream_events = [StreamEvent(row.id, row.type, _owner_event_to_json(row)) for row in rows]
     # An owner's events have no last one, so the stream ends by its time alone.
     return FoundStreamEvents(
         stream_events, rows[-1].id if rows else after, len(rows) == PAGE, False
     )
 
 
-def _event_to_json(row: PolledOwnerEventRow) -> OwnerEventOut:
+def _owner_event_to_json(row: PolledOwnerEventRow) -> OwnerEventOut:
     return {
         "id": row.id,
         "type": row.type,

@@ -67,7 +67,7 @@ async def _gather_task_images_query_parameters(
 
 
 @dataclass(frozen=True)
-class TaskImagePlace:
+class TaskImageSplitAndNumber:
     """An image of a task: its part, and its number in it."""
 
     split: Split
@@ -77,8 +77,8 @@ class TaskImagePlace:
 async def _gather_task_image_path_parameters(
     split: Annotated[Split, Path(description="Of which part")],
     i: Annotated[int, Path(ge=0, lt=2**31, description="Number of the image")],
-) -> TaskImagePlace:
-    return TaskImagePlace(split, i)
+) -> TaskImageSplitAndNumber:
+    return TaskImageSplitAndNumber(split, i)
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,12 @@ async def list_images(
     """List the images of a part of a task's data, by number, with their labels."""
     db, blobs = service.db, service.blobs
     part = await to_thread.run_sync(
-        task_images.find_task_split_images, db, actor, model, n, images.split
+        task_images.find_task_split_dataset, db, actor, model, n, images.split
     )
 
     def load_image_page() -> TaskImagePage:
-        with task_images.explain_errors_of_deleted_images(db, actor, model, part):
-            return task_images.list_images_of_task_part(
+        with task_images.translate_deleted_image_errors(db, actor, model, part):
+            return task_images.list_task_split_images(
                 blobs, part, label=images.label, limit=page.limit, cursor=page.cursor
             )
 
@@ -136,14 +136,14 @@ async def read_task_image(
     request: Request,
     model: ModelPath,
     n: Number,
-    image: Annotated[TaskImagePlace, Depends(_gather_task_image_path_parameters)],
+    image: Annotated[TaskImageSplitAndNumber, Depends(_gather_task_image_path_parameters)],
     actor: Read,
     service: Service,
 ) -> Response:
     """Return one image as it is used for learning: decoded, resized, not augmented."""
     db, blobs = service.db, service.blobs
     part = await to_thread.run_sync(
-        task_images.find_task_split_images, db, actor, model, n, image.split
+        task_images.find_task_split_dataset, db, actor, model, n, image.split
     )
     # Known without drawing: a client that has the picture costs no turn.
     tag = part.build_picture_etag([image.index])
@@ -151,7 +151,7 @@ async def read_task_image(
         return _build_unchanged_response(tag)
 
     def render_picture() -> bytes:
-        with task_images.explain_errors_of_deleted_images(db, actor, model, part):
+        with task_images.translate_deleted_image_errors(db, actor, model, part):
             return task_images.render_task_image(blobs, part, image.index)
 
     png = await service.picture_work.run_work_in_turn(actor.owner_id, render_picture)
@@ -177,7 +177,7 @@ async def read_contact_sheet(
     db, blobs = service.db, service.blobs
     row_numbers = task_images.parse_image_numbers(tiles.rows)
     part = await to_thread.run_sync(
-        task_images.find_task_split_images, db, actor, model, n, tiles.split
+        task_images.find_task_split_dataset, db, actor, model, n, tiles.split
     )
     # With the count, so that a sheet of one image has another tag than the image itself.
     tag = part.build_picture_etag([len(row_numbers), *row_numbers])
@@ -185,7 +185,7 @@ async def read_contact_sheet(
         return _build_unchanged_response(tag)
 
     def render_contact_sheet_png() -> bytes:
-        with task_images.explain_errors_of_deleted_images(db, actor, model, part):
+        with task_images.translate_deleted_image_errors(db, actor, model, part):
             return task_images.render_contact_sheet(blobs, part, row_numbers)
 
     png = await service.picture_work.run_work_in_turn(actor.owner_id, render_contact_sheet_png)

@@ -8,7 +8,7 @@ from fastapi import Header, Query, Request, Response
 from pydantic import JsonValue
 
 from api.answers import build_json_response, build_queued_job_response, is_etag_in_if_none_match
-from api.authentication.guard import mark_route_to_skip_dependencies
+from api.authentication.guard import mark_handler_for_direct_call
 from api.dependencies import (
     LIMIT,
     Bell,
@@ -83,7 +83,7 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
     response_model=JobOut,
     responses={200: {"headers": _etag}, **_not_modified},
 )
-@mark_route_to_skip_dependencies
+@mark_handler_for_direct_call
 async def read_job(
     request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None
 ) -> Response:
@@ -213,7 +213,7 @@ def choose_trial(job: JobPath, body: Choice, actor: Write, db: Db, bell: Bell) -
         **_not_modified,
     },
 )
-@mark_route_to_skip_dependencies
+@mark_handler_for_direct_call
 async def stream_job_events(
     request: Request,
     actor: Read,
@@ -249,7 +249,7 @@ async def stream_job_events(
     row = await _get_visible_job(request, actor, job)
     rows = await _get_polling_reads(request).list_job_events(row.id, after, event_limit + 1, types)
     page: EventPage = {
-        "items": [event_to_json(e) for e in rows[:event_limit]],
+        "items": [job_event_to_json(e) for e in rows[:event_limit]],
         "next_cursor": encode_page_cursor(rows[event_limit - 1].id)
         if len(rows) > event_limit
         else None,
@@ -265,7 +265,7 @@ async def stream_job_events(
 @router.get("/v1/jobs/{job}/logs", summary="Logs", response_model=LogPage)
 async def list_job_logs(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
     """List the log lines of a job, oldest first."""
-    rows, after = await _read_event_page(request, actor, job, page, ("log",))
+    rows, after = await _read_job_event_page(request, actor, job, page, ("log",))
     log_events = [(event, cast(LogData, event.data)) for event in rows]
     items: list[LogLine] = [
         {
@@ -354,7 +354,7 @@ def _build_metric_point(event: PolledJobEventRow) -> Point | None:
     return {"id": event.id, "at": at, "name": name, "step": step, "value": value, "data": data}
 
 
-def event_to_json(event: PolledJobEventRow) -> EventOut:
+def job_event_to_json(event: PolledJobEventRow) -> EventOut:
     """Return an event in the API's JSON form."""
     return {"id": event.id, "type": event.type, "at": format_rfc3339(event.at), "data": event.data}
 
@@ -370,7 +370,7 @@ async def _find_job_stream_events_after(
     # All types: the position then moves past events that the client does not ask for.
     rows = await reads.list_job_events(job_id, after, PAGE, None)
     new_events = [
-        StreamEvent(row.id, row.type, event_to_json(row))
+        StreamEvent(row.id, row.type, job_event_to_json(row))
         for row in rows
         if types is None or row.type in types
     ]
@@ -415,7 +415,7 @@ def _get_polling_reads(request: Request) -> PollingDatabaseReads:
     return reads
 
 
-async def _read_event_page(
+async def _read_job_event_page(
     request: Request, actor: Actor, job: str, page: ListPageQuery, types: tuple[str, ...]
 ) -> tuple[list[PolledJobEventRow], str | None]:
     row = await _get_visible_job(request, actor, job)

@@ -77,7 +77,7 @@ def read_model_metrics(
 
     `from`, `to` and `tasks` restrict the rows and columns, but not the summary.
     """
-    cached_response = metrics.load_cached_metrics(
+    cached_response = metrics.get_or_build_metrics_json(
         service.db,
         actor,
         model,

@@ -53,7 +53,7 @@ def create_model(
         mark = idempotency.digest_request_for_idempotency(body.model_dump_json())
         repeat = idempotency.IdempotentRequestIdentity("POST /v1/models", key, mark)
     bounds = AdmissionLimits.from_settings(service.settings)
-    terms = pretrained.PretrainedWeightsLimits.from_settings(service.settings)
+    terms = pretrained.PretrainedWeightsPolicy.from_settings(service.settings)
     model_response, replay = models.create_model(
         service.load_use_case_resources(), actor, new_model, repeat, NewModelLimits(bounds, terms)
     )

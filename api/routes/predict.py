@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from api.dependencies import Predict, Service
 from api.description.described import make_tagged_api_router
-from api.predict.asking import PredictRequestTarget, predict_requested_images
+from api.predict.asking import PredictRequestTarget, predict_images_and_keep_slot
 from api.predict.body import SlotHoldingJsonResponse
 from api.predict.form import FIELDS
 from api.predict.images import FILES
@@ -117,7 +117,7 @@ async def predict_labels(
     """
     del actor  # declared for the guard; the question holds it
     settings = service.settings
-    predictions, images, place = await predict_requested_images(
+    predictions, images, place = await predict_images_and_keep_slot(
         request, question, service.db, service.blobs, settings
     )
     # Free the images now: a slow client may delay the end of the response.

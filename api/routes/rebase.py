@@ -55,7 +55,7 @@ def begin_rebase(
         mark = idempotency.digest_request_for_idempotency(model, body.model_dump_json())
         repeat = idempotency.IdempotentRequestIdentity("POST /v1/models/{model}/rebase", key, mark)
     bounds = AdmissionLimits.from_settings(service.settings)
-    terms = pretrained.PretrainedWeightsLimits.from_settings(service.settings)
+    terms = pretrained.PretrainedWeightsPolicy.from_settings(service.settings)
     rebase_response, queued_jobs, replay = rebase.begin_rebase(
         service.load_use_case_resources(),
         actor,

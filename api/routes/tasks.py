@@ -60,7 +60,7 @@ from core.ingest.sniff import detect_upload_format
 from core.requests import idempotency
 from core.requests.actor import require_visible_model
 from core.tasks import held_out_batch, settling, tasks, validations
-from core.tasks.sent_batch import SentBatchResponse
+from core.tasks.sent_batch import BatchSubmissionResponse
 from core.trials.plan import TrialsRequest
 from core.uploads import whole_uploads
 from core.uploads.whole_uploads import CompleteUpload
@@ -243,7 +243,9 @@ async def submit_batch(
         if head.media_type == JSON:
             return await _check_or_submit_uploaded_batch(order, head)
         return await upload.receive_and_commit_upload(
-            head, order.check_model_may_receive_batch, partial(_validate_or_submit_file, order)
+            head,
+            order.check_batch_room_and_read_former_names,
+            partial(_validate_or_submit_file, order),
         )
 
 
@@ -263,7 +265,9 @@ async def _validate_or_submit_file(
         return _notify_workers_and_build_accepted_response(
             validation, validation.response, order.bell
         )
-    result = await to_thread.run_sync(held_out_batch.submit_or_measure_batch, batch_submission)
+    result = await to_thread.run_sync(
+        held_out_batch.submit_batch_or_measure_adopted_classifier, batch_submission
+    )
     return _notify_workers_and_build_accepted_response(result, result.response["job"], order.bell)
 
 
@@ -291,11 +295,11 @@ async def _check_or_submit_uploaded_batch(
     trials = _choose_trials_from_query_or_body(order.trials, fields)
     order = replace(order, request=batch_request, override=override, trials=trials, is_here=True)
     async with UploadIdempotency(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
-        request = repeat.add_body_fingerprint(sha256, sha256)
+        request = repeat.build_request_with_body_fingerprint(sha256, sha256)
         # The first request may have consumed the upload.
         if repeat.earlier is not None:
             return repeat.get_stored_response_if_body_matches(request)
-        await to_thread.run_sync(order.check_model_may_receive_batch, None)
+        await to_thread.run_sync(order.check_batch_room_and_read_former_names, None)
         whole = await to_thread.run_sync(
             whole_uploads.require_complete_upload, db, actor, fields.upload
         )
@@ -347,7 +351,7 @@ def _choose_trials_from_query_or_body(
 
 
 def _notify_workers_and_build_accepted_response(
-    done: SentBatchResponse[Any], job: JobOut, bell: Bell
+    done: BatchSubmissionResponse[Any], job: JobOut, bell: Bell
 ) -> Response:
     """Return the accepted task or validation with its job; a new job wakes a worker."""
     if done.is_new and not done.is_replay:

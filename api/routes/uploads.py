@@ -17,7 +17,7 @@ from api.uploads import tus
 from api.uploads.head import UploadRouteRules, parse_sha256_digest_header
 from api.uploads.piece import (
     hold_upload_lease,
-    receive_upload_piece_into_spool,
+    receive_whole_or_cut_piece_into_spool,
     refuse_piece_by_declared_length,
 )
 from api.uploads.upload import UploadReception, make_upload_reception_dependency
@@ -134,7 +134,7 @@ def create_upload(
             f"An upload may have {settings.max_body_bytes} bytes; this one has {length}."
         )
     details, sha256 = (
-        tus.get_upload_metadata_header(headers),
+        tus.get_valid_upload_metadata_header(headers),
         parse_sha256_digest_header(
             tus.get_unrepeated_header(headers, "Repr-Digest"), "Repr-Digest"
         ),
@@ -212,7 +212,7 @@ async def append_to_upload(
         tus.parse_upload_checksum_header(request.headers),
     )
     # For its check alone: an invalid value is refused before a byte is read.
-    tus.is_last_upload_piece(request.headers)
+    tus.parse_upload_complete_header(request.headers)
     terms = uploads.UploadLimits.from_settings(settings)
     with sent.hold_upload_slot():
         async with hold_upload_lease(db, actor, upload, offset) as writing:
@@ -220,7 +220,7 @@ async def append_to_upload(
             await to_thread.run_sync(
                 uploads.require_storage_room_for_piece, db, writing, head.length, terms
             )
-            async with receive_upload_piece_into_spool(
+            async with receive_whole_or_cut_piece_into_spool(
                 request, head, writing, checksum, settings
             ) as (
                 piece,

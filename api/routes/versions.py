@@ -21,7 +21,7 @@ from api.downloads import (
     DOWNLOAD_HEADERS,
     build_file_response,
     build_openapi_download_responses,
-    redirect_to_presigned_store_url,
+    build_presigned_redirect_if_possible,
 )
 from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
@@ -145,7 +145,7 @@ async def download_version(
         with translate_deleted_file_errors(db, actor, model):
             redirection = None
             if download.redirect:
-                redirection = redirect_to_presigned_store_url(
+                redirection = build_presigned_redirect_if_possible(
                     request, service.store, blobs, file.sha256, file.media_type, file.filename
                 )
             return redirection or build_file_response(

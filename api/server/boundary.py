@@ -108,7 +108,7 @@ class RequestIdAndErrorMiddleware:
             if status:
                 raise
             await send_whole_response(
-                errors.render_problem_page(scope, problem)
+                errors.render_problem_page_or_redirect_to_login(scope, problem)
                 if errors.is_page_request(scope)
                 else problem,
                 send_with_service_headers,

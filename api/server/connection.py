@@ -44,7 +44,7 @@ once, the operating system would discard the response that the client has not re
 
 # uvicorn makes a protocol for each connection, and the state of the server is all that they share.
 @functools.lru_cache(4)
-def create_connection_limiter_for_server(server: ServerState) -> ConnectionLimiter:
+def get_connection_limiter_of_server(server: ServerState) -> ConnectionLimiter:
     """Return the one limiter of a server's connections, with the limits from the environment."""
     return ConnectionLimiter(Settings(), asyncio.get_running_loop())
 
@@ -61,7 +61,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
     ) -> None:
         """Set up the limits of a new connection."""
         super().__init__(config, server_state, app_state, _loop)
-        self._all = create_connection_limiter_for_server(server_state)
+        self._all = get_connection_limiter_of_server(server_state)
         self._limits = self._all.settings
         self._most = self._limits.max_head_bytes
         self._delivery: SlowReaderDetector = None  # type: ignore[assignment]
@@ -181,7 +181,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
         """Start counting a request at its first byte, also on a kept connection."""
         # Waiting requests take memory, and their keys are checked only when their turn comes.
         if len(self.pipeline) >= self._limits.max_pipelined and self._is_response_in_progress():
-            self._refuse_while_parsing(
+            self._raise_refusal_from_parser_callback(
                 TooManyRequests(
                     f"{len(self.pipeline)} requests of this connection wait: await their answers."
                 )
@@ -199,7 +199,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
         self._went_on = True
         if len(self.headers) > self._limits.max_headers:
             max_headers = self._limits.max_headers
-            self._refuse_while_parsing(
+            self._raise_refusal_from_parser_callback(
                 RequestHeadTooLarge(f"A request may have {max_headers} header fields. Send fewer.")
             )
         self._refuse_ambiguous_head()
@@ -207,7 +207,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
         if is_waiting:
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if sum(self._waiting) + size > self._most:
-                self._refuse_while_parsing(
+                self._raise_refusal_from_parser_callback(
                     TooManyRequests(
                         "Too many bytes of requests wait on this connection: await the answers."
                     )
@@ -225,12 +225,14 @@ class LimitedHttpConnection(HttpToolsProtocol):
         """Refuse heads that the parser accepts and that a proxy might read differently."""
         version, names = self.parser.get_http_version(), {name for name, _ in self.headers}
         if version not in ("1.0", "1.1"):
-            self._refuse_while_parsing(BadRequest("Send the request as HTTP/1.1."))
+            self._raise_refusal_from_parser_callback(BadRequest("Send the request as HTTP/1.1."))
         if version == "1.1" and b"host" not in names:
-            self._refuse_while_parsing(BadRequest("The request has no Host header. Send one."))
+            self._raise_refusal_from_parser_callback(
+                BadRequest("The request has no Host header. Send one.")
+            )
         # A proxy that ignores the header would see the body end elsewhere, and another request.
         if version == "1.0" and b"transfer-encoding" in names:
-            self._refuse_while_parsing(
+            self._raise_refusal_from_parser_callback(
                 BadRequest(
                     "HTTP/1.0 has no Transfer-Encoding: send the request as HTTP/1.1, or with "
                     "Content-Length."
@@ -257,7 +259,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
         try:
             self._all.acquire_address_slot_or_refuse(derive_address_counting_key(client))
         except TooManyConnections as error:
-            self._refuse_while_parsing(error)
+            self._raise_refusal_from_parser_callback(error)
         return derive_address_counting_key(client)
 
     def _release_client_slot(self, client: str | None) -> None:
@@ -290,7 +292,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
     def _is_response_in_progress(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _refuse_while_parsing(self, error: PerennialError) -> None:
+    def _raise_refusal_from_parser_callback(self, error: PerennialError) -> None:
         """Refuse the request from within a parser callback, so that parsing stops."""
         self._refusal = error
         raise error

@@ -15,16 +15,16 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core import telemetry
-from core.jobs.queue import QueueMetrics
+from core.jobs.queue import QueueAndServiceMetrics
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-def render_metrics_page(metrics: QueueMetrics, version: str) -> bytes:
+def render_metrics_page(metrics: QueueAndServiceMetrics, version: str) -> bytes:
     """Render the service's metrics in Prometheus's text format."""
     # Apart from telemetry's own figures, which are summed over all processes.
     gauges = CollectorRegistry()
-    gauges.register(_QueueGauges(metrics, version))
+    gauges.register(_DatabaseMetricsCollector(metrics, version))
     return generate_latest(gauges) + telemetry.render_metrics()
 
 
@@ -59,8 +59,8 @@ def _get_latency_histogram(method: str, route: str, status: int) -> Histogram:
     return telemetry.HTTP_SECONDS.labels(method, route, str(status))
 
 
-class _QueueGauges(Collector):
-    def __init__(self, metrics: QueueMetrics, version: str) -> None:
+class _DatabaseMetricsCollector(Collector):
+    def __init__(self, metrics: QueueAndServiceMetrics, version: str) -> None:
         self._metrics = metrics
         self._version = version
 

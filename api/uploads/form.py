@@ -63,7 +63,7 @@ class UploadFormParser:
         if not self._files:
             raise Invalid(
                 "The multipart body has no part named file.",
-                fields=[_build_missing_field_error("file")],
+                fields=[_build_missing_field_entry("file")],
             )
         self._file.finish()
 
@@ -126,5 +126,5 @@ class UploadFormParser:
         self._ended = True
 
 
-def _build_missing_field_error(name: str) -> dict[str, str]:
+def _build_missing_field_entry(name: str) -> dict[str, str]:
     return {"field": name, "message": "is missing"}

@@ -18,7 +18,7 @@ from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
 from core.edits.listing import read_former_class_names
 from core.errors import ArchiveHeldOutOnly, Invalid, InvalidRecipe
-from core.ingest.inspect import read_archive_directory_and_digest
+from core.ingest.inspect import summarise_archive_and_digest_content
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.entries import BatchReadingOptions
@@ -75,7 +75,7 @@ class BatchSubmissionRequest:
         override: recipe of the batch; None: the model's.
         trials: recipes to compare for it; None: it has one.
         is_here: True if it was uploaded in pieces before.
-        former_names: former class names of the model; `check_model_may_receive_batch` reads them.
+        former_names: former class names of the model; `check_batch_room_and_read_former_names` reads them.
     """
 
     request: BatchRequestOptions
@@ -89,7 +89,7 @@ class BatchSubmissionRequest:
     is_here: bool = False
     former_names: dict[str, str | None] = field(default_factory=dict)
 
-    def check_model_may_receive_batch(self, length: int | None) -> None:
+    def check_batch_room_and_read_former_names(self, length: int | None) -> None:
         """Refuse a batch by its declared length if the model may not receive it."""
         settings = self.upload.settings
         # A mere validation stores nothing, and the bytes of a finished upload are already counted.
@@ -121,7 +121,7 @@ class BatchSubmissionRequest:
         Raises:
             InvalidRecipe: the recipe is sent twice, or is invalid.
             ArchiveInvalid, ArchiveHostile, ArchiveTooLarge, LabelsInvalid: see
-                `core.ingest.inspect.read_archive_directory_and_digest`.
+                `core.ingest.inspect.summarise_archive_and_digest_content`.
         """
         request, settings = self.request, self.upload.settings
         override = self._choose_recipe_from_header_or_form(file)
@@ -137,7 +137,7 @@ class BatchSubmissionRequest:
         )
         archive = file.path, file.kind, limits
         inspect_file = partial(
-            read_archive_directory_and_digest, *archive, reading, request.duplicates_policy
+            summarise_archive_and_digest_content, *archive, reading, request.duplicates_policy
         )
         try:
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
@@ -150,7 +150,7 @@ class BatchSubmissionRequest:
                 raise
             alone = replace(reading, options=replace(request.options, held_out_alone=True))
             inspect_file = partial(
-                read_archive_directory_and_digest, *archive, alone, request.duplicates_policy
+                summarise_archive_and_digest_content, *archive, alone, request.duplicates_policy
             )
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         batch = SpooledBatch(

@@ -21,7 +21,7 @@ from api.uploads.body import (
 )
 from api.uploads.head import UploadRequestHead
 from api.uploads.outage import suppress_database_outage
-from api.uploads.tus import PieceChecksum, is_last_upload_piece
+from api.uploads.tus import PieceChecksum, parse_upload_complete_header
 from core.database.session import Database
 from core.errors import (
     BodyTimeout,
@@ -81,7 +81,7 @@ def refuse_piece_by_declared_length(
             f"This piece has {head.length} bytes: send {LEAST_BYTES} or more, or the last ones "
             f"({left} from {writing.offset} on)."
         )
-    if is_last_upload_piece(request.headers) and head.length != left:
+    if parse_upload_complete_header(request.headers) and head.length != left:
         raise Invalid(
             f"Upload-Complete says that this is the last piece; it has {head.length} bytes, and "
             f"{left} are lacking."
@@ -89,7 +89,7 @@ def refuse_piece_by_declared_length(
 
 
 @asynccontextmanager
-async def receive_upload_piece_into_spool(
+async def receive_whole_or_cut_piece_into_spool(
     request: Request,
     head: UploadRequestHead,
     writing: LeasedUpload,

@@ -38,7 +38,7 @@ class UploadIdempotency:
         self._request: idempotency.IdempotentRequestIdentity | None = None
         if key is not None:
             headers = (request.headers.get(name) for name in terms.headers)
-            # The body is not known yet: `add_body_fingerprint` adds it.
+            # The body is not known yet: `build_request_with_body_fingerprint` adds it.
             fingerprint = idempotency.digest_request_for_idempotency(
                 *request.path_params.values(), request.url.query, *headers
             )
@@ -113,14 +113,14 @@ class UploadIdempotency:
             raise idempotency.make_reused_idempotency_key_error()
         return _build_repeated_response(self.earlier)
 
-    def add_file_fingerprint(
+    def build_request_with_file_fingerprint(
         self, file: ReceivedUpload
     ) -> idempotency.IdempotentRequestIdentity | None:
         """Add the digest of the uploaded file to the idempotent request; None without a key."""
         fields = (file.fields.get(name) for name in self._terms.fields or ())
-        return self.add_body_fingerprint(file.body_sha256, *fields, file.sha256)
+        return self.build_request_with_body_fingerprint(file.body_sha256, *fields, file.sha256)
 
-    def add_body_fingerprint(
+    def build_request_with_body_fingerprint(
         self, sha256: str, *parts: str | None
     ) -> idempotency.IdempotentRequestIdentity | None:
         """Add the digest of the body to the idempotent request; None without a key.

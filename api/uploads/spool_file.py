@@ -24,7 +24,7 @@ class SpoolFile:
 
     def __init__(self, path: Path, limit: int, media_type: str | None, look: Look | None) -> None:
         # Locked while it is written, so that another API process does not remove it as abandoned.
-        self._fd: int | None = spool.create_locked_upload_file(path)
+        self._fd: int | None = spool.create_and_lock_file(path)
         self.path = path
         self._limit = limit
         self._hash = hashlib.sha256()

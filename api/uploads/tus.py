@@ -123,7 +123,7 @@ def parse_byte_count_header(headers: Headers, name: str) -> int:
     return int(value)
 
 
-def get_upload_metadata_header(headers: Headers) -> str | None:
+def get_valid_upload_metadata_header(headers: Headers) -> str | None:
     """Return Upload-Metadata as it was sent: `name base64, …`. Raises Invalid if malformed or too
     long.
     """
@@ -171,7 +171,7 @@ def parse_upload_checksum_header(headers: Headers) -> PieceChecksum | None:
     return PieceChecksum(algorithm, raw.hex())
 
 
-def is_last_upload_piece(headers: Headers) -> bool | None:
+def parse_upload_complete_header(headers: Headers) -> bool | None:
     """Return True if the draft's Upload-Complete marks the last piece; None without it. Raises
     Invalid.
     """

@@ -101,9 +101,9 @@ class UploadReception:
             ) as file:
                 if repeat.earlier is not None:
                     return repeat.get_stored_response_if_body_matches(
-                        repeat.add_file_fingerprint(file)
+                        repeat.build_request_with_file_fingerprint(file)
                     )
-                response = await commit(file, repeat.add_file_fingerprint(file))
+                response = await commit(file, repeat.build_request_with_file_fingerprint(file))
                 # The key has this response now, and must not be released for another request.
                 repeat.is_done = True
                 return response

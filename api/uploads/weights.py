@@ -9,7 +9,10 @@ from api.dependencies import ShapeWork
 from api.uploads.body import ReceivedUpload
 from core.admission.admission import AdmissionLimits
 from core.bases import bases
-from core.bases.expected_base import find_expected_base_tensors_in_cache, load_expected_base_tensors
+from core.bases.expected_base import (
+    find_cached_base_tensor_shapes,
+    load_or_compute_base_tensor_shapes,
+)
 from core.contract.base import ExpectedBaseTensors
 from core.contract.catalogue import RecipeCatalogue
 from core.contract.responses.architecture import ArchitectureChoice
@@ -66,7 +69,7 @@ class RequestedBaseNetwork:
     family: str
 
 
-def resolve_requested_base(
+def resolve_requested_base_network(
     asked: BaseUploadOptions,
     length: int | None,
     catalogue: Callable[[], RecipeCatalogue],
@@ -98,11 +101,11 @@ async def load_expected_base_tensor_shapes(
     """Return names and shapes of the tensors that an uploaded base must contain, cached by request."""
     image = want.images.image
     cached = await to_thread.run_sync(
-        find_expected_base_tensors_in_cache, settings, want.architecture, image
+        find_cached_base_tensor_shapes, settings, want.architecture, image
     )
     if cached is not None:
         return cached
     # Heavy work: shapes come from building the network, in turns between owners.
     return await work.run_work_in_turn(
-        owner_id, lambda: load_expected_base_tensors(settings, want.architecture, image)
+        owner_id, lambda: load_or_compute_base_tensor_shapes(settings, want.architecture, image)
     )

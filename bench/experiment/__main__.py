@@ -18,7 +18,7 @@ import os
 from pathlib import Path
 
 from bench.experiment.plan import read_plan_file
-from bench.experiment.program import run_main_with_job_environment
+from bench.experiment.program import restart_with_job_environment_and_run_main
 
 PLANS = Path(__file__).parent / "plans"
 
@@ -61,4 +61,4 @@ def _parse_positive_integer(text: str) -> int:
 
 
 if __name__ == "__main__":
-    run_main_with_job_environment("bench.experiment", main)
+    restart_with_job_environment_and_run_main("bench.experiment", main)

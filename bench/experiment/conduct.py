@@ -33,7 +33,7 @@ def run_experiment_plan(plan: ExperimentPlan, data: Path, out: Path, jobs: int, 
     # Counted without touching CUDA, which a process that forks must not.
     if device == "cuda" and not torch.cuda.device_count():
         raise PlanError("--device cuda: there is no CUDA device here")
-    with _wait_for_experiment_folder_lock(out):
+    with _hold_experiment_folder_lock(out):
         bases, runs = expand_plan_to_runs(plan, ExperimentDatasetCache(data, out / "data"), device)
         store = ExperimentResultStore(out)
         waiting = {
@@ -75,7 +75,7 @@ def run_unfinished_runs(
 
 
 @contextlib.contextmanager
-def _wait_for_experiment_folder_lock(out: Path) -> Iterator[None]:
+def _hold_experiment_folder_lock(out: Path) -> Iterator[None]:
     """Lock the experiment in folder `out` within the block, once no other process works on it."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / "lock").open("w") as lock:
@@ -137,12 +137,14 @@ def _iterate_unfinished_run_work(
             progress.print_run_end(run)
             continue
 
-        def record_run_end(reason: str | None, run: ExperimentRun = run) -> None:
+        def record_failure_and_print_run_end(reason: str | None, run: ExperimentRun = run) -> None:
             if reason is not None:
                 _record_run_failure(run, store, reason)
             progress.print_run_end(run)
 
-        yield ChildProcessWork(partial(execute_and_record_run, run, store), record_run_end)
+        yield ChildProcessWork(
+            partial(execute_and_record_run, run, store), record_failure_and_print_run_end
+        )
 
 
 def _record_run_failure(run: ExperimentRun, store: ExperimentResultStore, reason: str) -> None:

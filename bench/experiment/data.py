@@ -72,7 +72,7 @@ class ExperimentDatasetCache:
         )
         return {"size": pixels.shape[1] + 2 * images.pad, "channels": pixels.shape[3]}
 
-    def make_dataset_file(
+    def make_dataset_file_of_classes(
         self,
         images: PlannedImages,
         classes: Sequence[int],
@@ -135,7 +135,7 @@ class ExperimentDatasetCache:
         zips = [p for p in found if p.suffix == ".zip"]
         decode = {"decode": "idx"} if idx else {"size": images.size, "channels": images.channels}
         target = self._cache / _digest_json_value(
-            {"files": _hash_data_files(folder, idx or zips or found), **decode}
+            {"files": _list_data_file_digests(folder, idx or zips or found), **decode}
         )
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -144,12 +144,14 @@ class ExperimentDatasetCache:
                 new.mkdir()
                 try:
                     if idx:
-                        names = _read_idx_data_set(idx, new)
+                        names = _convert_idx_files_to_dataset_files(idx, new)
                     else:
                         archives = zips or [
-                            _pack_files_as_archive(folder, found, Path(scratch) / "packed.zip")
+                            _write_archive_of_files(folder, found, Path(scratch) / "packed.zip")
                         ]
-                        names = _read_class_archives(archives, images, Path(scratch), new)
+                        names = _convert_class_archives_to_dataset_files(
+                            archives, images, Path(scratch), new
+                        )
                 except (OSError, ValueError, EOFError, zlib.error, PerennialError) as error:
                     raise PlanError(f"{folder}: {error}") from error
                 (new / "classes.json").write_text(json.dumps(names, ensure_ascii=False))
@@ -159,7 +161,7 @@ class ExperimentDatasetCache:
         )
 
 
-def _read_idx_data_set(files: list[Path], out: Path) -> list[str]:
+def _convert_idx_files_to_dataset_files(files: list[Path], out: Path) -> list[str]:
     """Convert four idx files like MNIST's to dataset files in `out`; return the class names."""
     highest = 0
     for part, words in (("train", ("train",)), ("test", ("t10k", "test"))):
@@ -206,14 +208,14 @@ def _require_single_file(found: list[Path], part: str, what: str) -> Path:
     return found[0]
 
 
-def _pack_files_as_archive(folder: Path, files: list[Path], path: Path) -> Path:
+def _write_archive_of_files(folder: Path, files: list[Path], path: Path) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for file in files:
             archive.write(file, file.relative_to(folder).as_posix())
     return path
 
 
-def _read_class_archives(
+def _convert_class_archives_to_dataset_files(
     archives: list[Path], images: PlannedImages, scratch: Path, out: Path
 ) -> list[str]:
     """Convert zip archives with different classes to dataset files; return the class names."""
@@ -271,7 +273,7 @@ def _make_folder(folder: Path) -> Path:
     return folder
 
 
-def _hash_data_files(folder: Path, files: Iterable[Path]) -> list[tuple[str, str]]:
+def _list_data_file_digests(folder: Path, files: Iterable[Path]) -> list[tuple[str, str]]:
     """Return (path, sha256) of every file of a data set."""
     return [
         (p.relative_to(folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest())

@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from bench.experiment.outcomes import ExperimentRunOutcome
+from bench.experiment.outcomes import RunOutcomeUnderProtocol
 from bench.experiment.statistics import (
     Array,
     Figure,
@@ -37,7 +37,7 @@ class NetworkDepthStudy:
     NaN. Depths are named by their index in `depths`.
     """
 
-    def __init__(self, outcomes: Sequence[ExperimentRunOutcome]) -> None:
+    def __init__(self, outcomes: Sequence[RunOutcomeUnderProtocol]) -> None:
         judged = [o for o in outcomes if not o.run.reference]
         self.depths = sorted({o.run.depth for o in judged})
         self.methods = list(dict.fromkeys(o.run.method for o in judged))
@@ -91,7 +91,7 @@ class NetworkDepthStudy:
             lambda draws: self._compute_resampled_correlations(depth, coefficient, draws),
         )
 
-    def compute_correlation_growth(self, coefficient: Coefficient) -> Figure:
+    def compute_correlation_growth_with_depth(self, coefficient: Coefficient) -> Figure:
         """Return the correlation at the greatest network depth minus that at the smallest."""
         return bootstrap_statistic_interval(
             self.repetitions,
@@ -207,7 +207,7 @@ def _describe_update_norm_growth(study: NetworkDepthStudy) -> str:
     less = sum(interval is not None and interval[1] < 0 for _, interval in steps.values())
     return (
         "**Updates are larger at the greatest depth than at the smallest: "
-        f"{_describe_interval_verdict(whole[1], 'smaller')}.** Growth of the mean update norm from depth "
+        f"{_answer_whether_interval_is_positive(whole[1], 'smaller')}.** Growth of the mean update norm from depth "
         f"{study.depths[0]} to {study.depths[-1]}: {format_statistic(whole)}. Surely larger in {more} and "
         f"smaller in {less} of {len(steps)} "
         "steps: "
@@ -222,8 +222,8 @@ def _describe_forgetting_norm_correlation(study: NetworkDepthStudy) -> str:
         first, last = (
             study.correlate_forgetting_with_update_norm(depth, coefficient) for depth in (0, -1)
         )
-        growth = study.compute_correlation_growth(coefficient)
-        answer = _describe_interval_verdict(growth[1], "more weakly")
+        growth = study.compute_correlation_growth_with_depth(coefficient)
+        answer = _answer_whether_interval_is_positive(growth[1], "more weakly")
         # A negative correlation that rises is no closer tie.
         if last[1] and last[1][1] < 0:
             answer = "no, it is negative there"
@@ -250,7 +250,7 @@ def format_statistic(figure: Figure) -> str:
     )
 
 
-def _describe_interval_verdict(interval: Interval | None, opposite: str) -> str:
+def _answer_whether_interval_is_positive(interval: Interval | None, opposite: str) -> str:
     if interval is None:
         return "cannot be told"
     if interval[0] > 0:

@@ -15,16 +15,18 @@ from matplotlib.lines import Line2D
 from bench.experiment import statistics
 from bench.experiment.depths import NetworkDepthStudy, format_statistic
 from bench.experiment.outcomes import (
-    ExperimentRunOutcome,
+    RunOutcomeUnderProtocol,
     group_outcomes_by_table_cell,
-    list_defined_values,
+    list_defined_outcome_figures,
 )
 
 DPI = 150
 PANEL, LEGEND = 2.6, 1.8  # inches
 
 
-def draw_experiment_figures(outcomes: Sequence[ExperimentRunOutcome], folder: Path) -> list[Path]:
+def draw_experiment_figures(
+    outcomes: Sequence[RunOutcomeUnderProtocol], folder: Path
+) -> list[Path]:
     """Draw the figures of all data sets, scenarios and protocols as PNG; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
@@ -44,7 +46,7 @@ def draw_experiment_figures(outcomes: Sequence[ExperimentRunOutcome], folder: Pa
         if study.has_several_depths and len(study.methods) > 1:
             figures["ranks"] = _draw_ranking_agreement(study)
         if any(o.source for o in found):
-            figures["source"] = _draw_new_against_source_accuracy(found)
+            figures["source"] = _draw_new_against_base_class_accuracy(found)
         for name, figure in figures.items():
             figure.suptitle(f"{title}\n{figure.get_suptitle()}", fontsize=9)
             path = folder / f"{data}-{scenario}-{readout}-{name}.png"
@@ -58,7 +60,7 @@ def _create_panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[Any]]:
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _draw_accuracy_matrices(outcomes: Sequence[ExperimentRunOutcome]) -> Figure:
+def _draw_accuracy_matrices(outcomes: Sequence[RunOutcomeUnderProtocol]) -> Figure:
     """Draw mean accuracy matrices: a row of panels per network depth, a column per method."""
     cells = group_outcomes_by_table_cell(outcomes)
     methods, depths = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (3, 4))
@@ -81,7 +83,7 @@ def _draw_accuracy_matrices(outcomes: Sequence[ExperimentRunOutcome]) -> Figure:
     return figure
 
 
-def _draw_accuracy_over_tasks(outcomes: Sequence[ExperimentRunOutcome]) -> Figure:
+def _draw_accuracy_over_tasks(outcomes: Sequence[RunOutcomeUnderProtocol]) -> Figure:
     """Draw the mean accuracy after each task with its interval: a panel per depth, a line per
     method.
     """
@@ -101,7 +103,7 @@ def _draw_accuracy_over_tasks(outcomes: Sequence[ExperimentRunOutcome]) -> Figur
             low, high = zip(*(pair for pair in limits if pair), strict=True)
             axis.fill_between(stages, low, high, alpha=0.15, color=colour)
         axis.set_xticks(stages)
-        _label_axis(axis, f"depth {cell[4]}", "task", "accuracy")
+        _set_title_and_axis_labels(axis, f"depth {cell[4]}", "task", "accuracy")
         axis.set_ylim(0, 1.02)
     _add_method_legend(figure, methods)
     return figure
@@ -134,7 +136,7 @@ def _draw_forgetting_against_update_norm(
             f"depth {depth}, n {study.count_measured_runs(i)}",
             *(f"{name} {format_statistic(figure)}" for name, figure in found.items()),
         ]
-        _label_axis(axis, "\n".join(notes), "update norm", "forgetting")
+        _set_title_and_axis_labels(axis, "\n".join(notes), "update norm", "forgetting")
     _add_method_legend(figure, methods, study.methods)
     return figure
 
@@ -153,27 +155,29 @@ def _draw_ranking_agreement(study: NetworkDepthStudy) -> Figure:
         _write_cell_text(axis, i, j, f"{value:.2f}", light=bool(abs(value) > 0.5))
     for ticks in (axis.set_xticks, axis.set_yticks):
         ticks(range(size), [str(depth) for depth in study.depths])
-    _label_axis(axis, "", "depth", "depth")
+    _set_title_and_axis_labels(axis, "", "depth", "depth")
     return figure
 
 
-def _draw_new_against_source_accuracy(outcomes: Sequence[ExperimentRunOutcome]) -> Figure:
+def _draw_new_against_base_class_accuracy(outcomes: Sequence[RunOutcomeUnderProtocol]) -> Figure:
     """Draw accuracy on new classes against the base's retained accuracy: a point per run."""
     figure, axes = _create_panels(1, 1)
     figure.suptitle("new classes against old")
     cells = {
         cell: found
         for cell, found in group_outcomes_by_table_cell(outcomes).items()
-        if list_defined_values(found, "source")
+        if list_defined_outcome_figures(found, "source")
     }
     for number, found in enumerate(cells.values()):
         axes[0, 0].plot(
-            list_defined_values(found, "acc"),
-            list_defined_values(found, "source"),
+            list_defined_outcome_figures(found, "acc"),
+            list_defined_outcome_figures(found, "source"),
             ".",
             color=f"C{number}",
         )
-    _label_axis(axes[0, 0], "", "ACC on the stream", "accuracy on the base's classes")
+    _set_title_and_axis_labels(
+        axes[0, 0], "", "ACC on the stream", "accuracy on the base's classes"
+    )
     _add_method_legend(figure, [f"{cell[3]}, depth {cell[4]}" for cell in cells])
     return figure
 
@@ -194,7 +198,7 @@ def _add_method_legend(
     figure.legend(handles=handles, loc="outside right center", fontsize=7)
 
 
-def _label_axis(axis: Axes, title: str, x: str, y: str) -> None:
+def _set_title_and_axis_labels(axis: Axes, title: str, x: str, y: str) -> None:
     axis.set_title(title, fontsize=7)
     axis.set_xlabel(x, fontsize=7)
     axis.set_ylabel(y, fontsize=7)

@@ -110,7 +110,7 @@ class ExperimentRun:
         return digest_configuration(self.config)
 
     @property
-    def readout_protocols(self) -> list[str]:
+    def evaluation_protocols(self) -> list[str]:
         """Protocols by which the run is evaluated: heads per task, one head for all tasks, or both."""
         return ["class", "task"] if self.scenario == "class" else [self.scenario]
 
@@ -119,7 +119,7 @@ class ExperimentRun:
         """Cells of the result tables to which the run contributes."""
         return [
             (self.data, self.scenario, readout, self.method, self.depth)
-            for readout in self.readout_protocols
+            for readout in self.evaluation_protocols
         ]
 
     @property
@@ -150,7 +150,7 @@ def expand_plan_to_runs(
     for data, scenario, method, depth in cells:
         _check_network_buildable(plan, method, files.get_image_shape(data)["size"])
         resolve_planned_method_recipe(plan, method, scenario, depth, 0)
-    bases = {base.name: _resolve_method_base(base, files, device) for base in plan.bases}
+    bases = {base.name: _resolve_planned_base(base, files, device) for base in plan.bases}
     trained = [base for base in bases.values() if isinstance(base, BaseTrainingRun)]
     runs = []
     for order in range(plan.orders):
@@ -263,7 +263,7 @@ def _resolve_recipe_or_fail(
 ) -> Recipe:
     try:
         found = resolve_recipe(
-            _build_learning_catalogue(),
+            _get_cached_recipe_catalogue(),
             scenario,
             patch,
             architecture=cast(ArchitectureChoice, architecture),
@@ -275,7 +275,7 @@ def _resolve_recipe_or_fail(
 
 
 @cache
-def _build_learning_catalogue() -> RecipeCatalogue:
+def _get_cached_recipe_catalogue() -> RecipeCatalogue:
     return build_recipe_catalogue()
 
 
@@ -291,7 +291,7 @@ def _check_network_buildable(plan: ExperimentPlan, method: PlannedMethod, size: 
         )
 
 
-def _resolve_method_base(
+def _resolve_planned_base(
     base: PlannedBase, files: ExperimentDatasetCache, device: str
 ) -> BaseTrainingRun | NamedPackagedBase:
     if base.images is None:
@@ -361,18 +361,18 @@ def _build_data_incremental_task_stages(
     """
     classes, count = tasks[0], len(tasks)
     names = [files.decode_experiment_data_set(data).names[c] for c in classes]
-    test = files.make_dataset_file(data, classes, "test")
+    test = files.make_dataset_file_of_classes(data, classes, "test")
     if joint:
         return [
             ExperimentTaskData(
-                files.make_dataset_file(data, classes, "train"),
+                files.make_dataset_file_of_classes(data, classes, "train"),
                 names,
                 TaskTestImages(count, test, names),
             )
         ]
     return [
         ExperimentTaskData(
-            files.make_dataset_file(data, classes, "train", (i, count, order)),
+            files.make_dataset_file_of_classes(data, classes, "train", (i, count, order)),
             names,
             TaskTestImages(i + 1, test, names),
         )
@@ -389,10 +389,12 @@ def _build_experiment_task_data(
 ) -> ExperimentTaskData:
     names = files.decode_experiment_data_set(images).names
     tested = TaskTestImages(
-        number, files.make_dataset_file(images, test, "test"), [names[c] for c in test]
+        number, files.make_dataset_file_of_classes(images, test, "test"), [names[c] for c in test]
     )
     return ExperimentTaskData(
-        files.make_dataset_file(images, train, "train"), [names[c] for c in train], tested
+        files.make_dataset_file_of_classes(images, train, "train"),
+        [names[c] for c in train],
+        tested,
     )
 
 

@@ -19,13 +19,13 @@ from core.learning.recipe import Recipe, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 
-class JointTrainingHyper(StrictRecipeModel):
+class JointHeadsHyper(StrictRecipeModel):
     """Hyper-parameters of the joint method. `groups`: the class names of each task."""
 
     groups: list[list[str]]
 
 
-class JointTraining(FinetuneMethod):
+class JointHeadsMethod(FinetuneMethod):
     """Continual-learning method that trains on all tasks at once, with logits compared within a
     task.
     """
@@ -34,7 +34,7 @@ class JointTraining(FinetuneMethod):
     description = "Cross-entropy of each image over the classes of its own task."
     source = "The joint reference of van de Ven and Tolias 2019, arXiv 1904.07734"
     scenarios = ("class",)
-    Hyper = JointTrainingHyper
+    Hyper = JointHeadsHyper
     neutral = None  # type: ignore[assignment]  # a method may have none, but fine-tuning has one
     no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
 
@@ -55,16 +55,16 @@ class JointTraining(FinetuneMethod):
 
 
 @contextlib.contextmanager
-def register_joint_method() -> Iterator[None]:
+def register_joint_method_temporarily() -> Iterator[None]:
     """Register the joint-training method within a block, so that recipes may name it."""
-    if JointTraining.name in registry.METHODS:
+    if JointHeadsMethod.name in registry.METHODS:
         yield
         return
-    registry.register_method(JointTraining)
+    registry.register_method(JointHeadsMethod)
     try:
         yield
     finally:
-        del registry.METHODS[JointTraining.name]
+        del registry.METHODS[JointHeadsMethod.name]
 
 
 def choose_joint_method_of_recipe(
@@ -72,5 +72,5 @@ def choose_joint_method_of_recipe(
 ) -> dict[str, object]:
     """Return the recipe's method for joint training of tasks with these class names."""
     if scenario == "task" or recipe.train_ce == "masked":
-        return {"name": JointTraining.name, "groups": tasks}
+        return {"name": JointHeadsMethod.name, "groups": tasks}
     return {"name": "finetune"}

@@ -17,7 +17,7 @@ from core.statistics.matrix import (
 
 
 @dataclass(frozen=True)
-class ExperimentRunOutcome:
+class RunOutcomeUnderProtocol:
     """Figures of one finished run under one evaluation protocol.
 
     Accuracies are shares; `matrix` has a row per stage and a column per task, None above the
@@ -48,7 +48,7 @@ class ExperimentRunOutcome:
 
 def collect_run_outcomes(
     runs: Sequence[ExperimentRun], store: ExperimentResultStore
-) -> tuple[list[ExperimentRunOutcome], list[tuple[ExperimentRun, dict[str, Any]]]]:
+) -> tuple[list[RunOutcomeUnderProtocol], list[tuple[ExperimentRun, dict[str, Any]]]]:
     """Compute the outcomes of finished runs, and return (run, record) of each failed one."""
     outcomes, failed = [], []
     joint: dict[tuple[Any, ...], LineageAccuracyMatrix] = {}
@@ -60,7 +60,7 @@ def collect_run_outcomes(
         if record["status"] == "failed":
             failed.append((run, record))
             continue
-        for readout in run.readout_protocols:
+        for readout in run.evaluation_protocols:
             stages = _build_accuracy_matrix(record, readout)
             done.append((run, record, readout, stages))
             if run.joint:
@@ -75,16 +75,18 @@ def collect_run_outcomes(
 
 
 def group_outcomes_by_table_cell(
-    outcomes: Sequence[ExperimentRunOutcome],
-) -> dict[Cell, list[ExperimentRunOutcome]]:
+    outcomes: Sequence[RunOutcomeUnderProtocol],
+) -> dict[Cell, list[RunOutcomeUnderProtocol]]:
     """Group outcomes by the table cell that they repeat, in the plan's order."""
-    cells: dict[Cell, list[ExperimentRunOutcome]] = {}
+    cells: dict[Cell, list[RunOutcomeUnderProtocol]] = {}
     for outcome in outcomes:
         cells.setdefault(outcome.table_cell, []).append(outcome)
     return cells
 
 
-def list_defined_values(outcomes: Sequence[ExperimentRunOutcome], figure: str) -> list[float]:
+def list_defined_outcome_figures(
+    outcomes: Sequence[RunOutcomeUnderProtocol], figure: str
+) -> list[float]:
     """Return the defined values of one figure over outcomes."""
     return [value for outcome in outcomes if (value := outcome.figures[figure]) is not None]
 
@@ -122,7 +124,7 @@ def _build_outcome(
     readout: str,
     stages: LineageAccuracyMatrix,
     joint: LineageAccuracyMatrix | None,
-) -> ExperimentRunOutcome:
+) -> RunOutcomeUnderProtocol:
     last = stages.last
     gap: list[float | None]
     moved = [
@@ -174,7 +176,7 @@ def _build_outcome(
     matrix = [
         [stages.get_task_accuracy(i, j) for j in range(1, last + 1)] for i in range(1, last + 1)
     ]
-    return ExperimentRunOutcome(
+    return RunOutcomeUnderProtocol(
         run,
         readout,
         matrix,

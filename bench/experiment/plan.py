@@ -188,7 +188,7 @@ class ExperimentPlan(StrictPlanModel):
     published: PublishedResults | None = None
 
     @model_validator(mode="after")
-    def _check_names_unique_and_known(self) -> Self:
+    def _check_plan_is_consistent(self) -> Self:
         for what, names in (
             ("data", [d.name for d in self.data]),
             ("methods", [m.name for m in self.methods]),
@@ -225,7 +225,7 @@ class ExperimentPlan(StrictPlanModel):
                     f"methods: {method.name} names scenarios or seeds that are not the plan's"
                 )
             if method.base is not None:
-                self._check_base_fits_method(method)
+                self._check_base_fits_data_sets(method)
             elif self.architecture is None:
                 raise ValueError(
                     f"methods: {method.name} has no base, so the plan must name an architecture"
@@ -240,7 +240,7 @@ class ExperimentPlan(StrictPlanModel):
                 raise ValueError(f"published: no method is named {value.method!r}")
         return self
 
-    def _check_base_fits_method(self, method: PlannedMethod) -> None:
+    def _check_base_fits_data_sets(self, method: PlannedMethod) -> None:
         found = [base for base in self.bases if base.name == method.base]
         if not found:
             raise ValueError(

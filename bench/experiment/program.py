@@ -12,7 +12,7 @@ from worker.attempts.child import MALLOC
 ENVIRONMENT = {**MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def run_main_with_job_environment(module: str, main: Callable[[], int]) -> None:
+def restart_with_job_environment_and_run_main(module: str, main: Callable[[], int]) -> None:
     """Run a program's `main` with the memory and thread settings of a learning job, and exit.
 
     glibc and OpenMP read their settings when a process starts, so `python -m module` is started
@@ -24,10 +24,10 @@ def run_main_with_job_environment(module: str, main: Callable[[], int]) -> None:
             [sys.executable, "-m", module, *sys.argv[1:]],
             {**os.environ, **ENVIRONMENT},
         )
-    sys.exit(run_main_and_get_exit_status(main))
+    sys.exit(run_main_and_report_plan_errors(main))
 
 
-def run_main_and_get_exit_status(main: Callable[[], int]) -> int:
+def run_main_and_report_plan_errors(main: Callable[[], int]) -> int:
     """Call a program's `main`; return its exit status: 2 for an invalid plan, 130 after Ctrl-C."""
     try:
         return main()

@@ -27,7 +27,7 @@ from bench.experiment.readout import (
 from bench.experiment.unfinished import (
     FinishedStageRecords,
     PeriodicSnapshotControl,
-    ResumableStageJob,
+    ResumableJobState,
     choose_clock_for_device,
     write_json_atomically,
 )
@@ -132,7 +132,7 @@ def execute_and_record_run(
     shutil.rmtree(store.get_unfinished_folder(run.result_inputs_digest))
 
 
-@joint.register_joint_method()
+@joint.register_joint_method_temporarily()
 def execute_run_stages(
     run: ExperimentRun,
     store: ExperimentResultStore,
@@ -140,7 +140,7 @@ def execute_run_stages(
     stages: FinishedStageRecords,
 ) -> dict[str, Any]:
     """Learn and evaluate all tasks of a run; return its record. Raises as `learn_task`."""
-    first, old = _build_random_version_zero(run.config), None
+    first, old = _describe_random_version_zero(run.config), None
     if isinstance(run.base, NamedPackagedBase):
         first["parts"] = [
             _write_packaged_base_weights(
@@ -151,7 +151,7 @@ def execute_run_stages(
         ]
     elif run.base is not None:
         base = store.get_base_folder(run.base.result_inputs_digest)
-        first = _build_version_of_base(base)
+        first = _describe_base_as_version_zero(base)
         old = TrainedBaseHeadAndTestImages(base / "parts" / "head.safetensors", run.base.stage.test)
     folder = store.get_unfinished_folder(run.result_inputs_digest)
     parent = first
@@ -176,10 +176,10 @@ def execute_run_stages(
                 spec["scenario"] = "class"
             if run.scenario == "data":
                 spec["classes"] = stage.classes
-            facts = run_job_and_evaluate(spec, control, tests, run.readout_protocols, old)
+            facts = run_job_and_evaluate(spec, control, tests, run.evaluation_protocols, old)
             stages.add_finished_stage({"stage": number, "classes": stage.test.classes, **facts})
         if number == stages.done[-1]["stage"]:
-            parent = _build_parent_version(
+            parent = _describe_result_as_parent_version(
                 out / "result", number, sorted((folder / STATISTICS).glob("*"))
             )
             _copy_statistics_part_to_file(
@@ -198,7 +198,7 @@ def train_and_store_base(
 ) -> None:
     """In a child process: train a base and store its result folder."""
     folder = store.get_unfinished_folder(base.result_inputs_digest)
-    first = _build_random_version_zero(base.config)
+    first = _describe_random_version_zero(base.config)
     task = {"number": 1, "classes": base.stage.classes, "train": str(base.stage.train)}
     spec = _build_job_spec({**base.config, "scenario": "class"}, task, first, first, folder)
     facts = run_job_and_evaluate(
@@ -242,10 +242,10 @@ def run_job_and_evaluate(
         seconds = clock() - begun
 
     out = Path(spec["out"])
-    stage = ResumableStageJob(out, clock)
+    stage = ResumableJobState(out, clock)
     complete_and_run_job_spec(
         {**spec, "snapshot": stage.snapshot},
-        stage.store_snapshot_of_event,
+        stage.replace_snapshot_on_event,
         PeriodicSnapshotControl(control),
         evaluate_network,
     )
@@ -281,15 +281,19 @@ def _hash_file(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _build_random_version_zero(config: dict[str, Any]) -> dict[str, Any]:
+def _describe_random_version_zero(config: dict[str, Any]) -> dict[str, Any]:
     """Describe version 0 with random weights, as the parent of the first task."""
     init = {"kind": "random", "seed": config["recipe"]["seed"]}
     return {"version": 0, "manifest": {"classes": [], "heads": [], "init": init}, "parts": []}
 
 
-def _build_version_of_base(base: Path) -> dict[str, Any]:
+def _describe_base_as_version_zero(base: Path) -> dict[str, Any]:
     """Describe version 0 with the backbone of a base that this experiment trained."""
-    parts = [part for part in _build_parent_version(base, 0)["parts"] if part["type"] == "backbone"]
+    parts = [
+        part
+        for part in _describe_result_as_parent_version(base, 0)["parts"]
+        if part["type"] == "backbone"
+    ]
     return {"version": 0, "manifest": {"classes": [], "heads": []}, "parts": parts}
 
 
@@ -312,7 +316,7 @@ def _copy_statistics_part_to_file(folder: Path, path: Path) -> None:
             shutil.copy(folder / part["file"], path)
 
 
-def _build_parent_version(
+def _describe_result_as_parent_version(
     folder: Path, number: int, earlier: Sequence[Path] = ()
 ) -> dict[str, Any]:
     """Describe a job's result as the parent version of the next task."""

@@ -15,9 +15,9 @@ from bench.experiment.depths import (
 )
 from bench.experiment.grid import BaseTrainingRun, Cell, ExperimentRun
 from bench.experiment.outcomes import (
-    ExperimentRunOutcome,
+    RunOutcomeUnderProtocol,
     group_outcomes_by_table_cell,
-    list_defined_values,
+    list_defined_outcome_figures,
 )
 from bench.experiment.plan import ExperimentPlan, PublishedAccuracy
 from bench.experiment.runs import ExperimentResultStore
@@ -80,7 +80,7 @@ def render_experiment_summary(
     runs: Sequence[ExperimentRun],
     bases: Sequence[BaseTrainingRun],
     store: ExperimentResultStore,
-    outcomes: Sequence[ExperimentRunOutcome],
+    outcomes: Sequence[RunOutcomeUnderProtocol],
     failed: Sequence[tuple[ExperimentRun, dict[str, Any]]],
 ) -> str:
     """Render the Markdown report of an experiment."""
@@ -97,7 +97,7 @@ def render_experiment_summary(
     ]
     lines += _render_base_accuracies(bases, store)
     # Cells without a result have a row too.
-    cells: dict[Cell, list[ExperimentRunOutcome]] = {
+    cells: dict[Cell, list[RunOutcomeUnderProtocol]] = {
         cell: [] for run in runs for cell in run.table_cells
     }
     for cell, found in group_outcomes_by_table_cell(outcomes).items():
@@ -123,11 +123,11 @@ def render_experiment_summary(
              f"runs/{run.result_inputs_digest}.json"]
             for run, record in failed
         ]), ""]  # fmt: skip
-    lines += _render_legend(cells)
+    lines += _render_column_legend(cells)
     return "\n".join(lines)
 
 
-def _render_environments(outcomes: Sequence[ExperimentRunOutcome]) -> list[str]:
+def _render_environments(outcomes: Sequence[RunOutcomeUnderProtocol]) -> list[str]:
     found = {
         _describe_environment(stage["environment"])
         for o in outcomes
@@ -161,7 +161,7 @@ def _render_base_accuracies(
 
 
 def _render_results_table(
-    cells: dict[Cell, list[ExperimentRunOutcome]],
+    cells: dict[Cell, list[RunOutcomeUnderProtocol]],
     failed: Sequence[tuple[ExperimentRun, dict[str, Any]]],
     reference: str | None,
 ) -> list[str]:
@@ -174,7 +174,9 @@ def _render_results_table(
         row = [cell[3], str(cell[4]), _format_trained_parameters(found), str(len(found))]
         row.append(str(sum(cell in run.table_cells for run, _ in failed)))
         row += [
-            _format_mean(list_defined_values(found, f), f in PERCENT, interval=f in WITH_INTERVAL)
+            _format_mean(
+                list_defined_outcome_figures(found, f), f in PERCENT, interval=f in WITH_INTERVAL
+            )
             for f in shown
         ]
         if reference:
@@ -190,20 +192,20 @@ def _render_results_table(
     return [*_render_markdown_table(head, rows), ""]
 
 
-def _list_metrics_with_values(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]) -> list[str]:
+def _list_metrics_with_values(cells: Mapping[Cell, Sequence[RunOutcomeUnderProtocol]]) -> list[str]:
     """Return the figures that some cell of a results table has."""
     return [
         figure
         for figure in HEADINGS
         if any(
-            list_defined_values(found, figure)
+            list_defined_outcome_figures(found, figure)
             for cell, found in cells.items()
             if (figure, cell[2]) != ("last", "task")
         )
     ]
 
 
-def _render_legend(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]) -> list[str]:
+def _render_column_legend(cells: Mapping[Cell, Sequence[RunOutcomeUnderProtocol]]) -> list[str]:
     meanings = [
         f"{HEADINGS[figure].removesuffix(' %')}: {MEANINGS[figure]}"
         for figure in _list_metrics_with_values(cells)
@@ -215,7 +217,7 @@ def _render_legend(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]) -> list
     ]
 
 
-def _format_trained_parameters(found: Sequence[ExperimentRunOutcome]) -> str:
+def _format_trained_parameters(found: Sequence[RunOutcomeUnderProtocol]) -> str:
     """Format the number of trained parameters at the last task, and its share of all parameters."""
     if not found:
         return "–"
@@ -239,7 +241,7 @@ def _format_mean(found: Sequence[float], percent: bool, *, interval: bool) -> st
 
 
 def format_method_ranking(
-    methods: Mapping[str, Sequence[ExperimentRunOutcome]], figure: str
+    methods: Mapping[str, Sequence[RunOutcomeUnderProtocol]], figure: str
 ) -> str:
     """Rank methods by mean, with ">" for a significant difference to the next and "≥" otherwise."""
     known = {
@@ -249,7 +251,7 @@ def format_method_ranking(
     means = {
         name: stdlib.fmean(found)
         for name in methods
-        if (found := list_defined_values(methods[name], figure))
+        if (found := list_defined_outcome_figures(methods[name], figure))
     }
     names = sorted(means, key=lambda name: -means[name])
     text = names[0] if names else "–"
@@ -264,16 +266,20 @@ def format_method_ranking(
     return text
 
 
-def _render_method_rankings(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]) -> list[str]:
+def _render_method_rankings(cells: Mapping[Cell, Sequence[RunOutcomeUnderProtocol]]) -> list[str]:
     """Render the rankings of methods that start from the same base."""
-    groups: dict[str, dict[str, list[ExperimentRunOutcome]]] = {}
+    groups: dict[str, dict[str, list[RunOutcomeUnderProtocol]]] = {}
     for outcome in (o for found in cells.values() for o in found):
         base = outcome.run.base.name if outcome.run.base else ""
         groups.setdefault(base, {}).setdefault(outcome.run.method, []).append(outcome)
     lines = []
     for base, methods in groups.items():
         for figure in ("acc", "source"):
-            found = {name: one for name, one in methods.items() if list_defined_values(one, figure)}
+            found = {
+                name: one
+                for name, one in methods.items()
+                if list_defined_outcome_figures(one, figure)
+            }
             if len(found) > 1:
                 start = f"From {base}, by" if base else "By"
                 lines.append(
@@ -283,7 +289,7 @@ def _render_method_rankings(cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]
 
 
 def _render_depth_study(
-    study: NetworkDepthStudy, cells: Mapping[Cell, Sequence[ExperimentRunOutcome]]
+    study: NetworkDepthStudy, cells: Mapping[Cell, Sequence[RunOutcomeUnderProtocol]]
 ) -> list[str]:
     lines = ["### Depths", ""]
     for finding in describe_depth_findings(study):
@@ -335,7 +341,7 @@ def _render_depth_study(
 
 def _render_published_comparison(
     plan: ExperimentPlan,
-    cells: Mapping[Cell, Sequence[ExperimentRunOutcome]],
+    cells: Mapping[Cell, Sequence[RunOutcomeUnderProtocol]],
     reference: str | None,
 ) -> list[str]:
     """Render a table of our results beside published ones."""
@@ -348,7 +354,7 @@ def _render_published_comparison(
         value = theirs.get((scenario, method))
         if value is None or readout != scenario:
             continue
-        ours = list_defined_values(found, "acc")
+        ours = list_defined_outcome_figures(found, "acc")
         row = [
             data,
             method,
@@ -363,7 +369,7 @@ def _render_published_comparison(
             gaps.append((abs(gap), f"{method} in the {scenario} scenario, {gap:+.2f}"))
             row[-1] = f"{gap:+.2f}"
         if reference:
-            plain = list_defined_values(
+            plain = list_defined_outcome_figures(
                 cells.get((data, scenario, readout, reference, depth), []), "acc"
             )
             known = theirs.get((scenario, reference))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.experiment.grid import ExperimentRun
-from bench.experiment.outcomes import ExperimentRunOutcome
+from bench.experiment.outcomes import RunOutcomeUnderProtocol
 from bench.experiment.runs import ExperimentResultStore
 
 RUN = (
@@ -32,7 +32,7 @@ TEST = ("test", "task", "correct", "total", "accuracy")
 
 def render_results_csv(
     runs: Sequence[ExperimentRun],
-    outcomes: Sequence[ExperimentRunOutcome],
+    outcomes: Sequence[RunOutcomeUnderProtocol],
     failed: Sequence[tuple[ExperimentRun, Mapping[str, Any]]],
 ) -> str:
     """Render results as CSV with a row per run and protocol: its figures, or why it failed.
@@ -43,17 +43,17 @@ def render_results_csv(
     reasons = {run.log_name: record["failure"] for run, record in failed}
     rows = []
     for run in runs:
-        for readout in run.readout_protocols:
+        for readout in run.evaluation_protocols:
             outcome = done.get((run.log_name, readout))
             if outcome is not None:
                 last = outcome.record["stages"][-1]
                 facts = {**outcome.figures, **{name: last[name] for name in LAST}}
-                rows.append({**_build_run_table_row(run, "done"), "readout": readout, **facts})
+                rows.append({**_build_csv_columns_of_run(run, "done"), "readout": readout, **facts})
             elif run.log_name in reasons:
                 why = reasons[run.log_name]
                 rows.append(
                     {
-                        **_build_run_table_row(run, "failed"),
+                        **_build_csv_columns_of_run(run, "failed"),
                         "readout": readout,
                         "failure": why["kind"],
                         "reason": why["reason"],
@@ -77,7 +77,7 @@ def render_accuracies_csv(runs: Sequence[ExperimentRun], store: ExperimentResult
                 source = row["test"] == "source"
                 rows.append(
                     {
-                        **_build_run_table_row(run, record["status"] if record else ""),
+                        **_build_csv_columns_of_run(run, record["status"] if record else ""),
                         **facts,
                         **norms,
                         "readout": row["readout"],
@@ -91,7 +91,7 @@ def render_accuracies_csv(runs: Sequence[ExperimentRun], store: ExperimentResult
     return _render_csv((*RUN, "readout", *STAGE, *TEST), rows)
 
 
-def _build_run_table_row(run: ExperimentRun, status: str) -> dict[str, Any]:
+def _build_csv_columns_of_run(run: ExperimentRun, status: str) -> dict[str, Any]:
     return {
         "key": run.result_inputs_digest,
         **{name: getattr(run, name) for name in RUN[1:7]},

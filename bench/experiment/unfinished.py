@@ -43,7 +43,7 @@ def choose_clock_for_device(device: str) -> Callable[[], float]:
     return time.process_time if device == "cpu" else time.perf_counter
 
 
-class ResumableStageJob:
+class ResumableJobState:
     """One learning job of a run, with its last snapshot and its total time over all attempts.
 
     clock: that counts them, see `choose_clock_for_device`.
@@ -64,7 +64,7 @@ class ResumableStageJob:
         """Seconds that the job has taken so far, over all its attempts."""
         return self._before + self._clock() - self._begun
 
-    def store_snapshot_of_event(self, event: dict[str, Any]) -> None:
+    def replace_snapshot_on_event(self, event: dict[str, Any]) -> None:
         """Handle an event of the stage's job process: on a snapshot, write its path to the run's
         file on disk and delete the snapshot before.
         """

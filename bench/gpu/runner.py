@@ -35,7 +35,7 @@ from bench.gpu.steps import (
     Device,
     GpuCheckStep,
     Program,
-    list_gpu_check_program_steps,
+    list_steps_of_gpu_check_program,
     render_gpu_check_step_table,
 )
 
@@ -74,14 +74,14 @@ class GpuCheckOptions:
     again: bool = False
 
 
-def get_time_limit_factor(device: Device) -> int:
+def get_time_limit_factor_of_device(device: Device) -> int:
     """Return the factor by which time limits grow on a device that is slower than a GPU."""
     return 1 if device == "cuda" else SLOWDOWN
 
 
 def add_common_options(parser: argparse.ArgumentParser, program: Program) -> None:
     """Add the command-line options that all GPU checks share."""
-    names = [step.name for step in list_gpu_check_program_steps(program)]
+    names = [step.name for step in list_steps_of_gpu_check_program(program)]
     parser.add_argument("--device", choices=DEVICES, default="cuda")
     parser.add_argument(
         "--tiny", action="store_true", help="smallest sizes: shows that the code runs"
@@ -118,13 +118,17 @@ def run_gpu_check_steps(program: Program, arguments: argparse.Namespace) -> int:
         return 0
     if arguments.resume is not None and arguments.resume.exists() and not arguments.out.exists():
         write_gpu_check_results(arguments.out, read_gpu_check_results(arguments.resume))
-    budget_s = arguments.budget or BUDGETS_S[program] * get_time_limit_factor(arguments.device)
+    budget_s = arguments.budget or BUDGETS_S[program] * get_time_limit_factor_of_device(
+        arguments.device
+    )
     options = GpuCheckOptions(
         arguments.device, arguments.tiny, arguments.out, budget_s, arguments.again
     )
     # Ended by `timeout`, too, a call must leave no step behind that holds the device.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    steps = [step for step in list_gpu_check_program_steps(program) if step.name in arguments.only]
+    steps = [
+        step for step in list_steps_of_gpu_check_program(program) if step.name in arguments.only
+    ]
     result = run_steps_within_budget(steps, options)
     well = ("ok", "not run")
     return int(
@@ -150,7 +154,9 @@ def run_steps_within_budget(
             print(f"{step.name:16} no time left", flush=True)
             continue
         outcome = run_step_with_limit(
-            step, options, min(step.limit_s * get_time_limit_factor(options.device), left_s)
+            step,
+            options,
+            min(step.limit_s * get_time_limit_factor_of_device(options.device), left_s),
         )
         result = result.copy_with_step(step.name, outcome)
         write_gpu_check_results(options.out, result)

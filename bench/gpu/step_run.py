@@ -56,7 +56,7 @@ class GpuCheckStepRun:
         """All problems of the step so far, one per line; None without any."""
         return "\n".join(self._problems) or None
 
-    def run_cases_in_parallel(
+    def iterate_parallel_case_results(
         self, work: Callable[[Case], Figures], cases: Sequence[Case]
     ) -> Iterator[tuple[Case, Figures | str]]:
         """Run a function for each case in parallel; yield each case with its figures or its error.

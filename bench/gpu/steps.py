@@ -113,7 +113,7 @@ _CHECK = (
         "53 pairs of a method and a scenario: 212 jobs on the device at 0.7 (12 steps of 500 "
         "launches, curvature, evaluation, files) and 106 on the CPU at 0.5: 201 in 8 processes: "
         "26; their start 20, since 8 import at once",
-        f"{_WORK}methods:record_method_comparison",
+        f"{_WORK}methods:record_method_differences_from_cpu",
     ),
     GpuCheckStep(
         "conformance",
@@ -147,7 +147,7 @@ _CHECK = (
         18,
         "start 8; 1,000 images of 32 pixels through ResNet-18 (1.1 GFLOP each) on 16 cores at 300 "
         "GFLOP/s: 4; on the device four times below 1",
-        f"{_WORK}evaluation:record_evaluation_differences",
+        f"{_WORK}evaluation:record_logit_differences_from_cpu",
     ),
     GpuCheckStep(
         "blocking calls",
@@ -248,7 +248,7 @@ _FIGURES = (
         16,
         12,
         "start 8; 3 optimizers × 33 rounds × 3 parts at 10 ms: 3",
-        f"{_WORK}programs:record_optimizer_step_costs",
+        f"{_WORK}programs:record_olor_step_costs",
         _NOT_SIMULATED,
         _WHY,
     ),
@@ -277,7 +277,7 @@ _FIGURES = (
 STEPS: dict[str, GpuCheckStep] = {step.name: step for step in (*_CHECK, *_FIGURES)}
 
 
-def list_gpu_check_program_steps(program: Program) -> list[GpuCheckStep]:
+def list_steps_of_gpu_check_program(program: Program) -> list[GpuCheckStep]:
     """Return the steps of a GPU-check program in order."""
     return [step for step in STEPS.values() if step.program == program]
 
@@ -289,7 +289,7 @@ def render_gpu_check_step_table() -> str:
         "| --- | --- | ---: | ---: | --- |",
     ]
     for program, budget_s in BUDGETS_S.items():
-        steps = list_gpu_check_program_steps(program)
+        steps = list_steps_of_gpu_check_program(program)
         lines += [
             f"| `{s.program}` | {s.name} | {s.expected_s} | {s.limit_s:g} | {s.arithmetic} |"
             for s in steps

@@ -26,7 +26,7 @@ from PIL import Image
 
 from core.errors import PerennialError
 from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
-from core.ingest.inspect import read_archive_directory_and_digest
+from core.ingest.inspect import summarise_archive_and_digest_content
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.entries import BatchReadingOptions
@@ -67,15 +67,18 @@ def _write_archive_with_table(archive: Path, rows: int, bad: int, kind: str) -> 
         text = io.StringIO()
         if kind == "json":
             entries = [
-                {"image": name, "label": label} for name, label in _iterate_table_rows(rows, bad)
+                {"image": name, "label": label}
+                for name, label in _iterate_label_rows_with_bad_ones(rows, bad)
             ]
             file.writestr("labels.json", json.dumps(entries))
             return
-        csv.writer(text).writerows([("path", "label"), *_iterate_table_rows(rows, bad)])
+        csv.writer(text).writerows(
+            [("path", "label"), *_iterate_label_rows_with_bad_ones(rows, bad)]
+        )
         file.writestr("labels.csv", text.getvalue())
 
 
-def _iterate_table_rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
+def _iterate_label_rows_with_bad_ones(rows: int, bad: int) -> Iterator[tuple[str, str]]:
     """Yield the rows of a label table, with bad ones spread among them."""
     kinds = {
         int(number): kind % 3
@@ -100,7 +103,7 @@ def _print_archive_reading_time(
     start, cpu = time.perf_counter(), time.process_time()
     said = f"{bad:.0%} bad, max_bad={max_bad:g}: "
     try:
-        found = read_archive_directory_and_digest(archive, "zip", limits, reading)
+        found = summarise_archive_and_digest_content(archive, "zip", limits, reading)
         checked, checked_cpu = time.perf_counter() - start, time.process_time() - cpu
         options = IngestOptions(32, 3, limits, reading=reading, processes=processes)
         made = decode_archive_to_datasets(archive, "zip", out, options)
@@ -117,12 +120,12 @@ def _print_archive_reading_time(
     print(f"    first: {report['bad_entries'][0]['where']}: {report['bad_entries'][0]['reason']}")
     print(
         f"    check {checked:.1f} s ({checked_cpu:.1f} s of CPU time), ingest {seconds:.1f} s; "
-        f"peak {_get_peak_memory(resource.RUSAGE_SELF):.0f} MiB, largest decoder "
-        f"{_get_peak_memory(resource.RUSAGE_CHILDREN):.0f} MiB"
+        f"peak {_get_peak_memory_mib(resource.RUSAGE_SELF):.0f} MiB, largest decoder "
+        f"{_get_peak_memory_mib(resource.RUSAGE_CHILDREN):.0f} MiB"
     )
 
 
-def _get_peak_memory(who: int) -> float:
+def _get_peak_memory_mib(who: int) -> float:
     return resource.getrusage(who).ru_maxrss / 1024
 
 

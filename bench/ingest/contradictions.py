@@ -27,7 +27,7 @@ from core.ingest.findings import contradictions
 from core.ingest.findings.contradictions import (
     LabelContradictions,
     add_label_contradictions_with_earlier_tasks,
-    digest_image_pixels,
+    digest_pixels_of_each_image,
     find_label_contradictions_in_batch,
 )
 from core.ingest.findings.traces import (
@@ -144,7 +144,7 @@ def print_contradiction_check_costs(data: Data) -> None:
         return found
 
     run_and_record_cpu_seconds("hashes", lambda: near.hash_images_perceptually(images))
-    run_and_record_cpu_seconds("digests", lambda: digest_image_pixels(images))
+    run_and_record_cpu_seconds("digests", lambda: digest_pixels_of_each_image(images))
     own = build_stored_fingerprints(images, labels)
     run_and_record_cpu_seconds(
         "within", lambda: find_label_contradictions_in_batch(own, lambda row: images[row])
@@ -152,13 +152,13 @@ def print_contradiction_check_costs(data: Data) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = list(write_noisy_image_fingerprints(Path(folder), images))
 
-        def find_contradictions_in_tasks() -> None:
+        def find_contradictions_with_tasks() -> None:
             tasks = [(number, read_image_fingerprints(path)) for number, path in enumerate(paths)]
             add_label_contradictions_with_earlier_tasks(
                 LabelContradictions(), own, tasks, lambda row: images[row]
             )
 
-        run_and_record_cpu_seconds(f"behind {TASKS} tasks", find_contradictions_in_tasks)
+        run_and_record_cpu_seconds(f"behind {TASKS} tasks", find_contradictions_with_tasks)
     listed = ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps.items())
     print(f"{len(images):,} images of CIFAR-100, CPU s: decoding PNG {decoding:.2f}; {listed}")
 
@@ -185,7 +185,7 @@ def build_stored_fingerprints(images: Images, labels: np.ndarray) -> ImageFinger
         near.hash_images_perceptually(images),
         none,
         names,
-        digest_image_pixels(images),
+        digest_pixels_of_each_image(images),
         labels.astype(np.int64),
         classes,
     )

@@ -44,7 +44,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        _write_image_dataset(path / "train.safetensors", asked.images, asked.size)
+        _write_random_image_dataset(path / "train.safetensors", asked.images, asked.size)
         seconds, heads = {}, {}
         for kind in ("computed", "cached"):
             seconds[kind] = _measure_training_seconds(path, kind, asked)
@@ -61,7 +61,7 @@ def main() -> None:
         raise SystemExit("the two probes learned different heads")
 
 
-def _write_image_dataset(path: Path, count: int, size: int) -> None:
+def _write_random_image_dataset(path: Path, count: int, size: int) -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (count, size, size, 3), generator=generator, dtype=torch.uint8)
     save_file({"images": images, "labels": torch.arange(count) % len(CLASSES)}, path)

@@ -63,7 +63,7 @@ class LinearisationCostSubject:
         value, tangent = self.network.expand_by_forward_mode(x)
         return self.network.logits(value + tangent)
 
-    def run_training_step(
+    def run_forward_and_backward_pass(
         self, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]
     ) -> None:
         """Run forward and backward pass with gradients of the trained weights; update none."""
@@ -141,10 +141,12 @@ def render_dlcft_operations_table(subject: LinearisationCostSubject) -> list[str
 
     forward = count_flops(make_work_without_graph(subject.compute_plain_logits))
     step = count_flops(
-        lambda: subject.run_training_step(subject.compute_plain_logits, subject.weights)
+        lambda: subject.run_forward_and_backward_pass(subject.compute_plain_logits, subject.weights)
     )
     ours = count_flops(make_work_without_graph(subject.network.forward))
-    linear = count_flops(lambda: subject.run_training_step(subject.network.forward, subject.psi))
+    linear = count_flops(
+        lambda: subject.run_forward_and_backward_pass(subject.network.forward, subject.psi)
+    )
     return [
         f"operations  forward {forward / 1e9:.1f} G, linearised {ours / 1e9:.1f} G: ratio "
         f"{ours / forward:.2f}   "
@@ -188,7 +190,7 @@ def count_bytes_saved_by_autograd(
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(record_saved_tensor, lambda tensor: tensor):
-        subject.run_training_step(logits, moving)
+        subject.run_forward_and_backward_pass(logits, moving)
     return sum(seen.values())
 
 
@@ -227,9 +229,15 @@ def render_pass_seconds_table(subject: LinearisationCostSubject, rounds: int) ->
     ways: dict[str, Callable[[], object]] = {
         "forward": lambda: subject.compute_plain_logits(subject.x),
         "linearised forward": lambda: network(subject.x),
-        "step": lambda: subject.run_training_step(subject.compute_plain_logits, subject.weights),
-        "linearised step": lambda: subject.run_training_step(network.forward, subject.psi),
-        "jvp step": lambda: subject.run_training_step(subject.compute_logits_by_jvp, subject.psi),
+        "step": lambda: subject.run_forward_and_backward_pass(
+            subject.compute_plain_logits, subject.weights
+        ),
+        "linearised step": lambda: subject.run_forward_and_backward_pass(
+            network.forward, subject.psi
+        ),
+        "jvp step": lambda: subject.run_forward_and_backward_pass(
+            subject.compute_logits_by_jvp, subject.psi
+        ),
     }
     for kind in KINDS:
         ways[f"penalty, {kind}"] = lambda kind=kind: curvature[kind].compute_penalty_and_gradient(

@@ -171,7 +171,7 @@ def main() -> None:
         )
         _print_alternating_seconds(
             "all versions over the last",
-            _make_dne_prediction_functions(network, classifiers, x),
+            _make_all_and_newest_predictors(network, classifiers, x),
             options.rounds,
             device,
         )
@@ -191,7 +191,7 @@ def main() -> None:
         )
 
 
-def _make_dne_prediction_functions(  # type: ignore[no-untyped-def]
+def _make_all_and_newest_predictors(  # type: ignore[no-untyped-def]
     network: DneNetwork, classifiers: list[FeatureBlocksClassifier], x: Tensor
 ):
     def predict_with_classifiers(known: list[FeatureBlocksClassifier]) -> None:

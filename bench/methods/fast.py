@@ -203,13 +203,15 @@ def _read_source_and_target_tasks(
     data: Path, folder: Path
 ) -> tuple[FineTuningTask, FineTuningTask]:
     """Read the 50 classes of the source task and 10 of the target task from CIFAR-100 archives."""
-    source = [_ingest_class_archive(data, folder, first) for first in range(0, 50, 10)]
+    source = [_decode_class_archive_to_datasets(data, folder, first) for first in range(0, 50, 10)]
     return _join_archives_into_task(
         folder, SOURCE, source, TESTED_PER_SOURCE_CLASS
-    ), _join_archives_into_task(folder, TARGET, [_ingest_class_archive(data, folder, 50)], None)
+    ), _join_archives_into_task(
+        folder, TARGET, [_decode_class_archive_to_datasets(data, folder, 50)], None
+    )
 
 
-def _ingest_class_archive(data: Path, folder: Path, first: int) -> Any:
+def _decode_class_archive_to_datasets(data: Path, folder: Path, first: int) -> Any:
     from core.ingest.ingest import IngestOptions, decode_archive_to_datasets
     from core.ingest.limits import ArchiveLimits
     from core.settings import Settings

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from bench.job_run import complete_job_spec
-from core.admission.admission import JobWorkload, estimate_job_memory
+from core.admission.admission import JobTaskAndImageCounts, estimate_job_memory
 from core.admission.network_size import find_network_size
 from core.contract.catalogue import RecipeCatalogue
 from core.contract.jobs.job_event import DoneEvent, JobEvent
@@ -78,11 +78,11 @@ def measure_and_estimate_memory(
             json.dumps(complete_job_spec({**spec, "threads": 2, "device": "cpu"}).to_json())
         )
         peak, result = _measure_job_peak_memory(zygote, path)
-        parent = _build_parent_version(number, Path(result))
+        parent = _describe_result_as_parent_version(number, Path(result))
     entry, found = catalogue["methods"][method], find_network_size(asked_for, image)
     assert found is not None
     return peak, estimate_job_memory(
-        entry, found, image, recipe, JobWorkload(2, 2 * TRAIN)
+        entry, found, image, recipe, JobTaskAndImageCounts(2, 2 * TRAIN)
     ).total_bytes
 
 
@@ -110,7 +110,7 @@ def _measure_job_peak_memory(zygote: ForkServer, spec: Path) -> tuple[int, str]:
     return peak - start, str(last.path)
 
 
-def _build_parent_version(number: int, folder: Path) -> Json:
+def _describe_result_as_parent_version(number: int, folder: Path) -> Json:
     result = json.loads((folder / "result.json").read_text())
     manifest = {key: result[key] for key in ("classes", "heads", "network", "method", "normalise")}
     parts = [

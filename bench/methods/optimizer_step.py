@@ -49,7 +49,7 @@ def main() -> None:
     )
     for name, lr in (("sgd", 0.01), ("adam", 1e-4), ("adamw", 1e-4)):
         recipe = OptimizerRecipe.model_validate({"name": name, "lr": lr, "schedule": "constant"})
-        backward, stock, olor = measure_optimizer_seconds(
+        backward, stock, olor = measure_optimizer_step_seconds(
             recipe, device, options.rounds, options.batch, options.size
         )
         alone, whole = olor / stock, (backward + olor) / (backward + stock)
@@ -63,7 +63,7 @@ def main() -> None:
         )
 
 
-def measure_optimizer_seconds(
+def measure_optimizer_step_seconds(
     recipe: OptimizerRecipe, device: torch.device, rounds: int, batch: int, size: int
 ) -> tuple[float, float, float]:
     """Measure median seconds of forward and backward pass, of an optimizer step, and of one with

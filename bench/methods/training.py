@@ -68,7 +68,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, case in CASES.items():
             file = Path(folder) / f"{name}.safetensors"
-            (_write_mnist_dataset if name == "mlp" else _write_cifar_dataset)(options.data, file)
+            (_write_mnist_dataset_file if name == "mlp" else _write_cifar_dataset_file)(
+                options.data, file
+            )
             rates: dict[tuple[str, str], list[float]] = {
                 (precision, side): [] for precision in precisions for side in SIDES
             }
@@ -164,7 +166,7 @@ def measure_plain_loop_image_rate(
 
 
 @dataclass
-class _TrainingEndClock:
+class _WarmUpAndTrainingEndClock:
     """Records when the first epoch and the whole training ended."""
 
     steps_per_epoch: int
@@ -213,7 +215,7 @@ def measure_job_image_rate(case: dict[str, Any], file: Path, threads: int, preci
             "threads": threads,
             "device": "cpu",
         }
-        clock = _TrainingEndClock(-(-count // BATCH))
+        clock = _WarmUpAndTrainingEndClock(-(-count // BATCH))
         complete_and_run_job_spec(spec, clock)
     return float(case["epochs"] * count / (clock.end - clock.warm))
 
@@ -240,7 +242,7 @@ def _measure_image_rate_in_process(
     return float(done.stdout.split()[-1])
 
 
-def _write_mnist_dataset(data: Path, file: Path) -> None:
+def _write_mnist_dataset_file(data: Path, file: Path) -> None:
     """Write 12,000 MNIST images as a dataset file."""
     from core.ingest.dataset import write_image_dataset_file
 
@@ -255,7 +257,7 @@ def _write_mnist_dataset(data: Path, file: Path) -> None:
     )
 
 
-def _write_cifar_dataset(data: Path, file: Path) -> None:
+def _write_cifar_dataset_file(data: Path, file: Path) -> None:
     """Write the 5,000 training images of ten CIFAR-100 classes as a dataset file, by the service's
     ingest.
     """

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from bench.research.closed_forms import read_idx_bytes
+from bench.research.closed_forms import read_idx_byte_array
 from perennial import Perennial
 from tests.e2e.plain_resnet import MEAN, STD, PlainResNet, normalise_images, train_briefly
 from tools import service
@@ -81,7 +81,7 @@ def read_old_and_new_classes(data: Path, stream: str, old: int, new: int) -> tup
     """Read a stream's old and new classes, with 50 extra images per class to hold out."""
     if stream == "MNIST":
         pixels, labels = (
-            read_idx_bytes(data / "mnist", f"train-{kind}") for kind in ("images", "labels")
+            read_idx_byte_array(data / "mnist", f"train-{kind}") for kind in ("images", "labels")
         )
         sizes = {digit: old if digit < 6 else new for digit in range(10)}
         images = {

@@ -27,12 +27,12 @@ from torch import Tensor
 
 from bench.research import closed_forms
 from bench.research.closed_forms import (
+    BackboneWithImagePreparation,
     DataSetFeatures,
-    PreparedBackbone,
     Scores,
     compute_image_features,
     encode_grey_png,
-    fit_first_version_head,
+    fit_head_chosen_by_auto,
 )
 from core.contract.figures import Calibration
 from core.learning.analytic import discriminant
@@ -103,17 +103,17 @@ def main() -> None:
             for stream in streams
         }
         print(f"\n{base}", flush=True)
-        said = {name: predict_held_out(of_stream) for name, of_stream in found.items()}
+        said = {name: fit_head_and_predict_held_out(of_stream) for name, of_stream in found.items()}
         print_calibration_errors(said)
         print_precision_on_unseen_halves(said)
         print_unknown_class_detection(found, backbone, options.unknown)
         print_probability_changes_by_new_class(found)
 
 
-def predict_held_out(found: DataSetFeatures) -> HeldOutPredictions:
+def fit_head_and_predict_held_out(found: DataSetFeatures) -> HeldOutPredictions:
     """Predict held-out images with a head fitted to all classes."""
     return predict_from_features(
-        fit_first_version_head(found.train, found.labels, found.class_count),
+        fit_head_chosen_by_auto(found.train, found.labels, found.class_count),
         found.held_out,
         found.expected,
     )
@@ -171,9 +171,9 @@ def predict_with_head_fitted_to_rare_class(
     if few:
         asked = found.expected != rare
         asked[(~asked).nonzero()[0]] = True
-        scores = fit_first_version_head(found.train[kept], labels, found.class_count)
+        scores = fit_head_chosen_by_auto(found.train[kept], labels, found.class_count)
         return predict_from_features(scores, found.held_out[asked], found.expected[asked])
-    scores = fit_first_version_head(
+    scores = fit_head_chosen_by_auto(
         found.train[kept], labels - (labels > rare).long(), found.class_count - 1
     )
     old = found.expected != rare
@@ -241,7 +241,9 @@ def measure_precision_on_halves(
 
 
 def print_unknown_class_detection(
-    streams: dict[str, DataSetFeatures], backbone: PreparedBackbone, folders: Sequence[Path]
+    streams: dict[str, DataSetFeatures],
+    backbone: BackboneWithImagePreparation,
+    folders: Sequence[Path],
 ) -> None:
     """Print how well images of unknown classes are separated from known ones."""
     draw = np.random.default_rng(0)
@@ -272,7 +274,7 @@ def print_unknown_class_detection(
         known = found.expected % UNKNOWN != 0
         names = torch.unique(found.labels[taught])
         labels = torch.searchsorted(names, found.labels[taught])
-        scores = fit_first_version_head(found.train[taught], labels, len(names))
+        scores = fit_head_chosen_by_auto(found.train[taught], labels, len(names))
         inside = found.held_out[known]
         temperature = predict_from_features(
             scores, inside, torch.searchsorted(names, found.expected[known])

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from core.contract.architecture import Normalisation
 from core.ingest.decoding.resizing import SquareResizingSettings
-from core.ingest.images import decode_image
+from core.ingest.images import decode_image_to_square_pixels
 from core.learning.analytic import balance, choice, discriminant, ridge
 from core.learning.analytic.linear import (
     append_column_of_ones,
@@ -106,7 +106,7 @@ def iterate_closed_form_data_sets(data: Path) -> Iterator[EncodedDataSet]:
         40,
     )
     images, labels = (
-        read_idx_bytes(data / "mnist", f"train-{kind}") for kind in ("images", "labels")
+        read_idx_byte_array(data / "mnist", f"train-{kind}") for kind in ("images", "labels")
     )
     some = [
         (encode_grey_png(image), int(c))
@@ -160,7 +160,7 @@ def encode_grey_png(pixels: "np.ndarray") -> bytes:
     return buffer.getvalue()
 
 
-def read_idx_bytes(folder: Path, start: str) -> "np.ndarray":
+def read_idx_byte_array(folder: Path, start: str) -> "np.ndarray":
     """Read the array of bytes in an idx file, compressed or not."""
     path = next(path for path in sorted(folder.iterdir()) if path.name.startswith(start))
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -170,7 +170,7 @@ def read_idx_bytes(folder: Path, start: str) -> "np.ndarray":
 
 
 @dataclass(frozen=True)
-class PreparedBackbone:
+class BackboneWithImagePreparation:
     """A backbone in evaluation mode, with the preparation of its images."""
 
     network: torch.nn.Module
@@ -191,7 +191,7 @@ def load_converted_imagenet_base(cache: Path) -> dict[str, Tensor]:
     return load_tensors(path)
 
 
-def load_packaged_backbones(cache: Path) -> dict[str, PreparedBackbone]:
+def load_packaged_backbones(cache: Path) -> dict[str, BackboneWithImagePreparation]:
     """Load the two packaged backbones by name."""
     packaged = packaged_base.load_packaged_base_description()
     cpu = torch.device("cpu")
@@ -202,10 +202,10 @@ def load_packaged_backbones(cache: Path) -> dict[str, PreparedBackbone]:
     large = build_initialised_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
     large.load_state_dict(load_converted_imagenet_base(cache))
     return {
-        packaged_base.PACKAGED: PreparedBackbone(
+        packaged_base.PACKAGED: BackboneWithImagePreparation(
             small.eval(), 32, SquareResizingSettings(), InputNormaliser(packaged.normalise, 3, cpu)
         ),
-        imagenet_base.NAME: PreparedBackbone(
+        imagenet_base.NAME: BackboneWithImagePreparation(
             large.eval(),
             224,
             SquareResizingSettings(float(known.crop), known.interpolation),
@@ -215,7 +215,7 @@ def load_packaged_backbones(cache: Path) -> dict[str, PreparedBackbone]:
 
 
 def compute_cached_features(
-    stream: EncodedDataSet, base: str, prepared: PreparedBackbone, cache: Path
+    stream: EncodedDataSet, base: str, prepared: BackboneWithImagePreparation, cache: Path
 ) -> DataSetFeatures:
     """Return the features of a data set's images, cached on disk."""
     path = cache / f"{base.replace('/', '-')}-{stream.name}.safetensors"
@@ -232,13 +232,13 @@ def compute_cached_features(
     return DataSetFeatures(**load_tensors(path))
 
 
-def compute_image_features(images: Labelled, prepared: PreparedBackbone) -> Tensor:
+def compute_image_features(images: Labelled, prepared: BackboneWithImagePreparation) -> Tensor:
     """Compute features float32 [n, D] of encoded images by a backbone."""
     found = []
     with torch.no_grad():
         for start in range(0, len(images), BATCH):
             rows = [
-                decode_image(content, prepared.size, 3, 1 << 26, prepared.resizing)
+                decode_image_to_square_pixels(content, prepared.size, 3, 1 << 26, prepared.resizing)
                 for content, _ in images[start : start + BATCH]
             ]
             found.append(prepared.network(prepared.inputs(torch.from_numpy(np.stack(rows)))))
@@ -313,7 +313,9 @@ def fit_class_covariance_head(h: Tensor, labels: Tensor, classes: int) -> Scores
     return compute_class_scores
 
 
-def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | None = None) -> str:
+def choose_head_name_by_leave_one_out(
+    h: Tensor, labels: Tensor, classes: int, current: str | None = None
+) -> str:
     """Choose the better of two heads by leave-one-out predictions, as the method `auto` does.
 
     current: the head of the version before; None for a first one.
@@ -339,9 +341,9 @@ def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | N
     return choice.choose_best_head_or_keep_current(scores, labels, current).head
 
 
-def fit_first_version_head(h: Tensor, labels: Tensor, classes: int) -> Scores:
+def fit_head_chosen_by_auto(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit the head that the method `auto` chooses for a first version."""
-    return HEADS[choose_better_head(h, labels, classes)](h, labels, classes)
+    return HEADS[choose_head_name_by_leave_one_out(h, labels, classes)](h, labels, classes)
 
 
 WIDE = "ridge, 5,000 columns"
@@ -355,7 +357,7 @@ HEADS: dict[str, Callable[[Tensor, Tensor, int], Scores]] = {
     ),
     "lda": fit_discriminant_head,
     "own covariances": fit_class_covariance_head,
-    "auto": fit_first_version_head,
+    "auto": fit_head_chosen_by_auto,
 }
 COMPARED = ("ridge", "balanced ridge", "lda", "auto")
 """Heads of the tables of rare classes and of one-sided batches."""
@@ -440,7 +442,11 @@ def _measure_imbalanced_batch_accuracy(
 
     def fit_and_measure_head(rows: Tensor, current: str | None) -> tuple[float, str]:
         h, labels = found.train[rows], found.labels[rows]
-        head = choose_better_head(h, labels, found.class_count, current) if name == "auto" else name
+        head = (
+            choose_head_name_by_leave_one_out(h, labels, found.class_count, current)
+            if name == "auto"
+            else name
+        )
         return measure_head_accuracy(HEADS[head](h, labels, found.class_count), found)[0], head
 
     before, head = fit_and_measure_head(even, None)

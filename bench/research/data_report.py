@@ -116,8 +116,9 @@ def print_near_duplicate_detection(cifar: list[Data]) -> None:
         f"earlier one ({(told.near >= 0).mean():.2%}), {pairs} of "
         f"{len(images) * (len(images) - 1) // 2:,} pairs "
         f"({pairs / (len(images) * (len(images) - 1) / 2):.6%}; goal ≤ 0.1 %), of which "
-        f"{_count_found_copies(images, told.near)} flagged images are the same picture (grey correlation ≥ "
-        f"0.95); searched in {time.perf_counter() - begin:.1f} s, complete {told.complete}"
+        f"{_count_flagged_images_that_are_copies(images, told.near)} flagged images are the same "
+        "picture (grey correlation ≥ 0.95); "
+        f"searched in {time.perf_counter() - begin:.1f} s, complete {told.complete}"
     )
 
 
@@ -157,8 +158,8 @@ def print_shift_test_rejection_rates(cifar: list[Data]) -> None:
     x, _ = cifar[0]
     generator = torch.Generator().manual_seed(0)
     some = np.random.default_rng(0).permutation(len(x))[:2_000]
-    h = _compute_features_and_statistics(x[some])
-    brighter = _compute_features_and_statistics(
+    h = _build_data_shift_sample(x[some])
+    brighter = _build_data_shift_sample(
         np.clip(x[some].astype(np.float32) * BRIGHTER, 0, 255).astype(np.uint8)
     )
     for splits in (200, NULL_SPLITS):
@@ -310,7 +311,7 @@ def _compute_shift_test_p_value(
     return run_shift_tests_on_samples(first, second, generator).p
 
 
-def _compute_features_and_statistics(images: Images) -> DataShiftSample:
+def _build_data_shift_sample(images: Images) -> DataShiftSample:
     return DataShiftSample(
         _compute_image_features(images),
         compute_image_channel_statistics(torch.from_numpy(images)),
@@ -377,7 +378,7 @@ def _count_near_pairs(hashes: np.ndarray) -> int:
     return total
 
 
-def _count_found_copies(images: Images, found: np.ndarray) -> int:
+def _count_flagged_images_that_are_copies(images: Images, found: np.ndarray) -> int:
     rows = np.flatnonzero(found >= 0)
     grey = images.mean(3).reshape(len(images), -1)
     one, other = (

@@ -59,7 +59,9 @@ def _measure_stream_accuracy(
         architecture="small-cnn",
         gate={"checks": "off"},
     )
-    _submit_and_wait(client, model, [archive for _, archive in digits.build_digit_archives()])
+    _submit_archives_and_wait(
+        client, model, [archive for _, archive in digits.build_digit_archives()]
+    )
     metrics = client.metrics.retrieve(model)
     if seed == 0:
         for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
@@ -80,11 +82,11 @@ def _measure_merged_batch_accuracy(client: Perennial, model: str, seed: int) -> 
     client.models.create(
         model, recipe={"method": "finetune", "seed": seed}, architecture="small-cnn"
     )
-    _submit_and_wait(client, model, [merged.getvalue()])
+    _submit_archives_and_wait(client, model, [merged.getvalue()])
     return client.metrics.retrieve(model).summary.acc or 0.0
 
 
-def _submit_and_wait(client: Perennial, model: str, archives: list[bytes]) -> None:
+def _submit_archives_and_wait(client: Perennial, model: str, archives: list[bytes]) -> None:
     for job in [client.submit(model, archive) for archive in archives]:
         job.wait()
 

@@ -153,7 +153,7 @@ def train_base_network(mnist: ReducedMnist, architecture: Json) -> tuple[Network
         1, [str(c) for c in OF_BASE], "default", torch.Generator().manual_seed(0)
     )
     replace_relu_by_leaky_relu(network.backbone, SLOPE)
-    x, y = _build_base_tensors(*mnist.train, limit=6000)
+    x, y = _convert_base_digits_to_tensors(*mnist.train, limit=6000)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(0)
     network.train()
@@ -163,7 +163,7 @@ def train_base_network(mnist: ReducedMnist, architecture: Json) -> tuple[Network
             functional.cross_entropy(network(x[rows]), y[rows]).backward()
             optimizer.step()
     network.eval()
-    x, y = _build_base_tensors(*mnist.test, limit=2000)
+    x, y = _convert_base_digits_to_tensors(*mnist.test, limit=2000)
     with torch.inference_mode():
         return network, float((network(x).argmax(1) == y).float().mean())
 
@@ -315,7 +315,7 @@ def _rotate_images(images: Pixels, angle: float) -> Pixels:
     )
 
 
-def _build_base_tensors(
+def _convert_base_digits_to_tensors(
     images: Pixels, labels: Pixels, limit: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the digits for training the base as normalised tensors."""

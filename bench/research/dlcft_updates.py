@@ -123,8 +123,8 @@ def train_base_and_run_updates(
     task = {
         "number": 1,
         "classes": [names[c] for c in base_classes],
-        "train": str(files.make_dataset_file(BASE, base_classes, "train")),
-        "held_out": str(files.make_dataset_file(BASE, base_classes, "test")),
+        "train": str(files.make_dataset_file_of_classes(BASE, base_classes, "train")),
+        "held_out": str(files.make_dataset_file_of_classes(BASE, base_classes, "test")),
     }
     spec = _build_job_spec(
         options,
@@ -154,11 +154,13 @@ def train_base_and_run_updates(
     }
     parent, tasks, updates = zero, list[Path](), list[DlcftUpdateMeasurement]()
     before: DlcftUpdateMeasurement | None = None
-    test = files.make_dataset_file(stream, classes, "test")
+    test = files.make_dataset_file_of_classes(stream, classes, "test")
     draw = random.Random(0)
     trials = list[DlcftUpdateMeasurement]()
     for i in range(options.updates):
-        tasks.append(files.make_dataset_file(stream, classes, "train", (i, options.updates, 0)))
+        tasks.append(
+            files.make_dataset_file_of_classes(stream, classes, "train", (i, options.updates, 0))
+        )
         tried = TRIED[0] * (TRIED[1] / TRIED[0]) ** draw.random()
         for rate, found in ((tried, trials), (RATE, updates)):
             patch: Json = {"method": {"name": "dlcft", "curvature": options.curvature, "probes": 1}}

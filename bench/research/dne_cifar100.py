@@ -35,9 +35,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from bench.experiment.conduct import run_experiment_plan
 from bench.experiment.data import ExperimentDatasetCache
 from bench.experiment.grid import ExperimentRun, expand_plan_to_runs
-from bench.experiment.outcomes import ExperimentRunOutcome, collect_run_outcomes
+from bench.experiment.outcomes import RunOutcomeUnderProtocol, collect_run_outcomes
 from bench.experiment.plan import ExperimentPlan
-from bench.experiment.program import run_main_with_job_environment
+from bench.experiment.program import restart_with_job_environment_and_run_main
 from bench.experiment.runs import ExperimentResultStore
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.der_net import DerNetwork
@@ -75,7 +75,7 @@ them.
 
 
 @dataclass(frozen=True)
-class DneExperimentSizes:
+class DneExperimentSettings:
     """Sizes of the DNE experiment: images per class, epochs, warm-up steps."""
 
     classes: int
@@ -92,8 +92,8 @@ class DneExperimentSizes:
 
 
 PROTOCOLS = {
-    "full": DneExperimentSizes(100, 10, None, 2000, {"name": "dne"}, 200, 20, 256, 2.5e-4, 100, "rand-augment"),
-    "reduced": DneExperimentSizes(
+    "full": DneExperimentSettings(100, 10, None, 2000, {"name": "dne"}, 200, 20, 256, 2.5e-4, 100, "rand-augment"),
+    "reduced": DneExperimentSettings(
         20, 2, 300, 400, {"name": "dne", "layers": 4, "head_dim": 16, "heads": 6}, 20, 8, 64, 2e-3, 50,
         "shift-flip"
     ),
@@ -101,7 +101,7 @@ PROTOCOLS = {
 
 
 def build_experiment_plan(
-    protocol: DneExperimentSizes, per_task: int, heads: list[int], seeds: list[int]
+    protocol: DneExperimentSettings, per_task: int, heads: list[int], seeds: list[int]
 ) -> ExperimentPlan:
     """Build the plan of the DNE experiment on CIFAR-100. Raises PlanError."""
     kept = {"exemplars": protocol.exemplars}
@@ -162,7 +162,7 @@ def count_flops_of_prediction(method: str, architecture: Json, tasks: int, class
 
 
 def render_results_table(
-    outcomes: list[ExperimentRunOutcome], architecture: Json, per_task: int, full: bool
+    outcomes: list[RunOutcomeUnderProtocol], architecture: Json, per_task: int, full: bool
 ) -> str:
     """Render a Markdown table of final accuracies with a row per run."""
     paper = ["paper's LA", "AA", "D"] if full else []
@@ -249,4 +249,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_main_with_job_environment("bench.research.dne_cifar100", main)
+    restart_with_job_environment_and_run_main("bench.research.dne_cifar100", main)

@@ -55,7 +55,7 @@ SETTINGS = {"PERENNIAL_LEASE_S": "6", "PERENNIAL_CHORES_S": "0.5", "PERENNIAL_SN
 
 
 @dataclass
-class ProbedTaskStream:
+class StreamWithRecordedPredictions:
     """A stream of tasks learned over HTTP, with earlier predictions to compare later ones with."""
 
     name: str
@@ -112,12 +112,12 @@ def main() -> None:
         "--threads", type=int, default=0, help="per job (default: the service's own choice)"
     )
     options = parser.parse_args()
-    streams = [ProbedTaskStream("digits", 1, list(iterate_digit_tasks()))]
+    streams = [StreamWithRecordedPredictions("digits", 1, list(iterate_digit_tasks()))]
     if options.data:
         tasks = list(
             iterate_cifar_tasks(options.data / "cifar100", options.classes, options.images)
         )
-        streams.append(ProbedTaskStream("cifar100", 3, tasks))
+        streams.append(StreamWithRecordedPredictions("cifar100", 3, tasks))
     environment = {
         **SETTINGS,
         **({"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}),
@@ -125,7 +125,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         with service.run_temporary_service(Path(folder), environment) as running:
             for stream in streams:
-                compare_killed_with_undisturbed_model(running, stream, options.epochs)
+                learn_with_and_without_kills_and_compare(running, stream, options.epochs)
         with service.run_temporary_service(Path(folder), environment) as running:
             http = open_http_client(running)
             for stream in streams:
@@ -189,8 +189,8 @@ def pack_files_as_zip(files: Files) -> bytes:
     return out.getvalue()
 
 
-def compare_killed_with_undisturbed_model(
-    running: service.RunningService, stream: ProbedTaskStream, epochs: int
+def learn_with_and_without_kills_and_compare(
+    running: service.RunningService, stream: StreamWithRecordedPredictions, epochs: int
 ) -> None:
     """Learn a stream with and without killed jobs, and check that both models are equal."""
     client = Perennial(running.key, base_url=running.url)
@@ -203,7 +203,7 @@ def compare_killed_with_undisturbed_model(
     undisturbed, killed = stream.model_names()
     for model, stages in ((undisturbed, ()), (killed, STAGES)):
         begun = time.monotonic()
-        learn_stream_with_kills(running, stream, model, epochs, stages)
+        learn_stream_with_job_kills(running, stream, model, epochs, stages)
         print(f"  {model}: learned in {time.monotonic() - begun:.0f} s", flush=True)
     versions, others = (
         [client.versions.retrieve(m, one.number) for one in list(client.versions.list(m))[1:]]
@@ -227,9 +227,9 @@ def compare_killed_with_undisturbed_model(
     print(f"ACC {other.summary.acc:.3f}, forgetting {other.summary.forgetting:.3f}\n", flush=True)
 
 
-def learn_stream_with_kills(
+def learn_stream_with_job_kills(
     running: service.RunningService,
-    stream: ProbedTaskStream,
+    stream: StreamWithRecordedPredictions,
     model: str,
     epochs: int,
     stages: tuple[str, ...],
@@ -310,7 +310,9 @@ def print_resumed_snapshots(handle: JobHandle, job: types.Job, stages: tuple[str
 
 
 def exit_unless_models_equal(
-    stream: ProbedTaskStream, versions: list[types.Version], others: list[types.Version]
+    stream: StreamWithRecordedPredictions,
+    versions: list[types.Version],
+    others: list[types.Version],
 ) -> None:
     """Exit with an error unless both models have equal parts and predictions."""
     for one, other in zip(versions, others, strict=True):

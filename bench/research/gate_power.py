@@ -36,7 +36,7 @@ from core.contract.losses import (
     GateComparison,
     GateComparisons,
     GateDriftComparison,
-    TaskDriftCounts,
+    TaskDriftFlipCounts,
 )
 from core.ingest.dataset import memory_map_image_dataset
 from core.learning.analytic import discriminant, ridge
@@ -45,7 +45,7 @@ from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import ImageSpec, build_uninitialised_network
 from core.learning.networks.network import HeadSpec
 from core.learning.precision import InputNormaliser, move_network_to_device
-from core.lineage.checks import CHECKS, NEW_GATE, check_lost_images_against_gate_limits
+from core.lineage.checks import CHECKS, NEW_GATE, build_version_comparison_gate_checks
 from core.packaged import imagenet_base, packaged_base
 from core.statistics.flips import compute_one_sided_mcnemar_p
 from core.statistics.power import compute_loss_detection_probability
@@ -132,7 +132,7 @@ def main() -> None:
         _print_gate_false_alarms({name: features[name] for name in ALARMED}, HEADS, asked.splits)
         _print_largest_accuracy_losses_of_streams(STREAMS, features, HEADS, asked.orders)
     else:
-        features = _load_features_by_data_set(asked.data, asked.photos, asked.cache)
+        features = _compute_or_load_features_by_data_set(asked.data, asked.photos, asked.cache)
         _print_gate_false_alarms(features, AUTO, asked.splits)
         _print_largest_accuracy_losses_of_streams(
             _list_gate_study_streams(features), features, AUTO, asked.orders
@@ -169,7 +169,7 @@ def _extract_features_of_all_data_sets(data: Path) -> dict[str, GateStudyFeature
     }
 
 
-def _load_features_by_data_set(
+def _compute_or_load_features_by_data_set(
     data: Path, photos: Path, cache: Path
 ) -> dict[str, GateStudyFeatures]:
     """Compute the ImageNet base's features of each data set, cached on disk, by its name."""
@@ -217,7 +217,7 @@ def _extract_packaged_features(
     network.eval()
 
     def compute_part_features(part: str) -> tuple[Tensor, Tensor]:
-        path = files.make_dataset_file(
+        path = files.make_dataset_file_of_classes(
             images, images.list_chosen_class_numbers(len(source.names)), part
         )
         pixels, labels = memory_map_image_dataset(path)
@@ -257,7 +257,9 @@ def _fit_lda_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tup
 def _fit_auto_head(
     h: Tensor, labels: Tensor, classes: int, current: str | None
 ) -> tuple[Head, str]:
-    name = closed_forms.choose_better_head(h[:, :-1].float(), labels, classes, current)
+    name = closed_forms.choose_head_name_by_leave_one_out(
+        h[:, :-1].float(), labels, classes, current
+    )
     head = closed_forms.HEADS[name](h[:, :-1].float(), labels, classes)
     return lambda features: head(features[:, :-1].float()), name
 
@@ -331,7 +333,7 @@ def _judge_updates_without_accuracy_loss(
         held = _draw_random_rows(all_held, images, generator)
         truth = torch.tensor([place_of[int(label)] for label in data.test[1][held]])
         old, *answers = (head(data.test[0][held]).argmax(1) for head in (before, *updates))
-        tasks = [_TaskPredictions(1, truth, old, new, new, new < 0) for new in answers]
+        tasks = [_OldAndNewTaskPredictions(1, truth, old, new, new, new < 0) for new in answers]
         yield (
             images,
             [
@@ -350,7 +352,7 @@ def _find_rows_of_class(labels: Tensor, number: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _TaskPredictions:
+class _OldAndNewTaskPredictions:
     """True and predicted labels of a task's images, by production and by the candidate."""
 
     number: int
@@ -361,7 +363,7 @@ class _TaskPredictions:
     is_new: Tensor
 
 
-def _count_changed_predictions(
+def _count_lost_and_gained_predictions(
     tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]],
 ) -> GateComparison:
     """Count the images that lost or gained a correct prediction, by class."""
@@ -388,9 +390,9 @@ def _count_changed_predictions(
     }
 
 
-def _count_flips_of_task(task: _TaskPredictions, against: int) -> TaskDriftCounts:
+def _count_flips_of_task(task: _OldAndNewTaskPredictions, against: int) -> TaskDriftFlipCounts:
     right, kept = task.old == task.truth, task.best == task.truth
-    return TaskDriftCounts(
+    return TaskDriftFlipCounts(
         task=task.number,
         against=against,
         images=len(task.truth),
@@ -400,8 +402,8 @@ def _count_flips_of_task(task: _TaskPredictions, against: int) -> TaskDriftCount
 
 
 def _judge_accuracy_losses_by_gate(
-    tasks: Sequence[_TaskPredictions],
-    drifts: list[TaskDriftCounts],
+    tasks: Sequence[_OldAndNewTaskPredictions],
+    drifts: list[TaskDriftFlipCounts],
     new: tuple[int, int] | None,
     gate: GateLimits = NEW_GATE,
 ) -> list[GateCheck]:
@@ -427,15 +429,15 @@ def _judge_accuracy_losses_by_gate(
     correct, images = new or (0, 0)
     learned: GateComparison = {**missing, "missing": None, "images": images, "positive": correct}
     losses: GateComparisons = {
-        "forgotten": _count_changed_predictions(forgotten),
-        "confused": _count_changed_predictions(confused),
-        "class_lost": _count_changed_predictions(lost),
+        "forgotten": _count_lost_and_gained_predictions(forgotten),
+        "confused": _count_lost_and_gained_predictions(confused),
+        "class_lost": _count_lost_and_gained_predictions(lost),
         "drifted": drifted,
         "new": learned if new else missing,
         "known": missing,
         "visible": {"images": 0, "loss": None, "more": None, "then": None},
     }
-    return check_lost_images_against_gate_limits(gate, losses, "")
+    return build_version_comparison_gate_checks(gate, losses, "")
 
 
 def _print_largest_accuracy_losses_of_streams(
@@ -535,7 +537,7 @@ def _judge_new_head_by_gate(
         now = scores.argmax(1)
         answered = old(features).argmax(1)
         tasks.append(
-            _TaskPredictions(
+            _OldAndNewTaskPredictions(
                 task, truth, answered, scores[:, :before].argmax(1), now, now >= before
             )
         )
@@ -544,7 +546,10 @@ def _judge_new_head_by_gate(
         known, rows = max(best[task][-LAST_VERSIONS:], key=lambda one: int((one[1] == truth).sum()))
         drifts.append(
             _count_flips_of_task(
-                _TaskPredictions(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1
+                _OldAndNewTaskPredictions(
+                    task, truth, rows, scores[:, :known].argmax(1), now, now < 0
+                ),
+                1,
             )
         )
     features, truth = _select_task_test_features(data, classes, size, number)

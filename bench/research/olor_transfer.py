@@ -43,12 +43,12 @@ from bench.experiment.conduct import run_experiment_plan
 from bench.experiment.data import ExperimentDatasetCache, read_idx_array
 from bench.experiment.grid import expand_plan_to_runs
 from bench.experiment.outcomes import (
-    ExperimentRunOutcome,
+    RunOutcomeUnderProtocol,
     collect_run_outcomes,
     group_outcomes_by_table_cell,
 )
 from bench.experiment.plan import ExperimentPlan
-from bench.experiment.program import run_main_with_job_environment
+from bench.experiment.program import restart_with_job_environment_and_run_main
 from bench.experiment.runs import ExperimentResultStore
 
 TARGETS = ("near", "far", "folds")
@@ -105,7 +105,7 @@ def main() -> int:
     _, runs = expand_plan_to_runs(
         plan, ExperimentDatasetCache(options.data, options.out / "data"), "cpu"
     )
-    table = render_transfer_table(
+    table = render_olor_transfer_table(
         average_runs_by_method(collect_run_outcomes(runs, ExperimentResultStore(options.out))[0])
     )
     (options.out / f"olor-{options.target}.md").write_text(table)
@@ -113,9 +113,9 @@ def main() -> int:
     return status
 
 
-def average_runs_by_method(outcomes: Sequence[ExperimentRunOutcome]) -> list[OlorTransferRow]:
+def average_runs_by_method(outcomes: Sequence[RunOutcomeUnderProtocol]) -> list[OlorTransferRow]:
     """Average finished runs over streams and seeds into a row per method."""
-    of_method: dict[str, list[ExperimentRunOutcome]] = {}
+    of_method: dict[str, list[RunOutcomeUnderProtocol]] = {}
     for cell, found in group_outcomes_by_table_cell(outcomes).items():
         of_method.setdefault(cell[3], []).extend(found)
     made = []
@@ -153,7 +153,7 @@ def is_pareto_optimal(row: OlorTransferRow, others: Iterable[OlorTransferRow]) -
     )
 
 
-def render_transfer_table(found: Sequence[OlorTransferRow]) -> str:
+def render_olor_transfer_table(found: Sequence[OlorTransferRow]) -> str:
     """Render the transfer results in Markdown, by network and rising target accuracy."""
     head = [
         "network",
@@ -271,4 +271,4 @@ def _parse_numbers(text: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    run_main_with_job_environment("bench.research.olor_transfer", main)
+    restart_with_job_environment_and_run_main("bench.research.olor_transfer", main)

@@ -31,7 +31,7 @@ from bench.job_run import complete_job_spec
 from bench.research import closed_forms
 from bench.research.new_user import encode_photo_as_jpeg
 from core.contract.manifest import PER_TASK, REST
-from core.ingest.images import decode_image
+from core.ingest.images import decode_image_to_square_pixels
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.data.known_features import KnownFeatureInputNormaliser
 from core.learning.methods.method import Method
@@ -70,7 +70,7 @@ draw.
 
 
 @dataclass(frozen=True)
-class ImbalanceStudyDataSet:
+class EncodedImagesByClass:
     """A data set of encoded images by class, shuffled."""
 
     name: str
@@ -150,13 +150,13 @@ def main() -> None:
 
 def iterate_imbalance_study_data_sets(
     data: Path, photos: Path | None
-) -> Iterator[ImbalanceStudyDataSet]:
+) -> Iterator[EncodedImagesByClass]:
     """Yield the data sets: digits, MNIST, CIFAR-100 classes new to the base, photos."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
     yield hold_out_images_of_each_class("digits", _encode_labelled_images(pixels, digits.target))
     found = (
-        closed_forms.read_idx_bytes(data / "mnist", f"train-{kind}")[:6000]
+        closed_forms.read_idx_byte_array(data / "mnist", f"train-{kind}")[:6000]
         for kind in ("images", "labels")
     )
     yield hold_out_images_of_each_class("MNIST", _encode_labelled_images(*found))
@@ -194,9 +194,7 @@ def read_cifar_archives(data: Path, *tens: str) -> closed_forms.Labelled:
     return found
 
 
-def hold_out_images_of_each_class(
-    name: str, images: closed_forms.Labelled
-) -> ImbalanceStudyDataSet:
+def hold_out_images_of_each_class(name: str, images: closed_forms.Labelled) -> EncodedImagesByClass:
     """Split each class into held-out images and those to learn."""
     by_class: dict[int, list[bytes]] = {}
     for row in np.random.default_rng(0).permutation(len(images)):
@@ -205,13 +203,13 @@ def hold_out_images_of_each_class(
     needed = FEW + BULK
     held_out = [rows[: min(HELD_OUT, max(0, len(rows) - needed))] for rows in lists]
     train = [rows[len(held) :] for rows, held in zip(lists, held_out, strict=True)]
-    return ImbalanceStudyDataSet(name, train, held_out)
+    return EncodedImagesByClass(name, train, held_out)
 
 
 class BatchLearner:
     """Learns batches from one of the two bases by a recipe, and measures accuracies."""
 
-    def __init__(self, base: str, patch: Json, stream: ImbalanceStudyDataSet, cache: Path) -> None:
+    def __init__(self, base: str, patch: Json, stream: EncodedImagesByClass, cache: Path) -> None:
         self._stream = stream
         self._cache = cache
         name = imagenet_base.NAME if base == "photos" else packaged_base.PACKAGED
@@ -331,7 +329,7 @@ class BatchLearner:
         )
         with learning.numerics.use_numerics_flags():
             learning.run_job_phases()
-        return self._read_parent_version(out / "result", number, kept)
+        return self._describe_result_as_parent_version(out / "result", number, kept)
 
     def _measure_mean_class_accuracy(
         self, network: Network, method: Method, inputs: InputNormaliser
@@ -348,7 +346,9 @@ class BatchLearner:
                 recalls.append(float((answers == row).double().mean()))
         return float(np.mean(recalls))
 
-    def _read_parent_version(self, folder: Path, number: int, kept: list[Json]) -> Json:
+    def _describe_result_as_parent_version(
+        self, folder: Path, number: int, kept: list[Json]
+    ) -> Json:
         """Describe a job's result as the next batch's parent; add its task's parts to `kept`."""
         result = json.loads((folder / "result.json").read_text())
         parts = [
@@ -394,7 +394,9 @@ class BatchLearner:
     def _decode_image(self, content: bytes) -> Tensor:
         """Decode an image to uint8 [S, S, 3]."""
         if content not in self._decoded:
-            pixels = decode_image(content, self._prepared.size, 3, 1 << 26, self._prepared.resizing)
+            pixels = decode_image_to_square_pixels(
+                content, self._prepared.size, 3, 1 << 26, self._prepared.resizing
+            )
             self._decoded[content] = torch.from_numpy(np.ascontiguousarray(pixels))
         return self._decoded[content]
 

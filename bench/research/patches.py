@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bench.research.closed_forms import read_idx_bytes
+from bench.research.closed_forms import read_idx_byte_array
 from perennial import Perennial
 from tools import service
 
@@ -72,7 +72,7 @@ def main() -> None:
 
 def iterate_digit_batches(folder: Path, images: int) -> Iterator[Batch]:
     """Yield batches of two new digits each."""
-    pixels, labels = (read_idx_bytes(folder, f"train-{kind}") for kind in ("images", "labels"))
+    pixels, labels = (read_idx_byte_array(folder, f"train-{kind}") for kind in ("images", "labels"))
     for first in range(0, 10, 2):
         yield {
             str(digit): [

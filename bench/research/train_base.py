@@ -117,7 +117,7 @@ class BaseTraining:
             if (epoch + 1) % 5 == 0 or epoch + 1 == self.epochs:
                 row["accuracy"] = self.measure_test_accuracy()
             self.curve.append(row)
-            self._save_checkpoint()
+            self._save_checkpoint_and_remove_older()
             print(json.dumps(row), flush=True)
         if len(self.curve) >= self.epochs:
             self._write_trained_base()
@@ -134,7 +134,7 @@ class BaseTraining:
         total = 0.0
         for i, batch in enumerate(batches):
             x = augment_images(inputs[batch], generator)
-            rate = RATE * compute_learning_rate((epoch + i / len(batches)) / self.epochs)
+            rate = RATE * compute_learning_rate_share((epoch + i / len(batches)) / self.epochs)
             total += self._run_training_step(x, labels[batch], rate) * len(batch)
         return total / len(inputs)
 
@@ -166,7 +166,7 @@ class BaseTraining:
             right += int((self.network(normalise_images(x.float() / 255)).argmax(1) == y).sum())
         return right / len(inputs)
 
-    def _save_checkpoint(self) -> None:
+    def _save_checkpoint_and_remove_older(self) -> None:
         new = self.folder / "new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
@@ -211,7 +211,7 @@ class BaseTraining:
         (self.folder / "base.json").write_text(json.dumps(about, indent=1))
 
 
-def compute_learning_rate(share: float) -> float:
+def compute_learning_rate_share(share: float) -> float:
     """Return the learning rate as a share of its peak: linear warm-up, then cosine decay."""
     rise = 0.15
     return (

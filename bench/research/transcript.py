@@ -91,7 +91,7 @@ def main() -> None:
         service.run_temporary_service(Path(root) / "service") as running,
     ):
         folder = Path(root) / "garden"
-        write_photo_folders(source, folder)
+        write_weekly_photo_folders(source, folder)
         terminal = TranscriptTerminal(
             folder, {"PERENNIAL_URL": running.url, "PERENNIAL_API_KEY": running.key}
         )
@@ -103,7 +103,7 @@ def main() -> None:
             print("```\n")
 
 
-def write_photo_folders(source: Path, folder: Path) -> None:
+def write_weekly_photo_folders(source: Path, folder: Path) -> None:
     """Write sample photos as `week-31/train/<class>/<n>.jpg` and so on, some held-out in `new`."""
     with zipfile.ZipFile(source) as archive:
         files: dict[tuple[str, str], list[str]] = {}

@@ -71,7 +71,7 @@ def main() -> None:
             print("| --- | ---: | --- | --- | ---: |")
             outcomes = [
                 outcome
-                for name, batches in read_streams(options.data, options.per_class)
+                for name, batches in iterate_named_batch_streams(options.data, options.per_class)
                 for outcome in measure_trial_choices_of_stream(
                     client, f"{source}-{name}", batches, options.epochs
                 )
@@ -122,7 +122,7 @@ def print_mean_regrets(outcomes: list[RecipeChoiceOutcome]) -> None:
     )
 
 
-def read_streams(data: Path, per_class: int) -> Iterator[tuple[str, list[bytes]]]:
+def iterate_named_batch_streams(data: Path, per_class: int) -> Iterator[tuple[str, list[bytes]]]:
     """Yield the name and batches of each stream."""
     for name in CIFAR:
         with zipfile.ZipFile(data / "cifar100" / f"classes_{name}.zip") as archive:

@@ -38,7 +38,7 @@ from core.database.session import Database
 from core.database.tables import Job, Version
 from core.processes.garbage import exclude_existing_objects_from_gc
 from core.settings import Settings
-from tools.service import link_catalogue_for_tests
+from tools.service import link_shared_test_catalogue
 from worker.loop import Worker
 
 CLASSES = 10
@@ -95,7 +95,7 @@ class UpdateCostBench:
         self, folder: Path, method: str, scenario: str, side: int, base: str = BASE
     ) -> None:
         settings = Settings(data_dir=folder, auth="off", threads=1, broker_url="")
-        link_catalogue_for_tests(folder)
+        link_shared_test_catalogue(folder)
         db = Database(settings.resolved_database_url)
         upgrade_schema(db)
         db.close()
@@ -134,7 +134,7 @@ class UpdateCostBench:
             headers={"Content-Type": "application/octet-stream"},
         )
         assert answer.status_code == 202, answer.text
-        return self._run_waiting_job()
+        return self._run_waiting_job_and_measure_cost()
 
     def apply_edit_and_measure_cost(self, operations: list[dict[str, Any]]) -> UpdateCost:
         """Submit an edit and make its version; return the cost."""
@@ -142,9 +142,9 @@ class UpdateCostBench:
             f"/v1/models/{self._model}/edits", json={"operations": operations}
         )
         assert answer.status_code == 202, answer.text
-        return self._run_waiting_job()
+        return self._run_waiting_job_and_measure_cost()
 
-    def _run_waiting_job(self) -> UpdateCost:
+    def _run_waiting_job_and_measure_cost(self) -> UpdateCost:
         """Let the worker run the waiting job, and return its cost."""
         zygote = psutil.Process(self._worker.ensure_fork_server_running().pid)
         here = psutil.Process()

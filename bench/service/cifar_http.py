@@ -50,10 +50,10 @@ def main() -> None:
         )
         accuracy = client.metrics.retrieve("cifar").accuracy_matrix
         print(f"accuracy after one epoch: {accuracy}")
-        _download_with_resume(running, "/v1/models/cifar/versions/1/download")
+        _download_in_two_ranges(running, "/v1/models/cifar/versions/1/download")
 
 
-def _download_with_resume(running: service.RunningService, path: str) -> None:
+def _download_in_two_ranges(running: service.RunningService, path: str) -> None:
     key = {"Authorization": f"Bearer {running.key}"}
     with httpx2.Client(base_url=running.url, headers=key, timeout=60) as http:
         _download_in_halves_and_print_digest(http, path)

@@ -18,10 +18,10 @@ from bench.service.exported_networks import (
     ExportCase,
     build_analytic_export_case,
     build_experts_export_case,
+    build_head_prediction_export_case,
     build_linearised_export_case,
     build_nearest_mean_export_case,
     build_prompts_export_case,
-    build_trained_heads_export_case,
 )
 from core.learning.methods import registry
 from core.learning.networks import get_architectures
@@ -66,10 +66,10 @@ class PredictionWay:
 
 
 WAYS = {
-    "plain": PredictionWay("finetune", build_trained_heads_export_case),
+    "plain": PredictionWay("finetune", build_head_prediction_export_case),
     "a head per task": PredictionWay(
         "finetune",
-        lambda architecture, size: build_trained_heads_export_case(architecture, size, "task"),
+        lambda architecture, size: build_head_prediction_export_case(architecture, size, "task"),
     ),
     "nearest mean": PredictionWay("icarl", build_nearest_mean_export_case),
     "analytic ncm": PredictionWay(

@@ -88,7 +88,7 @@ def build_method_with_state(
     return made
 
 
-def build_trained_heads_export_case(
+def build_head_prediction_export_case(
     architecture: Mapping[str, Any], size: int, scenario: str = "class"
 ) -> ExportCase:
     """Build an export case that predicts by one or several heads."""
@@ -236,8 +236,8 @@ def build_experts_export_case(
 
 
 QUICK = {
-    "mlp": build_trained_heads_export_case(MLP, 8),
-    "small-cnn, a head per task": build_trained_heads_export_case(SMALL_CNN, 32, "task"),
+    "mlp": build_head_prediction_export_case(MLP, 8),
+    "small-cnn, a head per task": build_head_prediction_export_case(SMALL_CNN, 32, "task"),
     "small-cnn, nearest mean": build_nearest_mean_export_case(SMALL_CNN, 32),
     "small-cnn, analytic lda": build_analytic_export_case(SMALL_CNN, 32, "lda", 50),
 }
@@ -245,7 +245,7 @@ QUICK = {
 MORE = {
     "vit, shallow prompts": build_prompts_export_case(VIT, 16, deep=False),
     "vit, deep prompts of each task": build_prompts_export_case(VIT, 16, "task"),
-    "dne, mhsa": build_trained_heads_export_case(MHSA, 16),
+    "dne, mhsa": build_head_prediction_export_case(MHSA, 16),
     "der-net, mlp": build_experts_export_case(DerNetwork, MLP, 16),
     "small-cnn, analytic ridge without projection": build_analytic_export_case(
         SMALL_CNN, 32, "ridge", 0

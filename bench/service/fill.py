@@ -37,11 +37,11 @@ from bench.service.series import (
     _iterate_number_table_insert_statements,
     build_concatenation_sql,
     build_digest_sql,
+    build_generated_owner_id_sql,
+    build_generated_row_id_sql,
     build_insert_from_select,
     build_json_sql,
-    build_owner_id_sql,
     build_owner_number_sql,
-    build_row_id_sql,
 )
 from core.database.session import Database
 from core.database.tables import (
@@ -147,22 +147,24 @@ def _iterate_insert_statements(
 ) -> Iterator[tuple[str, Any]]:
     """Yield (table, SQL statement) that fill all tables, in order."""
     yield from _iterate_number_table_insert_statements(dialect, size, now)
-    yield from _iterate_owner_statements(size, now)
-    yield from _iterate_job_insert_statements(size, now)
-    yield from _iterate_version_statements(size, now, dialect)
+    yield from _iterate_owner_key_model_inserts(size, now)
+    yield from _iterate_task_and_job_inserts(size, now)
+    yield from _iterate_version_and_accuracy_inserts(size, now, dialect)
 
 
-def _iterate_owner_statements(size: GeneratedRowCounts, now: float) -> Iterator[tuple[str, Any]]:
+def _iterate_owner_key_model_inserts(
+    size: GeneratedRowCounts, now: float
+) -> Iterator[tuple[str, Any]]:
     """Yield SQL statements that insert owners, keys and models."""
     at = literal(now - size.task_count * SECONDS_APART)
     yield build_insert_from_select(
         Owner, SERIES, S.n < size.owners,
-        id=build_owner_id_sql(S.n), name=build_concatenation_sql("owner-", S.n),
+        id=build_generated_owner_id_sql(S.n), name=build_concatenation_sql("owner-", S.n),
         overtook=literal(False), created_at=at,
     )  # fmt: skip
     yield build_insert_from_select(
         AccessKey, SERIES, S.n < size.keys,
-        id=build_row_id_sql("key", S.n), owner_id=build_owner_id_sql(S.n % size.owners),
+        id=build_generated_row_id_sql("key", S.n), owner_id=build_generated_owner_id_sql(S.n % size.owners),
         name=literal("a key"),
         prefix=build_concatenation_sql("b", S.n),
         hash=literal("0" * 64), scope=literal("write"), created_at=S.at,
@@ -180,8 +182,8 @@ def _iterate_owner_statements(size: GeneratedRowCounts, now: float) -> Iterator[
     )
     yield build_insert_from_select(
         Model, newest, None,
-        id=build_row_id_sql("mdl", newest.model),
-        owner_id=build_owner_id_sql(build_owner_number_sql(newest.model, size)),
+        id=build_generated_row_id_sql("mdl", newest.model),
+        owner_id=build_generated_owner_id_sql(build_owner_number_sql(newest.model, size)),
         name=build_concatenation_sql("model-", newest.model), scenario=literal("class"),
         architecture=build_json_sql({"name": "small-cnn"}),
         image=build_json_sql({"size": 32, "channels": 3}), base=build_json_sql("random"),
@@ -197,25 +199,25 @@ def _iterate_owner_statements(size: GeneratedRowCounts, now: float) -> Iterator[
     for name, version in (("latest", newest.latest), ("production", newest.head)):
         yield build_insert_from_select(
             Alias, newest, None,
-            model_id=build_row_id_sql("mdl", newest.model), name=literal(name), version=version,
+            model_id=build_generated_row_id_sql("mdl", newest.model), name=literal(name), version=version,
             updated_at=literal(now),
         )  # fmt: skip
 
 
-def _iterate_job_insert_statements(
+def _iterate_task_and_job_inserts(
     size: GeneratedRowCounts, now: float
 ) -> Iterator[tuple[str, Any]]:
     """Yield SQL statements that insert tasks, jobs, events and audit entries."""
     waits, done = S.state == "queued", S.state == "succeeded"
-    owner = build_owner_id_sql(build_owner_number_sql(S.model, size))
+    owner = build_generated_owner_id_sql(build_owner_number_sql(S.model, size))
     kept = S.number > size.tasks - KEPT_TASKS
     settled = S.standing.in_(["learned", "rolled_back", "skipped"])
     yield build_insert_from_select(
         Task, SERIES, None,
-        id=build_row_id_sql("tsk", S.n), model_id=build_row_id_sql("mdl", S.model), number=S.number,
+        id=build_generated_row_id_sql("tsk", S.n), model_id=build_generated_row_id_sql("mdl", S.model), number=S.number,
         name=build_concatenation_sql("week ", S.number),
         sha256=build_digest_sql("a", S.n), bytes=literal(800_000),
-        archive_key=case((waits, literal("archives/") + build_row_id_sql("tsk", S.n))),
+        archive_key=case((waits, literal("archives/") + build_generated_row_id_sql("tsk", S.n))),
         media_type=literal("zip"), classes=build_json_sql(CLASSES), n_train=case((~waits, 850)),
         n_held_out=case((~waits, 150)), report=build_json_sql(REPORT),
         train_sha256=case((~waits, build_digest_sql("b", S.n))),
@@ -229,8 +231,8 @@ def _iterate_job_insert_statements(
     )  # fmt: skip
     yield build_insert_from_select(
         Job, SERIES, None,
-        id=build_row_id_sql("job", S.n), model_id=build_row_id_sql("mdl", S.model),
-        owner_id=owner, task_id=build_row_id_sql("tsk", S.n),
+        id=build_generated_row_id_sql("job", S.n), model_id=build_generated_row_id_sql("mdl", S.model),
+        owner_id=owner, task_id=build_generated_row_id_sql("tsk", S.n),
         task_number=S.number, place=S.number, again=literal(False),
         warnings=build_json_sql([]), state=S.state,
         revision=case((waits, 1), else_=5),
@@ -249,18 +251,18 @@ def _iterate_job_insert_statements(
     ):
         yield build_insert_from_select(
             StoredJobEvent, SERIES, None if place == 0 else ~waits,
-            job_id=build_row_id_sql("job", S.n), type=literal("state"), data=data, at=S.at + place * 10.0,
+            job_id=build_generated_row_id_sql("job", S.n), type=literal("state"), data=data, at=S.at + place * 10.0,
         )  # fmt: skip
     yield build_insert_from_select(
         OwnerEvent, SERIES, None,
-        owner_id=owner, model_id=build_row_id_sql("mdl", S.model),
-        job_id=build_row_id_sql("job", S.n), type=literal("job"),
+        owner_id=owner, model_id=build_generated_row_id_sql("mdl", S.model),
+        job_id=build_generated_row_id_sql("job", S.n), type=literal("job"),
         data=build_json_sql({"state": "queued", "kind": "learn", "task": 1, "version": None, "outcome": None}),
         at=S.at,
     )  # fmt: skip
     yield build_insert_from_select(
         OwnerEvent, SERIES, PUBLISHED,
-        owner_id=owner, model_id=build_row_id_sql("mdl", S.model), type=literal("alias"),
+        owner_id=owner, model_id=build_generated_row_id_sql("mdl", S.model), type=literal("alias"),
         data=build_json_sql({"alias": "latest", "version": 1, "previous": 0, "cause": "publish"}),
         at=S.at + 20.0,
     )  # fmt: skip
@@ -271,20 +273,20 @@ def _iterate_job_insert_statements(
         yield build_insert_from_select(
             AuditEntry, SERIES, where,
             at=S.at, owner_id=owner, actor=case((literal(where is None), key)), action=literal(action),
-            object=build_row_id_sql("tsk", S.n), data=build_json_sql({"number": 1}),
-            model_id=build_row_id_sql("mdl", S.model),
+            object=build_generated_row_id_sql("tsk", S.n), data=build_json_sql({"number": 1}),
+            model_id=build_generated_row_id_sql("mdl", S.model),
         )  # fmt: skip
 
 
-def _iterate_version_statements(
+def _iterate_version_and_accuracy_inserts(
     size: GeneratedRowCounts, now: float, dialect: str
 ) -> Iterator[tuple[str, Any]]:
     """Yield SQL statements that insert versions, parts, exports, alias moves and accuracies."""
     done = S.version.is_not(None)
-    model = build_row_id_sql("mdl", S.model)
+    model = build_generated_row_id_sql("mdl", S.model)
     yield build_insert_from_select(
         Version, SERIES, S.number == 1,
-        id=literal("ver_1") + func.substr(build_row_id_sql("mdl", S.model), 6),
+        id=literal("ver_1") + func.substr(build_generated_row_id_sql("mdl", S.model), 6),
         model_id=model, number=literal(0),
         status=literal("published"), gate=build_json_sql(GATE),
         manifest=build_json_sql({**MANIFEST, "classes": [], "tasks": []}), bytes=literal(0),
@@ -293,9 +295,9 @@ def _iterate_version_statements(
     held = S.standing.in_(HELD)
     yield build_insert_from_select(
         Version, SERIES, done,
-        id=build_row_id_sql("ver", S.n), model_id=model, number=S.version,
+        id=build_generated_row_id_sql("ver", S.n), model_id=model, number=S.version,
         parent=S.parent, task_number=S.number,
-        job_id=build_row_id_sql("job", S.n), status=case((held, "held"), else_="published"),
+        job_id=build_generated_row_id_sql("job", S.n), status=case((held, "held"), else_="published"),
         gate=case((held, build_json_sql(FAILED_GATE)),
         else_=build_json_sql(GATE)), warnings=build_json_sql([]),
         manifest=_build_manifest_expression(dialect),
@@ -309,7 +311,7 @@ def _iterate_version_statements(
     ):
         yield build_insert_from_select(
             VersionPart, SERIES, done,
-            version_id=build_row_id_sql("ver", S.n), name=literal(name),
+            version_id=build_generated_row_id_sql("ver", S.n), name=literal(name),
             position=literal(place), type=literal(name),
             sha256=digest, bytes=literal(size_),
         )  # fmt: skip
@@ -342,7 +344,7 @@ def _iterate_version_statements(
         )  # fmt: skip
     yield build_insert_from_select(
         ExportedDownload, SERIES, done & (S.n % 50 == 0),
-        version_id=build_row_id_sql("ver", S.n), format=literal("safetensors"),
+        version_id=build_generated_row_id_sql("ver", S.n), format=literal("safetensors"),
         sha256=build_digest_sql("9", S.n),
         bytes=literal(990_000),
         created_at=literal(now),

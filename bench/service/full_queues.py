@@ -62,9 +62,9 @@ def main() -> int:
         upgrade_schema(db)
         store = FolderStore(Path(folder) / "store")
         store.create_folder_or_bucket()
-        wrong = _print_and_count_slow_upload_calls(
+        wrong = _measure_upload_calls_and_count_slow(
             db, store, given.uploads, given.calls
-        ) + _print_and_count_slow_job_calls(db, given.jobs, given.calls)
+        ) + _measure_job_calls_and_count_slow(db, given.jobs, given.calls)
         db.close()
     return 1 if wrong else 0
 
@@ -101,7 +101,7 @@ def _print_durations_and_count_slow_calls(
     return wrong
 
 
-def _print_and_count_slow_upload_calls(
+def _measure_upload_calls_and_count_slow(
     db: Database, store: FolderStore, count: int, calls: int
 ) -> int:
     mine = _insert_owner(db, "mine")
@@ -159,7 +159,7 @@ def _measure_upload_call_milliseconds(db: Database, actor: Actor, calls: int) ->
     return found
 
 
-def _print_and_count_slow_job_calls(db: Database, count: int, calls: int) -> int:
+def _measure_job_calls_and_count_slow(db: Database, count: int, calls: int) -> int:
     mine = _insert_owner(db, "of-many-jobs")
     model = _insert_model(db, mine.owner_id, "many")
     _queue_tasks(db, mine.owner_id, model, 1, 10)
@@ -232,15 +232,13 @@ def _queue_tasks(db: Database, owner: str, model: str, first: int, count: int) -
 
 
 def _measure_job_call_milliseconds(db: Database, actor: Actor, calls: int) -> dict[str, float]:
-    def claim_and_complete_next_job() -> None:
+    def claim_and_release_job() -> None:
         claim = claims.claim_job(db, "w", 60.0)
         assert claim is not None
         claims.complete_pause_or_cancellation(db, claim)
 
     return {
-        "claim a job and give it back": _measure_median_milliseconds(
-            calls, claim_and_complete_next_job
-        ),
+        "claim a job and give it back": _measure_median_milliseconds(calls, claim_and_release_job),
         "list jobs": _measure_median_milliseconds(
             calls,
             lambda: jobs.list_jobs(db, actor, limit=50, cursor=None),

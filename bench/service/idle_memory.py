@@ -37,7 +37,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder)) as running,
     ):
-        _print_process_memory(running, "in all")
+        _wait_and_print_process_memory(running, "in all")
         if given.page:
             with (
                 Perennial(running.key, base_url=running.url) as client,
@@ -45,7 +45,7 @@ def main() -> None:
             ):
                 client.models.create("open", scenario="class", base="perennial/resnet20-cifar100")
                 page.goto("/ui/models/open")
-                _print_process_memory(running, "in all with a page open")
+                _wait_and_print_process_memory(running, "in all with a page open")
         if given.predictions:
             _print_prediction_memory(running)
 
@@ -55,17 +55,17 @@ def _print_prediction_memory(running: service.RunningService) -> None:
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create("asked", scenario="class", base="perennial/resnet20-cifar100")
         client.submit("asked", build_noise_batch(0)).wait()
-        _print_process_memory(running, "in all after a batch was learned")
+        _wait_and_print_process_memory(running, "in all after a batch was learned")
         image = draw_noise_png(np.random.default_rng(0))
         end = time.monotonic() + PREDICT_S
         while time.monotonic() < end:
             client.predict("asked", [image], version=1)
-        _print_process_memory(running, "in all seconds after the last prediction")
+        _wait_and_print_process_memory(running, "in all seconds after the last prediction")
         time.sleep(REST_S - SETTLE_S)
-        _print_process_memory(running, "in all ten minutes after the last prediction")
+        _wait_and_print_process_memory(running, "in all ten minutes after the last prediction")
 
 
-def _print_process_memory(running: service.RunningService, words: str) -> None:
+def _wait_and_print_process_memory(running: service.RunningService, words: str) -> None:
     time.sleep(SETTLE_S)
     root = psutil.Process(running.process.pid)
     total = 0.0

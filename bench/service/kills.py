@@ -139,12 +139,12 @@ def main() -> int:
         service.run_temporary_service(Path(folder), ENVIRONMENT) as running,
     ):
         site = KilledWorkerService(running)
-        is_soon = _is_job_restarted_after_repeated_kills(site, given.kills)
-        is_moving = _is_goal_met_with_short_lived_workers(site, given.minutes)
+        is_soon = _kill_repeatedly_and_check_job_restarts(site, given.kills)
+        is_moving = _kill_workers_and_check_goals_are_met(site, given.minutes)
     return int(not (is_soon and is_moving))
 
 
-def _is_job_restarted_after_repeated_kills(site: KilledWorkerService, kills: int) -> bool:
+def _kill_repeatedly_and_check_job_restarts(site: KilledWorkerService, kills: int) -> bool:
     """Kill the worker of one job repeatedly; return True if it always restarts in time."""
     job, seconds = site.create_model_and_submit_batch(ENDLESS), []
     for _ in range(kills):
@@ -160,7 +160,7 @@ def _is_job_restarted_after_repeated_kills(site: KilledWorkerService, kills: int
     return max(seconds) <= GOAL_S
 
 
-def _is_goal_met_with_short_lived_workers(site: KilledWorkerService, minutes: float) -> bool:
+def _kill_workers_and_check_goals_are_met(site: KilledWorkerService, minutes: float) -> bool:
     """Kill the worker repeatedly while short jobs arrive; return True if the goals are met."""
     settings = Settings()
     end = time.monotonic() + 60 * minutes

@@ -38,7 +38,7 @@ from core.database.measurements import replace_manifest_figures_by_null
 from core.database.session import Database
 from core.database.tables import Model, Version
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
-from core.publishing.publish import publish_job_result
+from core.publishing.publish import publish_or_hold_job_result
 from core.scheduling import claim as claims
 from core.settings import Settings
 from core.storage import open_object_store
@@ -176,12 +176,12 @@ def _print_publishing_seconds(db: Database, settings: Settings, ends: list[int])
     for turn in range(PUBLISHED + 1):
         for (size, most), times in zip(cases, taken, strict=True):
             last[size] += 1
-            _insert_next_task(db, size, last[size])
+            _insert_next_task_and_job(db, size, last[size])
             claim = claims.claim_job(db, "bench", 600.0)
             assert claim is not None
             _write_random_job_result(folder, last[size], most)
             began = time.perf_counter()
-            publish_job_result(db, store, claim, folder)
+            publish_or_hold_job_result(db, store, claim, folder)
             if turn:
                 times.append((time.perf_counter() - began) * 1e3)
     first = statistics.median(taken[0])
@@ -354,7 +354,7 @@ def _build_task_row(size: int, number: int, standing: str | None) -> Json:
     }  # fmt: skip
 
 
-def _insert_next_task(db: Database, size: int, number: int) -> None:
+def _insert_next_task_and_job(db: Database, size: int, number: int) -> None:
     """Insert the next decoded task of a model, and its job."""
     job = {
         "id": f"job_{size}_{number}", "model_id": build_generated_model_id(size), "owner_id": "own_b",

@@ -330,7 +330,7 @@ def _list_worker_database_calls(side: DatabaseWithApi) -> dict[str, Callable[[],
             db, store, settings, "snapshot", "snapshots/"
         ),
         "sweep: files of tasks": lambda: task_files.select_tasks_with_expirable_files(db),
-        "sweep: memories": lambda: sweep._delete_replay_data_of_deleted_tasks(db, blobs),
+        "sweep: memories": lambda: sweep._delete_replay_of_tasks_with_deleted_data(db, blobs),
         "sweep: deleted models": lambda: sweep._delete_deleted_models_data(db, blobs),
         "sweep: one batch of blobs": lambda: _run_used_digest_query(db),
     }

@@ -76,7 +76,7 @@ def _learn_and_describe_added_bytes(
     for _, archive in digits.build_digit_archives()[:4]:
         client.submit(model, archive).wait()
     tensors = [_read_version_tensors(client, model, version) for version in range(1, 5)]
-    changed = sum(_count_changed_bytes(old, new) for old, new in pairwise(tensors))
+    changed = sum(_count_bytes_of_changed_tensors(old, new) for old, new in pairwise(tensors))
     new = sum(client.versions.retrieve(model, v).bytes_new for v in range(2, 5))
     whole = client.versions.retrieve(model, 4).bytes
     return (
@@ -163,7 +163,7 @@ def _read_version_tensors(client: Perennial, model: str, version: int) -> dict[s
     return found
 
 
-def _count_changed_bytes(old: dict[str, bytes], new: dict[str, bytes]) -> int:
+def _count_bytes_of_changed_tensors(old: dict[str, bytes], new: dict[str, bytes]) -> int:
     return sum(len(data) for name, data in new.items() if old.get(name) != data)
 
 

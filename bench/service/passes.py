@@ -39,7 +39,7 @@ def main() -> None:
             ).eval()
             images = torch.randn(IMAGES, 3, known.size, known.size)
             forward = _measure_cpu_seconds_per_image(
-                partial(_predict_images, network, images), runs
+                partial(_run_forward_without_gradients, network, images), runs
             )
             training = _measure_cpu_seconds_per_image(
                 partial(_run_forward_and_backward, network, images), runs
@@ -47,7 +47,7 @@ def main() -> None:
             print(f"{name} at {known.size} px: {forward:.4f} s answered, {training:.4f} s learned")
 
 
-def _predict_images(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
+def _run_forward_without_gradients(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
     with torch.no_grad():
         network(images)
 

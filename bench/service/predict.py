@@ -40,7 +40,7 @@ from core.contract.manifest import Manifest
 from core.database.session import Database
 from core.database.tables import Owner
 from core.ingest.decoding.resizing import FIRST, SquareResizingSettings
-from core.ingest.images import decode_image
+from core.ingest.images import decode_image_to_square_pixels
 from core.learning.evaluation import predicting
 from core.learning.export import graph
 from core.learning.export.answers import ProbabilityModule
@@ -82,7 +82,9 @@ class BareVersionPredictor:
         image = self.manifest.image
         resizing = SquareResizingSettings(image.crop, image.interpolation, image.decoding or FIRST)
         pixels = [
-            decode_image(photo.read_bytes(), image.size, image.channels, MAX_PIXELS, resizing)
+            decode_image_to_square_pixels(
+                photo.read_bytes(), image.size, image.channels, MAX_PIXELS, resizing
+            )
             for photo in photos
         ]
         return np.stack(pixels)
@@ -182,7 +184,7 @@ def print_prediction_rates_for_size(
     for key in keys:
         predict_until_onnx_runtime_answers(Perennial(key, base_url=running.url), files)
     bare = load_bare_version(running.data_dir, owners[0], folder / f"graph-{size}", options.threads)
-    print_prediction_differences(client, bare, files[: options.compared])
+    print_differences_from_bare_version(client, bare, files[: options.compared])
     rates = BarePredictionRates()
     print(
         "| clients | photos | images/s | p50 ms | p99 ms | ÷ bare ONNX | ÷ ONNX + decoding |\n"
@@ -282,7 +284,7 @@ def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> Bar
     return BareVersionPredictor(manifest, network, method, run_graph)
 
 
-def print_prediction_differences(
+def print_differences_from_bare_version(
     client: Perennial, bare: BareVersionPredictor, files: Sequence[Path]
 ) -> None:
     """Print how far the service's predictions differ from those of the bare network."""

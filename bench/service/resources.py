@@ -103,10 +103,10 @@ class ProcessResourceWatch:
                     continue  # it has just ended
 
     def _record_process_sample(self, process: psutil.Process) -> None:
-        name, parent = _get_process_name(process), process.parent()
+        name, parent = _find_service_role_of_process(process), process.parent()
         # Until a child becomes its own program it has its parent's words; so have the zygote's
         # forks.
-        if name is None or parent is None or _get_process_name(parent) == name:
+        if name is None or parent is None or _find_service_role_of_process(parent) == name:
             return
         if self._pids.setdefault(name, process.pid) != process.pid:
             self._pids[name] = process.pid
@@ -125,11 +125,11 @@ def require_api_process(launcher: int) -> psutil.Process:
     return next(
         p
         for p in psutil.Process(launcher).children(recursive=True)
-        if _get_process_name(p) == "api"
+        if _find_service_role_of_process(p) == "api"
     )
 
 
-def _get_process_name(process: psutil.Process) -> str | None:
+def _find_service_role_of_process(process: psutil.Process) -> str | None:
     words = process.cmdline()
     return next(
         (name for word, name in NAMES.items() if any(word in given for given in words)), None

@@ -180,16 +180,16 @@ def build_concatenation_sql(prefix: str, value: Any) -> Any:
     return literal(prefix, String()) + cast(value, String)
 
 
-def build_row_id_sql(prefix: str, number: Any) -> Any:
+def build_generated_row_id_sql(prefix: str, number: Any) -> Any:
     """Return the SQL expression for the id of a row, as `make_generated_row_id` computes it."""
     return literal(f"{prefix}_" + "0" * 15, String()) + func.substr(
         cast(literal(_DIGITS, BigInteger()) + number, String), 2
     )
 
 
-def build_owner_id_sql(number: Any) -> Any:
+def build_generated_owner_id_sql(number: Any) -> Any:
     """Return the SQL expression for the id of an owner, by its number."""
-    return build_row_id_sql("own", number)
+    return build_generated_row_id_sql("own", number)
 
 
 def build_digest_sql(kind: str, number: Any) -> Any:

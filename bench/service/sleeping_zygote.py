@@ -20,7 +20,7 @@ RESULT = {
 }  # fmt: skip
 
 
-def sleep_as_job_process(spec: str, out_fd: int, control_fd: int) -> int:
+def sleep_then_report_job_success(spec: str, out_fd: int, control_fd: int) -> int:
     """Stand in for a job process: sleep for BENCH_SLEEP_S seconds, then report success."""
     del control_fd
     folder = Path(json.loads(Path(spec).read_text())["out"]) / "result"
@@ -40,4 +40,4 @@ def sleep_as_job_process(spec: str, out_fd: int, control_fd: int) -> int:
 if __name__ == "__main__":
     server = socket.socket(fileno=int(sys.argv[1]))
     server.set_inheritable(False)
-    fork_jobs_on_request(server, sleep_as_job_process)
+    fork_jobs_on_request(server, sleep_then_report_job_success)

@@ -51,7 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         size = GeneratedRowCounts(60, tasks=given.versions, measured=2)
         side = create_filled_database(Path(folder), given.database, "submit", size)
-        service.link_catalogue_for_tests(side.settings.data_dir)
+        service.link_shared_test_catalogue(side.settings.data_dir)
         connection: dict[str, Any] = {"headers": _build_headers(side), "timeout": 120.0}
         with serve_database_by_api(side), httpx2.Client(base_url=side.url, **connection) as client:
             process = psutil.Process(side.process)

@@ -96,9 +96,9 @@ def _measure_seconds_to_finish_jobs(
             )
             with redis.Redis.from_url(broker) as client:
                 client.flushdb()
-            with _start_benchmark_workers(settings, broker, workers, seconds):
+            with _run_benchmark_workers(settings, broker, workers, seconds):
                 time.sleep(2)  # the last zygote is as ready as the first
-                _insert_decoded_tasks(db, settings, jobs)
+                _insert_decoded_tasks_and_jobs(db, settings, jobs)
                 return _wait_for_jobs_and_get_seconds(db, jobs, seconds)
         finally:
             db.close()
@@ -106,7 +106,7 @@ def _measure_seconds_to_finish_jobs(
 
 
 @contextmanager
-def _start_benchmark_workers(
+def _run_benchmark_workers(
     settings: Settings, broker: str, count: int, seconds: float
 ) -> Iterator[None]:
     processes, logs = [], []
@@ -143,7 +143,7 @@ def _start_benchmark_workers(
             process.wait(60)
 
 
-def _insert_decoded_tasks(db: Database, settings: Settings, count: int) -> None:
+def _insert_decoded_tasks_and_jobs(db: Database, settings: Settings, count: int) -> None:
     """Insert models with one decoded task each, whose jobs the workers then find."""
     blobs = Blobs(open_object_store(settings), settings.make_folder("cache"))
     path = settings.data_dir / "dataset"

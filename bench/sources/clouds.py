@@ -60,7 +60,7 @@ def main() -> int:
             with serve_fake_gcs_bucket(given.gcs, at / "gcs") as cloud:
                 failed += count_differences_of_bucket_and_folder(cloud, at / "photos")
         if given.azurite is not None:
-            with serve_azurite_container(given.azurite, at / "azure") as cloud:
+            with serve_azurite_blob_container(given.azurite, at / "azure") as cloud:
                 failed += count_differences_of_bucket_and_folder(cloud, at / "photos")
     return 1 if failed else 0
 
@@ -161,7 +161,7 @@ def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[CloudStorageSer
 
 
 @contextmanager
-def serve_azurite_container(program: Path, data: Path) -> Iterator[CloudStorageServer]:
+def serve_azurite_blob_container(program: Path, data: Path) -> Iterator[CloudStorageServer]:
     """Run Azurite (a local Azure Blob Storage), and yield a container in it."""
     from azure.storage.blob import BlobServiceClient
 

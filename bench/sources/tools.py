@@ -38,7 +38,7 @@ def main() -> int:
     failed = 0
     for question in (
         compare_parquet,
-        check_label_lists_are_refused,
+        compare_multi_label_refusal,
         compare_imagefolder,
         compare_webdataset_shards,
         compare_concatenated_webdataset_shards,
@@ -67,7 +67,7 @@ same.
 """
 
 
-def draw_distinct_photo(number: int, size: tuple[int, int] = (30, 20)) -> Image.Image:
+def draw_photo_with_distinct_pixels(number: int, size: tuple[int, int] = (30, 20)) -> Image.Image:
     """Draw a photo whose pixels are all different."""
     image = Image.new("RGB", size)
     image.putdata(
@@ -80,7 +80,7 @@ def encode_png_with_orientation(number: int, orientation: int = 1) -> bytes:
     """Encode a photo as PNG that EXIF rotates."""
     out, exif = io.BytesIO(), Image.Exif()
     exif[0x0112] = orientation
-    draw_distinct_photo(number).save(out, "PNG", exif=exif)
+    draw_photo_with_distinct_pixels(number).save(out, "PNG", exif=exif)
     return out.getvalue()
 
 
@@ -128,7 +128,7 @@ def compare_parquet(at: Path) -> Answers:
     )
 
 
-def check_label_lists_are_refused(at: Path) -> Answers:
+def compare_multi_label_refusal(at: Path) -> Answers:
     """Check that the client refuses a list of ClassLabels as multi-label."""
     import datasets
 

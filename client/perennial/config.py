@@ -167,7 +167,7 @@ def store_profile(profile: str, url: str, key: str) -> str:
     """Store a service's URL and key under a profile name; return a description of where the
     key is.
     """
-    in_keyring = _store_key_in_keyring(profile, key)
+    in_keyring = _try_to_store_key_in_keyring(profile, key)
     _write_profiles(
         {**read_profiles(), profile: {"url": url, "key": IN_KEYRING if in_keyring else key}}
     )
@@ -229,7 +229,7 @@ def _get_stored_key(stored: str, profile: str) -> str:
     return str(key)
 
 
-def _store_key_in_keyring(profile: str, key: str) -> bool:
+def _try_to_store_key_in_keyring(profile: str, key: str) -> bool:
     try:
         import keyring
         from keyring.errors import KeyringError

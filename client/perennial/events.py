@@ -72,11 +72,11 @@ class EventStreamParser:
             return None
         text, self._data, self._size = "\n".join(self._data), [], 0
         try:
-            return StreamedEvent(self._parse_event_id(), json.loads(text))
+            return StreamedEvent(self._get_event_id_as_number(), json.loads(text))
         except (ValueError, RecursionError):  # cut off: it is sent again after the last id
             return None
 
-    def _parse_event_id(self) -> int | None:
+    def _get_event_id_as_number(self) -> int | None:
         # int() would accept signs, blanks and other digits, and take long for very many.
         is_number = self._id.isascii() and self._id.isdecimal() and len(self._id) <= MAX_ID_DIGITS
         return int(self._id) if is_number else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perennial._types import Compare, Metrics, Predict, Prediction
-from perennial.pack.extras import import_optional_module
+from perennial.pack.extras import import_optional_module_or_raise
 from perennial.shapes import DataFrameResponse, ResponseObject
 
 DataFrame = Any
@@ -48,7 +48,7 @@ def build_data_frame_of_items(items: Sequence[Any], kind: Any = None) -> DataFra
     Raises:
         ExtraMissing: pandas is not installed.
     """
-    pandas = import_optional_module("pandas", "A DataFrame", "pandas")
+    pandas = import_optional_module_or_raise("pandas", "A DataFrame", "pandas")
     rows = [
         _flatten_nested_fields(item.to_dict() if isinstance(item, ResponseObject) else item)
         for item in items
@@ -67,7 +67,7 @@ def build_data_frame_of_items(items: Sequence[Any], kind: Any = None) -> DataFra
 
 
 def _build_accuracy_frame(metrics: Metrics) -> DataFrame:
-    pandas = import_optional_module("pandas", "A DataFrame", "pandas")
+    pandas = import_optional_module_or_raise("pandas", "A DataFrame", "pandas")
     index = pandas.Index([row.version for row in metrics.rows], name="version")
     columns = pandas.Index([column.task for column in metrics.columns], name="task")
     cells = [
@@ -79,7 +79,7 @@ def _build_accuracy_frame(metrics: Metrics) -> DataFrame:
 
 def _build_prediction_frame(answer: Predict) -> DataFrame:
     """Return one row per image; probabilities stay in one column, since labels may be any text."""
-    pandas = import_optional_module("pandas", "A DataFrame", "pandas")
+    pandas = import_optional_module_or_raise("pandas", "A DataFrame", "pandas")
     names = ("name", "label", "probability", "sure", "probabilities")
     rows = [
         {

@@ -2,7 +2,7 @@
 
 The client trusts no response. `escape_control_characters` makes a value a line,
 `require_safe_filename` a file name, and `quote_shell_word` a word of a suggested command.
-`build_api_path` and `require_same_origin` make it a path of the API. Each refuses or escapes
+`build_api_path` and `require_location_below_path` make it a path of the API. Each refuses or escapes
 everything else; a refusal is a `BadAnswer` with one sentence.
 """
 
@@ -84,7 +84,7 @@ def build_api_path(*parts: str | int) -> str:
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
-def require_same_origin(location: str, base_url: str, below: str) -> str:
+def require_location_below_path(location: str, base_url: str, below: str) -> str:
     """Return the path of a `Location` header if it is on the service itself. Raises BadAnswer.
 
     Args:
@@ -146,7 +146,7 @@ def drop_unsafe_header_value(value: str | None) -> str:
     return text if len(text) <= MAX_ECHOED_CHARS and _ECHOED.fullmatch(text) else ""
 
 
-def escape_json_text(text: str) -> str:
+def escape_control_characters_in_json(text: str) -> str:
     """Return JSON with its control and format characters escaped: the same values, safe on a
     terminal.
     """

@@ -56,11 +56,11 @@ def render_comparison_as_html(comparison: Comparison) -> str:
     for image, content in zip(comparison.images, comparison.pictures, strict=True):
         source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
         caption_lines = [
-            f"<b>{_escape_text(image.label)}</b>",
+            f"<b>{_escape_and_shorten_html_text(image.label)}</b>",
             f"{a}: {_format_prediction(image.a.label, image.a.probability)}",
             f"{b}: {_format_prediction(image.b.label, image.b.probability)}",
         ]
-        picture_html = f'<img src="{source}" alt="{_escape_text(image.label)}" style="{_IMAGE}">'
+        picture_html = f'<img src="{source}" alt="{_escape_and_shorten_html_text(image.label)}" style="{_IMAGE}">'
         figures.append(f'<div style="{_FIGURE}">{picture_html}{"<br>".join(caption_lines)}</div>')
     table = _render_version_comparison_as_html(comparison.compare)
     return f'<div style="{_BOX}">{table}<div>{"".join(figures)}</div></div>'
@@ -83,7 +83,7 @@ class LiveHtml:
         self._handle: Any = None
         self._drawn = 0.0
 
-    def replace_displayed_html(self, content: str, *, is_last: bool = False) -> None:
+    def replace_html_at_limited_rate(self, content: str, *, is_last: bool = False) -> None:
         """Replace the HTML shown in a notebook, at most a few times per second."""
         now = time.monotonic()
         # Each drawing is a message from the kernel to the browser,
@@ -102,7 +102,7 @@ def render_transfer_bar(title: str, done: int, total: int | None) -> str:
     """Render the progress of an upload or download as an HTML bar, in bytes."""
     amount = f"{_format_bytes(done)} of {_format_bytes(total)}" if total else _format_bytes(done)
     bar = _render_share_bar(done / total if total else 0.0, _GOOD)
-    return f'<div style="{_BOX}">{_escape_text(title)}: {amount}{bar}</div>'
+    return f'<div style="{_BOX}">{_escape_and_shorten_html_text(title)}: {amount}{bar}</div>'
 
 
 def _render_model_as_html(model: Model | ListedModel) -> str:
@@ -125,7 +125,11 @@ def _render_model_as_html(model: Model | ListedModel) -> str:
         ),
         ("tags", ", ".join(model.tags)),
     ]
-    about = f"<div>{_escape_text(model.description)}</div>" if model.description else ""
+    about = (
+        f"<div>{_escape_and_shorten_html_text(model.description)}</div>"
+        if model.description
+        else ""
+    )
     waits = "".join(
         _render_attention_as_html(entry, model.name) for entry in model.attention[:MOST_ROWS]
     )
@@ -135,10 +139,11 @@ def _render_model_as_html(model: Model | ListedModel) -> str:
 def _render_attention_as_html(entry: Attention, model: str) -> str:
     """Render a decision that a model waits for as HTML, with the commands that make it."""
     commands = [
-        f"<li><code>{_escape_text(format_action_command(action, model))}</code></li>"
+        f"<li><code>{_escape_and_shorten_html_text(format_action_command(action, model))}</code></li>"
         for action in entry.actions
     ]
-    detail_html = f'<span style="color:{_WAITS}">●</span> {_escape_text(replace_requests_by_commands(entry.detail))}'
+    detail = _escape_and_shorten_html_text(replace_requests_by_commands(entry.detail))
+    detail_html = f'<span style="color:{_WAITS}">●</span> {detail}'
     return f"<div>{detail_html}<ul>{''.join(commands)}</ul></div>"
 
 
@@ -155,7 +160,7 @@ def _render_version_as_html(version: Version) -> str:
     checks = [_build_gate_check_row(check) for check in version.gate.checks[:MOST_ROWS]]
     gate = _render_html_table(("gate", "found", "limit", ""), checks) if checks else ""
     warned = "".join(
-        f"<div>{_escape_text(replace_requests_by_commands(one))}</div>"
+        f"<div>{_escape_and_shorten_html_text(replace_requests_by_commands(one))}</div>"
         for one in version.warnings[:MOST_ROWS]
     )
     mark = _render_passed_mark(version.gate.passed)
@@ -169,9 +174,9 @@ def _render_version_as_html(version: Version) -> str:
 def _build_gate_check_row(check: GateCheck) -> tuple[str, str, str, str]:
     value = "not measured" if check.not_measured is not None else _format_number(check.value)
     return (
-        _escape_text(check.name),
-        _escape_text(value),
-        _escape_text(_format_number(check.limit)),
+        _escape_and_shorten_html_text(check.name),
+        _escape_and_shorten_html_text(value),
+        _escape_and_shorten_html_text(_format_number(check.limit)),
         _render_passed_mark(check.passed),
     )
 
@@ -216,17 +221,17 @@ def _render_version_comparison_as_html(compare: Compare) -> str:
     ]
     classes = [
         (
-            _escape_text(one.label),
-            _escape_text(one.n),
-            _escape_text(one.negative),
-            _escape_text(one.positive),
+            _escape_and_shorten_html_text(one.label),
+            _escape_and_shorten_html_text(one.n),
+            _escape_and_shorten_html_text(one.negative),
+            _escape_and_shorten_html_text(one.positive),
         )
         for one in compare.classes[:MOST_ROWS]
     ]
     more = compare.classes_total - len(classes)
     further_classes = f'<div style="{_QUIET}">and {more:,} more classes</div>' if more > 0 else ""
     left = "".join(
-        f'<div style="{_QUIET}">{_escape_text(one.detail)}</div>'
+        f'<div style="{_QUIET}">{_escape_and_shorten_html_text(one.detail)}</div>'
         for one in compare.left_out[:MOST_ROWS]
     )
     table = (
@@ -238,10 +243,10 @@ def _render_version_comparison_as_html(compare: Compare) -> str:
     return f"{_render_heading('Versions', f'{a} and {b}', compare.model)}{_render_html_pairs_table(rows)}{table}{left}"
 
 
-def _render_metrics_as_html(metrics: Metrics) -> str:
+def _render_accuracy_matrix_as_html(metrics: Metrics) -> str:
     columns = metrics.columns[-MOST_CELLS:]
     head = "".join(
-        f'<th style="{_NUMBER}" title="{_escape_text(column.name or "")}">task {column.task}</th>'
+        f'<th style="{_NUMBER}" title="{_escape_and_shorten_html_text(column.name or "")}">task {column.task}</th>'
         for column in columns
     )
     rows = []
@@ -268,7 +273,7 @@ def _render_accuracy_cell(accuracy: float | None, *, is_edited: bool) -> str:
     return f'<td style="{_NUMBER};{shade}"{mark}>{accuracy:.3f}{"*" if is_edited else ""}</td>'
 
 
-def _escape_text(value: object) -> str:
+def _escape_and_shorten_html_text(value: object) -> str:
     """Escape a value for HTML text and attributes, on one line and shortened."""
     # Cut before it is escaped, so that no entity is cut in two.
     text = make_text_one_line(str(value)[:MOST_CHARS])
@@ -292,13 +297,19 @@ def _format_number(value: float | None) -> str:
 
 def _format_prediction(label: str, probability: float | None) -> str:
     return (
-        _escape_text(label) if probability is None else f"{_escape_text(label)} ({probability:.2f})"
+        _escape_and_shorten_html_text(label)
+        if probability is None
+        else f"{_escape_and_shorten_html_text(label)} ({probability:.2f})"
     )
 
 
 def _render_heading(kind: str, name: str, id_: str) -> str:
-    name_html = f"<b>{_escape_text(kind)} {_escape_text(name)}</b>"
-    return f'<div>{name_html} <span style="{_QUIET}">{_escape_text(id_)}</span></div>'
+    name_html = (
+        f"<b>{_escape_and_shorten_html_text(kind)} {_escape_and_shorten_html_text(name)}</b>"
+    )
+    return (
+        f'<div>{name_html} <span style="{_QUIET}">{_escape_and_shorten_html_text(id_)}</span></div>'
+    )
 
 
 def _render_passed_mark(passed: bool) -> str:
@@ -320,8 +331,8 @@ def _render_share_bar(share: float, color: str) -> str:
 def _render_html_pairs_table(rows: Iterable[tuple[str, str]]) -> str:
     """Render names and values as an HTML table, without empty values."""
     row_texts = [
-        f'<tr><td style="{_CELL};{_QUIET}">{_escape_text(name)}</td><td '
-        f'style="{_CELL}">{_escape_text(value)}</td></tr>'
+        f'<tr><td style="{_CELL};{_QUIET}">{_escape_and_shorten_html_text(name)}</td><td '
+        f'style="{_CELL}">{_escape_and_shorten_html_text(value)}</td></tr>'
         for name, value in rows
         if value
     ]
@@ -332,7 +343,7 @@ def _render_html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> st
     """Render an HTML table from cells of HTML; all columns but the first are figures."""
     styles = [_CELL] + [_NUMBER] * (len(head) - 1)
     names = "".join(
-        f'<th style="{style}">{_escape_text(name)}</th>'
+        f'<th style="{style}">{_escape_and_shorten_html_text(name)}</th>'
         for style, name in zip(styles, head, strict=True)
     )
     row_cells = [
@@ -348,5 +359,5 @@ _SHOWN: dict[type[Any], Callable[[Any], str]] = {
     Version: _render_version_as_html,
     Job: _render_job_as_html,
     Compare: _render_version_comparison_as_html,
-    Metrics: _render_metrics_as_html,
+    Metrics: _render_accuracy_matrix_as_html,
 }

@@ -30,11 +30,11 @@ def convert_images_to_form_parts(images: Images) -> list[Part] | None:
         OSError: a file cannot be read.
     """
     # A single file first, because a path and bytes can be iterated over as well.
-    candidates: Any = [images] if _is_single_image(images) else images
+    candidates: Any = [images] if _is_image_file_or_pil_image(images) else images
     if not hasattr(candidates, "__iter__"):
         raise TypeError(f"{type(images).__name__} is no image: predict takes {_TAKEN}.")
     items = list(candidates)
-    files = [_is_single_image(item) for item in items]
+    files = [_is_image_file_or_pil_image(item) for item in items]
     # Nothing is a file: numbers, which travel as JSON. An empty sequence is an empty form.
     if not any(files):
         return None if items else []
@@ -59,7 +59,7 @@ def convert_arrays_to_nested_lists(images: Any) -> Any:
     )
 
 
-def _is_single_image(image: Any) -> bool:
+def _is_image_file_or_pil_image(image: Any) -> bool:
     return (
         isinstance(image, (str, bytes, os.PathLike))
         or _is_pil_image(image)

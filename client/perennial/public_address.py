@@ -116,7 +116,7 @@ def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> HttpRequestTar
     return HttpRequestTarget(scheme, _parse_host_strictly(host), port, match["target"] or "/")
 
 
-def resolve_allowed_addresses(
+def resolve_addresses_and_require_allowed(
     target: HttpRequestTarget, allow: Sequence[Network], resolve: Resolver | None = None
 ) -> list[IPAddress]:
     """Resolve a request's host, and check that each of its IP addresses may be contacted.

@@ -216,7 +216,7 @@ class ApiRequestForAdvice:
         if unknown or is_empty or any(str(value).startswith("@") for value in values.values()):
             return None
 
-        def fill_path_placeholder(hole: re.Match[str]) -> str:
+        def fill_command_placeholder(hole: re.Match[str]) -> str:
             value = values.get(hole[1])
             if value is None or value == LEFT_OPEN:
                 return WHY if hole[1] == "reason" else hole[1].upper()
@@ -231,7 +231,8 @@ class ApiRequestForAdvice:
                 else ""
             )
 
-        return f"perennial {_HOLE.sub(fill_path_placeholder, _MAYBE.sub(drop_option_without_value, operation.command))}"
+        command = _MAYBE.sub(drop_option_without_value, operation.command)
+        return f"perennial {_HOLE.sub(fill_command_placeholder, command)}"
 
     def get_button_label(self) -> str | None:
         """Return the label of the button or link on the pages that sends the request; None if no

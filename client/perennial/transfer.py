@@ -238,7 +238,7 @@ def _open_as_packed_source(source: Any, options: Mapping[str, Any]) -> TransferS
         raise ConfigError(str(error)) from error
 
 
-def compute_source_identity(source: TransferSource) -> str:
+def compute_source_fingerprint(source: TransferSource) -> str:
     """Return a text that identifies a source's bytes also in a later run, to resume its upload."""
     source_identity = getattr(source, "identity", None)
     return (
@@ -274,7 +274,7 @@ class UploadLocationCache:
 
     Args:
         url, model: URL of the service, and the model that the batch is for.
-        batch: `compute_source_identity` of the source.
+        batch: `compute_source_fingerprint` of the source.
     """
 
     def __init__(self, url: str, model: str, batch: str) -> None:

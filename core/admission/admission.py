@@ -53,7 +53,7 @@ _MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2}
 
 
 @dataclass(frozen=True)
-class JobWorkload:
+class JobTaskAndImageCounts:
     """Amount of data that a job works on: the number of tasks and of training images.
 
     Attributes:
@@ -65,7 +65,7 @@ class JobWorkload:
     images: int = 0
 
 
-FIRST = JobWorkload()
+FIRST = JobTaskAndImageCounts()
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class AdmissionLimits:
         architecture: ArchitectureChoice,
         image: ImageOut,
         recipe: RecipeOut,
-        work: JobWorkload = FIRST,
+        work: JobTaskAndImageCounts = FIRST,
     ) -> None:
         """Check that the estimated memory of a job is within the limit.
 
@@ -240,7 +240,11 @@ class JobMemoryEstimate:
 
 
 def estimate_job_memory(
-    entry: MethodEntry, size: NetworkSize, image: ImageOut, recipe: RecipeOut, work: JobWorkload
+    entry: MethodEntry,
+    size: NetworkSize,
+    image: ImageOut,
+    recipe: RecipeOut,
+    work: JobTaskAndImageCounts,
 ) -> JobMemoryEstimate:
     """Estimate the bytes of memory that a job needs.
 
@@ -302,7 +306,9 @@ def _suggest_smaller_job(estimate: JobMemoryEstimate) -> str:
     return "Take a smaller architecture, image.size or recipe.batch_size, or another method."
 
 
-def compute_job_workload(session: Session, model: Model, task: int, images: int = 0) -> JobWorkload:
+def count_tasks_and_images_of_job(
+    session: Session, model: Model, task: int, images: int = 0
+) -> JobTaskAndImageCounts:
     """Return the number of tasks and training images that a job for a model's task works
     on.
 
@@ -312,7 +318,7 @@ def compute_job_workload(session: Session, model: Model, task: int, images: int 
     """
     trained_images = session.scalar(select(func.sum(Task.n_train)).where(Task.model_id == model.id))
     # PostgreSQL gives a sum as a Decimal, and a sum over no rows is NULL.
-    return JobWorkload(max(1, task), int(trained_images or 0) + images)
+    return JobTaskAndImageCounts(max(1, task), int(trained_images or 0) + images)
 
 
 def _format_gigabytes(count: int) -> str:

@@ -49,7 +49,7 @@ class NextTaskStartingPoint:
 
 
 @dataclass(frozen=True)
-class NextTaskPredecessors:
+class HeadVersionAndLastOpenJob:
     """The version and the last open job that decide what a model's next task starts from.
 
     Attributes:
@@ -75,7 +75,7 @@ def build_last_open_job_query(model_id: str | SQLColumnExpression[str]) -> Selec
     return newest.correlate(Model)
 
 
-def list_warnings_of_next_task_recipe(
+def check_next_task_recipe_and_list_warnings(
     session: Session,
     catalogue: RecipeCatalogue,
     model: Model,
@@ -88,18 +88,18 @@ def list_warnings_of_next_task_recipe(
         head: see `core.lineage.lineage.find_version_next_task_starts_from`.
 
     Raises:
-        InvalidRecipe: see `list_warnings_of_recipe_change`.
+        InvalidRecipe: see `require_fitting_recipe_and_list_warnings`.
     """
     last = select(Job).where(Job.id == build_last_open_job_query(model.id).scalar_subquery())
-    before = NextTaskPredecessors(head, session.scalars(last).one_or_none())
-    return list_warnings_of_recipe_change(session, catalogue, model, before, recipe)
+    before = HeadVersionAndLastOpenJob(head, session.scalars(last).one_or_none())
+    return require_fitting_recipe_and_list_warnings(session, catalogue, model, before, recipe)
 
 
-def list_warnings_of_recipe_change(
+def require_fitting_recipe_and_list_warnings(
     session: Session,
     catalogue: RecipeCatalogue,
     model: Model,
-    before: NextTaskPredecessors,
+    before: HeadVersionAndLastOpenJob,
     recipe: RecipeOut,
 ) -> list[str]:
     """Return warnings about learning with a resolved recipe after the preceding version or job of
@@ -113,17 +113,17 @@ def list_warnings_of_recipe_change(
     return (
         []
         if start is None
-        else list_warnings_of_recipe_from_starting_point(catalogue, start, recipe, model.scenario)
+        else check_recipe_from_start_and_list_warnings(catalogue, start, recipe, model.scenario)
     )
 
 
-def list_warnings_of_recipe_from_starting_point(
+def check_recipe_from_start_and_list_warnings(
     catalogue: RecipeCatalogue, start: NextTaskStartingPoint, recipe: RecipeOut, scenario: str
 ) -> list[str]:
     """Return warnings about learning from a starting point with a resolved recipe.
 
     Raises:
-        InvalidRecipe: see `list_warnings_of_recipe_change`.
+        InvalidRecipe: see `require_fitting_recipe_and_list_warnings`.
     """
     method = recipe["method"]
     hyper: Mapping[str, object] = method
@@ -187,7 +187,7 @@ def _require_closed_form_keeps_learned_classes(
 
 
 def _find_next_task_starting_point(
-    session: Session, catalogue: RecipeCatalogue, before: NextTaskPredecessors, after: str
+    session: Session, catalogue: RecipeCatalogue, before: HeadVersionAndLastOpenJob, after: str
 ) -> NextTaskStartingPoint | None:
     """Return the version and method that the next task starts from; None for version 0, which has
     learned nothing.

@@ -93,13 +93,15 @@ def find_network_size(
     # A pass also holds the images themselves.
     size.add_layer_output(channels * pixels**2)
     if name == "mlp":
-        _add_mlp_size(size, architecture["hidden"])
+        _add_mlp_to_size_estimate(size, architecture["hidden"])
     elif name == "small-cnn":
-        _add_small_cnn_size(size, pixels, channels)
+        _add_small_cnn_to_size_estimate(size, pixels, channels)
     elif name in _SMALL_RESNETS:
-        _add_small_resnet_size(size, architecture["width"], _SMALL_RESNETS[name], pixels, channels)
+        _add_small_resnet_to_size_estimate(
+            size, architecture["width"], _SMALL_RESNETS[name], pixels, channels
+        )
     elif name in _RESNETS:
-        _add_resnet_size(
+        _add_resnet_to_size_estimate(
             size,
             *_RESNETS[name],
             _has_stem_for_small_images(architecture, pixels),
@@ -107,7 +109,7 @@ def find_network_size(
             channels,
         )
     elif name in _CONVNEXTS:
-        _add_convnext_size(
+        _add_convnext_to_size_estimate(
             size,
             *_CONVNEXTS[name],
             2 if _has_stem_for_small_images(architecture, pixels) else 4,
@@ -117,26 +119,28 @@ def find_network_size(
     elif name in _VITS:
         encoder, large = _VITS[name]
         patch = _choose_vit_patch_size(architecture, pixels, large)
-        _add_vit_size(size, encoder, patch, pixels, channels)
+        _add_vit_to_size_estimate(size, encoder, patch, pixels, channels)
     elif name == "vit":
         encoder = _TransformerEncoderDimensions(
             architecture["layers"], architecture["hidden"], architecture["mlp"]
         )
-        _add_vit_size(
+        _add_vit_to_size_estimate(
             size, encoder, _choose_vit_patch_size(architecture, pixels, 16), pixels, channels
         )
     elif name == "dne":
-        _add_size_of_first_dne_expert_network(
+        _add_first_dne_expert_to_size_estimate(
             size, architecture, _choose_vit_patch_size(architecture, pixels, 16), pixels, channels
         )
     elif name == "timm" and pretrained is not None:
-        _add_timm_network_size(size, pretrained[architecture["model"]], pixels)
+        _add_timm_network_to_size_estimate(size, pretrained[architecture["model"]], pixels)
     else:
         return None
     return size
 
 
-def _add_timm_network_size(size: NetworkSize, row: PretrainedWeightsRow, pixels: int) -> None:
+def _add_timm_network_to_size_estimate(
+    size: NetworkSize, row: PretrainedWeightsRow, pixels: int
+) -> None:
     """Add the size of a timm network to `size`, as measured at its weights' own image size.
 
     Activations scale with the number of pixels.
@@ -147,7 +151,7 @@ def _add_timm_network_size(size: NetworkSize, row: PretrainedWeightsRow, pixels:
     size.widest = max(size.widest, math.ceil(row["widest"] * share))
 
 
-def _add_mlp_size(size: NetworkSize, hidden: list[int]) -> None:
+def _add_mlp_to_size_estimate(size: NetworkSize, hidden: list[int]) -> None:
     """Add the size of a multilayer perceptron to `size`."""
     inputs, size.shared = size.widest, False
     for outputs in hidden:
@@ -157,7 +161,7 @@ def _add_mlp_size(size: NetworkSize, hidden: list[int]) -> None:
     size.features = inputs
 
 
-def _add_small_cnn_size(size: NetworkSize, pixels: int, channels: int) -> None:
+def _add_small_cnn_to_size_estimate(size: NetworkSize, pixels: int, channels: int) -> None:
     """Add the size of the service's small convolutional network to `size`."""
     area = pixels**2
     for inputs, outputs, divisor in ((channels, 32, 1), (32, 64, 4), (64, 128, 16)):
@@ -170,7 +174,7 @@ def _add_small_cnn_size(size: NetworkSize, pixels: int, channels: int) -> None:
     size.features = 128
 
 
-def _add_small_resnet_size(
+def _add_small_resnet_to_size_estimate(
     size: NetworkSize, width: int, blocks: tuple[int, ...], pixels: int, channels: int
 ) -> None:
     """Add the size of a residual network for small images to `size`."""
@@ -190,7 +194,7 @@ def _add_small_resnet_size(
     size.features = inputs
 
 
-def _add_resnet_size(
+def _add_resnet_to_size_estimate(
     size: NetworkSize,
     expansion: int,
     blocks: tuple[int, ...],
@@ -236,7 +240,7 @@ def _add_resnet_size(
     size.features = inputs
 
 
-def _add_convnext_size(
+def _add_convnext_to_size_estimate(
     size: NetworkSize, width: int, blocks: tuple[int, ...], stride: int, pixels: int, channels: int
 ) -> None:
     """Add the size of a ConvNeXt network to `size`."""
@@ -259,7 +263,7 @@ def _add_convnext_size(
     size.features = width
 
 
-def _add_vit_size(
+def _add_vit_to_size_estimate(
     size: NetworkSize,
     encoder: _TransformerEncoderDimensions,
     patch: int,
@@ -279,7 +283,7 @@ def _add_vit_size(
     size.features = width
 
 
-def _add_size_of_first_dne_expert_network(
+def _add_first_dne_expert_to_size_estimate(
     size: NetworkSize, architecture: Hyper, patch: int, pixels: int, channels: int
 ) -> None:
     """Add the size of the first expert network of the method DNE.

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import list_warnings_of_next_task_recipe
+from core.admission.applicability import check_next_task_recipe_and_list_warnings
 from core.contract.catalogue import RecipeCatalogue
 from core.contract.patch import RecipePatch
 from core.database.session import Database
@@ -93,7 +93,9 @@ def _resolve_next_task_recipe(
     )
     head = lineage.find_version_next_task_starts_from(session, model)
     ahead = describe_next_task_outlook(session, model, head)
-    applied = list_warnings_of_next_task_recipe(session, catalogue, model, head, resolved.recipe)
+    applied = check_next_task_recipe_and_list_warnings(
+        session, catalogue, model, head, resolved.recipe
+    )
     return ResolvedRecipe(
         resolved.recipe, [*resolved.warnings, *applied, *ahead.missing, *ahead.notes]
     )

@@ -83,7 +83,7 @@ class FittingArchitectureAdvice:
         return BaseInvalid(detail, fields=named[:20], extra={"fits": fits})
 
 
-def find_architecture_fitting_base_file(
+def advise_on_wrong_stem_or_patch_size(
     architecture: ArchitectureChoice, image: ImageOut, family: str, shapes: Shapes, expected: Shapes
 ) -> FittingArchitectureAdvice | None:
     """Return the architecture that an uploaded file fits, if only the stem or the patch size was
@@ -174,7 +174,7 @@ def get_base_architecture(base: UploadedBaseDescription) -> ArchitectureChoice:
     )
 
 
-def have_images_same_shape(image: ImageOut, other: ImageOut) -> bool:
+def have_same_image_size_and_channels(image: ImageOut, other: ImageOut) -> bool:
     """Return True if two networks read images of the same shape, however cropped and resized."""
     return (image["size"], image["channels"]) == (other["size"], other["channels"])
 
@@ -216,7 +216,7 @@ def _replace_architecture_hyper_parameters(
     return cast(ArchitectureChoice, {**architecture, **hyper})
 
 
-def _format_channels(count: int) -> str:
+def _format_channel_count(count: int) -> str:
     return "1 channel" if count == 1 else f"{count} channels"
 
 
@@ -233,7 +233,7 @@ def _advise_on_network_stem(
         return None
     if shape[2] == usual[2]:
         why = (
-            f"The file's first layer ({name}) reads {_format_channels(channels)}, the images "
+            f"The file's first layer ({name}) reads {_format_channel_count(channels)}, the images "
             f"have {usual[1]}."
         )
         return FittingArchitectureAdvice(

@@ -15,11 +15,14 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
 from core.bases.base_advice import (
-    find_architecture_fitting_base_file,
+    advise_on_wrong_stem_or_patch_size,
     get_base_architecture,
     refuse_pytorch_or_archive_file,
 )
-from core.bases.classifier import drop_head_tensors_of_classifier, get_classifier_of_base_file
+from core.bases.classifier import (
+    drop_head_tensors_of_classifier,
+    validate_and_describe_base_classifier,
+)
 from core.bases.expected_base import select_tensors_to_compare_with_expected
 from core.contract.base import (
     ExpectedBaseTensors,
@@ -151,7 +154,9 @@ def create_base_from_upload(
         backbone = drop_head_tensors_of_classifier(tensors, network.expected)
     _check_tensors_fit_architecture(backbone, network)
     if network.classes is not None:
-        classifier = get_classifier_of_base_file(tensors, network.expected, network.classes)
+        classifier = validate_and_describe_base_classifier(
+            tensors, network.expected, network.classes
+        )
     limit = settings.max_owner_bytes
     quota.require_storage_room(db, actor.owner_id, limit, path.stat().st_size)
     # Last, because it reads the whole file; the checks above read only its header.
@@ -231,7 +236,7 @@ def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) ->
         bases: ListPage[UploadedBase] = read_query_page(
             session, query, UploadedBase.id, limit, cursor, descending=True
         )
-        users = _find_dependent_models(
+        users = _find_models_starting_from_bases(
             session, bases.rows, actor.build_visible_condition(Model.owner_id)
         )
         items: list[ListedBase] = [
@@ -254,9 +259,9 @@ def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
         if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
         # Anybody's model keeps the base, but the refusal names only those that the caller sees.
-        if _find_dependent_models(session, [row], true())[row.id]:
+        if _find_models_starting_from_bases(session, [row], true())[row.id]:
             raise _make_base_in_use_error(
-                _find_dependent_models(
+                _find_models_starting_from_bases(
                     session, [row], actor.build_visible_condition(Model.owner_id)
                 )[row.id]
             )
@@ -292,7 +297,7 @@ def _make_base_in_use_error(models: list[ModelRef]) -> WrongState:
     )
 
 
-def _find_dependent_models(
+def _find_models_starting_from_bases(
     session: Session, rows: Sequence[UploadedBase], seen: ColumnElement[bool]
 ) -> dict[str, list[ModelRef]]:
     """Return the visible models that start from each base, by base id, oldest first."""
@@ -321,7 +326,7 @@ def _check_tensors_fit_architecture(
         check_expected_tensors(compared, needed)
     except BaseInvalid as error:
         shapes = {t.name: t.shape for t in compared}
-        fitting = find_architecture_fitting_base_file(
+        fitting = advise_on_wrong_stem_or_patch_size(
             network.architecture,
             network.images.image,
             network.family,

@@ -10,7 +10,7 @@ _NAMED = 5
 """Tensors that a message names."""
 
 
-def get_classifier_of_base_file(
+def validate_and_describe_base_classifier(
     tensors: Sequence[TensorHeader], expected: ExpectedBaseTensors, classes: Sequence[str]
 ) -> UploadedClassifierDescription:
     """Describe the classifier (backbone and head) in an uploaded file whose backbone fits its

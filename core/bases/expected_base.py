@@ -23,7 +23,7 @@ EXPECT_TIMEOUT_S = 60.0
 CACHED_ARCHITECTURES = 200
 
 
-def find_expected_base_tensors_in_cache(
+def find_cached_base_tensor_shapes(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBaseTensors | None:
     """Return from the cache names and shapes of the tensors that a base must have, or None."""
@@ -35,7 +35,7 @@ def find_expected_base_tensors_in_cache(
     return expected
 
 
-def load_expected_base_tensors(
+def load_or_compute_base_tensor_shapes(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBaseTensors:
     """Return names and shapes of the tensors that a base must have, from the cache or computed.
@@ -44,11 +44,11 @@ def load_expected_base_tensors(
         Invalid: the architecture cannot be built for this image.
         Unavailable: the learning code does not respond.
     """
-    cached = find_expected_base_tensors_in_cache(settings, architecture, image)
+    cached = find_cached_base_tensor_shapes(settings, architecture, image)
     if cached is not None:
         return cached
     path, request = _locate_expected_tensors_cache_file(settings, architecture, image)
-    expected = _compute_expected_base_tensors(request)
+    expected = _compute_expected_base_tensor_shapes(request)
     cached_files = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
     # Clients choose the architectures, so without a limit they could fill the disk.
     if len(cached_files) >= CACHED_ARCHITECTURES:
@@ -93,7 +93,7 @@ def _locate_expected_tensors_cache_file(
     return settings.make_folder("catalogue") / f"expected-{name}.json", request
 
 
-def _compute_expected_base_tensors(request: str) -> ExpectedBaseTensors:
+def _compute_expected_base_tensor_shapes(request: str) -> ExpectedBaseTensors:
     try:
         done = helper_process.run_module_in_helper_process(
             "core.learning.networks.expected", request, EXPECT_TIMEOUT_S

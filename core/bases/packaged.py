@@ -17,7 +17,7 @@ from core.storage import Blobs
 LICENCE = "apache-2.0"
 
 
-def store_packaged_base_blob(blobs: Blobs, base: object, image: ImageOut) -> None:
+def store_base_blob_if_packaged(blobs: Blobs, base: object, image: ImageOut) -> None:
     """Store the weights of a base that is packaged with the service, unless they are stored
     already.
     """

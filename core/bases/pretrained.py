@@ -39,7 +39,7 @@ FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
-class PretrainedWeightsLimits:
+class PretrainedWeightsPolicy:
     """Limits on the pretrained weights that this service downloads and stores.
 
     Attributes:
@@ -55,18 +55,18 @@ class PretrainedWeightsLimits:
     photos: bool = False
 
     @staticmethod
-    def from_settings(settings: Settings) -> "PretrainedWeightsLimits":
+    def from_settings(settings: Settings) -> "PretrainedWeightsPolicy":
         """Return the limits on downloads of pretrained weights that the settings define."""
         photos = settings.default_base == imagenet_base.NAME
-        return PretrainedWeightsLimits(
+        return PretrainedWeightsPolicy(
             settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs, photos
         )
 
 
-ANY = PretrainedWeightsLimits()
+ANY = PretrainedWeightsPolicy()
 
 
-def get_pretrained_or_imagenet_weights(
+def find_pretrained_weights_catalogue_entry(
     catalogue: RecipeCatalogue, architecture: ArchitectureChoice, base: ModelBase
 ) -> PretrainedWeights:
     """Return the catalogue entry of weights that an architecture names, or of the ImageNet base.
@@ -76,7 +76,7 @@ def get_pretrained_or_imagenet_weights(
             ImageNet base has another architecture or is not installed.
     """
     if base == imagenet_base.NAME:
-        return _get_imagenet_base_weights(catalogue, architecture)
+        return _get_imagenet_base_catalogue_entry(catalogue, architecture)
     name = architecture.get("model")
     if architecture["name"] != "timm" or not isinstance(name, str):
         raise _make_pretrained_base_impossible_error(
@@ -100,7 +100,7 @@ def get_pretrained_or_imagenet_weights(
     return weights
 
 
-def _get_imagenet_base_weights(
+def _get_imagenet_base_catalogue_entry(
     catalogue: RecipeCatalogue, architecture: ArchitectureChoice
 ) -> PretrainedWeights:
     """Return the catalogue entry of the ImageNet base's weights."""
@@ -122,7 +122,7 @@ def _get_imagenet_base_weights(
 
 
 def require_storage_room_for_weights(
-    db: Database, actor: Actor, weights: PretrainedWeights, terms: PretrainedWeightsLimits
+    db: Database, actor: Actor, weights: PretrainedWeights, terms: PretrainedWeightsPolicy
 ) -> None:
     """Check that the owner has enough storage left for the weights, by their approximate size.
 
@@ -140,7 +140,7 @@ def add_version_zero_or_fetch_job(
     model: Model,
     weights: PretrainedWeights,
     recipe: RecipeOut,
-    terms: PretrainedWeightsLimits,
+    terms: PretrainedWeightsPolicy,
 ) -> None:
     """Add version 0 of a new model, or a job that downloads its weights and then makes version 0.
 
@@ -159,7 +159,7 @@ def add_version_zero_or_fetch_job(
     stored = session.get(FetchedPretrainedWeights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.build_pretrained_weights_part_and_origin(weights, stored)
-        start = version_zero.VersionZeroWeights(
+        start = version_zero.VersionZeroPartsAndOrigin(
             [part], origin, version_zero.find_pixel_statistics_of_weights(weights, model)
         )
         move_origin = AliasMoveOrigin("create", transaction.actor.key_id)

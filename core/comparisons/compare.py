@@ -17,7 +17,7 @@ from core.comparisons.compared_tasks import (
     ComparedVersionPair,
     SharedLabelNumbering,
     VersionToCompare,
-    iterate_predictions_of_both_versions,
+    iterate_task_predictions_of_both_versions,
 )
 from core.contract.document import JsonObject
 from core.contract.responses.versions import compare as answers
@@ -38,7 +38,7 @@ from core.database.measurements import NAMES
 from core.errors import Invalid
 from core.requests.pages import decode_page_cursor, encode_page_cursor
 from core.statistics import flips
-from core.statistics.flips import PredictionFlipStatistics
+from core.statistics.flips import PredictionFlipCounts
 from core.storage import Blobs
 
 # A response has two matrices, whose sizes grow with the square of this number.
@@ -50,7 +50,7 @@ _IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
 """Fields of a manifest that are not compared, since they identify it or are reported elsewhere."""
 
 
-def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
+def compare_version_predictions_and_recipes(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
     """Return the counts of images on which two versions differ, and the differences of their
     recipes.
 
@@ -58,10 +58,10 @@ def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
         StoredObjectDamaged: a file is missing or damaged.
     """
     words = SharedLabelNumbering(pair.scenario == "task")
-    total, tasks = PredictionFlipStatistics(), list[TaskFlips]()
-    by_class: dict[int, PredictionFlipStatistics] = {}
+    total, tasks = PredictionFlipCounts(), list[TaskFlips]()
+    by_class: dict[int, PredictionFlipCounts] = {}
     confused: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
-    for predictions in iterate_predictions_of_both_versions(blobs, pair, words):
+    for predictions in iterate_task_predictions_of_both_versions(blobs, pair, words):
         a_correct, b_correct = (
             predictions.a == predictions.truth,
             predictions.b == predictions.truth,
@@ -80,12 +80,14 @@ def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
         )
         # The counts have a row for every class so far, and most classes have no image in one task.
         for number in np.flatnonzero(class_flips.sum(1)).tolist():
-            by_class[number] = by_class.get(
-                number, PredictionFlipStatistics()
-            ) + PredictionFlipStatistics(*class_flips[number].tolist())
+            by_class[number] = by_class.get(number, PredictionFlipCounts()) + PredictionFlipCounts(
+                *class_flips[number].tolist()
+            )
         for counter, predicted in zip(confused, (predictions.a, predictions.b), strict=True):
             counter.update(
-                _count_true_and_predicted_labels(predictions.truth, predicted, len(words.names))
+                _count_images_by_true_and_predicted_label(
+                    predictions.truth, predicted, len(words.names)
+                )
             )
     classes = _list_prediction_flips_by_class(words, by_class)
     return {
@@ -108,7 +110,7 @@ def compare_versions(blobs: Blobs, pair: ComparedVersionPair) -> CompareOut:
     }
 
 
-def list_compared_images_by_flip_kind(
+def list_compared_images_of_flip_kind(
     blobs: Blobs,
     pair: ComparedVersionPair,
     *,
@@ -137,7 +139,7 @@ def list_compared_images_by_flip_kind(
     words, total = SharedLabelNumbering(pair.scenario == "task"), 0
     items: list[ComparedImage] = []
     more = False
-    for predictions in iterate_predictions_of_both_versions(blobs, pair, words):
+    for predictions in iterate_task_predictions_of_both_versions(blobs, pair, words):
         rows = _find_image_rows_of_flip_kind(predictions, kind, label, words)
         total += len(rows)
         for row in rows.tolist():
@@ -176,7 +178,7 @@ def list_differing_json_values(
     return changes
 
 
-def prediction_flip_statistics_to_json(counts: PredictionFlipStatistics) -> answers.Flips:
+def prediction_flip_statistics_to_json(counts: PredictionFlipCounts) -> answers.Flips:
     """Return counts of changed predictions with the negative flip rate, its interval and McNemar's
     p value.
     """
@@ -189,7 +191,7 @@ def prediction_flip_statistics_to_json(counts: PredictionFlipStatistics) -> answ
     }
 
 
-def _prediction_flip_counts_to_json(counts: PredictionFlipStatistics) -> answers.FlipCounts:
+def _prediction_flip_counts_to_json(counts: PredictionFlipCounts) -> answers.FlipCounts:
     """Convert counts of prediction changes between two versions to JSON, without derived
     statistics.
     """
@@ -204,7 +206,7 @@ def _prediction_flip_counts_to_json(counts: PredictionFlipStatistics) -> answers
 
 
 def _list_prediction_flips_by_class(
-    words: SharedLabelNumbering, by_class: Mapping[int, PredictionFlipStatistics]
+    words: SharedLabelNumbering, by_class: Mapping[int, PredictionFlipCounts]
 ) -> list[ClassFlips]:
     """Return counts of prediction changes between two versions for each class, largest net loss
     first.
@@ -228,7 +230,7 @@ def _list_prediction_flips_by_class(
     ]
 
 
-def _count_true_and_predicted_labels(
+def _count_images_by_true_and_predicted_label(
     truth: np.ndarray, answer: np.ndarray, size: int
 ) -> dict[tuple[int, int], int]:
     """Count images by pair of true and predicted label."""

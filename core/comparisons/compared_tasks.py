@@ -186,7 +186,7 @@ def load_version_pair_to_compare(
         )
 
 
-def retry_comparison_without_deleted_tasks(
+def run_comparison_skipping_deleted_tasks(
     db: Database,
     actor: Actor,
     pair: ComparedVersionPair,
@@ -214,7 +214,7 @@ def retry_comparison_without_deleted_tasks(
             pair = remaining
 
 
-def iterate_predictions_of_both_versions(
+def iterate_task_predictions_of_both_versions(
     blobs: Blobs, pair: ComparedVersionPair, words: SharedLabelNumbering
 ) -> Iterator[ComparedTaskPredictions]:
     """Yield the stored predictions of both versions for one task after another.

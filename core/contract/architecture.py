@@ -10,7 +10,7 @@ from core.contract.responses.architecture import Interpolation
 Scenario = Literal["data", "task", "class"]
 
 
-class Architecture(Document):
+class ArchitectureWithHyperParameters(Document):
     """An architecture's name, with its hyper-parameters as further fields."""
 
     name: str
@@ -60,7 +60,7 @@ class TaskHeadDescription(Document):
     task: int
 
 
-class NetworkDescription(Document):
+class NetworkFamilyDescription(Document):
     """The network that a method made from the architecture, such as one with adapters or several
     experts.
 

@@ -44,7 +44,7 @@ class MatrixCellBeforeEdit(Document):
     per_class: dict[str, list[int]]
 
 
-class TaskReportAfterEdit(Document):
+class TaskReportFactsChangedByEdit(Document):
     """Facts in a task's report that an edit changes, as they are after the edit.
 
     Attributes:
@@ -114,7 +114,7 @@ class EditResult(Document):
     after: list[TaskStateBeforeOrAfterEdit]
     cells: list[MatrixCellBeforeEdit]
     measured_otherwise: list[int]
-    reports: dict[int, TaskReportAfterEdit]
+    reports: dict[int, TaskReportFactsChangedByEdit]
     removed_paths: list[str]
     relabelled: int
     removed: int

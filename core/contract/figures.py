@@ -36,7 +36,7 @@ class AnswerChangeCounts(Document):
     total: int
 
 
-class KnnProbeResult(Document):
+class VersionFeatureKnnProbeResult(Document):
     """Correct predictions of a k-nearest-neighbour classifier on a version's features.
 
     Attributes:
@@ -50,7 +50,7 @@ class KnnProbeResult(Document):
     tasks: dict[str, Counts]
 
 
-class FeatureClassifierBaselineCounts(Document):
+class BaselineClassifierCorrectCounts(Document):
     """Correct predictions of a simple classifier on a version's features, for comparison with its
     head.
 
@@ -93,7 +93,7 @@ class AnytimeDeploymentPerformance(Document):
     curve: list[AnytimeDeploymentCurvePoint]
 
 
-class LossRise(Document):
+class EarlierTaskLossRise(Document):
     """The predicted rise of an earlier task's loss, and the loss before and after learning."""
 
     after: Number | None = None
@@ -101,7 +101,7 @@ class LossRise(Document):
     predicted: Number | None = None
 
 
-class LossRiseForecast(Document):
+class EarlierTasksLossRiseForecast(Document):
     """The predicted rise of the earlier tasks' mean loss, caused by learning a new task.
 
     Attributes:
@@ -112,10 +112,10 @@ class LossRiseForecast(Document):
 
     measured: Number | None = None
     predicted: Number | None = None
-    tasks: dict[str, LossRise] = Field(default_factory=dict)
+    tasks: dict[str, EarlierTaskLossRise] = Field(default_factory=dict)
 
 
-class MeasuredOlorRollback(Document):
+class OlorPullTowardsInitialWeights(Document):
     """Sum, over a task's steps, of the shares by which the optimizer OLOR moves weights back, ≥ 0.
 
     Attributes:
@@ -191,11 +191,11 @@ class VersionFigures(Document):
     update_norm: UpdateNorm | None = None
     drift: Number | None = None
     changes: dict[str, AnswerChangeCounts] | None = None
-    knn_probe: KnnProbeResult | None = None
+    knn_probe: VersionFeatureKnnProbeResult | None = None
     adp: AnytimeDeploymentPerformance | None = None
-    forecast: LossRiseForecast | None = None
-    rollback: MeasuredOlorRollback | None = None
-    baseline_ncm: FeatureClassifierBaselineCounts | None = None
-    baseline_lda: FeatureClassifierBaselineCounts | None = None
+    forecast: EarlierTasksLossRiseForecast | None = None
+    rollback: OlorPullTowardsInitialWeights | None = None
+    baseline_ncm: BaselineClassifierCorrectCounts | None = None
+    baseline_lda: BaselineClassifierCorrectCounts | None = None
     baseline_later: dict[str, dict[str, int]] | None = None
     calibration: Calibration | None = None

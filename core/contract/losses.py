@@ -53,7 +53,7 @@ class GateComparison(TypedDict):
     missing: str | None
 
 
-class TaskDriftCounts(TypedDict):
+class TaskDriftFlipCounts(TypedDict):
     """Counts of one task's images that turned wrong or correct, against the best of the last
     versions.
     """
@@ -71,7 +71,7 @@ class GateDriftComparison(GateComparison):
     `compared`: number of tasks that were compared.
     """
 
-    tasks: list[TaskDriftCounts]
+    tasks: list[TaskDriftFlipCounts]
     compared: int
 
 

@@ -5,9 +5,9 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from core.contract.architecture import (
-    Architecture,
+    ArchitectureWithHyperParameters,
     ImageSettings,
-    NetworkDescription,
+    NetworkFamilyDescription,
     Normalisation,
     Scenario,
     TaskHeadDescription,
@@ -16,12 +16,12 @@ from core.contract.document import Document, Number
 from core.contract.figures import (
     AnswerChangeCounts,
     AnytimeDeploymentPerformance,
+    BaselineClassifierCorrectCounts,
     Calibration,
-    FeatureClassifierBaselineCounts,
-    KnnProbeResult,
-    LossRiseForecast,
-    MeasuredOlorRollback,
+    EarlierTasksLossRiseForecast,
+    OlorPullTowardsInitialWeights,
     UpdateNorm,
+    VersionFeatureKnnProbeResult,
 )
 from core.contract.recipe import Recipe
 
@@ -205,7 +205,7 @@ class Manifest(Document):
     task: int | None = None
     tasks: list[int] = Field(default_factory=list)
     scenario: Scenario
-    architecture: Architecture
+    architecture: ArchitectureWithHyperParameters
     image: ImageSettings
     normalise: Normalisation | None = None
     classes: list[str] | None = None
@@ -221,19 +221,19 @@ class Manifest(Document):
     update_norm: UpdateNorm | None = None
     drift: Number | None = None
     changes: dict[str, AnswerChangeCounts] | None = None
-    knn_probe: KnnProbeResult | None = None
+    knn_probe: VersionFeatureKnnProbeResult | None = None
     adp: AnytimeDeploymentPerformance | None = None
-    forecast: LossRiseForecast | None = None
-    rollback: MeasuredOlorRollback | None = None
-    baseline_ncm: FeatureClassifierBaselineCounts | None = None
-    baseline_lda: FeatureClassifierBaselineCounts | None = None
+    forecast: EarlierTasksLossRiseForecast | None = None
+    rollback: OlorPullTowardsInitialWeights | None = None
+    baseline_ncm: BaselineClassifierCorrectCounts | None = None
+    baseline_lda: BaselineClassifierCorrectCounts | None = None
     baseline_later: dict[str, dict[str, int]] | None = None
     calibration: Calibration | None = None
     trainable: int | None = None
     parameters: int | None = None
     steps: int | None = None
     images: int | None = None
-    network: NetworkDescription | None = None
+    network: NetworkFamilyDescription | None = None
     init: RandomWeightsOrigin | None = None
     base: BaseOrigin | None = None
     anytime: UnfinishedJobBestState | None = None

@@ -38,7 +38,7 @@ WAITS: ColumnElement[bool] = WebhookDelivery.state == WAITING
 
 
 @dataclass(frozen=True)
-class _RecordedWebhookEvent:
+class _CollectedWebhookEvent:
     """A webhook event that is recorded during a transaction and written at its end."""
 
     type: str
@@ -50,7 +50,7 @@ class _RecordedWebhookEvent:
     """Version whose gate belongs to the event, as it is when the transaction ends."""
 
 
-def record_job_outcome_for_webhooks(
+def collect_job_outcome_for_webhooks(
     session: Session,
     job: Job,
     error: str | None,
@@ -74,19 +74,23 @@ def record_job_outcome_for_webhooks(
         data["error"] = error
     if outcome is not None:
         data["outcome"] = outcome
-    record_webhook_event(session, f"job.{job.state}", job.owner_id, job.model_id, data, now)
+    collect_webhook_event_until_commit(
+        session, f"job.{job.state}", job.owner_id, job.model_id, data, now
+    )
 
 
-def record_finished_export_for_webhooks(session: Session, job: Job, now: float) -> None:
+def collect_finished_export_for_webhooks(session: Session, job: Job, now: float) -> None:
     """Record for webhooks that an exported download is ready."""
     report = cast(ExportReport, job.report)
     data: WebhookData = {"job": job.id, "version": report["version"], "format": report["format"]}
     if "sha256" in report and "bytes" in report:
         data["sha256"], data["bytes"] = report["sha256"], report["bytes"]
-    record_webhook_event(session, "export.ready", job.owner_id, job.model_id, data, now)
+    collect_webhook_event_until_commit(
+        session, "export.ready", job.owner_id, job.model_id, data, now
+    )
 
 
-def record_version_outcome_for_webhooks(
+def collect_version_outcome_for_webhooks(
     session: Session, model: Model, version: Version, now: float
 ) -> None:
     """Record for webhooks that a version was published or held."""
@@ -98,13 +102,13 @@ def record_version_outcome_for_webhooks(
     }
     _append_webhook_event_to_session(
         session,
-        _RecordedWebhookEvent(
+        _CollectedWebhookEvent(
             f"version.{version.status}", model.owner_id, model.id, data, now, version
         ),
     )
 
 
-def record_webhook_event(
+def collect_webhook_event_until_commit(
     session: Session, type: str, owner_id: str, model_id: str, data: WebhookData, now: float
 ) -> None:
     """Record an event of a model, to be sent to its owner's webhooks after the commit.
@@ -114,22 +118,22 @@ def record_webhook_event(
         data: facts besides the model.
     """
     _append_webhook_event_to_session(
-        session, _RecordedWebhookEvent(type, owner_id, model_id, data, now)
+        session, _CollectedWebhookEvent(type, owner_id, model_id, data, now)
     )
 
 
-def _append_webhook_event_to_session(session: Session, event: _RecordedWebhookEvent) -> None:
+def _append_webhook_event_to_session(session: Session, event: _CollectedWebhookEvent) -> None:
     # In the session, so that a rollback forgets the event with its change.
     session.info.setdefault(_RECORDED, []).append(event)
 
 
-def write_recorded_webhook_deliveries(session: Session) -> None:
+def write_collected_webhook_deliveries(session: Session) -> None:
     """Store a transaction's recorded events as deliveries to each webhook that is subscribed to
     them.
 
     Call this last before the commit.
     """
-    recorded: list[_RecordedWebhookEvent] = session.info.pop(_RECORDED, [])
+    recorded: list[_CollectedWebhookEvent] = session.info.pop(_RECORDED, [])
     webhook_ids = _find_subscribed_webhook_ids(session, recorded) if recorded else []
     if not webhook_ids:
         return
@@ -202,7 +206,7 @@ def count_pending_deliveries(session: Session, owner_id: str) -> int:
 
 
 def _find_subscribed_webhook_ids(
-    session: Session, events: list[_RecordedWebhookEvent]
+    session: Session, events: list[_CollectedWebhookEvent]
 ) -> list[str]:
     """Return the ids of an owner's webhooks that are subscribed to any of the events.
 
@@ -217,7 +221,7 @@ def _find_subscribed_webhook_ids(
     ]
 
 
-def _is_webhook_subscribed(hook: Webhook, event: _RecordedWebhookEvent) -> bool:
+def _is_webhook_subscribed(hook: Webhook, event: _CollectedWebhookEvent) -> bool:
     """Return True if a webhook is subscribed to an event."""
     return (
         hook.owner_id == event.owner_id
@@ -233,7 +237,7 @@ def _read_model_names_by_id(session: Session, models: set[str]) -> dict[str, str
     }
 
 
-def _build_webhook_payload(event: _RecordedWebhookEvent, name: str) -> str:
+def _build_webhook_payload(event: _CollectedWebhookEvent, name: str) -> str:
     """Return the payload of a webhook event as JSON."""
     data: WebhookData = {"model": event.model_id, "name": name, **event.data}
     if event.version is not None:

@@ -117,7 +117,7 @@ def record_job_creation(
         insert(StoredJobEvent),
         [{"job_id": job.id, "type": kind, "data": of, "at": now} for kind, of in rows],
     )
-    owner_events.record_owner_event_of_job(session, job, data or {}, now)
+    owner_events.collect_owner_and_webhook_events_of_job(session, job, data or {}, now)
 
 
 def _record_job_state_event(session: Session, job: Job, data: StateData, now: float) -> None:
@@ -125,4 +125,4 @@ def _record_job_state_event(session: Session, job: Job, data: StateData, now: fl
     session.add(
         StoredJobEvent(job_id=job.id, type="state", data={**data, "state": job.state}, at=now)
     )
-    owner_events.record_owner_event_of_job(session, job, data, now)
+    owner_events.collect_owner_and_webhook_events_of_job(session, job, data, now)

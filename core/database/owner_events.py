@@ -24,7 +24,9 @@ _LOCKS = 0x6F776E65
 """First half of the advisory locks taken here; the second half is derived from the owner's id."""
 
 
-def record_owner_event_of_job(session: Session, job: Job, data: StateData, now: float) -> None:
+def collect_owner_and_webhook_events_of_job(
+    session: Session, job: Job, data: StateData, now: float
+) -> None:
     """Record that a job's state changed, for its owner's events and, at its end, webhooks.
 
     Args:
@@ -47,14 +49,14 @@ def record_owner_event_of_job(session: Session, job: Job, data: StateData, now: 
     if JobState(job.state) not in TERMINAL:
         return
     error = data.get("error")
-    deliveries.record_job_outcome_for_webhooks(
+    deliveries.collect_job_outcome_for_webhooks(
         session, job, error["kind"] if error else None, data.get("outcome"), version, now
     )
     if job.kind == JobKind.EXPORT and job.state == JobState.SUCCEEDED:
-        deliveries.record_finished_export_for_webhooks(session, job, now)
+        deliveries.collect_finished_export_for_webhooks(session, job, now)
 
 
-def record_owner_event_of_version(
+def collect_owner_and_webhook_events_of_version(
     session: Session, model: Model, version: Version, now: float
 ) -> None:
     """Record that a version was published or held, for its owner's events and webhooks."""
@@ -66,20 +68,27 @@ def record_owner_event_of_version(
     _collect_owner_event_until_commit(
         session, (model.owner_id, model.id, version.job_id), "version", data, now
     )
-    deliveries.record_version_outcome_for_webhooks(session, model, version, now)
+    deliveries.collect_version_outcome_for_webhooks(session, model, version, now)
 
 
-def record_owner_event_of_alias(
+def collect_owner_and_webhook_events_of_alias(
     session: Session, model: Model, moved: AliasMoved, now: float
 ) -> None:
     """Record that an alias was moved or deleted, for its owner's events and webhooks."""
     _collect_owner_event_until_commit(
         session, (model.owner_id, model.id, None), "alias", moved, now
     )
-    deliveries.record_webhook_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
+    deliveries.collect_webhook_event_until_commit(
+        session,
+        "alias.moved",
+        model.owner_id,
+        model.id,
+        moved,  # type: ignore[arg-type]
+        now,
+    )
 
 
-def write_recorded_owner_events(session: Session) -> None:
+def write_collected_owner_and_webhook_events(session: Session) -> None:
     """Write a transaction's recorded owner events and webhook deliveries to the database.
 
     Call this last before the commit, when the transaction holds all its other locks.
@@ -95,7 +104,7 @@ def write_recorded_owner_events(session: Session) -> None:
                 # Owners of equal hashes only wait for each other.
                 session.execute(select(func.pg_advisory_xact_lock(_LOCKS, func.hashtext(owner))))
         session.add_all(recorded)
-    deliveries.write_recorded_webhook_deliveries(session)
+    deliveries.write_collected_webhook_deliveries(session)
 
 
 def _collect_owner_event_until_commit(

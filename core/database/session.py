@@ -95,7 +95,7 @@ class Database:
                     "options": f"-c statement_timeout={round(statement_s * 1000)}",
                 },
             )
-            _limit_postgresql_waits(self.engine, statement_s + SILENCE_S)
+            _limit_postgresql_client_waits(self.engine, statement_s + SILENCE_S)
         else:
             raise ValueError(
                 f"Unknown database {self.dialect!r}: use sqlite or postgresql+psycopg."
@@ -111,7 +111,7 @@ class Database:
             if self.dialect == "sqlite":
                 session.connection(execution_options={"perennial_begin": "IMMEDIATE"})
             yield session  # leaving the block by an exception closes the session, which rolls back
-            owner_events.write_recorded_owner_events(session)
+            owner_events.write_collected_owner_and_webhook_events(session)
             session.commit()
 
     @contextmanager
@@ -183,7 +183,7 @@ def is_database_full(error: BaseException) -> bool:
     )
 
 
-def _limit_postgresql_waits(engine: Engine, seconds: float) -> None:
+def _limit_postgresql_client_waits(engine: Engine, seconds: float) -> None:
     """Limit the time of every wait for PostgreSQL, since its client library waits without limit."""
     from core.database.patience import (
         TimeLimitedPostgresqlConnection,

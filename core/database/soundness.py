@@ -1,8 +1,8 @@
 """Detection of damage in a SQLite file, with the damaged tables and the remedy in words.
 
 A failing disk or a bad copy can leave a file that opens and works until a damaged page is read.
-`find_damaged_sqlite_tables` reads a row of each table, which takes no time and finds damage with which no
-service could start; `find_database_damage` reads the whole file.
+`find_sqlite_tables_with_unreadable_start` reads a row of each table, which takes no time and finds damage with which no
+service could start; `find_sqlite_damage_by_quick_check` reads the whole file.
 """
 
 import sqlite3
@@ -35,7 +35,7 @@ def describe_database_damage(file: Path, findings: list[str]) -> str:
     return f"The database {file} is damaged: {'; '.join(findings)}. {REMEDY}"
 
 
-def find_damaged_sqlite_tables(file: Path) -> list[str]:
+def find_sqlite_tables_with_unreadable_start(file: Path) -> list[str]:
     """Find damaged tables of a SQLite file by reading the first row of each.
 
     It is empty if there is none, or no file yet.
@@ -64,7 +64,7 @@ def find_damaged_sqlite_tables(file: Path) -> list[str]:
     return findings[:MOST]
 
 
-def find_database_damage(file: Path) -> list[str]:
+def find_sqlite_damage_by_quick_check(file: Path) -> list[str]:
     """Find damage in a whole SQLite file by `PRAGMA quick_check`, and return it by table.
 
     This takes about a second per GB or two.
@@ -92,7 +92,7 @@ def find_database_damage(file: Path) -> list[str]:
             raise
         # The damage is so large that the check itself fails: at least name tables that cannot be
         # read.
-        return find_damaged_sqlite_tables(file) or [str(error)]
+        return find_sqlite_tables_with_unreadable_start(file) or [str(error)]
 
 
 def _list_sqlite_quick_check_findings(connection: sqlite3.Connection, table: str) -> list[str]:

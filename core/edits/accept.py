@@ -25,15 +25,15 @@ from core.edits import listing
 from core.edits.checks import (
     EditChanges,
     TaskForEditCheck,
-    check_operations,
+    check_and_combine_operations,
     make_emptied_task_error,
 )
-from core.edits.image_patterns import expand_image_patterns
+from core.edits.image_patterns import expand_image_patterns_in_operations
 from core.edits.operations import Operation
 from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid, WrongState
 from core.ids import new_id
-from core.jobs.jobs import build_queued_taskless_job, set_job_devices_from_recipe
+from core.jobs.jobs import build_queued_taskless_job, set_job_devices_and_drop_unfit_snapshot
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.standing import read_task_standings
@@ -69,7 +69,7 @@ def plan_edit(
     resources: UseCaseResources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> EditPlanOut:
     """Preview an edit of a model's labels, images or classes without applying it."""
-    resolved = expand_image_patterns(resources, actor, model, operations)
+    resolved = expand_image_patterns_in_operations(resources, actor, model, operations)
     with resources.db.read() as session:
         row = find_model(session, actor, model)
         checked = _check_requested_edit(session, row, resolved)
@@ -120,7 +120,7 @@ def accept_edit(
         replay = idempotency.find_earlier_response(session, actor, repeat)
     if replay is not None:
         return cast(EditOut, replay.body), True
-    resolved = expand_image_patterns(resources, actor, model, request.operations)
+    resolved = expand_image_patterns_in_operations(resources, actor, model, request.operations)
     with resources.db.write() as session:
         row = find_model(session, actor, model, lock=True)
         replay = idempotency.find_earlier_response(session, actor, repeat)
@@ -211,7 +211,7 @@ def _check_requested_edit(
     tasks = read_tasks_with_taught_first(session, model, head.manifest)
     taught = {number: tasks[number] for number in list_taught_tasks(head.manifest)}
     head_classes = list(model.classes or head.manifest.classes or [])
-    changes = check_operations(operations, model.scenario, tasks, head_classes)
+    changes = check_and_combine_operations(operations, model.scenario, tasks, head_classes)
     edited = changes.list_changed_tasks(taught)
     if not edited:
         raise Invalid("The operations change no image of the newest version.")
@@ -318,7 +318,7 @@ def _can_recompute_from_features(
     made_by = head.manifest.method
     if made_by is None or made_by.name != CLOSED_FORM or made_by.hyper.get("adapt") is not None:
         return False
-    parts = find_stored_feature_parts(session, model, head, edited)
+    parts = find_feature_version_parts_by_name(session, model, head, edited)
     return all(
         get_names_of_task_feature_parts(number)[0] in parts
         and parts[get_names_of_task_feature_parts(number)[0]].keeps_all
@@ -327,7 +327,7 @@ def _can_recompute_from_features(
 
 
 @dataclass(frozen=True)
-class StoredFeaturePart:
+class FeatureVersionPart:
     """A stored part with image features; `keeps_all`: it covers every training image of its
     task.
     """
@@ -336,9 +336,9 @@ class StoredFeaturePart:
     keeps_all: bool
 
 
-def find_stored_feature_parts(
+def find_feature_version_parts_by_name(
     session: Session, model: Model, head: Version, tasks: Sequence[int]
-) -> dict[str, StoredFeaturePart]:
+) -> dict[str, FeatureVersionPart]:
     """Return the parts with stored features of some tasks by name, as the lineage up to `head` has
     them.
     """
@@ -355,11 +355,11 @@ def find_stored_feature_parts(
             VersionPart.name.in_(names),
         )
     )
-    by_version: dict[int, list[StoredFeaturePart]] = {}
+    by_version: dict[int, list[FeatureVersionPart]] = {}
     for number, manifest, part in session.execute(query):
         keeps = manifest.method is not None and manifest.method.hyper.get("keep") == "features"
-        by_version.setdefault(number, []).append(StoredFeaturePart(part, keeps))
-    parts: dict[str, StoredFeaturePart] = {}
+        by_version.setdefault(number, []).append(FeatureVersionPart(part, keeps))
+    parts: dict[str, FeatureVersionPart] = {}
     ancestor: int | None = head.number
     # From the newest version back: an edited task's parts are those of its last edit.
     while ancestor is not None:
@@ -399,7 +399,7 @@ def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: 
     job.task_id, job.task_number = session.scalar(task), last
     job.place, job.again = model.next_place, True
     model.next_place += 1
-    set_job_devices_from_recipe(job)
+    set_job_devices_and_drop_unfit_snapshot(job)
     session.add(job)
     session.flush()
     learned_again = _format_task_count_with_verb(len(checked.learned_again))
@@ -430,7 +430,7 @@ def _build_edit_plan_response(
     return {
         "parent": checked.head.number,
         "way": checked.way,
-        "approximation": _describe_patch_approximation(checked),
+        "approximation": _describe_inexactness_of_patching_edit(checked),
         "tasks": checked.tasks,
         "learned_again": checked.learned_again,
         "classes_before": len(head_classes),
@@ -440,7 +440,7 @@ def _build_edit_plan_response(
     }
 
 
-def _describe_patch_approximation(checked: _CheckedEdit) -> str | None:
+def _describe_inexactness_of_patching_edit(checked: _CheckedEdit) -> str | None:
     """Describe what is only approximate when an edit is made by patching; None for other
     strategies.
     """

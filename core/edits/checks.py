@@ -138,7 +138,7 @@ def make_emptied_task_error(number: int) -> Invalid:
     )
 
 
-def check_operations(
+def check_and_combine_operations(
     operations: Sequence[Operation],
     scenario: str,
     tasks: Mapping[int, TaskForEditCheck],

@@ -11,7 +11,7 @@ from core.database.tables import Edit, Version, VersionPart
 from core.edits.rewrite import get_names_of_task_feature_parts
 
 
-def find_parts_with_edited_images(
+def find_older_version_parts_of_edited_tasks(
     session: Session, edit: Edit
 ) -> Sequence[tuple[VersionPart, int]]:
     """Return parts of earlier versions that hold features or images of an edit's tasks, with the

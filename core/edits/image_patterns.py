@@ -19,7 +19,7 @@ MAX_MATCHES = 100_000
 """Images that the patterns of one edit may match."""
 
 
-def expand_image_patterns(
+def expand_image_patterns_in_operations(
     resources: UseCaseResources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> list[Operation]:
     """Replace path patterns in edit operations by the numbers of the images that they match.

@@ -10,7 +10,7 @@ from core.contract.edit import ClassAliasOut, EditedFiles, EditOut, EditPage, Ed
 from core.contract.responses.audit import AuditData
 from core.database.session import Database
 from core.database.tables import ClassAlias, Edit, Job, Model
-from core.edits.holding import find_parts_with_edited_images
+from core.edits.holding import find_older_version_parts_of_edited_tasks
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -82,7 +82,7 @@ def build_edit_response(session: Session, edit: Edit) -> EditOut:
         "created_at": format_rfc3339(edit.created_at),
         "undo_until": None if edit.undo_until is None else format_rfc3339(edit.undo_until),
         "undone_at": None if edit.undone_at is None else format_rfc3339(edit.undone_at),
-        "files": [] if journal is None else _list_files_before_and_after_edit(journal),
+        "files": [] if journal is None else _list_file_digests_before_and_after_edit(journal),
         "still_in_versions": holding,
         "purge_request": {"method": "POST", "path": purge} if holding else None,
     }
@@ -92,7 +92,7 @@ def _get_name_of_edited_model(session: Session, edit: Edit) -> str:
     return session.get_one(Model, edit.model_id).name
 
 
-def _list_files_before_and_after_edit(journal: EditUndoRecord) -> list[EditedFiles]:
+def _list_file_digests_before_and_after_edit(journal: EditUndoRecord) -> list[EditedFiles]:
     return [
         {
             "task": before.number,
@@ -106,7 +106,7 @@ def _list_files_before_and_after_edit(journal: EditUndoRecord) -> list[EditedFil
 def _list_versions_with_removed_images(session: Session, edit: Edit) -> list[int]:
     if edit.journal is None or not edit.journal.removed:
         return []
-    return sorted({number for _, number in find_parts_with_edited_images(session, edit)})
+    return sorted({number for _, number in find_older_version_parts_of_edited_tasks(session, edit)})
 
 
 def list_class_aliases(db: Database, actor: Actor, model: str) -> list[ClassAliasOut]:

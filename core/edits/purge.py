@@ -9,7 +9,7 @@ from core.contract.edit import EditOut
 from core.contract.responses.audit import AuditData
 from core.database.session import Database
 from core.edits import listing
-from core.edits.holding import find_parts_with_edited_images
+from core.edits.holding import find_older_version_parts_of_edited_tasks
 from core.errors import WrongState
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -39,7 +39,7 @@ def purge_data_removed_by_edit(
                 f"Version {row.head}, from which the line goes on, is not one of edit {number} or "
                 f"after it: images that it removed are still in use."
             )
-        parts = find_parts_with_edited_images(session, edit)
+        parts = find_older_version_parts_of_edited_tasks(session, edit)
         now = db.now(session)
         for part, _ in parts:
             part.deleted_at = now

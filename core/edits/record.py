@@ -27,8 +27,8 @@ from core.database.tables import (
     VersionTaskResult,
 )
 from core.edits.listing import delete_reused_class_aliases
-from core.edits.reports import EditChangesForDataReports, update_report_after_edit
-from core.edits.texts import redact_paths_of_deleted_images
+from core.edits.reports import EditChangesForDataReports, build_batch_report_after_edit
+from core.edits.texts import redact_deleted_image_paths_in_stored_texts
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
 from core.lineage.standing import TaskStanding, set_task_standing
@@ -57,12 +57,16 @@ def read_edited_task_numbers(session: Session, job_id: str) -> set[int]:
 
 def list_digests_of_edited_files(result: EditResult) -> list[str]:
     """Return the digests of the new data files of the edited tasks."""
-    return [digest for task in result.after for _, digest in _iterate_files_of_edited_task(task)]
+    return [
+        digest for task in result.after for _, digest in _iterate_file_digests_of_edited_task(task)
+    ]
 
 
 def list_digests_of_files_before_edit(result: EditResult) -> set[str]:
     """Return the digests of the data files that the edited tasks had before the edit."""
-    return {digest for task in result.before for _, digest in _iterate_files_of_edited_task(task)}
+    return {
+        digest for task in result.before for _, digest in _iterate_file_digests_of_edited_task(task)
+    }
 
 
 def store_finished_edit_outcome(
@@ -87,10 +91,12 @@ def store_finished_edit_outcome(
     size = 0
     for before, after in zip(result.before, result.after, strict=True):
         task = _lock_unchanged_task_row(session, model, before)
-        size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_files_of_edited_task(after))
+        size += sum(
+            after.bytes.get(kind, 0) for kind, _ in _iterate_file_digests_of_edited_task(after)
+        )
         if until is not None:
             _retain_task_files_before_edit(session, edit, task, before, after, until)
-        store_edited_task_row(task, after)
+        write_journal_state_to_task_row(task, after)
         if not after.n_train and task.number not in result.taught:
             _discard_task_emptied_by_edit(session, task, now)
     former = [
@@ -98,7 +104,7 @@ def store_finished_edit_outcome(
         for cell in result.cells
     ]
     reports = _update_data_reports_after_edit(session, model, result)
-    redact_paths_of_deleted_images(session, model.id, result.removed_paths)
+    redact_deleted_image_paths_in_stored_texts(session, model.id, result.removed_paths)
     _record_class_aliases(session, model, edit, result, now)
     edit.version, edit.undo_until = number, until
     # The line may have moved on since the edit was accepted; an undo returns to this version.
@@ -115,7 +121,7 @@ def store_finished_edit_outcome(
     return size
 
 
-def store_edited_task_row(task: Task, edited: TaskStateBeforeOrAfterEdit) -> None:
+def write_journal_state_to_task_row(task: Task, edited: TaskStateBeforeOrAfterEdit) -> None:
     """Write an edited task's labels, image counts and file digests to its database row."""
     if task.held_out_sha256 != edited.held_out:
         # The features belong to the former images.
@@ -152,7 +158,7 @@ def _update_data_reports_after_edit(
         # Other tasks' reports may refer to removed images alone.
         query = query.where(Task.number.in_(list(result.reports)))
     for task in session.scalars(query):
-        edited = update_report_after_edit(task.report, task.number, changes)
+        edited = build_batch_report_after_edit(task.report, task.number, changes)
         if edited != task.report:
             former.append(
                 TaskReportBeforeEdit(task=task.number, report=cast(JsonObject, task.report))
@@ -211,7 +217,9 @@ def build_task_state_for_edit_journal(task: Task) -> TaskStateBeforeOrAfterEdit:
     )
 
 
-def _iterate_files_of_edited_task(task: TaskStateBeforeOrAfterEdit) -> Iterator[tuple[str, str]]:
+def _iterate_file_digests_of_edited_task(
+    task: TaskStateBeforeOrAfterEdit,
+) -> Iterator[tuple[str, str]]:
     for kind in _KINDS:
         digest = getattr(task, kind)
         if digest is not None:
@@ -227,7 +235,7 @@ def _retain_task_files_before_edit(
     until: float,
 ) -> None:
     """Keep the former data files of an edited task, so that the edit can be undone."""
-    for kind, digest in _iterate_files_of_edited_task(before):
+    for kind, digest in _iterate_file_digests_of_edited_task(before):
         if getattr(after, kind) != digest:
             size = before.bytes.get(kind, 0)
             session.add(

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from core.contract.edit import TaskReportAfterEdit
+from core.contract.edit import TaskReportFactsChangedByEdit
 from core.contract.reports.data_report import ClassCount, DataReport, Suspect
 from core.contract.reports.report import BatchReport
 from core.ingest.findings.batch_data import build_class_balance_report
@@ -30,10 +30,10 @@ class EditChangesForDataReports:
 
     classes: Mapping[str, str | None]
     removed_paths: Collection[str] = ()
-    edited: Mapping[int, TaskReportAfterEdit] = field(default_factory=dict)
+    edited: Mapping[int, TaskReportFactsChangedByEdit] = field(default_factory=dict)
 
 
-def update_report_after_edit(
+def build_batch_report_after_edit(
     report: BatchReport, task: int, changes: EditChangesForDataReports
 ) -> BatchReport:
     """Return a task's data report updated for an edit."""
@@ -52,7 +52,7 @@ def update_report_after_edit(
             ],
         }
     if "data" in edited:
-        edited["data"] = _apply_edit_to_data_report(
+        edited["data"] = _build_data_report_after_edit(
             edited["data"], changes, changes.edited.get(task)
         )
         if "suspects" in edited["data"] and "suspects_count" in edited["data"]:
@@ -62,8 +62,10 @@ def update_report_after_edit(
     return edited
 
 
-def _apply_edit_to_data_report(
-    data: DataReport, changes: EditChangesForDataReports, edited: TaskReportAfterEdit | None
+def _build_data_report_after_edit(
+    data: DataReport,
+    changes: EditChangesForDataReports,
+    edited: TaskReportFactsChangedByEdit | None,
 ) -> DataReport:
     found = cast(DataReport, dict(data))
     classes = changes.classes
@@ -75,15 +77,15 @@ def _apply_edit_to_data_report(
         suspects = [_update_suspect_image_entry(one, classes, edited) for one in found["suspects"]]
         found["suspects"] = [one for one in suspects if one is not None]
     if "would_say" in found:
-        found["would_say"] = _rename_report_entry_labels(found["would_say"], classes)
+        found["would_say"] = _rename_or_drop_report_entries(found["would_say"], classes)
     if "mislabelled" in found:
-        found["mislabelled"] = _rename_report_entry_labels(found["mislabelled"], classes)
+        found["mislabelled"] = _rename_or_drop_report_entries(found["mislabelled"], classes)
     return found
 
 
 def _recount_report_images_by_class(
     balance: Mapping[str, ClassCount],
-    edited: TaskReportAfterEdit,
+    edited: TaskReportFactsChangedByEdit,
     classes: Mapping[str, str | None],
 ) -> dict[str, ClassCount]:
     """Update the numbers of training and held-out images of each class after an edit.
@@ -108,7 +110,7 @@ def _recount_report_images_by_class(
 
 
 def _update_suspect_image_entry(
-    suspect: Suspect, classes: Mapping[str, str | None], edited: TaskReportAfterEdit | None
+    suspect: Suspect, classes: Mapping[str, str | None], edited: TaskReportFactsChangedByEdit | None
 ) -> Suspect | None:
     """Update a report's entry about a suspected wrong label after an edit; None if it no longer
     applies.
@@ -126,7 +128,7 @@ def _update_suspect_image_entry(
     return {**suspect, "index": index, "label": label, "suggested": suggested}
 
 
-def _rename_report_entry_labels(
+def _rename_or_drop_report_entries(
     entries: Sequence[Entry], classes: Mapping[str, str | None]
 ) -> list[Entry]:
     """Rename the true and predicted classes in report entries; entries of dropped or merged classes

@@ -216,7 +216,7 @@ def read_stored_task_features(task: int, read: Path, rest: Path | None) -> Store
     return StoredTaskFeatures(joined["features"], joined["classes"], joined["keys"], is_ordered)
 
 
-def write_feature_dataset(
+def write_feature_key_dataset_and_features(
     folder: Path, rows: StoredTaskFeatures, edited: EditedLabels, names: Sequence[str]
 ) -> tuple[Path, Path]:
     """Write two files to learn a task without its images: a dataset of feature keys, and the
@@ -233,7 +233,7 @@ def write_feature_dataset(
     return dataset, features
 
 
-def write_tensors_with_selected_classes(
+def write_tensors_with_reordered_class_rows(
     source: Path, target: Path, former: Sequence[int | None]
 ) -> None:
     """Write a copy of a tensor file with its class rows selected and reordered.

@@ -19,7 +19,9 @@ _SHOWN = 100
 """Characters of a path that a text has at most; its end is kept (`core.execution.batch_lines`)."""
 
 
-def redact_paths_of_deleted_images(session: Session, model_id: str, paths: Collection[str]) -> None:
+def redact_deleted_image_paths_in_stored_texts(
+    session: Session, model_id: str, paths: Collection[str]
+) -> None:
     """Remove the paths of deleted images from warnings, log lines and checks of a model's
     batches.
     """

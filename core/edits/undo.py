@@ -129,7 +129,7 @@ def _restore_task_before_edit(
         )
         if former in kept or former == present
     }
-    record.store_edited_task_row(
+    record.write_journal_state_to_task_row(
         task,
         before.model_copy(
             update={name: files.get(name) for name in ("train", "held_out", "traces")}

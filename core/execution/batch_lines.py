@@ -64,7 +64,9 @@ def build_batch_report_log_lines(report: Mapping[str, Any]) -> list[Line]:
     return log_lines
 
 
-def log_batch_report(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
+def add_batch_report_to_job_log(
+    session: Session, job_id: str, report: Mapping[str, Any], now: float
+) -> None:
     """Write the lines of a batch report to the job's log, in the caller's transaction."""
     for log_line in build_batch_report_log_lines(report):
         job_log.add_job_log_line(session, job_id, log_line, now)

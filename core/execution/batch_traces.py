@@ -13,7 +13,7 @@ from core.database.tables import Model, Task
 from core.errors import StoredObjectDamaged
 from core.ingest.dataset import Images, memory_map_image_dataset
 from core.ingest.findings.batch_data import (
-    EarlierTaskFingerprints,
+    EarlierTaskWithFingerprints,
     add_near_duplicates_of_earlier_tasks,
 )
 from core.ingest.findings.contradictions import (
@@ -32,7 +32,7 @@ TOGETHER = 200_000
 """Maximum number of images of earlier tasks compared with a batch at once."""
 
 
-class _EarlierTaskHashFile(NamedTuple):
+class _EarlierTaskWithHashFileDigest(NamedTuple):
     """An earlier task with the digest of its trace file (image hashes), and whether the lineage was
     taught it.
     """
@@ -42,7 +42,7 @@ class _EarlierTaskHashFile(NamedTuple):
     is_learned: bool
 
 
-def report_duplicates_of_earlier_tasks(
+def add_earlier_task_duplicates_to_report(
     db: Database,
     blobs: Blobs,
     model: Model,
@@ -70,8 +70,8 @@ def report_duplicates_of_earlier_tasks(
         )(row)
 
     def compare_and_iterate_earlier_tasks(
-        tasks: Iterator[_EarlierTaskHashFile],
-    ) -> Iterator[EarlierTaskFingerprints]:
+        tasks: Iterator[_EarlierTaskWithHashFileDigest],
+    ) -> Iterator[EarlierTaskWithFingerprints]:
         together, images = list[tuple[int, ImageFingerprints]](), 0
         for task in tasks:
             traces = (
@@ -97,7 +97,7 @@ def report_duplicates_of_earlier_tasks(
                 )
                 together.clear()
                 images = 0
-            yield EarlierTaskFingerprints(task.number, traces)
+            yield EarlierTaskWithFingerprints(task.number, traces)
         if together:
             add_label_contradictions_with_earlier_tasks(
                 contradictions, batch_traces, together, load_picture_of_batch_image
@@ -136,7 +136,7 @@ def report_duplicates_of_earlier_tasks(
 
 def _iterate_earlier_tasks_with_hashes(
     db: Database, model_id: str, before: int | None
-) -> Iterator[_EarlierTaskHashFile]:
+) -> Iterator[_EarlierTaskWithHashFileDigest]:
     """Yield earlier tasks that still have images or image hashes, the newest first."""
     has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
     query = select(Task).where(
@@ -151,7 +151,7 @@ def _iterate_earlier_tasks_with_hashes(
             query.options(load_only(Task.number, Task.traces_sha256, Task.standing))
         )
         tasks = [
-            _EarlierTaskHashFile(
+            _EarlierTaskWithHashFileDigest(
                 task.number, task.traces_sha256, task.standing == TaskStanding.LEARNED
             )
             for task in rows

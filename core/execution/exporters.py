@@ -36,7 +36,7 @@ def record_worker_if_able_to_export(db: Database, worker: str) -> None:
             exporters.record_exporting_worker(session, worker, db.now(session))
 
 
-def begin_export_or_put_off(db: Database, claim: JobClaim, limit: int) -> None:
+def begin_export_or_raise_put_off(db: Database, claim: JobClaim, limit: int) -> None:
     """Begin a claimed export, or put it off if too many exports are running.
 
     Raises:

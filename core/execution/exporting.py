@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.export_job import ExportSpec, HeldOutDatasetFile
+from core.contract.jobs.export_job import ExportSpec, TaskHeldOutDatasetPath
 from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
@@ -28,7 +28,7 @@ SPEC = "export.json"
 
 
 @dataclass(frozen=True)
-class ExportRequest:
+class ExportJobInputs:
     """A requested export: version, format, parts needed for prediction, and held-out images."""
 
     version_id: str
@@ -41,7 +41,7 @@ class ExportRequest:
     sure: SureOut | None = None
 
 
-def read_export_request_of_claimed_job(db: Database, claim: JobClaim) -> ExportRequest:
+def read_export_job_inputs(db: Database, claim: JobClaim) -> ExportJobInputs:
     """Read the version and format that a claimed export job has to export.
 
     Raises:
@@ -64,7 +64,7 @@ def read_export_request_of_claimed_job(db: Database, claim: JobClaim) -> ExportR
             session, version, {Blobs.make_blob_key(sha256): name for name, _, sha256 in parts}
         )
         held_out = _list_newest_held_out_datasets(session, version)
-        return ExportRequest(
+        return ExportJobInputs(
             version.id,
             version.number,
             export_job.format,
@@ -97,7 +97,7 @@ def _list_newest_held_out_datasets(session: Session, version: Version) -> list[t
 
 
 def fetch_export_inputs_and_write_spec(
-    db: Database, blobs: Blobs, settings: Settings, order: ExportRequest, folder: Path
+    db: Database, blobs: Blobs, settings: Settings, order: ExportJobInputs, folder: Path
 ) -> Path:
     """Fetch the input files of an export process, and write its spec.
 
@@ -115,7 +115,7 @@ def fetch_export_inputs_and_write_spec(
                 for name, type_, sha256 in order.parts
             ],
             held_out=[
-                HeldOutDatasetFile(task=task, path=blobs.fetch_verified_file(sha256))
+                TaskHeldOutDatasetPath(task=task, path=blobs.fetch_verified_file(sha256))
                 for task, sha256 in order.held_out
             ],
             out=folder / "out",

@@ -80,9 +80,9 @@ def estimate_job_phase_seconds(
     if last is None:
         return {name: usual[name] for name in phases}, False
     costs, recipe, images = last
-    by_images = _compute_limited_speed_ratio(_count_task_images(session, job.task_id), images)
+    by_images = _compute_limited_work_ratio(_count_task_images(session, job.task_id), images)
     ratios = dict.fromkeys(BY_IMAGES, by_images)
-    ratios["train"] = _compute_limited_speed_ratio(
+    ratios["train"] = _compute_limited_work_ratio(
         by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1))
     )
     expected = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
@@ -98,7 +98,7 @@ def _learns_in_closed_form(recipe: Mapping[str, Any]) -> bool:
     return method.get("name") == "analytic" and not method.get("adapt")
 
 
-def _compute_limited_speed_ratio(now: float, then: float) -> float:
+def _compute_limited_work_ratio(now: float, then: float) -> float:
     """Return the ratio of two counts, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
     return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
 
@@ -136,7 +136,7 @@ def _count_task_images(session: Session, task_id: str | None) -> int:
     return sum((classes or {}).values())
 
 
-def add_seconds_to_phase_costs(
+def add_elapsed_time_to_current_phase_cost(
     before: JobProgress, newest: JobProgress, fence: int, now: float
 ) -> JobProgress:
     """Add the seconds since the last event to the recorded cost of a job's current phase.

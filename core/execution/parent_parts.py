@@ -49,7 +49,7 @@ def read_feature_parts_of_earlier_tasks(session: Session, parent: Version) -> li
         by_number.setdefault(version, []).append(part)
     if not by_number:
         return []
-    ancestors = _read_lineage_versions(session, parent)
+    ancestors = _read_parent_links_of_versions(session, parent)
     # An edit stores the sums of its tasks again: the newest part of a name is the valid one.
     known = {part.name for part in by_number.get(parent.number, [])}
     if not known and not ancestors[parent.number].goes_on:
@@ -71,7 +71,7 @@ def read_feature_parts_of_earlier_tasks(session: Session, parent: Version) -> li
 
 
 @dataclass(frozen=True)
-class _LineageVersion:
+class _VersionParentLink:
     """A version of a model's lineage, with the columns needed to find its parts.
 
     Attributes:
@@ -84,7 +84,9 @@ class _LineageVersion:
     goes_on: bool
 
 
-def _read_lineage_versions(session: Session, version: Version) -> dict[int, _LineageVersion]:
+def _read_parent_links_of_versions(
+    session: Session, version: Version
+) -> dict[int, _VersionParentLink]:
     """Read the parents of all versions of a model up to one of them, by number."""
     query = (
         select(Version.number, Version.parent, Edit.way)
@@ -92,6 +94,6 @@ def _read_lineage_versions(session: Session, version: Version) -> dict[int, _Lin
         .where(Version.model_id == version.model_id, Version.number <= version.number)
     )
     return {
-        number: _LineageVersion(parent, way in ("rename", "patch"))
+        number: _VersionParentLink(parent, way in ("rename", "patch"))
         for number, parent, way in session.execute(query)
     }

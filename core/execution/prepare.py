@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.architecture import Architecture, ImageSettings
+from core.contract.architecture import ArchitectureWithHyperParameters, ImageSettings
 from core.contract.jobs.job_spec import (
     EarlierTask,
     FileByteRange,
@@ -38,8 +38,8 @@ from core.errors import Invalid, StoredObjectDamaged
 from core.execution import snapshots
 from core.execution.held_out_features import BACKBONE, digest_held_out_feature_inputs
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
-from core.execution.totals import digest_parts_included_in_feature_totals as make_totals_key
-from core.execution.totals import is_part_included_in_feature_totals
+from core.execution.totals import digest_version_parts_in_feature_totals as make_totals_key
+from core.execution.totals import is_version_part_in_feature_totals
 from core.ingest.answers import TaskPredictionsPlaceInBlob, decrypt_predictions
 from core.ingest.findings.traces import read_image_fingerprints
 from core.jobs.fence import JobClaim, lock_claimed_job
@@ -133,7 +133,7 @@ def fetch_job_inputs_and_write_spec(
             for of in parts.values()
             for part in of
             if part.deleted_at is None
-            and (totals is None or not is_part_included_in_feature_totals(part))
+            and (totals is None or not is_version_part_in_feature_totals(part))
         ]
         # Learning from damaged parts would carry the damage into every later version.
         damage.require_undamaged_model_objects(
@@ -150,9 +150,9 @@ def fetch_job_inputs_and_write_spec(
             sha256: fetch_blob_if_undamaged(blobs, sha256)
             for sha256 in {of.sha256 for of in stored_answers.values()}
         }
-        answers = copy_stored_predictions_to_one_file(stored_answers, answers_files, folder)
+        answers = decrypt_stored_predictions_to_one_file(stored_answers, answers_files, folder)
         spec = LearnJobSpec(
-            architecture=Architecture.from_json(model.architecture),
+            architecture=ArchitectureWithHyperParameters.from_json(model.architecture),
             image=ImageSettings.from_json(model.image),
             scenario=model.scenario,
             problem=model.problem,
@@ -257,7 +257,7 @@ def _fetch_parent_parts(
     if path is None:
         return fetch_version_parts(blobs, parent, parts, numbers)
     local = fetch_version_parts(
-        blobs, parent, [part for part in parts if not is_part_included_in_feature_totals(part)]
+        blobs, parent, [part for part in parts if not is_version_part_in_feature_totals(part)]
     )
     totals_part = LocalVersionPartFile(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
@@ -399,7 +399,7 @@ def find_stored_predictions_by_task(
     }
 
 
-def copy_stored_predictions_to_one_file(
+def decrypt_stored_predictions_to_one_file(
     stored: Mapping[int, StoredPredictionsLocation], files: Mapping[str, Path | None], folder: Path
 ) -> dict[int, FileByteRange]:
     """Decrypt stored predictions of several tasks to one file; return each task's range in it.

@@ -134,7 +134,7 @@ def _add_time_estimates_to_progress(
     now: float,
 ) -> JobProgress:
     """Add phase costs, finished share and time left to a job's newest progress."""
-    newest = job_share.add_seconds_to_phase_costs(before, newest, claim.fence, now)
+    newest = job_share.add_elapsed_time_to_current_phase_cost(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None
         expected, is_measured = job_share.estimate_job_phase_seconds(session, job, newest.phase)

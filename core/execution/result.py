@@ -26,7 +26,7 @@ _Said = TypeVar("_Said", bound=LearnedNetworkRecord)
 
 
 @dataclass(frozen=True)
-class ResultPartFile:
+class ResultVersionPartFile:
     """A part of a new version as a local file in a job's result folder."""
 
     name: str
@@ -39,7 +39,7 @@ class JobProcessResult(Generic[_Said]):
     """The result of a job process: its `result.json` document, parts and folder."""
 
     document: _Said
-    parts: list[ResultPartFile]
+    parts: list[ResultVersionPartFile]
     folder: Path
 
 
@@ -95,7 +95,9 @@ def _parse_non_finite_as_none(_name: str) -> None:
     """Parse a JSON constant for NaN or infinity as None."""
 
 
-def _resolve_part_file_inside_folder(folder: Path, part: NewVersionPartFile) -> ResultPartFile:
+def _resolve_part_file_inside_folder(
+    folder: Path, part: NewVersionPartFile
+) -> ResultVersionPartFile:
     """Return the path of a part file after checking that it is inside the result folder.
 
     Raises:
@@ -107,7 +109,7 @@ def _resolve_part_file_inside_folder(folder: Path, part: NewVersionPartFile) -> 
         raise ValueError(
             f"The job's part {part.name!r} ({part.file!r}) is not a file of its result."
         )
-    return ResultPartFile(part.name, part.type, (folder / part.file).resolve())
+    return ResultVersionPartFile(part.name, part.type, (folder / part.file).resolve())
 
 
 class _FolderContainmentCheck:

@@ -110,7 +110,9 @@ def upload_snapshot_and_delete_earlier_ones(
     """
     with db.read() as session:
         # A new number each time: files of a registered snapshot are never overwritten.
-        number = find_next_stored_state_number(session.get_one(Job, claim.job_id).snapshot, claim)
+        number = find_next_stored_training_state_number(
+            session.get_one(Job, claim.job_id).snapshot, claim
+        )
     key = f"{build_snapshot_key_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = store_files_under_key_prefix(store, key, sorted(path.iterdir()))
     hit_failpoint("snapshot-stored")
@@ -144,7 +146,7 @@ def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:
     return None if may_move or claim.device == "auto" else claim.device
 
 
-def find_next_stored_state_number(
+def find_next_stored_training_state_number(
     registered: StoredJobTrainingState | None, claim: JobClaim
 ) -> int:
     """Return the number of the next training state that a job attempt stores, from 1.

@@ -32,12 +32,12 @@ class StoredFeatureTotals:
     path: Path
 
 
-def is_part_included_in_feature_totals(part: VersionPart) -> bool:
+def is_version_part_in_feature_totals(part: VersionPart) -> bool:
     """Return True if a part's content is included in the stored feature sums over all tasks."""
     return part.type in PER_TASK and part.deleted_at is None
 
 
-def digest_parts_included_in_feature_totals(
+def digest_version_parts_in_feature_totals(
     parts: Iterable[VersionPart], numbers: AncestorClassNumberMaps
 ) -> str:
     """Compute a digest of the parts that the stored feature sums over all tasks include.
@@ -46,7 +46,7 @@ def digest_parts_included_in_feature_totals(
         numbers: numbers of classes in the parts of its ancestors.
     """
     # Deleted features change the key, so that totals with them are never used again.
-    covered = [part for part in parts if is_part_included_in_feature_totals(part)]
+    covered = [part for part in parts if is_version_part_in_feature_totals(part)]
     named = sorted((part.name, part.sha256) for part in covered)
     places = {
         part.name: numbers.by_version[part.version_id]
@@ -84,5 +84,5 @@ def record_feature_totals(
         Number of added bytes.
     """
     model.totals_sha256, model.totals_bytes = stored.sha256, stored.bytes
-    model.totals_key = digest_parts_included_in_feature_totals(parts, numbers)
+    model.totals_key = digest_version_parts_in_feature_totals(parts, numbers)
     return stored.bytes

@@ -28,8 +28,8 @@ from core.trials.rows import (
     TrialState,
     delete_trial_file_rows,
     find_best_trial_number,
-    forget_trial_measurements,
     read_trials,
+    reset_trial_to_waiting,
 )
 from core.usage import stored_bytes
 
@@ -217,7 +217,7 @@ def _requeue_outdated_trials(session: Session, job: Job, trials: list[Trial]) ->
     delete_trial_file_rows(session, job.id)
     job.chosen_trial = None
     for trial in trials:
-        forget_trial_measurements(trial)
+        reset_trial_to_waiting(trial)
 
 
 def _format_trial_result_for_log(figures: TrialMeasurements) -> str:

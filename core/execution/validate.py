@@ -30,14 +30,14 @@ from core.errors import (
     Rejected,
 )
 from core.execution import batch_lines
-from core.execution.batch_traces import report_duplicates_of_earlier_tasks
+from core.execution.batch_traces import add_earlier_task_duplicates_to_report
 from core.failpoints import hit_failpoint
 from core.ingest.decoding.decoder import SMALL_SIDE
 from core.ingest.decoding.resizing import SquareResizingSettings
 from core.ingest.findings.contradictions import refuse_unaccepted_label_contradictions
-from core.ingest.first_report import add_submit_fields_to_decoded_report
+from core.ingest.first_report import keep_submission_fields_in_decoded_report
 from core.ingest.ingest import (
-    DecodingMonitor,
+    DecodingCallbacks,
     IngestedBatch,
     IngestOptions,
     decode_archive_to_datasets,
@@ -46,12 +46,12 @@ from core.ingest.layout import FormerNames, parse_stored_reading_options
 from core.ingest.limits import ArchiveLimits
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.passes import find_pass_duration_of_base
+from core.recipe.passes import estimate_seconds_per_image_on_base
 from core.retention import damage, references
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage
-from core.storage.blobs import DamagedBlob, require_object_digest, verify_blob_chunks
+from core.storage.blobs import DamagedBlob, iterate_verified_blob_chunks, require_object_digest
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.usage import stored_bytes
 
@@ -65,7 +65,7 @@ def decode_archive_and_start_job(
     claim: JobClaim,
     settings: Settings,
     folder: Path,
-    monitor: DecodingMonitor,
+    monitor: DecodingCallbacks,
 ) -> None:
     """Decode the claimed job's archive, and move the job to the running state.
 
@@ -98,7 +98,7 @@ def decode_archive_and_start_job(
     path = fetch_uploaded_archive(db, store, model.id, archive, folder)
     made = decode_batch_within_limits(path, archive, model, settings, folder, monitor)
     blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
-    made = report_duplicates_of_earlier_tasks(
+    made = add_earlier_task_duplicates_to_report(
         db, blobs, model, task.number, made, near=policy != "off"
     )
     # A contradiction with an earlier task shows only now that the pixels are known.
@@ -156,7 +156,7 @@ def decode_batch_within_limits(
     model: Model,
     settings: Settings,
     folder: Path,
-    monitor: DecodingMonitor,
+    monitor: DecodingCallbacks,
 ) -> IngestedBatch:
     """Decode a model's uploaded batch within the ingest limits, and add the submission's findings.
 
@@ -188,12 +188,12 @@ def decode_batch_within_limits(
         # classes.
         raise Rejected(error.detail, fields=error.fields, extra=error.extra) from error
     except Rejected as error:
-        error.extra["report"] = add_submit_fields_to_decoded_report(
+        error.extra["report"] = keep_submission_fields_in_decoded_report(
             archive.report, error.extra["report"]
         )
         raise
     hit_failpoint("ingest-decoded")
-    report = add_submit_fields_to_decoded_report(archive.report, made.report)
+    report = keep_submission_fields_in_decoded_report(archive.report, made.report)
     advice = suggest_base_for_small_images(model.base, model.image["size"], made)
     if advice:
         report["notes"] = [*report["notes"], *advice]
@@ -209,8 +209,8 @@ def suggest_base_for_small_images(base: ModelBase, size: int, made: IngestedBatc
         return []
     small_size = packaged_base.load_packaged_base_description().size
     saved = (
-        find_pass_duration_of_base(base, size).forward_s
-        - find_pass_duration_of_base(packaged_base.PACKAGED, small_size).forward_s
+        estimate_seconds_per_image_on_base(base, size).forward_s
+        - estimate_seconds_per_image_on_base(packaged_base.PACKAGED, small_size).forward_s
     )
     return [
         f"{small:,} of {images:,} images have fewer than {SMALL_SIDE} pixels on their longer side, "
@@ -298,7 +298,7 @@ def fetch_uploaded_archive(
                 require_object_digest(store, key, archive.sha256)
                 return local
             with path.open("wb") as file:
-                for chunk in verify_blob_chunks(store.read(key), key, archive.sha256):
+                for chunk in iterate_verified_blob_chunks(store.read(key), key, archive.sha256):
                     file.write(chunk)
         except DamagedBlob:
             DatabaseDamageMarks(db).mark_damaged(key)

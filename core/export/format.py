@@ -11,7 +11,7 @@ from core.contract.responses.versions.sure import SureOut
 
 
 @dataclass(frozen=True)
-class PartFileToExport:
+class VersionPartFileToExport:
     """A part of a version to export, as a local safetensors file."""
 
     name: str
@@ -32,7 +32,7 @@ class VersionToExport:
     """
 
     manifest: Manifest
-    parts: Sequence[PartFileToExport]
+    parts: Sequence[VersionPartFileToExport]
     catalogue: RecipeCatalogue
     made: Path | None = None
     sure: SureOut | None = None

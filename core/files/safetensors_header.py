@@ -74,7 +74,7 @@ def parse_safetensors_header(size: int, read: Callable[[int, int], bytes]) -> li
     if len(start) < 8:
         raise BaseInvalid(f"The file has {size} bytes: too short for a safetensors file.")
     (length,) = struct.unpack("<Q", start)
-    kind = _describe_other_file_format(start)
+    kind = _identify_other_file_format(start)
     # Both, because a sound file's length may begin with the same bytes.
     if kind is not None and length > MAX_HEADER_BYTES:
         raise BaseInvalid(
@@ -113,7 +113,7 @@ def parse_safetensors_header(size: int, read: Callable[[int, int], bytes]) -> li
     return tensors
 
 
-def _describe_other_file_format(start: bytes) -> str | None:
+def _identify_other_file_format(start: bytes) -> str | None:
     """Return which other file format the first eight bytes indicate, or None."""
     if start[:4] == b"PK\x03\x04":
         return "a zip, such as PyTorch's pickles"
@@ -225,13 +225,13 @@ def _parse_tensor_header(name: str, entry: object, body: int) -> TensorHeader:
     if (
         not isinstance(shape, list)
         or len(shape) > MAX_DIMENSIONS
-        or not all(_is_natural_number(n) for n in shape)
+        or not all(_is_non_negative_int_below_limit(n) for n in shape)
     ):
         raise build_error("has an impossible shape")
     if (
         not isinstance(offsets, list)
         or len(offsets) != 2
-        or not all(_is_natural_number(n) for n in offsets)
+        or not all(_is_non_negative_int_below_limit(n) for n in offsets)
     ):
         raise build_error("has impossible offsets")
     values = 1
@@ -248,6 +248,6 @@ def _format_shape(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape)) or "of a single number"
 
 
-def _is_natural_number(value: object) -> bool:
+def _is_non_negative_int_below_limit(value: object) -> bool:
     # `true` is an int in Python; and an offset beyond 2⁴⁸ is no file's.
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 48

@@ -17,7 +17,7 @@ OTHER_S = 86_400.0
 _LOCK = ".lock"
 
 
-def create_locked_upload_file(path: Path) -> int:
+def create_and_lock_file(path: Path) -> int:
     """Create and lock a file; return the descriptor, which holds the lock until
     closed.
 
@@ -67,7 +67,7 @@ class ScratchFolder:
         """
         remove_abandoned_scratch_folders(self._path.parent)
         # The lock comes first: a folder without a lock file would never be removed.
-        self._fd = create_locked_upload_file(self._lock)
+        self._fd = create_and_lock_file(self._lock)
         self._path.mkdir(mode=0o700)
         return self._path
 

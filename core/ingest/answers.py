@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save_file
 
-from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
+from core.contract.jobs.job_result import MeasuredVersion, TaskPredictionsByteRange
 from core.files.safetensors_header import TensorHeader, read_safetensors_header
 
 Rows = npt.NDArray[np.int32]
@@ -65,7 +65,7 @@ def draw_predictions_encryption_key() -> str:
 
 
 def read_predictions_written_by_job(
-    folder: Path, files: Sequence[PredictionsFile]
+    folder: Path, files: Sequence[TaskPredictionsByteRange]
 ) -> dict[tuple[MeasuredVersion, int], bytes]:
     """Read the predictions that a job process has written, by version and task.
 

@@ -24,14 +24,14 @@ from collections.abc import Callable, Iterable, Iterator
 from core.contract.reports.report import DuplicatesPolicy
 from core.ingest.layout import IGNORED
 from core.ingest.limits import ArchiveLimits
-from core.ingest.members import ArchiveMembers, ArchiveUnpackError
-from core.ingest.reader import ArchiveContents, NpzImageArray
+from core.ingest.members import ArchiveMembers, ArchiveMemberUnpackError
+from core.ingest.reader import ArchiveContents, NpzImageArrayLocation
 
 BLOCK = 1 << 20
 _FORM = b"content 1\n"
 """Begins what is hashed: another form would have other digests."""
 Blocks = Callable[[int], Iterator[bytes]]
-"""The unpacked bytes of a member by its number, in blocks; raises ArchiveUnpackError."""
+"""The unpacked bytes of a member by its number, in blocks; raises ArchiveMemberUnpackError."""
 
 
 def digest_batch_content(
@@ -85,7 +85,7 @@ def _iterate_image_file_digests(
             for block in blocks(i):
                 digest.update(block)
         # A damaged file can still be compared with others, by its packed bytes.
-        except ArchiveUnpackError:
+        except ArchiveMemberUnpackError:
             yield i, _digest_packed_bytes_of_member(fd, members, i)
         else:
             yield i, digest.digest()
@@ -105,14 +105,14 @@ def _iterate_digests_of_array_images(
             # bytes.
             digests = list(_digest_array_rows(array, blocks))
             if len(digests) != count:
-                raise ArchiveUnpackError
-        except ArchiveUnpackError:
+                raise ArchiveMemberUnpackError
+        except ArchiveMemberUnpackError:
             digests = [_digest_packed_bytes_of_member(fd, contents.members, array.member)] * count
         yield from enumerate(digests, first)
         first += count
 
 
-def _digest_array_rows(array: NpzImageArray, blocks: Blocks) -> Iterator[bytes]:
+def _digest_array_rows(array: NpzImageArrayLocation, blocks: Blocks) -> Iterator[bytes]:
     height, width, depth = (*array.shape[1:], 1)[:3]
     # With the shape, since the same bytes are another image in another shape.
     image_bytes, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()

@@ -20,7 +20,7 @@ from core.ingest.image_file import headers
 from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.layout import IGNORED
 from core.ingest.limits import BAD_SHARE, REPORT_FILES, ArchiveLimits
-from core.ingest.members import ArchiveFileUnpackedSizeMismatch, DamagedArchiveFile
+from core.ingest.members import ArchiveFileUnpackedSizeMismatch, DamagedArchiveMember
 from core.ingest.names import quote_name
 from core.ingest.reader import ArchiveContents
 
@@ -184,6 +184,6 @@ def _read_sample_image_starts(
             return
         try:
             data = fetch(number, max_bytes)
-        except (DamagedArchiveFile, ArchiveFileUnpackedSizeMismatch):
+        except (DamagedArchiveMember, ArchiveFileUnpackedSizeMismatch):
             continue
         yield number, data

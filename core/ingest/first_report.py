@@ -36,7 +36,7 @@ def build_batch_report_before_decoding(
     }
 
 
-def add_submit_fields_to_decoded_report(
+def keep_submission_fields_in_decoded_report(
     first: BatchReport, decoded_report: BatchReport
 ) -> BatchReport:
     """Return the report made by decoding, with the fields that only the submission knew."""

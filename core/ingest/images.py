@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Pixels = npt.NDArray[np.uint8]
 
 
-def decode_image(
+def decode_image_to_square_pixels(
     data: bytes, size: int, channels: int, max_pixels: int, resizing: SquareResizingSettings = USUAL
 ) -> "Pixels":
     """Decode one image file to uint8 [size, size, channels], channels 1 or 3.
@@ -78,7 +78,9 @@ def convert_to_square_array(
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     # Arrays have no colour profile, so both decoding versions give the same image.
-    image = first_decoding.crop_centre_square(Image.fromarray(pixels), size, channels, resizing)
+    image = first_decoding.resize_and_crop_to_square(
+        Image.fromarray(pixels), size, channels, resizing
+    )
     return np.asarray(image).reshape(size, size, channels)
 
 
@@ -101,7 +103,7 @@ def limit_decoding_process_resources(memory_bytes: int, cpu_s: int) -> None:
     # Other systems than Linux do not tell what is mapped, and refuse a limit below it.
     if statm.exists():
         pages = int(statm.read_text().split()[0])
-        _lower_resource_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
+        _set_soft_resource_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
     extend_process_cpu_limit(cpu_s)
 
 
@@ -109,10 +111,10 @@ def extend_process_cpu_limit(cpu_s: int) -> None:
     """Allow this process `cpu_s` more CPU seconds, after which the kernel kills it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     # One more, because the kernel counts whole seconds.
-    _lower_resource_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + cpu_s)
+    _set_soft_resource_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + cpu_s)
 
 
-def _lower_resource_limit(kind: int, value: int) -> None:
+def _set_soft_resource_limit(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     # A value above the hard limit would be an error.
     resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))

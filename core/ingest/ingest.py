@@ -20,7 +20,7 @@ from core.contract.reports.data_report import DataReport
 from core.contract.reports.report import BatchReport, DuplicatesPolicy
 from core.errors import LabelsInvalid
 from core.ingest.dataset import Images, Labels, memory_map_image_dataset, write_image_dataset_file
-from core.ingest.decoding.archive_decoding import UNMONITORED, ArchiveDecodingRun, DecodingMonitor
+from core.ingest.decoding.archive_decoding import UNMONITORED, ArchiveDecodingRun, DecodingCallbacks
 from core.ingest.decoding.pool import DecoderPool, IngestStopped, choose_decoder_process_count
 from core.ingest.decoding.resizing import USUAL, SquareResizingSettings
 from core.ingest.findings import contradictions
@@ -28,7 +28,7 @@ from core.ingest.findings.batch_data import (
     build_class_balance_report,
     find_near_duplicates_in_batch,
 )
-from core.ingest.findings.equal_images import find_equal_images
+from core.ingest.findings.equal_images import find_duplicates_and_label_conflicts
 from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
 from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.layout import USUAL as USUAL_READING
@@ -37,14 +37,14 @@ from core.ingest.limits import ArchiveLimits
 from core.ingest.names import quote_name
 from core.ingest.readers.registry import get_upload_reader_by_format_name
 from core.ingest.report import (
-    DecodingResult,
+    ImageDecodingResults,
+    add_held_out_in_training_warning,
     build_decoded_batch_report_and_mask,
-    warn_of_held_out_images_in_training,
 )
 from core.statistics import near
 
 __all__ = [
-    "DecodingMonitor",
+    "DecodingCallbacks",
     "IngestOptions",
     "IngestStopped",
     "IngestedBatch",
@@ -133,7 +133,7 @@ def decode_archive_to_datasets(
     media_type: str,
     out_dir: Path,
     options: IngestOptions,
-    monitor: DecodingMonitor = UNMONITORED,
+    monitor: DecodingCallbacks = UNMONITORED,
 ) -> IngestedBatch:
     """Decode an uploaded archive to the datasets train.safetensors and held_out.safetensors in
     `out_dir`.
@@ -166,7 +166,7 @@ def decode_archive_to_datasets(
                 reading.options.names
             )
             listed, source = reader.open_archive(fd, archive.absolute(), limits, scratch)
-            contents = listed.assign_classes(limits, reading)
+            contents = listed.with_assigned_classes(limits, reading)
         contents.layout.replace_former_class_names(reading.former_names())
         classes = contents.layout.classes
         # Before decoding, which may take hours that a wrong label would waste.
@@ -184,7 +184,7 @@ def decode_archive_to_datasets(
         report, good = build_decoded_batch_report_and_mask(
             decoded, contents.layout, options.duplicates, reading.options.max_bad
         )
-        made = _write_datasets(out_dir, options, decoded, good, report, classes)
+        made = _split_and_write_datasets(out_dir, options, decoded, good, report, classes)
         complete = True
         return made
     finally:
@@ -196,10 +196,10 @@ def decode_archive_to_datasets(
                 (out_dir / name).unlink(missing_ok=True)
 
 
-def _write_datasets(
+def _split_and_write_datasets(
     out_dir: Path,
     options: IngestOptions,
-    decoded: DecodingResult,
+    decoded: ImageDecodingResults,
     good: npt.NDArray[np.bool_],
     report: BatchReport,
     classes: list[str],
@@ -213,7 +213,7 @@ def _write_datasets(
     labels = numbers[decoded.labels]
     warnings: list[str] = []
     if decoded.test.any():
-        warn_of_held_out_images_in_training(decoded, good, warnings)
+        add_held_out_in_training_warning(decoded, good, warnings)
     is_held_out = _choose_held_out_images(
         decoded, good, labels, options.held_out_share, options.seed
     )
@@ -272,7 +272,7 @@ def _write_datasets(
 
 
 def _choose_held_out_images(
-    decoded: DecodingResult,
+    decoded: ImageDecodingResults,
     good: npt.NDArray[np.bool_],
     labels: npt.NDArray[np.int64],
     share: float,
@@ -361,7 +361,7 @@ def draw_trial_selection_images(
 
 def _write_fingerprints_and_make_data_report(
     out_dir: Path,
-    decoded: DecodingResult,
+    decoded: ImageDecodingResults,
     good: npt.NDArray[np.bool_],
     is_held_out: npt.NDArray[np.bool_],
     class_list: list[str],
@@ -376,14 +376,16 @@ def _write_fingerprints_and_make_data_report(
     rows = np.concatenate([np.flatnonzero(good & ~is_held_out), np.flatnonzero(good & is_held_out)])
     parts = [memory_map_image_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
     train, held_out = (near.hash_images_perceptually(images) for images, _ in parts)
-    pixels = np.concatenate([contradictions.digest_image_pixels(images) for images, _ in parts])
+    pixels = np.concatenate(
+        [contradictions.digest_pixels_of_each_image(images) for images, _ in parts]
+    )
     labels = np.concatenate([part_labels for _, part_labels in parts]).astype(np.int64)
     names = [decoded.names(row) for row in rows.tolist()]
     traces = ImageFingerprints(train, held_out, names, pixels, labels, class_list)
     write_image_fingerprints(out_dir / TRACES, traces)
     # Without classes and parts: bytes that are repeated anywhere are no near duplicates.
     nothing = np.zeros(len(rows), np.int64)
-    same = find_equal_images(
+    same = find_duplicates_and_label_conflicts(
         decoded.digests[rows], nothing, nothing.astype(np.bool_), np.ones(len(rows), np.bool_)
     )
     duplicates = find_near_duplicates_in_batch(traces, same.repeated)

@@ -24,7 +24,7 @@ from core.ingest.readers.registry import get_upload_reader_by_format_name
 
 
 @dataclass(frozen=True)
-class ArchiveDirectory:
+class ArchiveSummary:
     """Contents that an archive's directory declares: files, classes and sizes, before any image is
     decoded.
 
@@ -74,13 +74,13 @@ def open_file_read_only(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def read_archive_directory_and_digest(
+def summarise_archive_and_digest_content(
     path: Path,
     media_type: str,
     limits: ArchiveLimits,
     reading: BatchReadingSettings = USUAL,
     duplicates: DuplicatesPolicy = "keep",
-) -> ArchiveDirectory:
+) -> ArchiveSummary:
     """Read the directory of an uploaded archive, and every image's bytes once for the content
     digest.
 
@@ -99,7 +99,7 @@ def read_archive_directory_and_digest(
         reader = get_upload_reader_by_format_name(media_type).with_fallback_name_encoding(
             reading.options.names
         )
-        contents = reader.list_contents(fd, limits).assign_classes(limits, reading)
+        contents = reader.list_contents(fd, limits).with_assigned_classes(limits, reading)
         fetch = reader.make_file_start_reader(fd, contents, limits)
         first_look = check_first_bytes_of_sample_images(
             contents, fetch, limits, in_order=reader.is_packed_whole
@@ -113,7 +113,7 @@ def read_archive_directory_and_digest(
     # After the digest: a batch that is sent again has the labels that it was sent with.
     layout.replace_former_class_names(reading.former_names())
     classes, n_train, n_test = layout.count_images_by_class_and_part()
-    return ArchiveDirectory(
+    return ArchiveSummary(
         classes,
         n_train,
         n_test,

@@ -68,7 +68,7 @@ class BatchReadingSettings:
     is_old: bool = False
     former_names: Callable[[], FormerNames] = make_empty_former_class_names
 
-    def build_reading_options(self, names: Sequence[str]) -> BatchReadingOptions:
+    def choose_reading_options_for_files(self, names: Sequence[str]) -> BatchReadingOptions:
         """Return the options for reading a batch with the files `names`; an old batch without
         labels.csv is read as folders.
         """
@@ -182,7 +182,9 @@ class ArchiveLayout:
         pairs = sorted(zip(self.classes, totals, strict=True))
         return dict(pairs), sum(totals) - tests, tests
 
-    def require_valid_classes(self, limits: ArchiveLimits, held_out_alone: bool = False) -> None:
+    def check_class_count_and_training_images(
+        self, limits: ArchiveLimits, held_out_alone: bool = False
+    ) -> None:
         """Check that every class has training images and that there are not too many classes.
 
         Args:
@@ -214,7 +216,7 @@ def build_archive_layout(
     with _convert_reading_rule_errors():
         plan = assign_file_classes_and_parts(
             names,
-            reading.build_reading_options(names),
+            reading.choose_reading_options_for_files(names),
             read,
             reading.known_classes,
             most_entries=limits.entries,
@@ -239,7 +241,7 @@ def build_archive_layout(
         [{"where": where, "reason": reason} for where, reason in plan.bad_entries[:REPORT_ROWS]],
         len(plan.bad_entries),
     )
-    layout.require_valid_classes(limits, reading.options.held_out_alone)
+    layout.check_class_count_and_training_images(limits, reading.options.held_out_alone)
     return layout
 
 

@@ -57,7 +57,7 @@ class ArchiveMembers:
         self.crcs.append(crc)
 
 
-class DamagedArchiveFile(Exception):
+class DamagedArchiveMember(Exception):
     """Error: a file of an archive has unreadable bytes; the message is a reason for the report."""
 
 
@@ -65,7 +65,7 @@ class ArchiveFileUnpackedSizeMismatch(Exception):
     """Error: a file unpacks to another size than its archive declares."""
 
 
-class ArchiveUnpackError(Exception):
+class ArchiveMemberUnpackError(Exception):
     """Error: a file of an archive does not unpack to what the archive declares."""
 
 
@@ -74,12 +74,12 @@ def read_archive_member(
 ) -> bytes:
     """Unpack a file of an archive in memory; at most `size` + 1 bytes of it are held.
 
-    Raises DamagedArchiveFile for a broken stream or checksum, ArchiveFileUnpackedSizeMismatch if
+    Raises DamagedArchiveMember for a broken stream or checksum, ArchiveFileUnpackedSizeMismatch if
     the size is not the declared one.
     """
     data = os.pread(fd, packed, offset)
     if len(data) != packed:
-        raise DamagedArchiveFile("the archive ends within this file")
+        raise DamagedArchiveMember("the archive ends within this file")
     if method == DEFLATED:
         # -15: zips hold raw deflate, without zlib's header.
         unpacker = zlib.decompressobj(-15)
@@ -87,13 +87,13 @@ def read_archive_member(
             # One byte more than declared reveals a false size without unpacking a bomb.
             data = unpacker.decompress(data, size + 1)
         except zlib.error as error:
-            raise DamagedArchiveFile("its compressed data is damaged") from error
+            raise DamagedArchiveMember("its compressed data is damaged") from error
         if len(data) > size or (unpacker.eof and len(data) != size) or unpacker.unused_data:
             raise ArchiveFileUnpackedSizeMismatch
         if not unpacker.eof and (unpacker.unconsumed_tail or len(data) < size):
-            raise DamagedArchiveFile("its compressed data ends early")
+            raise DamagedArchiveMember("its compressed data ends early")
     if crc != NO_CRC and zlib.crc32(data) != crc:
-        raise DamagedArchiveFile("its checksum does not match")
+        raise DamagedArchiveMember("its checksum does not match")
     return data
 
 
@@ -120,14 +120,14 @@ def read_start_of_archive_member(fd: int, members: ArchiveMembers, i: int, most:
     try:
         return zlib.decompressobj(-15).decompress(data, most)
     except zlib.error as error:
-        raise DamagedArchiveFile("its compressed data is damaged") from error
+        raise DamagedArchiveMember("its compressed data is damaged") from error
 
 
 def unpack_archive_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
     """Yield the unpacked bytes of an archive's file in blocks, checked against its size and
     checksum.
 
-    Raises ArchiveUnpackError if the bytes are not as the archive declares.
+    Raises ArchiveMemberUnpackError if the bytes are not as the archive declares.
     """
     size, crc, total = members.sizes[i], 0, 0
     for block in (
@@ -138,11 +138,11 @@ def unpack_archive_member_blocks(fd: int, members: ArchiveMembers, i: int) -> It
         total += len(block)
         # Checked in the loop, so that a bomb is not unpacked to its end.
         if total > size:
-            raise ArchiveUnpackError
+            raise ArchiveMemberUnpackError
         crc = zlib.crc32(block, crc)
         yield block
     if total != size or members.crcs[i] not in (NO_CRC, crc):
-        raise ArchiveUnpackError
+        raise ArchiveMemberUnpackError
 
 
 def _read_packed_blocks_of_member(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
@@ -150,7 +150,7 @@ def _read_packed_blocks_of_member(fd: int, members: ArchiveMembers, i: int) -> I
     while at < end:
         block = os.pread(fd, min(_BLOCK, end - at), at)
         if not block:
-            raise ArchiveUnpackError
+            raise ArchiveMemberUnpackError
         at += len(block)
         yield block
 
@@ -165,10 +165,10 @@ def _inflate_archive_member_blocks(fd: int, members: ArchiveMembers, i: int) -> 
                 yield unpacker.decompress(remaining, _BLOCK)
                 remaining = unpacker.unconsumed_tail
                 if unpacker.unused_data:
-                    raise ArchiveUnpackError
+                    raise ArchiveMemberUnpackError
         yield unpacker.flush()
     except zlib.error as error:
-        raise ArchiveUnpackError from error
+        raise ArchiveMemberUnpackError from error
 
 
 def copy_unpacked_archive_member(fd: int, members: ArchiveMembers, i: int, out: int) -> None:

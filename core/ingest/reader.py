@@ -16,7 +16,7 @@ from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
     ArchiveFileUnpackedSizeMismatch,
     ArchiveMembers,
-    DamagedArchiveFile,
+    DamagedArchiveMember,
     read_archive_member_at_index,
     read_start_of_archive_member,
     unpack_archive_member_blocks,
@@ -27,7 +27,7 @@ from core.ingest.rules.tables import MAX_TABLE_BYTES
 
 
 @dataclass(frozen=True)
-class NpzImageArray:
+class NpzImageArrayLocation:
     """Array of images in an npz: uint8 [N, height, width] or [N, height, width, channels], in C
     order.
 
@@ -57,10 +57,10 @@ class ArchiveContents:
 
     members: ArchiveMembers
     layout: ArchiveLayout
-    arrays: tuple[NpzImageArray, ...] = ()
+    arrays: tuple[NpzImageArrayLocation, ...] = ()
     read: Callable[[int], bytes] | None = None
 
-    def assign_classes(
+    def with_assigned_classes(
         self, limits: ArchiveLimits, reading: BatchReadingSettings = USUAL
     ) -> "ArchiveContents":
         """Return the archive's contents with a class for each file, by the rules for reading a
@@ -127,7 +127,7 @@ class UploadReader:
         """Return a function that reads the beginning of an archive's file, by its number and the
         most bytes.
 
-        If the archive is packed as a whole, numbers must rise. It raises DamagedArchiveFile and
+        If the archive is packed as a whole, numbers must rise. It raises DamagedArchiveMember and
         ArchiveFileUnpackedSizeMismatch.
         """
         del limits
@@ -140,7 +140,7 @@ class UploadReader:
         number.
 
         If the archive is packed as a whole, numbers must rise. Its iterators raise
-        ArchiveUnpackError.
+        ArchiveMemberUnpackError.
         """
         del limits
         return lambda number: unpack_archive_member_blocks(fd, contents.members, number)
@@ -161,7 +161,7 @@ class UploadReader:
 def build_unlabelled_archive_contents(
     fd: int, members: ArchiveMembers, limits: ArchiveLimits
 ) -> ArchiveContents:
-    """Return an archive's files without classes, which `ArchiveContents.assign_classes` adds."""
+    """Return an archive's files without classes, which `ArchiveContents.with_assigned_classes` adds."""
     del limits
     return ArchiveContents(
         members, ArchiveLayout("folders"), read=lambda i: read_label_table_candidate(fd, members, i)
@@ -185,7 +185,7 @@ def read_label_table_candidate(fd: int, members: ArchiveMembers, i: int) -> byte
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared size."
         ) from error
-    except DamagedArchiveFile as error:
+    except DamagedArchiveMember as error:
         raise UnreadableBatchError(
             f"The entry {quote_name(name)} is unreadable: {error}."
         ) from error

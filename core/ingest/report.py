@@ -27,7 +27,7 @@ from core.ingest.names import quote_name
 
 
 @dataclass
-class DecodingResult:
+class ImageDecodingResults:
     """Verdict, digest and pixels of each image file after decoding an archive.
 
     Name, class number, membership in the archive's own test part, verdict, digest, and location of
@@ -44,7 +44,7 @@ class DecodingResult:
 
 
 def build_decoded_batch_report_and_mask(
-    decoded: DecodingResult,
+    decoded: ImageDecodingResults,
     layout: ArchiveLayout,
     policy: DuplicatesPolicy = "keep",
     max_bad: float = BAD_SHARE,
@@ -79,7 +79,9 @@ def build_decoded_batch_report_and_mask(
             f"{profiles} image{'s have' if profiles > 1 else ' has'} a colour profile that is "
             "damaged or for other channels; it was ignored"
         )
-    equal = equal_images.find_equal_images(decoded.digests, decoded.labels, decoded.test, good)
+    equal = equal_images.find_duplicates_and_label_conflicts(
+        decoded.digests, decoded.labels, decoded.test, good
+    )
     dropped = equal.repeated if policy == "drop" else np.zeros(len(good), np.bool_)
     report: BatchReport = {
         **_build_decoded_batch_report(rejected, len(bad), layout, notes),
@@ -112,7 +114,7 @@ def build_decoded_batch_report_and_mask(
     return report, good & ~dropped
 
 
-def _read_rejection_reasons(decoded: DecodingResult, rows: list[int]) -> list[FileReason]:
+def _read_rejection_reasons(decoded: ImageDecodingResults, rows: list[int]) -> list[FileReason]:
     reasons: list[FileReason] = []
     with decoded.reasons.open("rb") as file:
         for row in rows:
@@ -176,8 +178,8 @@ def _build_decoded_batch_report(
     }
 
 
-def warn_of_held_out_images_in_training(
-    decoded: DecodingResult, good: npt.NDArray[np.bool_], warnings: list[str]
+def add_held_out_in_training_warning(
+    decoded: ImageDecodingResults, good: npt.NDArray[np.bool_], warnings: list[str]
 ) -> None:
     """Add a warning if held-out images also occur in the training part, byte for byte."""
     held_out_digests, training_digests = (

@@ -30,7 +30,7 @@ def detect_upload_format(first_bytes: bytes, declared: str | None) -> str:
         )
     if not first_bytes:
         raise ArchiveInvalid("The body is empty; send an archive of images.")
-    reader = _find_upload_reader(first_bytes)
+    reader = _find_upload_reader_by_first_bytes(first_bytes)
     if reader is None:
         if _is_image_file_start(first_bytes):
             raise UnsupportedContentType(
@@ -62,7 +62,7 @@ def _is_image_file_start(first_bytes: bytes) -> bool:
         return False
 
 
-def _find_upload_reader(first: bytes) -> UploadReader | None:
+def _find_upload_reader_by_first_bytes(first: bytes) -> UploadReader | None:
     """Return the upload reader that recognises the bytes, or one for a special case of its format."""
     general_reader = next(
         (r for r in READERS.values() if r.special_of is None and r.recognises_format(first)), None

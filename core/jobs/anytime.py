@@ -20,13 +20,13 @@ from core.database.session import Database
 from core.database.states import JobState
 from core.database.tables import Job, Model
 from core.errors import AnytimeStateUnavailable, StoredObjectDamaged, Unavailable
-from core.export.format import PartFileToExport, VersionToExport
+from core.export.format import VersionPartFileToExport, VersionToExport
 from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.ids import is_id
 from core.jobs.jobs import make_missing_job_error
 from core.requests.actor import Actor
 from core.storage import ObjectStorage
-from core.storage.blobs import DamagedBlob, require_object_digest, verify_blob_chunks
+from core.storage.blobs import DamagedBlob, iterate_verified_blob_chunks, require_object_digest
 
 SOON_S = 5
 """Seconds after which to ask again for the first state of a job."""
@@ -69,7 +69,7 @@ class BestStateDownload:
             raise
         except StoredObjectDamaged:
             raise _make_best_state_replaced_error() from None
-        return _read_best_state_file(self.store, self.key, offset, length)
+        return _read_best_state_file_from_store(self.store, self.key, offset, length)
 
 
 def get_or_build_best_state_download(
@@ -176,17 +176,19 @@ def _build_and_store_best_state_download(
     # A random name, since other processes build in the same folder.
     stem = f"anytime-{secrets.token_hex(8)}"
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
-    parts: list[PartFileToExport] = []
+    parts: list[VersionPartFileToExport] = []
     try:
-        _copy_best_state_file(store, state, _MANIFEST, copy)
+        _copy_best_state_file_from_store(store, state, _MANIFEST, copy)
         manifest = Manifest.from_json(json.loads(copy.read_text()))
         for part in manifest.parts:
             if part.type in list_inference_part_types(manifest):
                 name = f"{part.name}.safetensors"
                 parts.append(
-                    PartFileToExport(part.name, spool / f"{stem}-{part.name}", state.files[name][0])
+                    VersionPartFileToExport(
+                        part.name, spool / f"{stem}-{part.name}", state.files[name][0]
+                    )
                 )
-                _copy_best_state_file(store, state, name, parts[-1].path)
+                _copy_best_state_file_from_store(store, state, name, parts[-1].path)
         SafetensorsZipFormat().write_download(target, VersionToExport(manifest, parts, catalogue))
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -200,7 +202,7 @@ def _build_and_store_best_state_download(
     return BestStateDownload(store, key, sha256, size, filename)
 
 
-def _copy_best_state_file(
+def _copy_best_state_file_from_store(
     store: ObjectStorage, state: StoredBestState, name: str, target: Path
 ) -> None:
     """Copy a stored file of a job's best state to `target`.
@@ -211,11 +213,13 @@ def _copy_best_state_file(
     """
     key, (sha256, _) = state.key + name, state.files[name]
     with target.open("wb") as file:
-        for chunk in verify_blob_chunks(_read_best_state_file(store, key), key, sha256):
+        for chunk in iterate_verified_blob_chunks(
+            _read_best_state_file_from_store(store, key), key, sha256
+        ):
             file.write(chunk)
 
 
-def _read_best_state_file(
+def _read_best_state_file_from_store(
     store: ObjectStorage, key: str, offset: int = 0, length: int | None = None
 ) -> Iterator[bytes]:
     try:

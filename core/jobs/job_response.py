@@ -19,7 +19,11 @@ from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
 from core.jobs import workers
 from core.lineage.standing import TaskStanding
-from core.lineage.words import SETTLED_BY, explain_missing_base_weights, explain_waiting_for_base
+from core.lineage.words import (
+    SETTLED_BY,
+    explain_batch_waiting_for_base,
+    explain_missing_base_weights,
+)
 from core.requests.times import format_rfc3339
 
 _TERMINAL = frozenset(str(s) for s in TERMINAL)
@@ -315,14 +319,15 @@ def read_job_response_contexts(
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
             stops[model_id] = LineageStoppingTask(*stop)
     bases = _find_base_weights_fetching_jobs(
-        session, {job.model_id for job in jobs if _has_queue_place(job)} - set(with_base)
+        session,
+        {job.model_id for job in jobs if _is_queued_with_lineage_place(job)} - set(with_base),
     )
     devices = _find_missing_cuda_devices_by_job(session, jobs)
     return {
         job.id: JobResponseContext(
             outcomes.get(job.id),
             stops.get(job.model_id) if _is_waiting_for_earlier_task(job) else None,
-            bases.get(job.model_id) if _has_queue_place(job) else None,
+            bases.get(job.model_id) if _is_queued_with_lineage_place(job) else None,
             devices.get(job.id),
         )
         for job in jobs
@@ -390,12 +395,12 @@ def _read_job_share_done(state: str, stored: Mapping[str, Any]) -> float | None:
     return done
 
 
-def _has_queue_place(job: Job) -> bool:
+def _is_queued_with_lineage_place(job: Job) -> bool:
     return job.state == JobState.QUEUED and job.place is not None
 
 
 def _is_waiting_for_earlier_task(job: Job) -> bool:
-    return _has_queue_place(job) and not job.again
+    return _is_queued_with_lineage_place(job) and not job.again
 
 
 def _build_job_wait_response(facts: JobResponseContext) -> WaitingFor | None:
@@ -414,7 +419,7 @@ def _build_base_wait_response(base: BaseWeightsFetchingJob) -> WaitingFor:
         "task": None,
         "detail": explain_missing_base_weights(base.id, base.error)
         if ended
-        else explain_waiting_for_base(base.id),
+        else explain_batch_waiting_for_base(base.id),
         "job": base.id,
         "failed": ended,
         "done": _read_job_share_done(base.state, base.progress),

@@ -117,7 +117,7 @@ def apply_job_action(db: Database, actor: Actor, job_id: str, action: JobAction)
         # A waiting job ends here; the end of a running one is recorded when its worker has stopped
         # it.
         if state is JobState.CANCELLED and before != JobState.CANCELLED:
-            lineage.update_standing_after_job_without_version(session, job, now)
+            lineage.update_standing_and_rejudge_held_versions(session, job, now)
         return build_job_response(session, job)
 
 
@@ -139,11 +139,11 @@ def build_queued_task_job(
     job.place, job.again = model.next_place, retry_of is not None
     job.retry_of = retry_of
     model.next_place += 1
-    set_job_devices_from_recipe(job)
+    set_job_devices_and_drop_unfit_snapshot(job)
     return job
 
 
-def set_job_devices_from_recipe(job: Job) -> None:
+def set_job_devices_and_drop_unfit_snapshot(job: Job) -> None:
     """Copy the devices that a job's recipe asks for into the columns by which workers claim jobs.
 
     A snapshot from another kind of device is dropped, unless the recipe lets it resume anywhere.

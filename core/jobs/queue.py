@@ -22,7 +22,7 @@ _FINISHED = sorted(str(state) for state in TERMINAL)
 
 
 @dataclass(frozen=True)
-class QueueMetrics:
+class QueueAndServiceMetrics:
     """Metrics of the job queue and the service: jobs by state, longest wait, versions, workers and
     damaged objects.
 
@@ -53,7 +53,7 @@ class QueueMetrics:
 
 
 @dataclass(frozen=True)
-class _CachedQueueCounts:
+class _CachedJobModelAndVersionCounts:
     """Slowly changing counts for the queue's metrics, and the time in monotonic seconds at which
     they were made.
     """
@@ -64,11 +64,11 @@ class _CachedQueueCounts:
     versions: dict[str, int]
 
 
-_past: dict[str, _CachedQueueCounts] = {}
+_past: dict[str, _CachedJobModelAndVersionCounts] = {}
 """Latest counts by URL of the database."""
 
 
-def read_queue_metrics(db: Database) -> QueueMetrics:
+def read_queue_and_service_metrics(db: Database) -> QueueAndServiceMetrics:
     """Count the metrics of the job queue; every state of a job has an entry."""
     with db.read() as session:
         now = db.now(session)
@@ -95,7 +95,7 @@ def read_queue_metrics(db: Database) -> QueueMetrics:
         scrub = session.get(IntegrityScrubProgress, 1)
         damaged = damage.count_damage_marks(session)
         reporting = workers.count_present_workers(session, now)
-    return QueueMetrics(
+    return QueueAndServiceMetrics(
         # 0 and not missing without such jobs, so that alerts have a value to compare.
         {str(state): counted.get(str(state), 0) for state in JobState},
         max(0.0, now - oldest) if oldest is not None else 0.0,
@@ -110,14 +110,14 @@ def read_queue_metrics(db: Database) -> QueueMetrics:
     )
 
 
-def _count_finished_jobs_models_versions(session: Session) -> _CachedQueueCounts:
+def _count_finished_jobs_models_versions(session: Session) -> _CachedJobModelAndVersionCounts:
     """Count finished jobs by state, models, and versions by status."""
     models = session.execute(
         select(func.count()).select_from(Model).where(Model.deleted_at.is_(None))
     ).scalar_one()
     versions = session.execute(select(Version.status, func.count()).group_by(Version.status))
     counted = {status: count for status, count in versions}
-    return _CachedQueueCounts(
+    return _CachedJobModelAndVersionCounts(
         time.monotonic(), _count_jobs_by_state(session, _FINISHED), models, counted
     )
 

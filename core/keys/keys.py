@@ -182,7 +182,7 @@ def revoke_key(db: Database, actor: Actor, key_id: str) -> None:
             )
 
 
-def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
+def ensure_admin_key_and_write_file(db: Database, data_dir: Path) -> str | None:
     """Create the first admin access key if needed, and write it to `<data dir>/admin-key` (mode
     0600).
 

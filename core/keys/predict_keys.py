@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.key import KeyBound
 from core.database.session import Database
-from core.database.tables import AccessKey, Model, Owner, PredictKey
+from core.database.tables import AccessKey, Model, Owner, PredictKeyBindingRow
 from core.errors import Invalid, NotFound, TooManyRequests
 from core.requests.actor import Actor, find_model
 from core.versions.versions import find_version
@@ -145,9 +145,9 @@ def find_model_of_new_predict_key(
 
 def bind_predict_key(
     session: Session, key: AccessKey, model: Model, wanted: RequestedKeyModelAndLimits
-) -> PredictKey:
+) -> PredictKeyBindingRow:
     """Add the row that binds a new access key to its model, alias and limits."""
-    row = PredictKey(
+    row = PredictKeyBindingRow(
         key_id=key.id,
         model_id=model.id,
         alias=wanted.alias,
@@ -165,15 +165,21 @@ def find_models_bound_to_predict_scope_keys(
     session: Session, key_ids: Sequence[str], now: float
 ) -> dict[str, KeyBound]:
     """Return by key id the model, alias and limits that keys of scope predict are bound to."""
-    query = select(PredictKey, Model.name).join(Model, Model.id == PredictKey.model_id)
-    rows = session.execute(query.where(PredictKey.key_id.in_(key_ids))).all()
+    query = select(PredictKeyBindingRow, Model.name).join(
+        Model, Model.id == PredictKeyBindingRow.model_id
+    )
+    rows = session.execute(query.where(PredictKeyBindingRow.key_id.in_(key_ids))).all()
     return {
-        row.PredictKey.key_id: build_key_model_and_limits_response(row.PredictKey, row.name, now)
+        row.PredictKeyBindingRow.key_id: build_key_model_and_limits_response(
+            row.PredictKeyBindingRow, row.name, now
+        )
         for row in rows
     }
 
 
-def build_key_model_and_limits_response(row: PredictKey, model: str, now: float) -> KeyBound:
+def build_key_model_and_limits_response(
+    row: PredictKeyBindingRow, model: str, now: float
+) -> KeyBound:
     """Return a predict key's model, alias and limits as responses show them.
 
     Args:
@@ -200,7 +206,9 @@ def rebind_predict_keys_to_model(session: Session, goes: Model, comes: Model) ->
         comes: model that gets the name.
     """
     session.execute(
-        update(PredictKey).where(PredictKey.model_id == goes.id).values(model_id=comes.id)
+        update(PredictKeyBindingRow)
+        .where(PredictKeyBindingRow.model_id == goes.id)
+        .values(model_id=comes.id)
     )
 
 
@@ -216,29 +224,32 @@ def charge_predict_key_daily_images(
     with db.write() as session:
         now = db.now(session)
         day = int(now // DAY_S)
-        sent = case((PredictKey.day == day, PredictKey.images), else_=0)
-        statement = update(PredictKey).where(
-            PredictKey.key_id == key_id, sent + images <= PredictKey.images_per_day
+        sent = case((PredictKeyBindingRow.day == day, PredictKeyBindingRow.images), else_=0)
+        statement = update(PredictKeyBindingRow).where(
+            PredictKeyBindingRow.key_id == key_id,
+            sent + images <= PredictKeyBindingRow.images_per_day,
         )
         values = {"day": day, "images": sent + images}
         if is_request:
-            each = 1.0 / PredictKey.requests_per_s
+            each = 1.0 / PredictKeyBindingRow.requests_per_s
             # Later than a full bucket allows: the clock was set back.
-            is_stale = PredictKey.free_at > now + BURST_S + each
+            is_stale = PredictKeyBindingRow.free_at > now + BURST_S + each
             # The bucket of a slow key holds one request, although that takes longer than `BURST_S`.
-            fits = PredictKey.free_at <= case((each < BURST_S, now + BURST_S - each), else_=now)
+            fits = PredictKeyBindingRow.free_at <= case(
+                (each < BURST_S, now + BURST_S - each), else_=now
+            )
             statement = statement.where(or_(is_stale, fits))
-            from_now = or_(is_stale, PredictKey.free_at < now)
-            values["free_at"] = case((from_now, now), else_=PredictKey.free_at) + each
+            from_now = or_(is_stale, PredictKeyBindingRow.free_at < now)
+            values["free_at"] = case((from_now, now), else_=PredictKeyBindingRow.free_at) + each
         if session.connection().execute(statement.values(values)).rowcount:
             return
         # Only a refusal reads the row, to name the limit and the time to wait.
-        row = session.get(PredictKey, key_id)
+        row = session.get(PredictKeyBindingRow, key_id)
         raise _make_predict_key_limit_error(row, images, now, day)
 
 
 def _make_predict_key_limit_error(
-    row: PredictKey | None, images: int, now: float, day: int
+    row: PredictKeyBindingRow | None, images: int, now: float, day: int
 ) -> TooManyRequests:
     """Return the error that says which limit a predict key has reached."""
     sent = row.images if row is not None and row.day == day else 0

@@ -24,7 +24,7 @@ from core.contract.responses.recipe import MergeOut, OlorOut, RebalanceOut, Reci
 from core.learning.data.augment import NAMES as AUGMENTS
 from core.learning.methods.method import Method
 from core.learning.methods.registry import METHODS
-from core.learning.networks import ArchitectureInfo, get_architectures
+from core.learning.networks import RegisteredArchitecture, get_architectures
 from core.learning.networks.backbones.timm_names import RECOMMENDED, load_timm_weights_table
 from core.learning.optimizers.build import DESCRIPTIONS
 from core.learning.problems.problem import Problem
@@ -84,7 +84,9 @@ def build_recipe_catalogue() -> RecipeCatalogue:
     }
 
 
-def _build_architecture_catalogue_entry(name: str, info: ArchitectureInfo) -> ArchitectureEntry:
+def _build_architecture_catalogue_entry(
+    name: str, info: RegisteredArchitecture
+) -> ArchitectureEntry:
     """Describe an architecture for the recipe catalogue."""
     entry: ArchitectureEntry = {
         "schema": info.hyper.model_json_schema(),
@@ -106,7 +108,7 @@ def _build_recipe_fields_catalogue_entry() -> RecipeLanguage:
     return {
         "schema": Recipe.model_json_schema(),
         # With the method's own defaults filled in, since readers of the catalogue import no method.
-        "defaults": cast(RecipeOut, _build_recipe_of_empty_patch()),
+        "defaults": cast(RecipeOut, _build_default_recipe()),
         # Defaults within `optimizer.olor`
         "olor": cast(OlorOut, OlorRecipe().model_dump(mode="json")),
         "merge": cast(MergeOut, dict.fromkeys(MergeRecipe.model_fields)),
@@ -114,7 +116,7 @@ def _build_recipe_fields_catalogue_entry() -> RecipeLanguage:
     }
 
 
-def _build_recipe_of_empty_patch() -> dict[str, Any]:
+def _build_default_recipe() -> dict[str, Any]:
     """Build the complete default recipe of an empty recipe patch."""
     recipe = Recipe()
     method = METHODS[recipe.method["name"]]

@@ -64,7 +64,7 @@ class ClassMap:
         Stored rows may be those of an earlier head, which lacks the newest classes: a new class is
         then the mean of those that are there, and one without any has no row.
         """
-        present = self.list_source_classes(len(rows))
+        present = self.list_sources_of_each_new_class(len(rows))
         index = [number for numbers in present for number in numbers]
         sizes = [len(numbers) for numbers in present]
         counts = torch.tensor(sizes, dtype=torch.int64, device=rows.device)
@@ -73,7 +73,7 @@ class ClassMap:
         # A class of one source keeps its bits.
         return sums / counts.to(sums.dtype).reshape(-1, *[1] * (rows.dim() - 1))
 
-    def list_source_classes(self, former: int) -> list[list[int]]:
+    def list_sources_of_each_new_class(self, former: int) -> list[list[int]]:
         """List, for each new class, its source classes among the first `former`; leave out classes
         without any.
         """

@@ -144,7 +144,7 @@ class InputNormaliser:
             self._scale = torch.tensor([1 / (s * 255) for s in std], device=device)
 
     @property
-    def has_features(self) -> bool:
+    def has_known_features(self) -> bool:
         """True if known features replace some images (`core/learning/data/known_features.py`)."""
         return False
 

@@ -79,7 +79,7 @@ class _GateCheckOutcome:
     text: str
 
 
-def check_lost_images_against_gate_limits(
+def build_version_comparison_gate_checks(
     limits: GateLimits | GateOut,
     losses: GateComparisons | None,
     model_id: str,
@@ -113,7 +113,7 @@ def check_lost_images_against_gate_limits(
             check = _fail_learning_check_for_doubted_labels(check, doubt)
         if losses is not None and not check["passed"]:
             check["pictures"] = [
-                _add_image_path_to_lost_image(one, model_id)
+                _add_url_path_to_lost_image(one, model_id)
                 for one in _select_newly_wrong_images(name, losses)
             ]
         checks.append(check)
@@ -423,7 +423,7 @@ def _select_newly_wrong_images(
     return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]
 
 
-def _add_image_path_to_lost_image(image: NewlyMisclassifiedImage, model_id: str) -> CheckPicture:
+def _add_url_path_to_lost_image(image: NewlyMisclassifiedImage, model_id: str) -> CheckPicture:
     address = f"/v1/models/{model_id}/tasks/{image['task']}/images/held_out/{image['index']}.png"
     return {**image, "image": address}
 

@@ -62,7 +62,7 @@ def read_ancestor_class_number_maps(session: Session, version: Version) -> Ances
     return AncestorClassNumberMaps(maps, by_version)
 
 
-def map_former_to_new_numbers(sources: Sequence[Sequence[int]], former: int) -> list[int]:
+def map_former_to_new_class_numbers(sources: Sequence[Sequence[int]], former: int) -> list[int]:
     """Return the new number of each former class after a merge, drop or reorder.
 
     Args:

@@ -90,19 +90,19 @@ PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
 """Standings of tasks that later versions do not contain until these are learned again."""
 
 
-def find_missing_tasks_with_standings(
+def find_missing_rolled_back_or_skipped_tasks(
     session: Session, model: Model, tasks: Collection[int]
 ) -> list[tuple[Task, TaskStanding]]:
     """Find rolled-back and skipped tasks that a version taught `tasks` lacks, with their
     standings.
     """
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
-    return select_missing_tasks_with_standings(
+    return select_missing_rolled_back_or_skipped_tasks(
         session, model, session.scalars(query.order_by(Task.number)), tasks
     )
 
 
-def select_missing_tasks_with_standings(
+def select_missing_rolled_back_or_skipped_tasks(
     session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
 ) -> list[tuple[Task, TaskStanding]]:
     """Select the rolled-back and skipped tasks that a version taught `tasks` lacks, with their

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from core.contract.features import AncestorFeatureComparison
 from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.contract.losses import GateComparisons
-from core.lineage.checks import check_lost_images_against_gate_limits
+from core.lineage.checks import build_version_comparison_gate_checks
 from core.lineage.coverage import MissingTasksAndClasses
 from core.lineage.visible_losses import describe_detectable_losses
 
 
 @dataclass(frozen=True)
-class LineagePosition:
+class VersionLineageFacts:
     """Position of a version in the lineage of its model.
 
     Attributes:
@@ -37,7 +37,7 @@ class LineagePosition:
 
 
 @dataclass(frozen=True)
-class GateProductionComparison:
+class ComparisonWithProductionVersion:
     """Image-by-image comparison of a version with the production version when it was made.
 
     Attributes:
@@ -73,7 +73,7 @@ class GateMetrics:
     new_task: float | None = None
     acc: float | None = None
     predicted_rise: float | None = None
-    production: GateProductionComparison | None = None
+    production: ComparisonWithProductionVersion | None = None
     coverage: float | None = None
     losses: GateComparisons | None = None
     features: AncestorFeatureComparison | None = None
@@ -93,7 +93,7 @@ class GateMetrics:
 
 
 def judge_gate_metrics(
-    gate: GateLimits | GateOut, metrics: GateMetrics, place: LineagePosition
+    gate: GateLimits | GateOut, metrics: GateMetrics, place: VersionLineageFacts
 ) -> Verdict:
     """Judge a version's measurements by the limits of a gate, and return the verdict."""
     values: dict[Limit, float | None] = {
@@ -123,7 +123,7 @@ def judge_gate_metrics(
                 "images": production.images,
             }
         checks.append(check)
-    checks += check_lost_images_against_gate_limits(
+    checks += build_version_comparison_gate_checks(
         gate, metrics.losses, place.model, metrics.features, metrics.doubt
     )
     lacking = place.lacking

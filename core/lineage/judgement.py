@@ -13,12 +13,12 @@ from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLI
 from core.database.tables import Job, Model, Task, Version, VersionMeasurement
 from core.lineage.coverage import find_lacking_required_tasks_and_classes, list_taught_tasks
 from core.lineage.gate import (
+    ComparisonWithProductionVersion,
     GateMetrics,
-    GateProductionComparison,
-    LineagePosition,
+    VersionLineageFacts,
     judge_gate_metrics,
 )
-from core.lineage.labels import explain_mostly_doubted_labels
+from core.lineage.labels import find_mostly_doubted_labels_finding
 from core.lineage.row import read_accuracy_matrix_row
 from core.lineage.sure import choose_threshold_for_promised_precision
 from core.statistics.matrix_row import compute_version_accuracy_figures
@@ -54,7 +54,7 @@ def judge_version_by_gate(session: Session, model: Model, version: Version) -> V
     # An edit replaces the head that it began from, though it may continue an older version.
     replaces = job is not None and job.kind == JobKind.EDIT
     parent = (job.parent_version if job is not None and replaces else version.parent) or 0
-    place = LineagePosition(parent, model.head, lacks, model.allow_lost_classes, model.id)
+    place = VersionLineageFacts(parent, model.head, lacks, model.allow_lost_classes, model.id)
     return judge_gate_metrics(limits or {}, metrics, place)
 
 
@@ -66,10 +66,10 @@ def get_gate_limits_of_job(model: Model, job: Job | None) -> GateOut:
 
 def read_production_comparison(
     session: Session, model_id: str, version: int
-) -> GateProductionComparison | None:
+) -> ComparisonWithProductionVersion | None:
     """Read a version's stored comparison with production, if the gate limits it."""
     measurement = session.get(VersionMeasurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
-    return None if measurement is None else GateProductionComparison(**measurement.detail)
+    return None if measurement is None else ComparisonWithProductionVersion(**measurement.detail)
 
 
 def read_prediction_changes_for_gate(
@@ -98,7 +98,7 @@ def _read_doubted_labels_finding(
     if job is None or job.recipe.get("data_report") == "off":
         return None
     task = select(Task.report).where(Task.model_id == job.model_id, Task.number == number)
-    return explain_mostly_doubted_labels(session.scalar(task))
+    return find_mostly_doubted_labels_finding(session.scalar(task))
 
 
 def compute_confidently_predicted_share(

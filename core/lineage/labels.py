@@ -9,7 +9,7 @@ MOST_DOUBTED = 0.5
 which the version is held."""
 
 
-def explain_mostly_doubted_labels(report: BatchReport | None) -> str | None:
+def find_mostly_doubted_labels_finding(report: BatchReport | None) -> str | None:
     """Find the finding that most labels of a batch's known classes look swapped or wrong.
 
     None if fewer do, or if a person has accepted the finding. A single doubted class does not hold

@@ -107,12 +107,12 @@ def publish_version(
     with the next version.
     """
     version.status = "published"
-    owner_events.record_owner_event_of_version(session, model, version, now)
+    owner_events.collect_owner_and_webhook_events_of_version(session, model, version, now)
     # Even if production stays where it is, the lineage continues from this version.
     model.head = version.number
     set_task_standing(task, TaskStanding.LEARNED, now)
     _extend_image_retention(model, task, now)
-    _move_latest_alias(session, model, version, now)
+    _move_latest_alias_forward(session, model, version, now)
     if model.production_follows and not is_promotion_withheld_for_one_class(
         session, model, version
     ):
@@ -166,7 +166,7 @@ def _extend_image_retention(model: Model, task: Task, now: float) -> None:
     task.train_until = until if task.train_until is None else max(task.train_until, until)
 
 
-def update_standing_after_job_without_version(session: Session, job: Job, now: float) -> None:
+def update_standing_and_rejudge_held_versions(session: Session, job: Job, now: float) -> None:
     """Update the standing of a task whose job has ended without a version.
 
     The standing follows from the state of the job; a task of which a version was made before keeps
@@ -252,13 +252,13 @@ def promote_version(
     model.head, model.production_follows = target.number, settles or target.number >= head
     if is_held:
         target.status = "published"
-        owner_events.record_owner_event_of_version(session, model, target, now)
+        owner_events.collect_owner_and_webhook_events_of_version(session, model, target, now)
         # A new value, since a change inside a JSON column would not be noticed and stored.
         target.gate = {
             **target.gate,
             "overruled": {"key": move_origin.actor, "reason": move_origin.reason},
         }
-        _move_latest_alias(session, model, target, now)
+        _move_latest_alias_forward(session, model, target, now)
         # Not in the job's log: a retry of that job holds its row and waits for the model's, so this
         # could deadlock.
         target.warnings = [
@@ -284,7 +284,7 @@ def _is_held_task_version(session: Session, version: Version) -> bool:
     return session.scalar(query) == TaskStanding.HELD
 
 
-def unpin_production(
+def unpin_production_and_move_to_head(
     session: Session, model: Model, move_origin: AliasMoveOrigin, now: float
 ) -> None:
     """Unpin production: move it to the lineage head, and let it follow from now on."""
@@ -341,11 +341,13 @@ def point_alias_to_version(
         "previous": previous,
         "cause": move_origin.cause,
     }
-    owner_events.record_owner_event_of_alias(session, model, moved, now)
+    owner_events.collect_owner_and_webhook_events_of_alias(session, model, moved, now)
     return alias
 
 
-def _move_latest_alias(session: Session, model: Model, version: Version, now: float) -> None:
+def _move_latest_alias_forward(
+    session: Session, model: Model, version: Version, now: float
+) -> None:
     """Move the alias `latest` to a version just published, unless a newer one is published."""
     latest = session.get(Alias, (model.id, LATEST))
     if latest is None or latest.version < version.number:

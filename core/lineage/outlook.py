@@ -12,7 +12,7 @@ from core.lineage import lineage, words
 from core.lineage.coverage import (
     PASSED_OVER,
     list_taught_tasks,
-    select_missing_tasks_with_standings,
+    select_missing_rolled_back_or_skipped_tasks,
 )
 from core.lineage.standing import read_unfinished_job_states_by_task
 
@@ -42,7 +42,7 @@ def describe_next_task_outlook(
     query = select(Task).where(
         Task.model_id == model.id, build_passed_over_or_blocking_task_condition()
     )
-    return describe_task_outlook(session, model, head, session.scalars(query).all())
+    return describe_next_task_outlook_from_tasks(session, model, head, session.scalars(query).all())
 
 
 def build_passed_over_or_blocking_task_condition() -> ColumnElement[bool]:
@@ -50,7 +50,7 @@ def build_passed_over_or_blocking_task_condition() -> ColumnElement[bool]:
     return or_(Task.standing.in_(PASSED_OVER), Task.stops)
 
 
-def describe_task_outlook(
+def describe_next_task_outlook_from_tasks(
     session: Session, model: Model, head: Version | None, tasks: Sequence[Task]
 ) -> BatchSubmissionWarnings:
     """Describe the outlook of a task from its model's state, as `describe_next_task_outlook` does.
@@ -61,7 +61,7 @@ def describe_task_outlook(
     taught = [] if head is None else list_taught_tasks(head.manifest)
     in_order = sorted(tasks, key=lambda task: task.number)
     passed_over = [task for task in in_order if task.standing in PASSED_OVER]
-    lacked = select_missing_tasks_with_standings(session, model, passed_over, taught)
+    lacked = select_missing_rolled_back_or_skipped_tasks(session, model, passed_over, taught)
     missing = [words.describe_missing_task(model, task, standing) for task, standing in lacked]
     notes = _describe_wait_for_base_weights(session, model) if head is None else []
     stop = next((task for task in in_order if task.stops), None)
@@ -88,5 +88,5 @@ def _describe_wait_for_base_weights(session: Session, model: Model) -> list[str]
     return (
         []
         if job is None or JobState(job.state) in TERMINAL
-        else [words.explain_waiting_for_base(job.id)]
+        else [words.explain_batch_waiting_for_base(job.id)]
     )

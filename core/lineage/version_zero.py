@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from core.contract.architecture import Architecture, ImageSettings, Normalisation
+from core.contract.architecture import ArchitectureWithHyperParameters, ImageSettings, Normalisation
 from core.contract.manifest import BaseOrigin, Manifest, RandomWeightsOrigin, StoredVersionPart
 from core.contract.pretrained import PretrainedWeights
 from core.database import owner_events
@@ -19,7 +19,7 @@ Origin = dict[str, RandomWeightsOrigin | BaseOrigin | None]
 
 
 @dataclass(frozen=True)
-class VersionZeroWeights:
+class VersionZeroPartsAndOrigin:
     """Initial weights of a model for its version 0: parts, origin and pixel statistics.
 
     Attributes:
@@ -36,7 +36,7 @@ class VersionZeroWeights:
 def add_version_zero(
     session: Session,
     model: Model,
-    start: VersionZeroWeights,
+    start: VersionZeroPartsAndOrigin,
     move_origin: AliasMoveOrigin,
     *,
     seed: int,
@@ -61,7 +61,7 @@ def add_version_zero(
         task=None,
         tasks=[],
         scenario=model.scenario,
-        architecture=Architecture.from_json(model.architecture),
+        architecture=ArchitectureWithHyperParameters.from_json(model.architecture),
         image=ImageSettings.from_json(model.image),
         normalise=start.normalise,
         classes=model.classes or [],
@@ -109,7 +109,7 @@ def add_version_without_job(
         created_at=now,
     )
     session.add(version)
-    owner_events.record_owner_event_of_version(session, model, version, now)
+    owner_events.collect_owner_and_webhook_events_of_version(session, model, version, now)
     # The rows of parts refer to this one.
     session.flush()
     for position, part in enumerate(parts):

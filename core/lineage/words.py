@@ -33,7 +33,7 @@ def join_words_with_conjunction(words: Sequence[str], most: int = _SHOWN, last: 
     )
 
 
-def describe_task(task: Task) -> str:
+def describe_task_in_words(task: Task) -> str:
     """Describe a task in words: `task 2 (“week-32”, classes coat and hat)`."""
     name = f"“{task.name}”, " if task.name else ""
     several = "es" * (len(task.classes) > 1)
@@ -107,7 +107,7 @@ def describe_missing_task(
 ) -> str:
     """Describe in a sentence that a version lacks a task, why, and what to do."""
     does = "will not contain" if subject == "The new version" else "does not contain"
-    sentence = f"{subject} {does} {describe_task(task)}"
+    sentence = f"{subject} {does} {describe_task_in_words(task)}"
     if standing in (TaskStanding.QUEUED, TaskStanding.RUNNING):
         return f"{sentence}, which is being learned again."
     if standing is TaskStanding.SKIPPED:
@@ -121,7 +121,7 @@ def describe_missing_task(
 def describe_task_lost_by_alias_move(model: Model, task: Task, version: int) -> str:
     """Describe in a sentence a task that production lost by a move to an earlier version."""
     requests = describe_requests_for_missing_task(model, task)
-    return f"Version {version} was not taught {describe_task(task)}. {requests}"
+    return f"Version {version} was not taught {describe_task_in_words(task)}. {requests}"
 
 
 def explain_unpromoted_one_class_version(version: Version) -> str:
@@ -220,9 +220,9 @@ def explain_stopped_lineage(
         learned: tasks that the version lacks and the head has learned since.
     """
     again = (
-        f"learns {describe_task(task)} again, discards the task"
+        f"learns {describe_task_in_words(task)} again, discards the task"
         if can_relearn_task(task)
-        else f"discards {describe_task(task)}"
+        else f"discards {describe_task_in_words(task)}"
     )
     requests = describe_requests_to_pass_held_version(model, version, learned)
     return (
@@ -277,14 +277,14 @@ def explain_waiting_batch(task: Task, version: Version | None, again: bool) -> s
         why = (
             "which was rejected." if task.standing == TaskStanding.REJECTED else "whose job failed."
         )
-        return f"This batch waits for {describe_task(task)}, {why} {settled_by}"
+        return f"This batch waits for {describe_task_in_words(task)}, {why} {settled_by}"
     return (
-        f"This batch waits for {describe_task(task)}. "
+        f"This batch waits for {describe_task_in_words(task)}. "
         f"{explain_held_version(version.number, version.gate)} {settled_by}"
     )
 
 
-def explain_waiting_for_base(job_id: str) -> str:
+def explain_batch_waiting_for_base(job_id: str) -> str:
     """Explain that a batch waits for its model's base weights. job_id: the job that fetches
     them.
     """
@@ -320,9 +320,9 @@ def describe_lineage_past_held_version(model: Model, task: Task, known: bool) ->
     `known`: the head of the lineage was taught the task.
     """
     if known:
-        return f"The line goes on from version {model.head}, which knows {describe_task(task)}."
+        return f"The line goes on from version {model.head}, which knows {describe_task_in_words(task)}."
     requests = describe_requests_for_missing_task(model, task)
-    return f"The line goes on without {describe_task(task)}. {requests}"
+    return f"The line goes on without {describe_task_in_words(task)}. {requests}"
 
 
 def explain_pinned_production(model: Model, production: int) -> str:

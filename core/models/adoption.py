@@ -22,12 +22,12 @@ from sqlalchemy.orm import Session
 from core.admission.applicability import (
     PLAIN,
     NextTaskStartingPoint,
-    list_warnings_of_recipe_from_starting_point,
+    check_recipe_from_start_and_list_warnings,
 )
 from core.bases.base_advice import (
     explain_architecture_mismatch_of_base,
     get_base_architecture,
-    have_images_same_shape,
+    have_same_image_size_and_channels,
 )
 from core.contract.architecture import Normalisation
 from core.contract.base import (
@@ -134,10 +134,10 @@ def require_method_usable_after_adoption(catalogue: RecipeCatalogue, recipe: Rec
     are unknown.
 
     Raises:
-        InvalidRecipe: see `core.admission.applicability.list_warnings_of_recipe_from_starting_point`.
+        InvalidRecipe: see `core.admission.applicability.check_recipe_from_start_and_list_warnings`.
     """
     start = NextTaskStartingPoint(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
-    list_warnings_of_recipe_from_starting_point(catalogue, start, recipe, "class")
+    check_recipe_from_start_and_list_warnings(catalogue, start, recipe, "class")
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def _store_version_one_parts(blobs: Blobs, adopted: AdoptedClassifier) -> Adopte
     rows = len(adopted.classifier["classes"])
     parts = []
     with tempfile.TemporaryDirectory() as folder:
-        for part, names in _map_tensor_names_by_part(adopted.classifier).items():
+        for part, names in _map_uploaded_to_part_tensor_names(adopted.classifier).items():
             sources: list[tuple[Path, str, Rename]] = [(source, adopted.sha256, names.get)]
             absent = [to for name, to in names.items() if name not in present]
             # A head without a bias: our networks have one, and zeros give the same answers.
@@ -212,7 +212,7 @@ def create_adopted_lineage_and_delete_base(
     session.delete(row)
     if get_base_architecture(
         adopted.uploaded_for
-    ) != model.architecture or not have_images_same_shape(
+    ) != model.architecture or not have_same_image_size_and_channels(
         adopted.uploaded_for["image"], model.image
     ):
         raise _make_adoption_error(
@@ -223,7 +223,7 @@ def create_adopted_lineage_and_delete_base(
         )
     model.image = keep_image_decoding_of_model(adopted.uploaded_for["image"], model.image)
     statistics = adopted.uploaded_for.get("normalise")
-    start = version_zero.VersionZeroWeights(
+    start = version_zero.VersionZeroPartsAndOrigin(
         [part for part in adopted.parts if part.type != _HEAD],
         {"base": BaseOrigin(id=adopted.id, sha256=adopted.sha256)},
         None if statistics is None else Normalisation.from_json(statistics),
@@ -278,7 +278,7 @@ def _build_adopted_task(model: Model, adopted: AdoptedClassifier, now: float) ->
     )
 
 
-def _map_tensor_names_by_part(
+def _map_uploaded_to_part_tensor_names(
     classifier: UploadedClassifierDescription,
 ) -> dict[str, dict[str, str]]:
     """Map, for each part of a classifier, tensor names in the uploaded file to names in the part."""

@@ -16,7 +16,7 @@ from core.lineage import words
 from core.lineage.lineage import PRODUCTION
 from core.lineage.standing import TaskStanding
 from core.models.held_actions import (
-    HeldVersion,
+    HeldVersionFacts,
     build_discard_task_request,
     build_relearn_task_request,
     build_suggested_request,
@@ -35,7 +35,7 @@ _KINDS = (S.HELD, S.ROLLED_BACK, S.REJECTED, S.FAILED)
 
 
 @dataclass(frozen=True)
-class TaskAwaitingPerson:
+class TaskAwaitingPersonContext:
     """A task that waits for a person's decision, with the rows that its attention item is made
     from.
 
@@ -72,10 +72,13 @@ def list_attention_items(
     tasks = _list_tasks_awaiting_person(session, list(by_id))
     if not tasks:
         return items
-    versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs_of_tasks(session, tasks)
+    versions, jobs = (
+        _find_newest_versions_of_held_tasks(session, tasks),
+        _find_newest_jobs_of_tasks(session, tasks),
+    )
     answering, learned = (
         _find_newest_versions_of_rolled_back_tasks(session, tasks),
-        _find_since_learned_tasks_of_held_versions(session, versions),
+        _find_lacked_tasks_learned_meanwhile(session, versions),
     )
     pictures = _find_images_failing_gate_checks(session, versions)
     # Collected first, since the actions of an item may concern another waiting task.
@@ -84,7 +87,7 @@ def list_attention_items(
         waits[task.model_id][task.number] = task
     for task in tasks:
         model, key = by_id[task.model_id], (task.model_id, task.number)
-        waiting = TaskAwaitingPerson(
+        waiting = TaskAwaitingPersonContext(
             model=model,
             task=task,
             version=versions.get(key),
@@ -128,7 +131,9 @@ def _list_tasks_awaiting_person(session: Session, models: list[str]) -> list[Tas
     )
 
 
-def _find_held_versions(session: Session, tasks: Sequence[Task]) -> dict[tuple[str, int], Version]:
+def _find_newest_versions_of_held_tasks(
+    session: Session, tasks: Sequence[Task]
+) -> dict[tuple[str, int], Version]:
     """Return the newest version of each task that is held, by (model, task)."""
     held_ids = [task.id for task in tasks if task.standing == S.HELD]
     query = (
@@ -173,7 +178,7 @@ def _find_newest_versions_of_rolled_back_tasks(
     }
 
 
-def _find_since_learned_tasks_of_held_versions(
+def _find_lacked_tasks_learned_meanwhile(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], set[int]]:
     """Return by (model, task) the tasks that its held version lacks and that have been learned
@@ -237,7 +242,7 @@ def _build_versions_of_task_condition() -> ColumnElement[bool]:
     return and_(Version.model_id == Task.model_id, Version.task_number == Task.number)
 
 
-def _build_attention_item(waiting: TaskAwaitingPerson) -> AttentionOut:
+def _build_attention_item(waiting: TaskAwaitingPersonContext) -> AttentionOut:
     model, task, version = waiting.model, waiting.task, waiting.version
     kind = S(str(task.standing))
     detail, actions = {
@@ -285,7 +290,9 @@ def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
     }
 
 
-def _build_held_task_text_and_actions(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
+def _build_held_task_text_and_actions(
+    waiting: TaskAwaitingPersonContext,
+) -> tuple[str, list[ActionOut]]:
     model, task, version, job = waiting.model, waiting.task, waiting.version, waiting.job
     assert version is not None and job is not None, "a held task has a version and a job"
     detail = (
@@ -293,18 +300,18 @@ def _build_held_task_text_and_actions(waiting: TaskAwaitingPerson) -> tuple[str,
         f"{words.explain_stopped_lineage(model, task, version, waiting.learned)}"
     )
     actions = list_held_version_requests(
-        HeldVersion(model, task, version, job, waiting.learned, waiting.other_tasks)
+        HeldVersionFacts(model, task, version, job, waiting.learned, waiting.other_tasks)
     )
     return detail, actions
 
 
 def _build_rolled_back_task_text_and_actions(
-    waiting: TaskAwaitingPerson,
+    waiting: TaskAwaitingPersonContext,
 ) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
     until = words.describe_image_retention(model, task)
     detail = (
-        f"Production was rolled back over {words.describe_task(task)}: version {model.head}, from "
+        f"Production was rolled back over {words.describe_task_in_words(task)}: version {model.head}, from "
         f"which the next batch starts, was not taught it, and {words.describe_gate_rule_for_missing_task(model)}. "
         f"{until[0].upper()}{until[1:]}."
     )
@@ -329,11 +336,11 @@ def _build_rolled_back_task_text_and_actions(
 
 
 def _build_rejected_task_text_and_actions(
-    waiting: TaskAwaitingPerson,
+    waiting: TaskAwaitingPersonContext,
 ) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     detail = (
-        f"The batch of {words.describe_task(task)} was rejected and nothing was learned from it: "
+        f"The batch of {words.describe_task_in_words(task)} was rejected and nothing was learned from it: "
         f"{_format_job_error(job)}"
     )
     upload: ActionOut = {
@@ -360,11 +367,13 @@ def _build_rejected_task_text_and_actions(
     ]
 
 
-def _build_failed_task_text_and_actions(waiting: TaskAwaitingPerson) -> tuple[str, list[ActionOut]]:
+def _build_failed_task_text_and_actions(
+    waiting: TaskAwaitingPersonContext,
+) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     assert job is not None, "a failed task has a job"
     detail = (
-        f"The job of {words.describe_task(task)} failed and nothing was learned from it: "
+        f"The job of {words.describe_task_in_words(task)} failed and nothing was learned from it: "
         f"{_format_job_error(job)}{_describe_task_effect_on_later_batches(task)}"
     )
     retry = [build_relearn_task_request(task, job)] if words.can_relearn_task(task) else []

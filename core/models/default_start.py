@@ -33,10 +33,10 @@ def choose_larger_base_for_photos(
     """Choose the larger base for photos for a new model that names none, where that is possible."""
     if (
         not photos.is_base_choice_left_open(given)
-        or (recipe := photos.find_default_base_recipe(catalogue, given)) is None
+        or (recipe := photos.find_default_recipe_on_imagenet_base(catalogue, given)) is None
     ):
         return ReplacementOfDefaultBase()
-    problem = imagenet_base.explain_missing_imagenet_base() or _explain_refused_default_base(
+    problem = imagenet_base.explain_missing_imagenet_base() or _explain_job_refusal_on_larger_base(
         catalogue, recipe, admission
     )
     # Training the larger network takes much longer, so that is left to an explicit request.
@@ -58,7 +58,7 @@ def choose_larger_base_for_photos(
     )
 
 
-def _explain_refused_default_base(
+def _explain_job_refusal_on_larger_base(
     catalogue: RecipeCatalogue, recipe: RecipeOut, admission: AdmissionLimits
 ) -> str:
     """Return why a job on this base would be refused here, or "" if it would be accepted."""

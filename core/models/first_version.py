@@ -13,7 +13,7 @@ from core.bases.base_advice import (
     explain_architecture_mismatch_of_base,
     format_model_creation_request,
     get_base_architecture,
-    have_images_same_shape,
+    have_same_image_size_and_channels,
 )
 from core.contract.architecture import Normalisation
 from core.contract.base import BaseVersion
@@ -23,7 +23,7 @@ from core.database.tables import Model, UploadedBase, Version, VersionPart
 from core.errors import Invalid
 from core.lineage import version_zero
 from core.lineage.lineage import AliasMoveOrigin
-from core.lineage.version_zero import Origin, VersionZeroWeights
+from core.lineage.version_zero import Origin, VersionZeroPartsAndOrigin
 from core.packaged import packaged_base
 from core.recipe.images import ImageFormatAndNormalisation
 from core.requests.actor import Actor, UseCaseTransaction, find_model
@@ -57,15 +57,15 @@ def add_version_zero_of_new_model(
         NotFound: the caller sees no model of the base's name.
     """
     session, actor, now = transaction.session, transaction.actor, transaction.now
-    parts, origin, normalise = _collect_base_parts(
+    parts, origin, normalise = _find_version_zero_parts_and_origin(
         session, blobs, actor, model, seed, images.normalise
     )
     move_origin = AliasMoveOrigin("create", actor.key_id)
-    start = VersionZeroWeights(parts, origin, normalise)
+    start = VersionZeroPartsAndOrigin(parts, origin, normalise)
     version_zero.add_version_zero(session, model, start, move_origin, seed=seed, now=now)
 
 
-def _collect_base_parts(
+def _find_version_zero_parts_and_origin(
     session: Session,
     blobs: Blobs,
     actor: Actor,
@@ -123,7 +123,7 @@ def _build_uploaded_base_part(
             "else, upload the file without classes."
         )
     base_architecture = get_base_architecture(row.architecture)
-    if base_architecture != model.architecture or not have_images_same_shape(
+    if base_architecture != model.architecture or not have_same_image_size_and_channels(
         row.architecture["image"], model.image
     ):
         raise _build_invalid_base_error(
@@ -146,7 +146,7 @@ def _read_backbone_of_base_version(
     )
     if source_version is None:
         raise _build_invalid_base_error(f"The model {base['model']!r} has no version {number}.")
-    if source.architecture != model.architecture or not have_images_same_shape(
+    if source.architecture != model.architecture or not have_same_image_size_and_channels(
         source.image, model.image
     ):
         raise _build_invalid_base_error(

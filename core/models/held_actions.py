@@ -12,7 +12,7 @@ from core.contract.patch import RecipePatch
 from core.contract.responses.attention import ActionBody, ActionOut
 from core.database.tables import Job, Model, Task, Version
 from core.lineage import words
-from core.lineage.labels import explain_mostly_doubted_labels
+from core.lineage.labels import find_mostly_doubted_labels_finding
 from core.lineage.lineage import PRODUCTION
 from core.text.steps import LEFT_OPEN
 
@@ -34,7 +34,7 @@ _OF_DATA = {"data_report", "resources", "seed"}
 """Fields of a recipe that cannot be the reason why a version forgot."""
 
 
-class HeldVersion(NamedTuple):
+class HeldVersionFacts(NamedTuple):
     """A held version with the facts that decide which requests can settle it.
 
     Attributes:
@@ -51,7 +51,7 @@ class HeldVersion(NamedTuple):
     other_tasks: Mapping[int, Task]
 
 
-def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
+def list_held_version_requests(held: HeldVersionFacts) -> list[ActionOut]:
     """Return all requests by which a person can settle a held version, first the one that repairs
     it.
     """
@@ -70,7 +70,7 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
             method="PUT",
         ),
     ]
-    if explain_mostly_doubted_labels(task.report) is not None:  # no recipe mends wrong labels
+    if find_mostly_doubted_labels_finding(task.report) is not None:  # no recipe mends wrong labels
         again = [build_relearn_task_request(task, job)] if words.can_relearn_task(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
     mended = _list_requests_repairing_held_version(held)
@@ -81,7 +81,7 @@ def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
     return [*mended, *([] if is_again else [build_relearn_task_request(task, job)]), *other_actions]
 
 
-def _list_requests_repairing_held_version(held: HeldVersion) -> list[ActionOut]:
+def _list_requests_repairing_held_version(held: HeldVersionFacts) -> list[ActionOut]:
     model, task, version, job = held[:4]
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
     lacked = [

@@ -32,7 +32,7 @@ from core.requests.times import format_rfc3339
 from core.retention.totals import clear_feature_totals_in_model_row
 from core.retention.unused import release_rows_and_delete_files
 from core.storage import Blobs, ObjectStorage
-from core.trials.rows import delete_results_of_unfinished_trials, lock_unfinished_trial_jobs
+from core.trials.rows import lock_unfinished_trial_jobs, reset_trials_of_unfinished_jobs
 from core.versions.versions import find_version
 
 PRODUCTION = "production"
@@ -201,7 +201,7 @@ def _mark_replay_parts_deleted(
         if job.parent_version is None or job.parent_version >= min(versions)
     ]
     keys = [key for job in affected for key in _drop_snapshot_and_release_job(session, job, now)]
-    digests += sorted(delete_results_of_unfinished_trials(session, row.id, now))
+    digests += sorted(reset_trials_of_unfinished_jobs(session, row.id, now))
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
     record_audit_entry(
         session, actor, AuditedChange("memory.delete", row.id, data, model=row.id), now
@@ -273,7 +273,7 @@ def _replay_memory_to_json(
     if memory["deleted_at"] is not None:
         return {**memory, "bytes": 0, "items": 0}
     counts = (
-        _count_feature_images(blobs, counted_parts, class_numbers)
+        _count_images_with_stored_features(blobs, counted_parts, class_numbers)
         if counted_parts is stored
         else _count_images_in_replay_part(blobs, parts[0])
     )
@@ -291,7 +291,7 @@ def _replay_memory_to_json(
     return {**memory, "items": per_class.total(), "per_task": tasks, "per_class": dict(per_class)}
 
 
-def _count_feature_images(
+def _count_images_with_stored_features(
     blobs: Blobs, parts: Sequence[VersionPart], class_numbers: AncestorClassNumberMaps
 ) -> Counter[tuple[int, int]]:
     """Count the images with retained features by (task, row of the head).

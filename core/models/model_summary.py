@@ -27,7 +27,7 @@ _FIGURES = and_(
 )
 
 
-class _ProductionVersion(NamedTuple):
+class _ProductionVersionFigures(NamedTuple):
     """A model's version in production, with its mean accuracy (ACC) and the other figures of its
     row.
 
@@ -57,7 +57,10 @@ def build_model_summaries(session: Session, models: Sequence[Model]) -> dict[str
 
 
 def _build_model_summary(
-    model: Model, answering: _ProductionVersion | None, acc_line: list[float], job: LastJob | None
+    model: Model,
+    answering: _ProductionVersionFigures | None,
+    acc_line: list[float],
+    job: LastJob | None,
 ) -> ModelSummary:
     figures = (answering and answering.figures) or {}
     return {
@@ -76,7 +79,7 @@ def _build_model_summary(
 
 def _find_production_versions(
     session: Session, ids: Sequence[str]
-) -> dict[str, _ProductionVersion]:
+) -> dict[str, _ProductionVersionFigures]:
     """Return each model's version in production, by model id."""
     query = (
         select(
@@ -87,7 +90,10 @@ def _find_production_versions(
         .outerjoin(VersionMeasurement, _FIGURES)
         .where(Alias.model_id.in_(ids), Alias.name == PRODUCTION)
     )
-    return {model_id: _ProductionVersion(*version) for model_id, *version in session.execute(query)}
+    return {
+        model_id: _ProductionVersionFigures(*version)
+        for model_id, *version in session.execute(query)
+    }
 
 
 def _list_mean_accuracies_of_recent_versions(

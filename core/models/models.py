@@ -13,8 +13,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.admission.admission import ANY, AdmissionLimits, compute_job_workload
-from core.admission.applicability import list_warnings_of_next_task_recipe
+from core.admission.admission import ANY, AdmissionLimits, count_tasks_and_images_of_job
+from core.admission.applicability import check_next_task_recipe_and_list_warnings
 from core.contract.catalogue import RecipeCatalogue
 from core.contract.gate import GateLimits
 from core.contract.patch import RecipePatch
@@ -266,14 +266,14 @@ def _apply_recipe_patch_to_model(
     resolved = resolve_recipe(
         catalogue, row.scenario, recipe, architecture=row.architecture, problem=row.problem
     )
-    warnings = list_warnings_of_next_task_recipe(
+    warnings = check_next_task_recipe_and_list_warnings(
         session,
         catalogue,
         row,
         lineage.find_version_next_task_starts_from(session, row),
         resolved.recipe,
     )
-    work = compute_job_workload(session, row, row.next_task)
+    work = count_tasks_and_images_of_job(session, row, row.next_task)
     admission.check_job_memory(catalogue, row.architecture, row.image, resolved.recipe, work)
     row.recipe, row.warnings = recipe, resolved.warnings
     return warnings

@@ -56,14 +56,14 @@ _FOR_PHOTOS = (
 
 
 @dataclass(frozen=True)
-class InitialWeights:
+class InitialWeightsAndDownloadLimits:
     """Initial weights of a new model, with the limits on downloading them.
 
     `weights` is None if no job has to fetch them.
     """
 
     weights: PretrainedWeights | None
-    terms: pretrained.PretrainedWeightsLimits
+    terms: pretrained.PretrainedWeightsPolicy
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class NewModelLimits:
     """
 
     admission: AdmissionLimits = ANY
-    terms: pretrained.PretrainedWeightsLimits = pretrained.ANY
+    terms: pretrained.PretrainedWeightsPolicy = pretrained.ANY
 
 
 NO_LIMITS = NewModelLimits()
@@ -86,8 +86,8 @@ def find_initial_weights_and_store_base(
     resources: UseCaseResources,
     actor: Actor,
     asked: CheckedModelRequest,
-    terms: pretrained.PretrainedWeightsLimits,
-) -> InitialWeights:
+    terms: pretrained.PretrainedWeightsPolicy,
+) -> InitialWeightsAndDownloadLimits:
     """Find the initial weights of a new model before its transaction begins.
 
     A packaged base is stored here.
@@ -98,19 +98,19 @@ def find_initial_weights_and_store_base(
     """
     weights = None
     if asked.base in (PRETRAINED, imagenet_base.NAME):
-        weights = pretrained.get_pretrained_or_imagenet_weights(
+        weights = pretrained.find_pretrained_weights_catalogue_entry(
             resources.catalogue, asked.architecture, asked.base
         )
         pretrained.require_storage_room_for_weights(resources.db, actor, weights, terms)
-    packaged.store_packaged_base_blob(resources.blobs, asked.base, asked.images.image)
-    return InitialWeights(weights, terms)
+    packaged.store_base_blob_if_packaged(resources.blobs, asked.base, asked.images.image)
+    return InitialWeightsAndDownloadLimits(weights, terms)
 
 
 def add_model(
     transaction: UseCaseTransaction,
     blobs: Blobs,
     asked: CheckedModelRequest,
-    begins: InitialWeights,
+    begins: InitialWeightsAndDownloadLimits,
     audit: tuple[str, AuditData],
     *,
     owner_id: str | None = None,

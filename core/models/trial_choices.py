@@ -56,7 +56,7 @@ def _build_trial_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> A
         "task": task.number,
         "since": None,
         "training_data_until": None,
-        "detail": f"All trials of {words.describe_task(task)} are measured, and its job waits "
+        "detail": f"All trials of {words.describe_task_in_words(task)} are measured, and its job waits "
         f"until a person chooses one. Trial {best} is suggested{until}. Later "
         "batches wait for it.",
         "actions": [

@@ -20,7 +20,7 @@ from core.network.public_address import (
     HttpRequestTarget,
     Network,
     Resolver,
-    resolve_allowed_addresses,
+    resolve_addresses_and_require_allowed,
 )
 
 ANSWER_BYTES = 4096
@@ -34,7 +34,7 @@ class NoHttpResponseError(Exception):
 
 
 @dataclass(frozen=True)
-class WebhookReceiverResponse:
+class HttpResponseOfWebhookReceiver:
     """Response of a webhook's receiver: the status, and the first bytes of the body as text."""
 
     status: int
@@ -58,7 +58,7 @@ class GuardedRequestSettings:
 
 def post_guarded_request(
     target: HttpRequestTarget, headers: Mapping[str, str], body: bytes, way: GuardedRequestSettings
-) -> WebhookReceiverResponse:
+) -> HttpResponseOfWebhookReceiver:
     """Send an HTTP POST request to a checked address, and read the response.
 
     Raises:
@@ -88,7 +88,7 @@ def post_guarded_request(
             pool,
             pool.stream("POST", url, headers=list(all_headers.items()), content=body) as response,
         ):
-            return WebhookReceiverResponse(
+            return HttpResponseOfWebhookReceiver(
                 response.status, _read_first_response_bytes(response.iter_stream())
             )
     except AddressRefused as refused:
@@ -153,14 +153,14 @@ class _CheckedAddressBackend(httpcore2.NetworkBackend):
     ) -> "_DeadlineStream":
         del host, port, timeout, local_address, socket_options
         failed = OSError()
-        for address in resolve_allowed_addresses(self._target, self._way.allow, self._way.resolve)[
-            :_ADDRESSES
-        ]:
+        for address in resolve_addresses_and_require_allowed(
+            self._target, self._way.allow, self._way.resolve
+        )[:_ADDRESSES]:
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
             connection = socket.socket(family, socket.SOCK_STREAM)
             try:
                 # Each call gets what is left of the whole: slow bytes gain a receiver no time.
-                connection.settimeout(_compute_seconds_left(self._deadline))
+                connection.settimeout(_require_seconds_left(self._deadline))
                 connection.connect((str(address), self._target.port))
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return _DeadlineStream(connection, self._deadline)
@@ -182,14 +182,14 @@ class _DeadlineStream(httpcore2.NetworkStream):
         self._socket, self._deadline = connection, deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        self._socket.settimeout(_compute_seconds_left(self._deadline))
+        self._socket.settimeout(_require_seconds_left(self._deadline))
         return self._socket.recv(max_bytes)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         left = memoryview(buffer)
         try:
             while left:
-                self._socket.settimeout(_compute_seconds_left(self._deadline))
+                self._socket.settimeout(_require_seconds_left(self._deadline))
                 left = left[self._socket.send(left) :]
         # A TimeoutError is an OSError too, and must not become a WriteError.
         except TimeoutError:
@@ -207,7 +207,7 @@ class _DeadlineStream(httpcore2.NetworkStream):
         timeout: float | None = None,
     ) -> "_DeadlineStream":
         try:
-            self._socket.settimeout(_compute_seconds_left(self._deadline))
+            self._socket.settimeout(_require_seconds_left(self._deadline))
             return _DeadlineStream(
                 ssl_context.wrap_socket(self._socket, server_hostname=server_hostname),
                 self._deadline,
@@ -220,7 +220,7 @@ class _DeadlineStream(httpcore2.NetworkStream):
         return self._socket if info == "socket" else None
 
 
-def _compute_seconds_left(deadline: float) -> float:
+def _require_seconds_left(deadline: float) -> float:
     """Return the number of seconds until the deadline; raise an error after it.
 
     Raises:

@@ -125,7 +125,7 @@ class VersionCache:
                 "model": model,
                 "version": _parse_version_number_or_alias(version),
             }
-            query = _build_own_version_lookup_query(
+            query = _build_fast_own_version_lookup_query(
                 is_id(model, "mdl"), _classify_number_latest_or_alias(version)
             )
             row = session.connection().execute(query, parameters).first()
@@ -212,7 +212,7 @@ def _classify_number_latest_or_alias(version: str) -> Naming:
 
 
 @cache
-def _build_own_version_lookup_query(by_id: bool, naming: Naming) -> Select[str, str]:
+def _build_fast_own_version_lookup_query(by_id: bool, naming: Naming) -> Select[str, str]:
     """Build the query that finds a version of the caller's own model by number or alias.
 
     It finds nothing if an object is damaged or the model promises confident predictions, since

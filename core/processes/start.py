@@ -21,7 +21,7 @@ LEAST_CONNECTIONS = 16
 """Least number of connections: an API process with fewer would reject honest clients."""
 
 
-def prepare_data_and_check_startup(settings: Settings) -> str | None:
+def prepare_data_directory_and_check_startup(settings: Settings) -> str | None:
     """Check file descriptors, data directory and database file before a process of the service
     starts.
 
@@ -32,7 +32,7 @@ def prepare_data_and_check_startup(settings: Settings) -> str | None:
         ProcessCannotStart: the process cannot work; the detail says why, and what to do.
     """
     increase_and_require_descriptor_limit(settings)
-    advice = _make_directory_private(settings.data_dir)
+    advice = _make_data_and_new_files_private(settings.data_dir)
     # Starting takes room as well, and only a started service can delete.
     reserve.remove_disk_reserve_if_disk_full(settings.data_dir)
     _require_writable_directory(settings.data_dir)
@@ -63,14 +63,14 @@ def require_sound_sqlite_file(settings: Settings) -> None:
     """Raise ProcessCannotStart if the SQLite file is no database or a table's first row cannot be read."""
     file = find_sqlite_file_of_url(settings)
     try:
-        damage = [] if file is None else soundness.find_damaged_sqlite_tables(file)
+        damage = [] if file is None else soundness.find_sqlite_tables_with_unreadable_start(file)
     except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
         return
     if file is not None and damage:
         raise ProcessCannotStart(soundness.describe_database_damage(file, damage))
 
 
-def _make_directory_private(data_dir: Path) -> str | None:
+def _make_data_and_new_files_private(data_dir: Path) -> str | None:
     try:
         return make_data_and_new_files_private(data_dir)
     except OSError as error:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from core.contract.figures import FeatureClassifierBaselineCounts
+from core.contract.figures import BaselineClassifierCorrectCounts
 from core.database import measurements
 from core.database.measurements import ADVICE, ALL_TASKS, MeasurementRow
 from core.database.tables import Job, Model, Task, Version, VersionMeasurement, VersionTaskResult
@@ -23,7 +23,7 @@ from core.lineage.lineage import read_tasks_by_numbers
 from core.lineage.row import read_accuracy_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
-from core.recipe.passes import BASE_SIZE, find_pass_duration_of_base
+from core.recipe.passes import BASE_SIZE, estimate_seconds_per_image_on_base
 from core.text.steps import ApiRequestForAdvice
 
 FAR = Fraction(1, 10)
@@ -38,7 +38,7 @@ _LOOKED_AT = 100
 
 
 @dataclass(frozen=True)
-class VersionAccuracy:
+class VersionAccuracyOverTasks:
     """Numbers of correct predictions and of images of a version, over all tasks so far."""
 
     version: int
@@ -56,7 +56,7 @@ class VersionAccuracy:
 
 
 @dataclass(frozen=True)
-class LargerBaseModel:
+class ModelOnLargerBase:
     """Another model of the owner that learned the same batches on the larger base for photos.
 
     Attributes:
@@ -111,7 +111,7 @@ def choose_and_record_accuracy_advice(
     return None if fresh is None else fresh.text
 
 
-def is_accuracy_falling(last: Sequence[VersionAccuracy]) -> bool:
+def is_accuracy_falling(last: Sequence[VersionAccuracyOverTasks]) -> bool:
     """Return True if the accuracy fell twice over the last three versions, and in all by more than
     chance.
 
@@ -129,7 +129,7 @@ def is_accuracy_falling(last: Sequence[VersionAccuracy]) -> bool:
     )
 
 
-def is_far_below_larger_base(own: VersionAccuracy, larger: LargerBaseModel) -> bool:
+def is_far_below_larger_base(own: VersionAccuracyOverTasks, larger: ModelOnLargerBase) -> bool:
     """Return True if a version's accuracy is over 10 points, and more than chance, below that on a
     larger base.
     """
@@ -217,12 +217,12 @@ def _read_keys_of_given_advice(session: Session, model: Model, version: Version)
 
 def _read_accuracies_of_last_versions(
     session: Session, model: Model, version: Version
-) -> list[VersionAccuracy]:
+) -> list[VersionAccuracyOverTasks]:
     """Return the accuracies of the last three versions in the model's lineage, the oldest first.
 
     A version without held-out images ends the search.
     """
-    last: list[VersionAccuracy] = []
+    last: list[VersionAccuracyOverTasks] = []
     number: int | None = version.number
     # Version 0 was taught nothing, so 0 ends the walk as None does.
     while number and len(last) < _VERSIONS:
@@ -230,7 +230,9 @@ def _read_accuracies_of_last_versions(
         images = sum(cell.total for cell in cells)
         if not images:
             break
-        last.insert(0, VersionAccuracy(number, sum(cell.correct for cell in cells), images))
+        last.insert(
+            0, VersionAccuracyOverTasks(number, sum(cell.correct for cell in cells), images)
+        )
         parent = select(Version.parent).where(
             Version.model_id == model.id, Version.number == number
         )
@@ -240,7 +242,7 @@ def _read_accuracies_of_last_versions(
 
 def _find_model_of_batches_on_larger_base(
     session: Session, model: Model, tasks: Sequence[Task]
-) -> LargerBaseModel | None:
+) -> ModelOnLargerBase | None:
     """Return the owner's newest other model on the larger base that has learned all of these
     batches.
     """
@@ -271,8 +273,8 @@ def _find_model_of_batches_on_larger_base(
             continue
         # A batch that was sent but not learned proves nothing about the features.
         if {learned[id].get(number) for number in list_taught_tasks(manifest)} >= batch_digests:
-            right, images = FeatureClassifierBaselineCounts.from_json(row.detail).all
-            return LargerBaseModel(name, head, right, images)
+            right, images = BaselineClassifierCorrectCounts.from_json(row.detail).all
+            return ModelOnLargerBase(name, head, right, images)
     return None
 
 
@@ -288,7 +290,7 @@ def _advise_move_to_larger_base(session: Session, model: Model, tasks: Sequence[
             f"and let production move with POST {path}/finish."
         )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
-    seconds = images * find_pass_duration_of_base(imagenet_base.NAME, BASE_SIZE).forward_s
+    seconds = images * estimate_seconds_per_image_on_base(imagenet_base.NAME, BASE_SIZE).forward_s
     begin = ApiRequestForAdvice(
         "POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME}
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.job_result import LearnJobResult, MeasuredVersion, PredictionsFile
+from core.contract.jobs.job_result import LearnJobResult, MeasuredVersion, TaskPredictionsByteRange
 from core.database.session import Database
 from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.ingest.answers import (
@@ -41,7 +41,7 @@ StoredCells = Mapping[tuple[MeasuredVersion, int], PredictionBlob]
 
 
 @dataclass(frozen=True)
-class StoredPredictions:
+class StoredPredictionsOfJob:
     """Predictions of a job's result after they were stored: their blob, and their cells.
 
     Attributes:
@@ -60,13 +60,13 @@ class StoredPredictions:
         return next(iter(self.cells.values()), None)
 
 
-def store_predictions(
+def store_missing_predictions_of_job(
     db: Database,
     blobs: Blobs,
     claim: JobClaim,
     folder: Path,
-    answers: Sequence[PredictionsFile],
-) -> StoredPredictions:
+    answers: Sequence[TaskPredictionsByteRange],
+) -> StoredPredictionsOfJob:
     """Store a job's predictions on held-out images, for those matrix cells that have none yet."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -84,7 +84,7 @@ def store_predictions(
     written = [part for part in answers if (older.get(part.version), part.task) not in stored_cells]
     path = folder / _FILE
     if not written:
-        return StoredPredictions({}, path, {})
+        return StoredPredictionsOfJob({}, path, {})
     # One key for each task: its deletion makes all predictions on the task unreadable.
     predictions = read_predictions_written_by_job(folder, written)
     drawn = {task: draw_predictions_encryption_key() for _, task in predictions if task not in keys}
@@ -97,7 +97,7 @@ def store_predictions(
         path,
     )
     blob = PredictionBlob(*blobs.put_file(path, link=True))
-    return StoredPredictions(dict.fromkeys(predictions, blob), path, drawn)
+    return StoredPredictionsOfJob(dict.fromkeys(predictions, blob), path, drawn)
 
 
 def _read_prediction_encryption_keys_by_task(
@@ -124,7 +124,7 @@ def select_cells_with_retained_images(
 
 
 def store_prediction_encryption_keys(
-    session: Session, model: Model, sealed: StoredPredictions, cells: StoredCells
+    session: Session, model: Model, sealed: StoredPredictionsOfJob, cells: StoredCells
 ) -> None:
     """Store new encryption keys for the tasks whose predictions the cells refer to."""
     for task in sorted({task for _, task in cells} & sealed.keys.keys()):

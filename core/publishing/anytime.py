@@ -59,7 +59,7 @@ def upload_and_register_best_state(
         )
         assert base is not None and parent is not None, "a job starts from a version of its model"
         tasks = list_taught_tasks_with_new_task(parent.manifest, task.number)
-    number = snapshots.find_next_stored_state_number(registered, claim)
+    number = snapshots.find_next_stored_training_state_number(registered, claim)
     key = f"{build_best_state_key_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = snapshots.store_files_under_key_prefix(store, key, [part.path for part in result.parts])
     described = []

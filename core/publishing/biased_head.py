@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from core.contract.figures import FeatureClassifierBaselineCounts
+from core.contract.figures import BaselineClassifierCorrectCounts
 from core.contract.jobs.job_result import LearnJobResult
 from core.database.tables import Model
 from core.text.steps import ApiRequestForAdvice
@@ -47,7 +47,7 @@ def find_biased_head_warning(
     )
 
 
-def _is_baseline_better_than_head(baseline: FeatureClassifierBaselineCounts) -> bool:
+def _is_baseline_better_than_head(baseline: BaselineClassifierCorrectCounts) -> bool:
     total = baseline.all[1]
     baseline_accuracy, head_accuracy = baseline.all[0] / total, baseline.own[0] / total
     variances = (p * (1 - p) for p in (baseline_accuracy, head_accuracy))

@@ -64,7 +64,7 @@ def find_confused_pairs_of_new_version(
             task,
         )
     ]
-    return sorted(confused, key=_compute_smaller_confused_share, reverse=True)
+    return sorted(confused, key=_compute_min_confused_share, reverse=True)
 
 
 def _count_true_and_predicted_class_pairs(
@@ -104,7 +104,7 @@ def find_confused_pairs(
             )
 
 
-def _compute_smaller_confused_share(pair: ConfusedPair) -> float:
+def _compute_min_confused_share(pair: ConfusedPair) -> float:
     """Return the smaller of the two classes' shares of images predicted as the other class."""
     return min(
         confused / images for confused, images in zip(pair.confused, pair.images, strict=True)

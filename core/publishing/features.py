@@ -49,18 +49,18 @@ def compare_feature_accuracy_with_ancestors(
     ancestors' features.
     """
     if not trains_backbone(job.recipe):
-        return _build_missing_feature_comparison("the batch leaves the features as they were")
+        return _build_unmade_feature_comparison("the batch leaves the features as they were")
     numbers = _list_published_ancestors(session, model, job.parent_version or 0)
     if not numbers:
-        return _build_missing_feature_comparison("it is the first version of its line")
+        return _build_unmade_feature_comparison("it is the first version of its line")
     if result.baseline_lda is None:
-        return _build_missing_feature_comparison(
+        return _build_unmade_feature_comparison(
             "the features of the version were not measured: too few held-out images, or too many "
             "features"
         )
     ancestors = _read_measured_ancestors(session, model, numbers)
     if not ancestors:
-        return _build_missing_feature_comparison(
+        return _build_unmade_feature_comparison(
             "the features of no version before it were measured"
         )
     shares = [
@@ -168,6 +168,6 @@ def compare_feature_accuracy_with_ancestor(
     }
 
 
-def _build_missing_feature_comparison(why: str) -> AncestorFeatureComparison:
+def _build_unmade_feature_comparison(why: str) -> AncestorFeatureComparison:
     """Return a feature comparison that was not made, with the reason."""
     return {"ancestors": [], "missing": why}

@@ -26,7 +26,7 @@ class PredictionFlipTally:
     labels: dict[ClassKey, str] = field(default_factory=dict)
     pictures: dict[ClassKey, list[NewlyMisclassifiedImage]] = field(default_factory=dict)
 
-    def count_task_images(
+    def add_flips_of_task_images(
         self,
         part: "TaskPredictionsOfNewVersion",
         old: Rows,

@@ -20,7 +20,7 @@ from core.contract.losses import (
     GateComparison,
     GateComparisons,
     GateDriftComparison,
-    TaskDriftCounts,
+    TaskDriftFlipCounts,
 )
 from core.contract.manifest import Manifest
 from core.database.session import Database
@@ -65,7 +65,7 @@ class _ComparedEarlierVersion:
 
 
 @dataclass(frozen=True)
-class _FlipComparisonRows:
+class _FlipComparisonDatabaseRows:
     """Database rows that comparing predictions of versions needs.
 
     Attributes:
@@ -122,7 +122,7 @@ def _has_production_classes_as_prefix(
 
 def _read_rows_for_flip_comparison(
     db: Database, claim: JobClaim, production: int | None
-) -> _FlipComparisonRows | None:
+) -> _FlipComparisonDatabaseRows | None:
     """Read the rows for comparing predictions of versions; None if the gate has no check by images."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -148,7 +148,7 @@ def _read_rows_for_flip_comparison(
         versions = {
             n: _ComparedEarlierVersion(n, manifests[n], stored.get(n, {})) for n in manifests
         }
-        return _FlipComparisonRows(
+        return _FlipComparisonDatabaseRows(
             model=model,
             gate=gate,
             own_task=claim.task_number or 0,
@@ -219,7 +219,10 @@ class _PredictionFlipComparison:
     """Comparison of the new version's predictions with those of earlier versions, task by task."""
 
     def __init__(
-        self, blobs: Blobs, facts: _FlipComparisonRows, result: JobProcessResult[LearnJobResult]
+        self,
+        blobs: Blobs,
+        facts: _FlipComparisonDatabaseRows,
+        result: JobProcessResult[LearnJobResult],
     ) -> None:
         self._blobs = blobs
         self._facts = facts
@@ -231,7 +234,7 @@ class _PredictionFlipComparison:
             PredictionFlipTally(),
             PredictionFlipTally(),
         )
-        self._drifts: dict[int, tuple[PredictionFlipTally, TaskDriftCounts]] = {}
+        self._drifts: dict[int, tuple[PredictionFlipTally, TaskDriftFlipCounts]] = {}
         self._is_ranked = True
 
     def build_gate_comparisons(self) -> GateComparisons:
@@ -249,7 +252,7 @@ class _PredictionFlipComparison:
         confused = self._build_gate_comparison_or_reason(self._confused, against)
         if confused["missing"] is None and not self._brings_new_classes():
             confused = _build_missing_gate_comparison(against, "the batch brings no new class")
-        new_classes, known_classes = self._compare_newly_wrong_batch_images()
+        new_classes, known_classes = self._compare_batch_by_new_and_known_classes()
         if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
             new_classes["pictures"], known_classes["pictures"] = [], []
         return {
@@ -292,7 +295,7 @@ class _PredictionFlipComparison:
             return list(head.classes) if head is not None else []
         return list(version.manifest.classes or self._facts.model.classes or [])
 
-    def _read_predictions_and_class_count(
+    def _read_earlier_predictions_and_class_count(
         self, version: _ComparedEarlierVersion, part: TaskPredictionsOfNewVersion
     ) -> tuple[Rows, int] | None:
         """Read a version's predictions on a task and its number of classes; None if they cannot be
@@ -335,7 +338,9 @@ class _PredictionFlipComparison:
         """
         production = self._facts.production
         old_predictions = (
-            None if production is None else self._read_predictions_and_class_count(production, part)
+            None
+            if production is None
+            else self._read_earlier_predictions_and_class_count(production, part)
         )
         if old_predictions is None:
             return
@@ -347,17 +352,17 @@ class _PredictionFlipComparison:
             _make_mask_of_all_images(part),
         )
         right, still_right, now = old == targets, best == targets, part.ranked.rows == targets
-        self._forgotten.count_task_images(
+        self._forgotten.add_flips_of_task_images(
             part, old, best, right & ~still_right, still_right & ~right, all_images
         )
-        self._classes.count_task_images(
+        self._classes.add_flips_of_task_images(
             part, old, part.ranked.rows, right & ~now, now & ~right, all_images
         )
         # Classes that are new in this batch come after those of the parent.
         fresh = part.ranked.rows >= len(
             self._list_classes_of_prediction_rows(self._facts.parent, part.task)
         )
-        self._confused.count_task_images(
+        self._confused.add_flips_of_task_images(
             part, old, part.ranked.rows, right & fresh, now & ~right, all_images
         )
 
@@ -367,7 +372,9 @@ class _PredictionFlipComparison:
         """
         version = self._facts.best.get(part.task)
         old_predictions = (
-            None if version is None else self._read_predictions_and_class_count(version, part)
+            None
+            if version is None
+            else self._read_earlier_predictions_and_class_count(version, part)
         )
         if version is None or old_predictions is None or len(np.unique(part.ranked.targets)) < 2:
             # with one class, images flip together whenever the balance between classes moves
@@ -377,8 +384,10 @@ class _PredictionFlipComparison:
         right, still_right = old == targets, best == targets
         negative, positive = right & ~still_right, still_right & ~right
         tally = PredictionFlipTally()
-        tally.count_task_images(part, old, best, negative, positive, _make_mask_of_all_images(part))
-        counts = TaskDriftCounts(
+        tally.add_flips_of_task_images(
+            part, old, best, negative, positive, _make_mask_of_all_images(part)
+        )
+        counts = TaskDriftFlipCounts(
             task=part.task,
             against=version.number,
             images=len(targets),
@@ -412,7 +421,7 @@ class _PredictionFlipComparison:
         """
         limit = self._facts.gate.get("drifted") or 0.0
 
-        def compute_loss_p_value(counts: TaskDriftCounts) -> float:
+        def compute_loss_p_value(counts: TaskDriftFlipCounts) -> float:
             return compute_one_sided_mcnemar_p(counts["negative"], counts["positive"])
 
         tasks = sorted((counts for _, counts in self._drifts.values()), key=compute_loss_p_value)
@@ -443,7 +452,7 @@ class _PredictionFlipComparison:
             self._list_classes_of_prediction_rows(self._facts.parent, self._facts.own_task)
         )
 
-    def _compare_newly_wrong_batch_images(self) -> tuple[GateComparison, GateComparison]:
+    def _compare_batch_by_new_and_known_classes(self) -> tuple[GateComparison, GateComparison]:
         """Count the batch's own held-out images, of its new classes and of classes that production
         knows.
         """
@@ -463,17 +472,19 @@ class _PredictionFlipComparison:
         )
         new_tally, known_tally = PredictionFlipTally(), PredictionFlipTally()
         # Nothing predicted these classes before: a wrong image counts as lost, a right one as gained.
-        new_tally.count_task_images(
+        new_tally.add_flips_of_task_images(
             part, predicted, predicted, predicted != targets, predicted == targets, is_new
         )
         old_predictions = (
-            None if production is None else self._read_predictions_and_class_count(production, part)
+            None
+            if production is None
+            else self._read_earlier_predictions_and_class_count(production, part)
         )
         if old_predictions is not None:
             old, size = old_predictions
             best = part.ranked.choose_best_known_classes(size)
             right, still_right = old == targets, best == targets
-            known_tally.count_task_images(
+            known_tally.add_flips_of_task_images(
                 part, old, best, right & ~still_right, still_right & ~right, targets < size
             )
         no_known = "production does not answer the batch's images"

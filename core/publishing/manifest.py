@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from core.contract.architecture import Architecture, ImageSettings
+from core.contract.architecture import ArchitectureWithHyperParameters, ImageSettings
 from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import LearnedNetworkRecord
 from core.contract.manifest import DatasetDigests, Manifest, StoredVersionPart
@@ -58,7 +58,7 @@ def build_version_manifest(
         task=rows.task.number,
         tasks=tasks,
         scenario=model.scenario,
-        architecture=Architecture.from_json(model.architecture),
+        architecture=ArchitectureWithHyperParameters.from_json(model.architecture),
         image=ImageSettings.from_json(model.image),
         normalise=made.normalise,
         classes=made.classes,

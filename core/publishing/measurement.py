@@ -55,7 +55,7 @@ def store_measurement_and_end_job(
             return _DONE
     result = MeasureResult.from_json(json.loads((folder / "result.json").read_text()))
     blobs = Blobs(store, cache or folder / "cache", marks=DatabaseDamageMarks(db))
-    sealed = answers.store_predictions(db, blobs, claim, folder, result.answers)
+    sealed = answers.store_missing_predictions_of_job(db, blobs, claim, folder, result.answers)
     with db.write() as session:
         # Until the transaction ends, no sweep deletes a blob that it is about to name.
         references.lock_blob_references_against_deletion(session)

@@ -31,13 +31,13 @@ from core.ingest.answers import (
 from core.ingest.dataset import memory_map_image_dataset
 from core.jobs.fence import JobClaim
 from core.lineage.features import compute_feature_accuracy_drop, find_ancestor_with_best_features
-from core.lineage.gate import GateProductionComparison
+from core.lineage.gate import ComparisonWithProductionVersion
 from core.lineage.judgement import get_gate_limits_of_job
 from core.lineage.lineage import PRODUCTION
 from core.publishing.features import compare_feature_accuracy_with_ancestors
 from core.publishing.losses import compare_newly_wrong_images_for_gate
 from core.statistics import flips
-from core.statistics.flips import Mask, PredictionFlipStatistics
+from core.statistics.flips import Mask, PredictionFlipCounts
 from core.storage import Blobs
 
 
@@ -53,7 +53,7 @@ class ProductionComparison:
     """
 
     production: int | None
-    counted: GateProductionComparison | None
+    counted: ComparisonWithProductionVersion | None
     losses: GateComparisons | None = None
     features: AncestorFeatureComparison | None = None
 
@@ -106,7 +106,7 @@ def compare_version_with_production(
     """Count newly wrong predictions against production as the gate needs them, and compare
     features.
     """
-    comparison = _compare_negative_flips_with_production(db, blobs, claim, result)
+    comparison = _count_negative_flips_against_production(db, blobs, claim, result)
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         features = compare_feature_accuracy_with_ancestors(
@@ -116,7 +116,7 @@ def compare_version_with_production(
     return replace(comparison, losses=losses, features=features)
 
 
-def _compare_negative_flips_with_production(
+def _count_negative_flips_against_production(
     db: Database, blobs: Blobs, claim: JobClaim, result: JobProcessResult[LearnJobResult]
 ) -> ProductionComparison:
     """Count negative flips (right before, wrong now) against production, if the gate limits them."""
@@ -156,10 +156,10 @@ def _compare_negative_flips_with_production(
 
 def _sum_flips_against_parent(
     number: int, result: LearnJobResult, tasks: set[int]
-) -> GateProductionComparison:
+) -> ComparisonWithProductionVersion:
     """Sum the changed predictions against the parent, as the job itself counted them."""
     changes = [change for task, change in (result.changes or {}).items() if int(task) in tasks]
-    return GateProductionComparison(
+    return ComparisonWithProductionVersion(
         number, sum(c.regressed for c in changes), sum(c.total for c in changes)
     )
 
@@ -198,12 +198,12 @@ def _count_flips_against_production(
     manifest: Manifest,
     measured_tasks: list[_TaskWithProductionPredictions],
     result: JobProcessResult[LearnJobResult],
-) -> GateProductionComparison:
+) -> ComparisonWithProductionVersion:
     """Count changed predictions between production's stored predictions and those of the result."""
     written = read_predictions_written_by_job(result.folder, result.document.answers)
     mine = {task: data for (version, task), data in written.items() if version == "new"}
     heads = {head.task: head.classes for head in result.document.heads}
-    total = PredictionFlipStatistics()
+    total = PredictionFlipCounts()
     for task in measured_tasks:
         if task.number not in mine:
             continue
@@ -224,7 +224,7 @@ def _count_flips_against_production(
                 new_rows, heads.get(task.number, result.document.classes), truth
             ),
         )
-    return GateProductionComparison(number, total.negative, total.n)
+    return ComparisonWithProductionVersion(number, total.negative, total.n)
 
 
 def _mask_correct_predictions(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:

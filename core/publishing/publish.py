@@ -40,7 +40,7 @@ from core.publishing.version_rows import (
 )
 from core.publishing.version_warnings import (
     VersionWarningFacts,
-    collect_and_record_version_warnings,
+    collect_version_warnings_and_record_advice,
     describe_tasks_missing_in_version,
 )
 from core.retention import retention
@@ -50,7 +50,7 @@ from core.storage import Blobs, ObjectStorage
 from core.usage import stored_bytes
 
 
-def publish_job_result(
+def publish_or_hold_job_result(
     db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path | None = None
 ) -> JobVersionStatus:
     """Make a version from a claimed job's result: published, or held if it fails its gate.
@@ -76,10 +76,10 @@ def publish_job_result(
         blobs = Blobs(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
         made = store_job_result_files(db, blobs, claim, result)
         # Read before the transaction replaces them: afterwards, no row names their blob.
-        former = _find_digests_to_be_replaced(db, claim, made.edit)
+        former = _find_digests_of_files_to_be_replaced(db, claim, made.edit)
         hit_failpoint("publish-stored")
         while done is None:  # None: production moved while the versions were compared
-            done = _publish_in_transaction(
+            done = _publish_or_hold_in_transaction(
                 db,
                 blobs,
                 claim,
@@ -88,7 +88,7 @@ def publish_job_result(
             )
         hit_failpoint("publish-committed")
         delete_unused_files_of_result(db, blobs, made, former)
-    _delete_states_and_blobs_of_published_job(db, store, claim)
+    _delete_states_and_unneeded_task_blobs(db, store, claim)
     hit_failpoint("publish-cleaned")
     return done
 
@@ -101,7 +101,7 @@ def _find_version_made_by_job(db: Database, claim: JobClaim) -> JobVersionStatus
     return None if row is None else JobVersionStatus(*row)
 
 
-def _publish_in_transaction(
+def _publish_or_hold_in_transaction(
     db: Database,
     blobs: Blobs,
     claim: JobClaim,
@@ -127,7 +127,7 @@ def _publish_in_transaction(
             return None
         version, size = add_and_judge_version(publishing, made, comparison)
         findings = VersionWarningFacts(document, comparison, made.confused)
-        warned = collect_and_record_version_warnings(session, model, job, version, findings)
+        warned = collect_version_warnings_and_record_advice(session, model, job, version, findings)
         version.warnings = [*describe_tasks_missing_in_version(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
@@ -141,8 +141,8 @@ def _publish_in_transaction(
             lineage.publish_version(session, model, task, version, now)
         else:
             lineage.stop_lineage_or_skip_held_task(session, model, task, now)
-            owner_events.record_owner_event_of_version(session, model, version, now)
-        _end_published_job(publishing, version, [*document.warnings, *warned])
+            owner_events.collect_owner_and_webhook_events_of_version(session, model, version, now)
+        _end_job_that_made_version(publishing, version, [*document.warnings, *warned])
         session.flush()
         # The standing of this task has changed, which may let an older held version pass.
         lineage.rejudge_and_publish_held_versions(session, model, now)
@@ -159,7 +159,7 @@ def _publish_in_transaction(
         return JobVersionStatus(version.number, version.status)
 
 
-def _end_published_job(
+def _end_job_that_made_version(
     publishing: PublishingTransaction, version: Version, warnings: list[str]
 ) -> None:
     """End a job whose version was made: its state, its log lines, and the audit row."""
@@ -218,7 +218,7 @@ def _format_detectable_losses(version: Version) -> str:
     return "" if visible is None else f" {visible['detail']}"
 
 
-def _find_digests_to_be_replaced(
+def _find_digests_of_files_to_be_replaced(
     db: Database, claim: JobClaim, edit: EditResult | None
 ) -> set[str]:
     """Return digests of files that publishing may replace: totals, and features of edited tasks'
@@ -237,7 +237,7 @@ def _find_digests_to_be_replaced(
     return {digest for digest in digests if digest is not None}
 
 
-def _delete_states_and_blobs_of_published_job(
+def _delete_states_and_unneeded_task_blobs(
     db: Database, store: ObjectStorage, claim: JobClaim
 ) -> None:
     """Delete a published job's snapshots and best states; if this fails, the periodic sweep repeats

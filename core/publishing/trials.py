@@ -29,7 +29,7 @@ from core.statistics.matrix_row import compute_version_accuracy_figures
 from core.storage import Blobs, ObjectStorage
 
 
-def judge_version_of_trial(
+def judge_trial_version_without_publishing(
     db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path
 ) -> TrialMeasurements:
     """Return the gate's verdict and figures of the version that a trial's result would make,
@@ -42,7 +42,7 @@ def judge_version_of_trial(
         cache: the worker's folder for copies of stored blobs.
 
     Raises:
-        LeaseLost, WrongState, ValueError: see `publish_job_result`.
+        LeaseLost, WrongState, ValueError: see `publish_or_hold_job_result`.
     """
     blobs = Blobs(store, cache, marks=DatabaseDamageMarks(db))
     made = store_job_result_files(db, blobs, claim, result)

@@ -26,7 +26,7 @@ from core.execution.held_out_features import (
     record_held_out_feature_blobs,
     store_held_out_features_of_result,
 )
-from core.execution.result import JobProcessResult, ResultPartFile, read_result_folder
+from core.execution.result import JobProcessResult, ResultVersionPartFile, read_result_folder
 from core.execution.totals import StoredFeatureTotals, store_feature_totals_of_result
 from core.failpoints import hit_failpoint
 from core.ids import new_id
@@ -35,7 +35,7 @@ from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks_with_new_task
 from core.lineage.judgement import judge_version_by_gate
 from core.publishing import answers
-from core.publishing.answers import StoredPredictions
+from core.publishing.answers import StoredPredictionsOfJob
 from core.publishing.confused_pairs import ConfusedPair, find_confused_pairs_of_new_version
 from core.publishing.manifest import LearningJobRows, build_version_manifest
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
@@ -48,11 +48,11 @@ from core.storage import Blobs
 class StoredPartFile:
     """A stored part of a version: its local file, digest and size in bytes."""
 
-    file: ResultPartFile
+    file: ResultVersionPartFile
     sha256: str
     bytes: int
 
-    def to_stored_part(self) -> StoredVersionPart:
+    def to_manifest_part(self) -> StoredVersionPart:
         """Return the stored part as the manifest lists it."""
         return StoredVersionPart(
             name=self.file.name, type=self.file.type, sha256=self.sha256, bytes=self.bytes
@@ -75,7 +75,7 @@ class StoredJobResult:
 
     folder: JobProcessResult[LearnJobResult]
     parts: list[StoredPartFile]
-    predictions: StoredPredictions
+    predictions: StoredPredictionsOfJob
     features: dict[int, StoredHeldOutFeatures]
     totals: StoredFeatureTotals | None
     confused: list[ConfusedPair]
@@ -103,7 +103,7 @@ def store_job_result_files(
         # With the link, this machine need not download the parts for the next task.
         stored.append(StoredPartFile(file, *blobs.put_file(file.path, link=True)))
         hit_failpoint("part-stored")
-    sealed = answers.store_predictions(
+    sealed = answers.store_missing_predictions_of_job(
         db, blobs, claim, result_folder.folder, result_folder.document.answers
     )
     return StoredJobResult(
@@ -123,7 +123,7 @@ def restore_blobs_and_lock_publishing_rows(
     """Lock the database rows that publishing a version changes, and return them.
 
     Raises:
-        LeaseLost, WrongState: see `publish_job_result`.
+        LeaseLost, WrongState: see `publish_or_hold_job_result`.
         Invalid: a task of the edit has no data any more.
     """
     # Until the transaction ends, no sweep deletes a blob that it is about to name.
@@ -235,7 +235,7 @@ def _add_next_version(
     parent = lineage.find_version_by_number(session, model, start)
     base = lineage.find_version_by_number(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
-    described = [part.to_stored_part() for part in stored]
+    described = [part.to_manifest_part() for part in stored]
     tasks = (
         list_taught_tasks_with_new_task(parent.manifest, task.number)
         if edit is None

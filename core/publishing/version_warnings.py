@@ -9,7 +9,7 @@ from core.contract.features import AncestorFeatureComparison
 from core.contract.jobs.job_result import LearnJobResult
 from core.database.tables import Job, Model, Version
 from core.lineage import lineage, words
-from core.lineage.coverage import find_missing_tasks_with_standings, list_taught_tasks
+from core.lineage.coverage import find_missing_rolled_back_or_skipped_tasks, list_taught_tasks
 from core.lineage.features import find_ancestor_before_feature_collapse, format_feature_accuracies
 from core.publishing import biased_head
 from core.publishing.advice import choose_and_record_accuracy_advice
@@ -37,7 +37,7 @@ def describe_tasks_missing_in_version(
     session: Session, model: Model, version: Version
 ) -> list[str]:
     """Return a sentence for each rolled-back or skipped task that a version has not learned."""
-    missing_tasks = find_missing_tasks_with_standings(
+    missing_tasks = find_missing_rolled_back_or_skipped_tasks(
         session, model, list_taught_tasks(version.manifest)
     )
     return [
@@ -46,7 +46,7 @@ def describe_tasks_missing_in_version(
     ]
 
 
-def collect_and_record_version_warnings(
+def collect_version_warnings_and_record_advice(
     session: Session, model: Model, job: Job, version: Version, findings: VersionWarningFacts
 ) -> list[str]:
     """Return the warnings about a version that was judged and is not yet published.

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.admission.admission import AdmissionLimits, compute_job_workload
+from core.admission.admission import AdmissionLimits, count_tasks_and_images_of_job
 from core.bases.base_advice import get_base_architecture
 from core.contract.base import ADOPTED, PRETRAINED, ModelBase
 from core.contract.catalogue import RecipeCatalogue
@@ -32,7 +32,7 @@ from core.jobs import jobs
 from core.lineage.coverage import list_taught_tasks
 from core.models.new_model import (
     NO_LIMITS,
-    InitialWeights,
+    InitialWeightsAndDownloadLimits,
     NewModelLimits,
     add_model,
     apply_patch_to_gate_limits,
@@ -119,7 +119,9 @@ def begin_rebase(
             replay = idempotency.find_earlier_response(session, actor, repeat)
             if replay is not None:
                 return cast(RebaseOut, replay.body), [], True
-            order = _RebaseContext(UseCaseTransaction(session, actor, now), resources, limits)
+            order = _RebaseTransactionContext(
+                UseCaseTransaction(session, actor, now), resources, limits
+            )
             locked_old = find_model(session, actor, old.id, lock=True)
             response, job_ids = _add_model_and_jobs(order, locked_old, requested, begins, given)
             location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
@@ -142,7 +144,7 @@ def find_free_model_name(session: Session, owner_id: str, stem: str, ending: str
 
 
 @dataclass(frozen=True)
-class _RebaseContext:
+class _RebaseTransactionContext:
     """Database transaction, resources and limits that creating a rebased model needs."""
 
     transaction: UseCaseTransaction
@@ -206,11 +208,11 @@ def _build_rebased_model_request(
         },
     )
     return cast(
-        NewModel, {**fields, **_build_rebased_model_fields(session, actor, old, given.base)}
+        NewModel, {**fields, **_build_base_and_architecture_fields(session, actor, old, given.base)}
     )
 
 
-def _build_rebased_model_fields(
+def _build_base_and_architecture_fields(
     session: Session, actor: Actor, old: Model, base: ModelBase
 ) -> dict[str, object]:
     """Build base, architecture and image settings of the new model, as fields of its request.
@@ -309,10 +311,10 @@ def _keep_image_decoding_of_old_model(
 
 
 def _add_model_and_jobs(
-    order: _RebaseContext,
+    order: _RebaseTransactionContext,
     old: Model,
     requested: CheckedModelRequest,
-    begins: InitialWeights,
+    begins: InitialWeightsAndDownloadLimits,
     given: RebaseRequest,
 ) -> tuple[RebaseOut, list[str]]:
     """Add the new model of a rebase and its jobs; the caller holds the lock on the old model's row.
@@ -346,7 +348,7 @@ def _add_model_and_jobs(
 
 
 def _queue_retained_tasks(
-    order: _RebaseContext, old: Model, new: Model, recipe: RecipeOut
+    order: _RebaseTransactionContext, old: Model, new: Model, recipe: RecipeOut
 ) -> list[str]:
     """Queue the old model's retained tasks for the new model, if both read images of the same form.
 
@@ -377,7 +379,7 @@ def _queue_retained_tasks(
         job_ids.append(job.id)
     if job_ids:
         # The last of these jobs needs most memory, so that one check covers all.
-        work = compute_job_workload(session, new, len(job_ids))
+        work = count_tasks_and_images_of_job(session, new, len(job_ids))
         limits.admission.check_job_memory(
             order.resources.catalogue, new.architecture, new.image, recipe, work
         )

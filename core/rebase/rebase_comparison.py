@@ -34,7 +34,7 @@ from core.rebase.rebase_plan import (
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.times import format_rfc3339
 from core.statistics import flips
-from core.statistics.flips import PredictionFlipStatistics
+from core.statistics.flips import PredictionFlipCounts
 from core.storage import Blobs
 
 Made = TypeVar("Made")
@@ -55,7 +55,7 @@ class RebaseComparison:
     """
 
     plan: RebaseProgress
-    flips: dict[int, PredictionFlipStatistics]
+    flips: dict[int, PredictionFlipCounts]
 
 
 def compare_rebase_by_images(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
@@ -110,7 +110,7 @@ def rebase_comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
     """Convert a rebase comparison to its response."""
     plan = comparison.plan
     tasks = [_rebase_task_to_json(task, comparison.flips.get(task.number)) for task in plan.tasks]
-    total = sum(comparison.flips.values(), PredictionFlipStatistics())
+    total = sum(comparison.flips.values(), PredictionFlipCounts())
     missing: list[RebaseMissing] = [{"task": None, "detail": text} for text in plan.waiting]
     missing += [{"task": one.number, "detail": one.missing} for one in plan.tasks if one.missing]
     both = total.both_right
@@ -154,7 +154,7 @@ def _call_with_damage_explained(
 
 
 def _build_rebase_comparison(blobs: Blobs, plan: RebaseProgress) -> RebaseComparison:
-    flips_by_task: dict[int, PredictionFlipStatistics] = {}
+    flips_by_task: dict[int, PredictionFlipCounts] = {}
     tasks: list[RebaseTaskProgress] = []
     for task in plan.tasks:
         if not task.by_image or task.old is None or task.new is None:
@@ -171,7 +171,7 @@ def _build_rebase_comparison(blobs: Blobs, plan: RebaseProgress) -> RebaseCompar
 
 def _count_prediction_flips_of_task(
     blobs: Blobs, old: MeasuredTaskResults, new: MeasuredTaskResults
-) -> tuple[str, PredictionFlipStatistics | None]:
+) -> tuple[str, PredictionFlipCounts | None]:
     """Count prediction changes between both models on the same images; None and why if images
     differ.
     """
@@ -242,7 +242,7 @@ def _read_held_out_paths(blobs: Blobs, side: MeasuredTaskResults) -> list[str]:
 
 
 def _rebase_task_to_json(
-    task: RebaseTaskProgress, task_flips: PredictionFlipStatistics | None
+    task: RebaseTaskProgress, task_flips: PredictionFlipCounts | None
 ) -> RebaseTask:
     """Convert one task of a rebase comparison to its response entry."""
     comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
@@ -301,7 +301,7 @@ def _describe_next_rebase_step(plan: RebaseProgress, missing: list[RebaseMissing
     )
 
 
-def _list_rebase_warnings(plan: RebaseProgress, total: PredictionFlipStatistics) -> list[str]:
+def _list_rebase_warnings(plan: RebaseProgress, total: PredictionFlipCounts) -> list[str]:
     """List warnings about a rebase."""
     warnings = []
     if (

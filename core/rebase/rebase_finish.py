@@ -80,7 +80,7 @@ def finish_rebase(
                 _require_new_model_can_take_over(is_old, old, new, comparison, decision.missing)
             transaction = UseCaseTransaction(session, actor, db.now(session))
             pair = (old, new)
-            return _swap_model_names(
+            return _hand_over_name_and_predict_keys(
                 transaction, pair, comparison, decision.reason, is_back=is_back
             )
     # a concurrent request has just given the old model's name to another model
@@ -154,7 +154,7 @@ def _require_undo_called_on_old_model(is_old: bool, old: Model, new: Model) -> N
         )
 
 
-def _swap_model_names(
+def _hand_over_name_and_predict_keys(
     transaction: UseCaseTransaction,
     pair: tuple[Model, Model],
     comparison: RebaseComparison,
@@ -196,6 +196,6 @@ def _swap_model_names(
         "previous": None,
         "cause": "rebase",
     }
-    owner_events.record_owner_event_of_alias(session, comes, moved, now)
+    owner_events.collect_owner_and_webhook_events_of_alias(session, comes, moved, now)
     compared = replace(comparison.plan, old=plan.old, new=plan.new, finished_at=plan.finished_at)
     return rebase_comparison_to_json(replace(comparison, plan=compared))

@@ -329,7 +329,7 @@ def _build_rebase_task_progress(
 
 def _describe_archive_resending(old: Model, new: Model, task: Task) -> str:
     """Explain that the task's archive must be sent again to the new model."""
-    name = words.describe_task(task)
+    name = words.describe_task_in_words(task)
     gone = (
         f" Its images were deleted on {words.format_date(task.data_deleted_at)}, and nothing of "
         f"them is kept."
@@ -341,7 +341,7 @@ def _describe_archive_resending(old: Model, new: Model, task: Task) -> str:
 
 def _describe_next_task_step(new: Model, twin: Task, standing: TaskStanding) -> str:
     """Describe what is left to do before a task is in the new model's production."""
-    name = words.describe_task(twin)
+    name = words.describe_task_in_words(twin)
     if standing in _UNDER_WAY:
         return f"Wait until {new.name} has learned {name}."
     if standing is TaskStanding.LEARNED:

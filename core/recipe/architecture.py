@@ -35,7 +35,9 @@ def complete_architecture(
     """
     weights = find_pretrained_weights_of_architecture(catalogue, asked)
     # A copy, since `pop` must not change the request.
-    hyper_parameters = dict(_expand_architecture_name(asked) if isinstance(asked, str) else asked)
+    hyper_parameters = dict(
+        _expand_architecture_name_to_object(asked) if isinstance(asked, str) else asked
+    )
     name = hyper_parameters.pop("name", None)
     architectures = catalogue["architectures"]
     if not isinstance(name, str) or name not in architectures:
@@ -60,7 +62,7 @@ def complete_architecture(
     return cast(ArchitectureChoice, {"name": name, **hyper})
 
 
-def _expand_architecture_name(asked: str) -> Mapping[str, str]:
+def _expand_architecture_name_to_object(asked: str) -> Mapping[str, str]:
     if asked.startswith(SHORT):
         return {"name": ARCHITECTURE, "model": asked.removeprefix(SHORT)}
     return {"name": asked}

@@ -48,7 +48,7 @@ def find_recipe_combination_errors(
     accepts = catalogue["methods"][name].get("accepts", {})
     yield from _find_unsupported_scenario_errors(catalogue["methods"][name], name, scenario)
     if architecture is not None:
-        yield from _find_architecture_errors(
+        yield from _find_method_unfit_for_architecture_errors(
             catalogue["architectures"], accepts, recipe, architecture["name"]
         )
     yield from _find_scenario_hyper_parameter_errors(accepts, scenario, recipe["method"])
@@ -127,7 +127,7 @@ def _find_unsupported_scenario_errors(
         )
 
 
-def _find_architecture_errors(
+def _find_method_unfit_for_architecture_errors(
     architectures: Mapping[str, ArchitectureEntry],
     accepts: Accepts,
     recipe: RecipeOut,

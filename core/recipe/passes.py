@@ -19,7 +19,7 @@ BASE_SIZE = 224
 
 
 @dataclass(frozen=True)
-class ImagePassDuration:
+class ProcessorSecondsPerImage:
     """Processor seconds for one image: a prediction, and one training step.
 
     Attributes:
@@ -33,12 +33,12 @@ class ImagePassDuration:
     training_s: float
 
 
-PASSES: Mapping[str, tuple[ImagePassDuration, ...]] = {
+PASSES: Mapping[str, tuple[ProcessorSecondsPerImage, ...]] = {
     imagenet_base.NAME: (
-        ImagePassDuration(128, 0.0078, 0.032),
-        ImagePassDuration(BASE_SIZE, 0.041, 0.112),
+        ProcessorSecondsPerImage(128, 0.0078, 0.032),
+        ProcessorSecondsPerImage(BASE_SIZE, 0.041, 0.112),
     ),
-    packaged_base.PACKAGED: (ImagePassDuration(32, 0.0051, 0.012),),
+    packaged_base.PACKAGED: (ProcessorSecondsPerImage(32, 0.0051, 0.012),),
 }
 """Measured passes by base, from `python -m bench.service.passes`."""
 
@@ -61,21 +61,21 @@ def estimate_recipe_processor_seconds(
         answered: that are held out, and only answered.
     """
     return compute_recipe_processor_seconds(
-        catalogue, find_pass_duration_of_base(base, size), recipe, images, answered
+        catalogue, estimate_seconds_per_image_on_base(base, size), recipe, images, answered
     )
 
 
-def find_pass_duration_of_base(base: str, size: int) -> ImagePassDuration:
+def estimate_seconds_per_image_on_base(base: str, size: int) -> ProcessorSecondsPerImage:
     """Find the measured seconds per image on a base network, scaled to an image size."""
     # The nearest size, since the time does not grow exactly with the area.
     nearest = min(PASSES[base], key=lambda known: abs(known.size - size))
     area = (size / nearest.size) ** 2
-    return ImagePassDuration(size, area * nearest.forward_s, area * nearest.training_s)
+    return ProcessorSecondsPerImage(size, area * nearest.forward_s, area * nearest.training_s)
 
 
 def compute_recipe_processor_seconds(
     catalogue: RecipeCatalogue,
-    base_pass: ImagePassDuration,
+    base_pass: ProcessorSecondsPerImage,
     recipe: RecipeOut,
     images: int,
     answered: int,
@@ -91,7 +91,7 @@ def compute_recipe_processor_seconds(
 
 
 def _compute_recipe_seconds_per_image(
-    base_pass: ImagePassDuration, entry: MethodEntry, recipe: RecipeOut
+    base_pass: ProcessorSecondsPerImage, entry: MethodEntry, recipe: RecipeOut
 ) -> float:
     """Compute the processor seconds of all passes of a recipe over one image.
 

@@ -24,7 +24,9 @@ def is_base_choice_left_open(given: NewModel) -> bool:
     return not named and image.get("channels") != 1
 
 
-def find_default_base_recipe(catalogue: RecipeCatalogue, given: NewModel) -> RecipeOut | None:
+def find_default_recipe_on_imagenet_base(
+    catalogue: RecipeCatalogue, given: NewModel
+) -> RecipeOut | None:
     """Find the complete default recipe of a model on this base; None if its method does not accept
     it.
     """

@@ -153,7 +153,7 @@ def _complete_recipe_patch(
         catalogue, scenario, requested.pop("method", None), preset
     )
     requested = merge_recipe(
-        _select_advised_method_values(catalogue["methods"][name], requested), requested
+        _select_recipe_values_advised_by_method(catalogue["methods"][name], requested), requested
     )
     recipe = _fill_open_recipe_fields(cast(JsonObject, defaults), requested)
     recipe["method"] = {"name": name, **hyper}
@@ -170,7 +170,9 @@ def _complete_recipe_patch(
     return recipe, name, hyper
 
 
-def _select_advised_method_values(entry: MethodEntry, recipe: Mapping[str, Any]) -> JsonObject:
+def _select_recipe_values_advised_by_method(
+    entry: MethodEntry, recipe: Mapping[str, Any]
+) -> JsonObject:
     """Select a method's advised values for the fields that a recipe leaves open.
 
     The advised rate for random weights holds for SGD only, so other optimizers do not get it.

@@ -67,7 +67,7 @@ class PredictKeyBinding:
     model_name: str
     alias: str
 
-    def allows_alias(self, model: str, version: str) -> bool:
+    def allows_model_and_alias(self, model: str, version: str) -> bool:
         """Return True if a request's path names the model and alias that the key is bound to.
 
         A version number never matches, even when the alias points to that version.

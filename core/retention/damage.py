@@ -106,10 +106,10 @@ class DatabaseDamageMarks:
     def remove_mark(self, key: str) -> None:
         """Remove an object's mark of damage, after sound bytes were stored."""
         with self._db.write() as session:
-            clear_obsolete_damage_marks(session, [key])
+            remove_damage_marks_of_keys(session, [key])
 
 
-def clear_obsolete_damage_marks(session: Session, keys: Iterable[str]) -> int:
+def remove_damage_marks_of_keys(session: Session, keys: Iterable[str]) -> int:
     """Remove marks of damage from objects that are sound again or no longer referenced; return
     their number.
     """

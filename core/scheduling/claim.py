@@ -32,7 +32,7 @@ from core.execution.kinds import KINDS, JobOutcome
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage, words
 from core.lineage.coverage import (
-    find_missing_tasks_with_standings,
+    find_missing_rolled_back_or_skipped_tasks,
     list_taught_tasks_with_new_task,
 )
 from core.lineage.standing import ENDED
@@ -49,12 +49,12 @@ __all__ = [
     "JobClaim",
     "claim_job",
     "complete_pause_or_cancellation",
-    "fail_job",
+    "count_out_of_memory_and_requeue_or_fail_job",
+    "fail_claimed_job_or_trial",
     "finish_job_without_version",
     "put_off_claimed_job",
     "reject_job",
     "renew_job_lease",
-    "requeue_or_fail_after_out_of_memory",
     "requeue_or_fail_job",
     "take_back_jobs_of_dead_worker",
     "take_back_jobs_with_expired_lease",
@@ -186,7 +186,7 @@ def _record_claim(
         decoded = task.train_sha256 is not None
         # Since an earlier attempt, a rollback or a promotion may have moved the lineage.
         if job.parent_version != model.head:
-            _set_parent_version_of_claimed_job(session, model, job, task, now)
+            _set_parent_version_and_drop_old_states(session, model, job, task, now)
     job.attempt += 1
     job.fence, job.worker = model.fence, claimant.worker
     job.lease_until = now + claimant.lease_s
@@ -218,7 +218,7 @@ def _record_claim(
     )
 
 
-def _set_parent_version_of_claimed_job(
+def _set_parent_version_and_drop_old_states(
     session: Session, model: Model, job: Job, task: Task, now: float
 ) -> None:
     """Store in a claimed job the version that it starts from, so that retries use the same.
@@ -239,7 +239,9 @@ def _set_parent_version_of_claimed_job(
     )
     job.warnings = [
         words.describe_missing_task(model, lacked_task, standing)
-        for lacked_task, standing in find_missing_tasks_with_standings(session, model, tasks)
+        for lacked_task, standing in find_missing_rolled_back_or_skipped_tasks(
+            session, model, tasks
+        )
     ]
     for text in job.warnings:
         job_log.add_job_log_line(session, job.id, ("warning", text), now)
@@ -315,7 +317,7 @@ def requeue_or_fail_job(
         return state
 
 
-def requeue_or_fail_after_out_of_memory(
+def count_out_of_memory_and_requeue_or_fail_job(
     db: Database, claim: JobClaim, error: str, detail: str
 ) -> JobState:
     """Queue a job again whose process ran out of memory, or fail it the second time.
@@ -369,7 +371,7 @@ def finish_job_without_version(db: Database, claim: JobClaim, done: JobOutcome) 
         return change_job_state(session, job, JobAction.FINISH, now)
 
 
-def fail_job(db: Database, claim: JobClaim, kind: str, error: str) -> JobState:
+def fail_claimed_job_or_trial(db: Database, claim: JobClaim, kind: str, error: str) -> JobState:
     """End a claimed job as failed, or only its trial if others remain; it may be retried.
 
     Args:
@@ -395,7 +397,7 @@ def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobSta
     with _open_claimed_job_transaction(db, claim) as (session, job, now):
         report = problem.extra.get("report")
         if report is not None:
-            batch_lines.log_batch_report(session, job.id, report, now)
+            batch_lines.add_batch_report_to_job_log(session, job.id, report, now)
         if job.task_id is None:
             findings = {} if report is None else {"checked": report["checked"], "report": report}
             job.report = cast(BatchCheck, {**(job.report or {}), "valid": False, **findings})
@@ -495,5 +497,5 @@ def _apply_action_and_update_lineage(
     """
     state = change_job_state(session, job, action, now, data)
     if state in ENDED:
-        lineage.update_standing_after_job_without_version(session, job, now)
+        lineage.update_standing_and_rejudge_held_versions(session, job, now)
     return state

@@ -18,7 +18,7 @@ Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class PredictionFlipStatistics:
+class PredictionFlipCounts:
     """Counts of images by which of two versions classifies them correctly (prediction flips).
 
     Attributes:
@@ -45,8 +45,8 @@ class PredictionFlipStatistics:
         """
         return self.negative / self.n if self.n else None
 
-    def __add__(self, other: "PredictionFlipStatistics") -> "PredictionFlipStatistics":
-        return PredictionFlipStatistics(
+    def __add__(self, other: "PredictionFlipCounts") -> "PredictionFlipCounts":
+        return PredictionFlipCounts(
             self.both_right + other.both_right,
             self.negative + other.negative,
             self.positive + other.positive,
@@ -54,14 +54,14 @@ class PredictionFlipStatistics:
         )
 
 
-def count_prediction_flips(old: Mask, new: Mask) -> PredictionFlipStatistics:
+def count_prediction_flips(old: Mask, new: Mask) -> PredictionFlipCounts:
     """Count prediction flips between two versions: images right in both, one or none of them.
 
     Args:
         old, new: bool [N], true for images that the old or new version classifies correctly.
     """
     both, either = int((old & new).sum()), int((old | new).sum())
-    return PredictionFlipStatistics(
+    return PredictionFlipCounts(
         both, int((old & ~new).sum()), int((new & ~old).sum()), len(old) - either
     )
 
@@ -75,7 +75,7 @@ def count_prediction_flips_by_group(groups: Groups, most: int, old: Mask, new: M
         old, new: bool [N], as in `count_prediction_flips`.
 
     Returns:
-        int64 [most, 4], in the order of the fields of `PredictionFlipStatistics`.
+        int64 [most, 4], in the order of the fields of `PredictionFlipCounts`.
     """
     cells = (old & new, old & ~new, new & ~old, ~old & ~new)
     return np.stack([np.bincount(groups[cell], minlength=most) for cell in cells], 1).astype(

@@ -223,7 +223,7 @@ class LineageAccuracyMatrix:
             sum(correct for correct, _ in counts), sum(total for _, total in counts)
         )
 
-    def compute_macro_accuracy(self, stage: int, per_class: ClassCells) -> float | None:
+    def compute_mean_class_accuracy(self, stage: int, per_class: ClassCells) -> float | None:
         """Compute the mean accuracy over the classes seen that have test images.
 
         In the task scenario the classes of each head count separately.
@@ -425,7 +425,7 @@ def find_learned_classes_without_test_images(
     return [{"task": task, "class": label} for (_, label), task in missing.items()]
 
 
-def compute_metrics_of_newest_version(
+def summarise_lineage_accuracy_matrix(
     stages: LineageAccuracyMatrix,
     per_class: ClassCells | None = None,
     joint: Sequence[float | None] | None = None,
@@ -445,7 +445,7 @@ def compute_metrics_of_newest_version(
     return {
         "acc": stages.compute_mean_task_accuracy(last),
         "pooled": stages.compute_pooled_accuracy(last),
-        "macro": stages.compute_macro_accuracy(last, per_class or {}),
+        "macro": stages.compute_mean_class_accuracy(last, per_class or {}),
         "last": stages.compute_primary_accuracy(last),
         "by_stage": by_stage,
         "average_incremental": average_defined_values(by_stage),

@@ -76,7 +76,7 @@ def compute_version_accuracy_figures(
     )
 
 
-class StoredLineageAccuracyMatrix(LineageAccuracyMatrix):
+class LineageMatrixFromStoredFigures(LineageAccuracyMatrix):
     """An accuracy matrix that needs only the last version's row, and stored figures of earlier
     versions.
 

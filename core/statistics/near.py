@@ -124,11 +124,11 @@ def find_near_duplicates_against_each_group(
         # `at`, because a row may occur several times, of which an assignment keeps the last.
         np.minimum.at(best, (group, new), rank)
 
-    def collect_visited_pairs(first: Rows, second: Rows) -> None:
+    def record_pairs_by_new_and_old(first: Rows, second: Rows) -> None:
         swap = first >= len(distinct)
         record_nearest_pairs(np.where(swap, second, first), np.where(swap, first, second))
 
-    complete = _call_with_near_duplicate_pairs(hashes, is_new, ~is_new, collect_visited_pairs)
+    complete = _call_with_near_duplicate_pairs(hashes, is_new, ~is_new, record_pairs_by_new_and_old)
     near = np.where(best < none, best % _UNEQUAL, -1)[:, of.reshape(-1)]
     return [NearDuplicateMatches(rows, complete) for rows in near]
 

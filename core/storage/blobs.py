@@ -154,7 +154,7 @@ class Blobs:
         except DamagedBlob:
             raise self._mark_as_damaged(sha256) from None
 
-    def is_readable_whole(self, sha256: str) -> bool:
+    def is_remote_or_undamaged(self, sha256: str) -> bool:
         """Return True if all bytes of a blob can be read.
 
         Only a blob on a local disk is verified now; others are verified while they are read.
@@ -184,7 +184,7 @@ class Blobs:
                 self.require_blob_digest(sha256)
             # Not a generator itself, so that a missing blob is reported before the first chunk.
             return self._mark_damage_while_reading(
-                verify_blob_chunks(self._store.read(key), key, sha256), sha256
+                iterate_verified_blob_chunks(self._store.read(key), key, sha256), sha256
             )
         self.require_blob_digest(sha256)
         return self._store.read(key, offset, length)
@@ -386,7 +386,7 @@ class DamagedBlob(StoredObjectDamaged):
     """Error: a blob's bytes do not have the digest in its name."""
 
 
-def verify_blob_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
+def iterate_verified_blob_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
     """Yield the chunks of a whole blob, and raise an error at the end if its digest is wrong.
 
     Raises:

@@ -80,7 +80,7 @@ class S3TimeLimits:
         """
         return PoolManager(
             timeout=Timeout(connect=self.connect_s, read=self.read_s),
-            retries=(Retry if self.repeat_silence else _RetryUnlessTimedOut)(
+            retries=(Retry if self.repeat_silence else _RetryExceptAfterTimeout)(
                 total=self.retries,
                 backoff_factor=self.pause_s,
                 backoff_jitter=self.pause_s,
@@ -99,7 +99,7 @@ class S3TimeLimits:
         )
 
 
-class _RetryUnlessTimedOut(Retry):
+class _RetryExceptAfterTimeout(Retry):
     """Retry policy for S3: retries after errors and broken connections, but not after a time-out."""
 
     def increment(

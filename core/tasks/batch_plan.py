@@ -7,7 +7,7 @@ from sqlalchemy import and_, func, or_, select
 from sqlalchemy import inspect as sql_inspect
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import NextTaskPredecessors, build_last_open_job_query
+from core.admission.applicability import HeadVersionAndLastOpenJob, build_last_open_job_query
 from core.contract.reports.report import Repeats
 from core.database.tables import Job, Model, Task, Version
 from core.lineage.outlook import build_passed_over_or_blocking_task_condition
@@ -81,7 +81,7 @@ class ModelHistoryForBatch:
     """
 
     model: Model
-    before: NextTaskPredecessors
+    before: HeadVersionAndLastOpenJob
     learned: int
     held_out: int
     same: list[repeats.TaskWithEqualContent]
@@ -107,7 +107,7 @@ def read_model_history_for_batch(
     query = select(Model, Version, Job).outerjoin(Version, head).outerjoin(Job, last_job)
     row, version, job = read_query_row_for_model(session, actor, model, query)
     # As `core.lineage.lineage.find_version_next_task_starts_from`: without its base, a model has no version yet.
-    before = NextTaskPredecessors(None if row.base_job is not None else version, job)
+    before = HeadVersionAndLastOpenJob(None if row.base_job is not None else version, job)
     mine = Task.model_id == row.id
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
     is_same = repeats.build_same_content_task_condition(row, sent)
@@ -118,7 +118,7 @@ def read_model_history_for_batch(
     ).all()
     tasks = [task for *_, task, _ in rows if task is not None]
     candidates = [task for *_, task, matches in rows if task is not None and matches]
-    same = repeats.rank_equal_tasks(session, row, sent, candidates)
+    same = repeats.filter_and_rank_equal_tasks(session, row, sent, candidates)
     # PostgreSQL returns a sum as a Decimal.
     return ModelHistoryForBatch(
         row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks

@@ -24,7 +24,7 @@ from core.database.tables import Job, Model, Task
 from core.errors import LabelsInvalid
 from core.ingest.findings.batch_data import build_class_balance_report
 from core.ingest.first_report import NAMES_AND_SIZES, build_batch_report_before_decoding
-from core.ingest.inspect import ArchiveDirectory
+from core.ingest.inspect import ArchiveSummary
 from core.ingest.names import quote_name
 from core.lineage import words
 from core.requests.actor import Actor, find_model
@@ -42,7 +42,7 @@ _MOST_LISTED = 20
 _NOT_LEARNED = sorted((JobState.REJECTED, JobState.CANCELLED, JobState.FAILED))
 
 
-def require_batch_classes_known_to_model(model: Model, directory: ArchiveDirectory) -> None:
+def require_batch_classes_known_to_model(model: Model, directory: ArchiveSummary) -> None:
     """Check that a model with fixed classes knows all classes of a batch (data scenario).
 
     Raises:
@@ -88,7 +88,7 @@ def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
 
 
 def build_task_report_before_decoding(
-    directory: ArchiveDirectory,
+    directory: ArchiveSummary,
     compared: ComparedClassNames,
     policy: DuplicatesPolicy,
     conflicts: ConflictsPolicy,
@@ -122,8 +122,8 @@ def build_task_report_before_decoding(
     }
 
 
-def list_batch_warnings(
-    directory: ArchiveDirectory, compared: ComparedClassNames, model: str, scenario: str
+def list_layout_and_class_name_warnings(
+    directory: ArchiveSummary, compared: ComparedClassNames, model: str, scenario: str
 ) -> list[str]:
     """Return warnings about a batch's similar class names and its layout.
 
@@ -151,7 +151,7 @@ def list_batch_warnings(
 
 
 def list_warnings_of_single_class_model(
-    session: Session, model: Model, directory: ArchiveDirectory
+    session: Session, model: Model, directory: ArchiveSummary
 ) -> list[str]:
     """Return a warning if the model would know only one class after the batch.
 
@@ -171,7 +171,7 @@ def list_warnings_of_single_class_model(
 
 
 def warn_of_new_classes_with_few_images(
-    directory: ArchiveDirectory, compared: ComparedClassNames
+    directory: ArchiveSummary, compared: ComparedClassNames
 ) -> list[str]:
     """Return a warning about new classes with few images, with the recall measured for so few."""
     few = {
@@ -193,7 +193,7 @@ def warn_of_new_classes_with_few_images(
     ]
 
 
-def describe_unmade_batch_checks(directory: ArchiveDirectory) -> list[str]:
+def describe_unmade_batch_checks(directory: ArchiveSummary) -> list[str]:
     """Return a sentence for each check of the batch that was not made.
 
     Such checks need more than the names and sizes of the files.

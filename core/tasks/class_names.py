@@ -67,7 +67,7 @@ def compare_class_names(batch: Collection[str], known: Collection[str]) -> Compa
             index.add_name(name)
     look_alike = []
     for name in new:
-        similar = index.find_similar_name(name)
+        similar = index.find_first_similar_name(name)
         if similar is not None:
             look_alike.append((name, similar))
         index.add_name(name)
@@ -97,7 +97,7 @@ def list_possible_singular_names(fold: str) -> list[str]:
     return forms
 
 
-def strip_plural(fold: str) -> str:
+def strip_plural_s(fold: str) -> str:
     """Return a normalised name without its plural `s`, as edits of names are looked up."""
     return next(
         (stem for stem in list_possible_singular_names(fold)[1:] if len(stem) == len(fold) - 1),
@@ -132,7 +132,7 @@ class _SimilarNameIndex:
         fold = normalise_class_name_spelling(name)
         for stem in list_possible_singular_names(fold):
             self._stems.setdefault(stem, name)
-        word = strip_plural(fold)
+        word = strip_plural_s(fold)
         if MIN_SLIPPED <= len(word) <= MAX_EDITED:
             self._words.setdefault(word, name)
             self._undoubled.setdefault(collapse_double_letters(word), name)
@@ -141,13 +141,13 @@ class _SimilarNameIndex:
                 self._shorter.setdefault(hash(shorter), name)
                 self._replaced.setdefault(hash((at, shorter)), name)
 
-    def find_similar_name(self, name: str) -> str | None:
+    def find_first_similar_name(self, name: str) -> str | None:
         """Return an indexed class name that is similar to this one, or None."""
         fold = normalise_class_name_spelling(name)
         for stem in list_possible_singular_names(fold):
             if stem in self._stems:
                 return self._stems[stem]
-        word = strip_plural(fold)
+        word = strip_plural_s(fold)
         if not MIN_SLIPPED <= len(word) <= MAX_EDITED:
             return None
         undoubled = collapse_double_letters(word)

@@ -19,14 +19,14 @@ from core.database.states import JobState
 from core.database.tables import Job, Model, Task
 from core.recipe.passes import (
     PASSES,
-    ImagePassDuration,
+    ProcessorSecondsPerImage,
     compute_recipe_processor_seconds,
-    find_pass_duration_of_base,
+    estimate_seconds_per_image_on_base,
 )
 
 MEASURED_JOBS = 5
 """Maximum number of the model's newest jobs that are considered."""
-_UNKNOWN = ImagePassDuration(1, 1.0, 3.0)
+_UNKNOWN = ProcessorSecondsPerImage(1, 1.0, 3.0)
 """Pass of an unmeasured network: learning an image takes three times as long as predicting it."""
 
 
@@ -61,7 +61,7 @@ def estimate_job_seconds(
     base = model.base
     is_known = isinstance(base, str) and base in PASSES
     base_pass = (
-        find_pass_duration_of_base(base, model.image["size"])
+        estimate_seconds_per_image_on_base(base, model.image["size"])
         if isinstance(base, str) and is_known
         else _UNKNOWN
     )

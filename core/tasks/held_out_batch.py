@@ -26,7 +26,7 @@ from core.jobs.jobs import build_queued_taskless_job
 from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.tasks.sent_batch import SentBatchResponse, build_batch_archive_key
+from core.tasks.sent_batch import BatchSubmissionResponse, build_batch_archive_key
 from core.tasks.submission import BatchSubmission, LockedModel
 from core.tasks.task_response import build_task_response
 
@@ -44,7 +44,9 @@ def may_batch_have_held_out_images_alone(db: Database, actor: Actor, model: str)
         return find_model(session, actor, model).base == ADOPTED
 
 
-def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Accepted]:
+def submit_batch_or_measure_adopted_classifier(
+    submission: BatchSubmission,
+) -> BatchSubmissionResponse[Accepted]:
     """Submit a batch as the next task, or measure an adopted classifier with it if all its images
     are held out.
 
@@ -65,7 +67,9 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Ac
     override = build_stored_recipe_override(submission.catalogue, batch.override)
     key = build_batch_archive_key(new_id("job"))
 
-    def add_measuring_job(session: Session, locked: LockedModel) -> SentBatchResponse[Accepted]:
+    def add_measuring_job(
+        session: Session, locked: LockedModel
+    ) -> BatchSubmissionResponse[Accepted]:
         model, now = locked.model, locked.now
         task = session.scalars(
             select(Task).where(Task.model_id == model.id, Task.number == ADOPTED_VERSION)
@@ -75,7 +79,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Ac
                 "task": build_task_response(session, model, task),
                 "job": build_job_response(session, earlier),
             }
-            return SentBatchResponse(accepted, earlier.id, is_new=False, needs_archive=False)
+            return BatchSubmissionResponse(accepted, earlier.id, is_new=False, needs_archive=False)
         _require_adopted_task_measurable(session, model)
         _require_classes_known_to_classifier(task, batch.directory.classes)
         job = build_queued_taskless_job(model, JobKind.MEASURE, override, report["recipe"], now)
@@ -95,7 +99,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatchResponse[Ac
             "task": build_task_response(session, model, task),
             "job": build_job_response(session, job),
         }
-        return SentBatchResponse(response, job.id)
+        return BatchSubmissionResponse(response, job.id)
 
     return submission.store_and_accept_batch(in_model, key, add_measuring_job, submission.upload)
 

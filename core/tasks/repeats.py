@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from core.contract.reports.report import BatchReport, DuplicatesPolicy, Repeats
 from core.database.kinds import JobKind
 from core.database.tables import Job, Model, Task, Version
-from core.ingest.inspect import ArchiveDirectory
+from core.ingest.inspect import ArchiveSummary
 from core.lineage import words
 from core.lineage.standing import TaskStanding, read_task_standings
 from core.tasks import retries
@@ -36,7 +36,7 @@ class BatchIdentity:
     """Identity of a batch in a search for equal tasks: digests, content and policy for equal images."""
 
     sha256: str
-    directory: ArchiveDirectory
+    directory: ArchiveSummary
     duplicates: DuplicatesPolicy
 
 
@@ -71,13 +71,13 @@ def find_tasks_with_same_content(
         .where(build_same_content_task_condition(model, sent))
         .execution_options(populate_existing=True)
     )
-    return rank_equal_tasks(session, model, sent, session.scalars(query).all())
+    return filter_and_rank_equal_tasks(session, model, sent, session.scalars(query).all())
 
 
 def build_same_content_task_condition(model: Model, sent: BatchIdentity) -> ColumnElement[bool]:
     """Build the SQL condition on a model's tasks that may have the same content as a batch.
 
-    Older tasks have no digest of their content and match by their archive; `rank_equal_tasks` then
+    Older tasks have no digest of their content and match by their archive; `filter_and_rank_equal_tasks` then
     removes false matches.
     """
     older = and_(
@@ -88,7 +88,7 @@ def build_same_content_task_condition(model: Model, sent: BatchIdentity) -> Colu
     return and_(Task.model_id == model.id, has_content)
 
 
-def rank_equal_tasks(
+def filter_and_rank_equal_tasks(
     session: Session, model: Model, sent: BatchIdentity, candidates: Sequence[Task]
 ) -> list[TaskWithEqualContent]:
     """Drop false matches, and sort the tasks left: first the one to return, then the others from
@@ -150,7 +150,7 @@ def choose_task_returned_for_repeat(
     return same[0] if same and same[0].is_returned_for_repeated_batch else None
 
 
-def find_current_task_job(session: Session, same: TaskWithEqualContent) -> Job:
+def find_open_or_version_making_job(session: Session, same: TaskWithEqualContent) -> Job:
     """Return the job that decides what a task is now: the open one, or the one that made its
     version.
     """
@@ -176,7 +176,7 @@ def repeated_task_to_json(same: TaskWithEqualContent, job: Job) -> Repeats:
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
-def count_earlier_tasks_with_same_content(
+def compute_next_content_turn(
     same: Sequence[TaskWithEqualContent], content: str | None
 ) -> int | None:
     """Return the next number among tasks of the same content (the highest plus 1); None without a
@@ -208,7 +208,7 @@ def warn_of_repeated_batch(
     if not same:
         return []
     first = same[0]
-    name = words.describe_task(first.task)
+    name = words.describe_task_in_words(first.task)
     stands = str(first.standing).replace("_", " ")
     if not again:
         return [f"This batch repeats {name}, which is {stands}: it is learned as a new task."]

@@ -10,8 +10,13 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import NO_LIMITS, AdmissionLimits, NewJobLimits, compute_job_workload
-from core.admission.applicability import list_warnings_of_next_task_recipe
+from core.admission.admission import (
+    NO_LIMITS,
+    AdmissionLimits,
+    NewJobLimits,
+    count_tasks_and_images_of_job,
+)
+from core.admission.applicability import check_next_task_recipe_and_list_warnings
 from core.bases import pretrained
 from core.contract.catalogue import RecipeCatalogue
 from core.contract.patch import RecipePatch
@@ -35,7 +40,7 @@ from core.jobs.jobs import (
     build_queued_task_job,
     lock_visible_job,
     make_missing_job_error,
-    set_job_devices_from_recipe,
+    set_job_devices_and_drop_unfit_snapshot,
 )
 from core.jobs.run_again import requeue_ended_job
 from core.lineage import lineage, words
@@ -45,7 +50,7 @@ from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
-from core.trials.rows import convert_job_to_single_recipe, reset_all_trials
+from core.trials.rows import remove_trials_from_job, reset_all_trials
 from core.usage import quota
 
 
@@ -205,7 +210,7 @@ def _requeue_job_with_present_recipe(again: TaskRelearnContext) -> None:
         model.gate,
     )
     if again.override is not None:
-        convert_job_to_single_recipe(session, job)
+        remove_trials_from_job(session, job)
     elif job.choose is not None:
         _start_trials_again(again, was_held)
     if was_held and job.recipe.get("data_report") != "hold":
@@ -217,7 +222,7 @@ def _requeue_job_with_present_recipe(again: TaskRelearnContext) -> None:
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
     if parent != model.head or former != _copy_recipe_without_resources(job.recipe):
         job.resume_on = None  # its snapshot is not used, so that it may run anywhere
-    set_job_devices_from_recipe(job)
+    set_job_devices_and_drop_unfit_snapshot(job)
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
     # then.
     job.not_before = job.parent_version = job.anytime = None
@@ -294,7 +299,7 @@ def _check_and_resolve_relearn_recipe(again: TaskRelearnContext, patch: RecipePa
     and the job may run.
     """
     session, model, task = again.session, again.model, again.task
-    _require_stored_images(task, again.job)
+    _require_stored_training_images(task, again.job)
     recipe = resolve_recipe(
         again.catalogue,
         model.scenario,
@@ -304,14 +309,14 @@ def _check_and_resolve_relearn_recipe(again: TaskRelearnContext, patch: RecipePa
         problem=model.problem,
     ).recipe
     # Called only for its errors: the task's sender has seen the warnings.
-    list_warnings_of_next_task_recipe(
+    check_next_task_recipe_and_list_warnings(
         session,
         again.catalogue,
         model,
         lineage.find_version_next_task_starts_from(session, model),
         recipe,
     )
-    work = compute_job_workload(session, model, task.number)
+    work = count_tasks_and_images_of_job(session, model, task.number)
     again.admission.check_job_memory(again.catalogue, model.architecture, model.image, recipe, work)
     return recipe
 
@@ -332,7 +337,7 @@ def find_newest_job_of_task(session: Session, task: Task) -> Job:
     return session.scalars(query).one()
 
 
-def _require_stored_images(task: Task, job: Job) -> None:
+def _require_stored_training_images(task: Task, job: Job) -> None:
     if words.can_relearn_task(task):
         return
     gone = task.data_deleted_at if task.data_deleted_at is not None else task.train_deleted_at

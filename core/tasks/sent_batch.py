@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import BatchReport, ConflictsPolicy, DuplicatesPolicy
 from core.database.tables import Model, Task
-from core.ingest.inspect import ArchiveDirectory
+from core.ingest.inspect import ArchiveSummary
 from core.requests import idempotency
 from core.retention import archives
 from core.tasks import repeats
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class SentBatchResponse(Generic[Answer]):
+class BatchSubmissionResponse(Generic[Answer]):
     """Response to a sent batch: the body, its job, and whether it is new.
 
     Attributes:
@@ -64,7 +64,7 @@ class SpooledBatch:
     path: Path
     sha256: str
     bytes: int
-    directory: ArchiveDirectory
+    directory: ArchiveSummary
     name: str | None
     recipe: RecipePatch | None
     duplicates_policy: DuplicatesPolicy = "keep"
@@ -127,7 +127,7 @@ def create_task_row_with_next_number(
 
 def build_response_to_repeated_request(
     replay: idempotency.ReplayedResponse,
-) -> SentBatchResponse[Any]:
+) -> BatchSubmissionResponse[Any]:
     """Return the first response to an idempotent request again."""
     job = replay.headers.get("Location", "").rpartition("/")[2]
-    return SentBatchResponse(replay.body, job, is_new=replay.status == 202, is_replay=True)
+    return BatchSubmissionResponse(replay.body, job, is_new=replay.status == 202, is_replay=True)

@@ -66,7 +66,7 @@ def skip_held_task_and_continue_lineage(
         now = db.now(session)
         lineage.skip_held_task(row, task, now)
         decision = _TaskSettlingDecision("task.continue", where, reason)
-        return _record_decision_and_rejudge_versions(
+        return _record_decision_and_publish_passing_versions(
             UseCaseTransaction(session, actor, now), row, task, decision
         )
 
@@ -95,7 +95,7 @@ def discard_task(
         now = db.now(session)
         lineage.mark_task_discarded(row, task, now)
         decision = _TaskSettlingDecision("task.discard", where, reason)
-        return _record_decision_and_rejudge_versions(
+        return _record_decision_and_publish_passing_versions(
             UseCaseTransaction(session, actor, now), row, task, decision
         )
 
@@ -192,7 +192,7 @@ def _lock_model_and_task(
     )
 
 
-def _record_decision_and_rejudge_versions(
+def _record_decision_and_publish_passing_versions(
     transaction: UseCaseTransaction, model: Model, task: Task, decision: _TaskSettlingDecision
 ) -> tuple[TaskOut, str | None]:
     """Record a person's decision, and publish held versions that now pass; return the task and
@@ -221,7 +221,7 @@ def _record_decision_and_rejudge_versions(
 def _make_wrong_task_standing_error(
     model: Model, task: Task, where: TaskStanding, why: str
 ) -> WrongState:
-    name = words.describe_task(task)
+    name = words.describe_task_in_words(task)
     text = f"{name[0].upper()}{name[1:]} is {_format_task_standing(where)}. {why}."
     return WrongState(text, extra={"state": str(where), "standing": str(where)})
 

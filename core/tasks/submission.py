@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import ANY, AdmissionLimits, JobWorkload
-from core.admission.applicability import list_warnings_of_recipe_change
+from core.admission.admission import ANY, AdmissionLimits, JobTaskAndImageCounts
+from core.admission.applicability import require_fitting_recipe_and_list_warnings
 from core.contract.catalogue import RecipeCatalogue
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import Report
@@ -30,7 +30,7 @@ from core.ids import new_id
 from core.jobs import jobs
 from core.jobs.job_response import build_job_response as shown_job
 from core.jobs.job_response import build_model_stopped_condition
-from core.lineage.outlook import describe_task_outlook
+from core.lineage.outlook import describe_next_task_outlook_from_tasks
 from core.lineage.standing import TaskStanding
 from core.lineage.words import can_relearn_task
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
@@ -47,7 +47,7 @@ from core.tasks.class_names import compare_class_names
 from core.tasks.repeats import TaskWithEqualContent
 from core.tasks.sent_batch import (
     Answer,
-    SentBatchResponse,
+    BatchSubmissionResponse,
     SpooledBatch,
     build_batch_archive_key,
     build_response_to_repeated_request,
@@ -55,7 +55,7 @@ from core.tasks.sent_batch import (
 )
 from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
-from core.trials.plan import describe_planned_trials
+from core.trials.plan import planned_trials_to_json
 from core.trials.rows import add_planned_trials
 from core.uploads import whole_uploads
 from core.uploads.archive_keeping import store_archive_unless_block_fails
@@ -77,7 +77,7 @@ class LockedModel:
     is_stopped: bool
 
 
-Add = Callable[[Session, LockedModel], SentBatchResponse[Answer]]
+Add = Callable[[Session, LockedModel], BatchSubmissionResponse[Answer]]
 """Function that adds the rows of an accepted batch to a locked model."""
 
 
@@ -169,7 +169,7 @@ class BatchSubmission:
             "recipe": there.resolved_recipe.recipe,
             "warnings": [
                 *there.resolved_recipe.warnings,
-                *batch_report.list_batch_warnings(
+                *batch_report.list_layout_and_class_name_warnings(
                     directory, there.names, there.row["name"], there.row["scenario"]
                 ),
                 *batch_report.warn_of_new_classes_with_few_images(directory, there.names),
@@ -180,10 +180,10 @@ class BatchSubmission:
         if there.repeats is not None:
             report["repeats"] = there.repeats
         if there.plan.trials:
-            report["trials"] = describe_planned_trials(there.plan.trials)
+            report["trials"] = planned_trials_to_json(there.plan.trials)
         return report
 
-    def submit_as_next_task(self) -> SentBatchResponse[Accepted]:
+    def submit_as_next_task(self) -> BatchSubmissionResponse[Accepted]:
         """Submit the batch as the model's next task, unless it repeats one (`core.tasks.repeats`).
 
         Raises:
@@ -196,7 +196,7 @@ class BatchSubmission:
         """
         override = build_stored_recipe_override(self.catalogue, self.batch.override)
         task_id = new_id("tsk")
-        planned = self._plan_batch_unless_repeated(
+        planned = self._plan_batch_or_none_if_repeated(
             plans_known=False
         )  # errors are raised before any bytes move
         if planned is None and (response_of_known := self._answer_repeated_batch()) is not None:
@@ -215,7 +215,7 @@ class BatchSubmission:
         task_id: str,
         session: Session,
         locked: LockedModel,
-    ) -> SentBatchResponse[Accepted]:
+    ) -> BatchSubmissionResponse[Accepted]:
         """Add the batch's task and its job; if an equal batch came meanwhile, respond with that."""
         model, now = locked.model, locked.now
         is_same = batch_plan.get_model_column_values(model) == there.row
@@ -262,7 +262,7 @@ class BatchSubmission:
             "job": shown_job(session, job, model, may_be_stopped=locked.is_stopped),
             "expected_s": there.expected_s,
         }
-        return SentBatchResponse(response, job.id)
+        return BatchSubmissionResponse(response, job.id)
 
     def _make_task_row(
         self,
@@ -278,7 +278,7 @@ class BatchSubmission:
         report = batch_report.build_task_report_before_decoding(directory, there.names, *policies)
         warnings = [
             *plan.resolved_recipe.warnings,
-            *batch_report.list_batch_warnings(
+            *batch_report.list_layout_and_class_name_warnings(
                 directory, there.names, locked.model.name, locked.model.scenario
             ),
             *self._list_repeated_batch_warnings(same, there.expected_s),
@@ -286,10 +286,10 @@ class BatchSubmission:
         task = create_task_row_with_next_number(
             locked.model, batch, task_id, report, warnings, locked.now
         )
-        task.content_turn = repeats.count_earlier_tasks_with_same_content(same, task.content_sha256)
+        task.content_turn = repeats.compute_next_content_turn(same, task.content_sha256)
         return task
 
-    def _answer_repeated_batch(self) -> SentBatchResponse[Accepted] | None:
+    def _answer_repeated_batch(self) -> BatchSubmissionResponse[Accepted] | None:
         """Respond to a batch that repeats a task, without storing its archive.
 
         Return None if there is no such task any more.
@@ -320,7 +320,7 @@ class BatchSubmission:
 
     def _build_repeat_response_or_retry_task(
         self, session: Session, model: Model, same: Sequence[TaskWithEqualContent], now: float
-    ) -> SentBatchResponse[Accepted] | None:
+    ) -> BatchSubmissionResponse[Accepted] | None:
         """Build the response to a batch that repeats a task.
 
         The caller holds the lock on the model's row. A held task is retried if the request names a
@@ -329,9 +329,9 @@ class BatchSubmission:
         same_task = None if self.batch.again else repeats.choose_task_returned_for_repeat(same)
         if same_task is None:
             return None
-        job, is_new = repeats.find_current_task_job(session, same_task), False
+        job, is_new = repeats.find_open_or_version_making_job(session, same_task), False
         repeated_json = repeats.repeated_task_to_json(same_task, job)
-        if same_task.is_held and self._does_request_name_other_recipe(model, job):
+        if same_task.is_held and self._has_request_other_recipe_than_job(model, job):
             if not can_relearn_task(same_task.task):
                 return None  # its images are gone, but the batch has them: learn it as a new task
             override = build_stored_recipe_override(self.catalogue, self.batch.override)
@@ -353,9 +353,9 @@ class BatchSubmission:
             "job": shown_job(session, job, model),
             "repeats": repeated_json,
         }
-        return SentBatchResponse(response, job.id, is_new=is_new, needs_archive=False)
+        return BatchSubmissionResponse(response, job.id, is_new=is_new, needs_archive=False)
 
-    def _does_request_name_other_recipe(self, model: Model, job: Job) -> bool:
+    def _has_request_other_recipe_than_job(self, model: Model, job: Job) -> bool:
         """Return True if the request gives a recipe that differs from the one of the repeated
         task's job.
         """
@@ -371,7 +371,9 @@ class BatchSubmission:
         )
         return requested.recipe != job.recipe
 
-    def _store_response(self, session: Session, done: SentBatchResponse[Any], now: float) -> None:
+    def _store_response(
+        self, session: Session, done: BatchSubmissionResponse[Any], now: float
+    ) -> None:
         """Store the response to the batch for its idempotency key."""
         response = idempotency.IdempotentResponse(done.status, done.headers, done.response)
         idempotency.store_idempotent_response(session, self.actor, self.repeat, response, now)
@@ -383,7 +385,7 @@ class BatchSubmission:
         key: str,
         add: Add[Answer],
         spent: CompleteUpload | None = None,
-    ) -> SentBatchResponse[Answer]:
+    ) -> BatchSubmissionResponse[Answer]:
         """Move the batch's archive into the store, and accept the batch in one transaction.
 
         Args:
@@ -447,11 +449,11 @@ class BatchSubmission:
         """Plan how the model as it is now would learn the batch; for errors see
         `preview_submission`.
         """
-        batch_in_model = self._plan_batch_unless_repeated(plans_known=True)
+        batch_in_model = self._plan_batch_or_none_if_repeated(plans_known=True)
         assert batch_in_model is not None
         return batch_in_model
 
-    def _plan_batch_unless_repeated(self, *, plans_known: bool) -> BatchPlanForModel | None:
+    def _plan_batch_or_none_if_repeated(self, *, plans_known: bool) -> BatchPlanForModel | None:
         """Plan how the model would learn this batch now, inside a transaction.
 
         Args:
@@ -472,7 +474,7 @@ class BatchSubmission:
             expected_s = estimate_batch_job_seconds(session, self.catalogue, model, plan, images)
             row, repeated_json = batch_plan.get_model_column_values(model), None
             if answered is not None:
-                job = repeats.find_current_task_job(session, answered)
+                job = repeats.find_open_or_version_making_job(session, answered)
                 repeated_json = repeats.repeated_task_to_json(answered, job)
         # Outside of a transaction that locks the model, since this may take a second.
         names = compare_class_names(self.batch.directory.classes, known_names)
@@ -491,7 +493,7 @@ class BatchSubmission:
         batch_report.require_batch_classes_known_to_model(model, batch.directory)
         check = partial(self._check_learnable_and_list_warnings, session, past)
         resolved, trials = resolve_batch_recipe(session, catalogue, past, batch, check)
-        ahead = describe_task_outlook(session, model, past.before.head, past.tasks)
+        ahead = describe_next_task_outlook_from_tasks(session, model, past.before.head, past.tasks)
         warnings = [
             *resolved.warnings,
             *batch_report.list_warnings_of_single_class_model(session, model, batch.directory),
@@ -505,11 +507,15 @@ class BatchSubmission:
     ) -> list[str]:
         """Check that the batch can be learned with a recipe, and return warnings about the recipe."""
         model, recipe = past.model, resolved.recipe
-        work = JobWorkload(max(1, model.next_task), past.learned + self.batch.directory.n_train)
+        work = JobTaskAndImageCounts(
+            max(1, model.next_task), past.learned + self.batch.directory.n_train
+        )
         self.admission.check_job_memory(
             self.catalogue, model.architecture, model.image, recipe, work
         )
-        return list_warnings_of_recipe_change(session, self.catalogue, model, past.before, recipe)
+        return require_fitting_recipe_and_list_warnings(
+            session, self.catalogue, model, past.before, recipe
+        )
 
     def _list_repeated_batch_warnings(
         self, same: Sequence[TaskWithEqualContent], expected_s: float | None

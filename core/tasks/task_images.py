@@ -1,6 +1,6 @@
 """Images of a task: a list, one image as a picture, and several on a sheet.
 
-They are read from the task's dataset by memory map, once the blob is verified. `find_task_split_images`
+They are read from the task's dataset by memory map, once the blob is verified. `find_task_split_dataset`
 uses only the database. The other functions read the blob, so they run where an API process does its
 heavy work.
 """
@@ -33,7 +33,7 @@ MAX_TILES = 64
 
 
 @dataclass(frozen=True)
-class TaskSplitImages:
+class TaskSplitDatasetReference:
     """Training or held-out images of a task: digest of the dataset, and the labels that its numbers
     mean.
 
@@ -53,9 +53,9 @@ class TaskSplitImages:
         return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
 
 
-def find_task_split_images(
+def find_task_split_dataset(
     db: Database, actor: Actor, model: str, number: int, split: Split
-) -> TaskSplitImages:
+) -> TaskSplitDatasetReference:
     """Find the training or held-out images of a task.
 
     Raises:
@@ -72,20 +72,20 @@ def find_task_split_images(
         sha256 = _find_task_dataset_digest(owner, task, split)
         damage.require_undamaged_model_objects(session, owner.id, [Blobs.make_blob_key(sha256)])
         traces = task.traces_sha256 if task.held_out_deleted_at is None else None
-        return TaskSplitImages(
+        return TaskSplitDatasetReference(
             number, split, sha256, order_task_labels_by_dataset_number(owner, task.classes), traces
         )
 
 
 @contextmanager
-def explain_errors_of_deleted_images(
-    db: Database, actor: Actor, model: str, part: TaskSplitImages
+def translate_deleted_image_errors(
+    db: Database, actor: Actor, model: str, part: TaskSplitDatasetReference
 ) -> Iterator[None]:
     """Convert errors of code that reads a task's images, if these are deleted meanwhile.
 
     Raises:
         NotFound, Gone: raised in place of `StoredObjectDamaged` if the part has been deleted meanwhile,
-        see `find_task_split_images`.
+        see `find_task_split_dataset`.
         StoredObjectDamaged: otherwise; the message says what is damaged and what to do.
     """
     try:
@@ -93,12 +93,17 @@ def explain_errors_of_deleted_images(
             yield
     except StoredObjectDamaged:
         # Called for its clearer error, if the part was deleted meanwhile.
-        find_task_split_images(db, actor, model, part.task, part.split)
+        find_task_split_dataset(db, actor, model, part.task, part.split)
         raise
 
 
-def list_images_of_task_part(
-    blobs: Blobs, part: TaskSplitImages, *, label: str | None, limit: int, cursor: str | None
+def list_task_split_images(
+    blobs: Blobs,
+    part: TaskSplitDatasetReference,
+    *,
+    label: str | None,
+    limit: int,
+    cursor: str | None,
 ) -> TaskImagePage:
     """Return a page of a task's training or held-out images, or of one class among them.
 
@@ -134,7 +139,7 @@ def list_images_of_task_part(
     }
 
 
-def render_task_image(blobs: Blobs, part: TaskSplitImages, row: int) -> bytes:
+def render_task_image(blobs: Blobs, part: TaskSplitDatasetReference, row: int) -> bytes:
     """Render one image of a task as PNG, pixel by pixel.
 
     Raises:
@@ -148,7 +153,9 @@ def render_task_image(blobs: Blobs, part: TaskSplitImages, row: int) -> bytes:
     return encode_image_array_as_png(images[row])
 
 
-def render_contact_sheet(blobs: Blobs, part: TaskSplitImages, rows: Sequence[int]) -> bytes:
+def render_contact_sheet(
+    blobs: Blobs, part: TaskSplitDatasetReference, rows: Sequence[int]
+) -> bytes:
     """Render several images of a task side by side as one PNG, in the given order.
 
     Raises:
@@ -179,7 +186,9 @@ def parse_image_numbers(text: str) -> list[int]:
     return rows
 
 
-def _read_batch_paths_of_task_images(blobs: Blobs, part: TaskSplitImages, size: int) -> list[str]:
+def _read_batch_paths_of_task_images(
+    blobs: Blobs, part: TaskSplitDatasetReference, size: int
+) -> list[str]:
     """Return the path in the batch of each of a task's images; none if they are not stored, or
     damaged.
     """
@@ -195,14 +204,14 @@ def _read_batch_paths_of_task_images(blobs: Blobs, part: TaskSplitImages, size: 
     return paths if len(paths) == size else []
 
 
-def _open_task_image_arrays(blobs: Blobs, part: TaskSplitImages) -> tuple[Images, Labels]:
+def _open_task_image_arrays(blobs: Blobs, part: TaskSplitDatasetReference) -> tuple[Images, Labels]:
     """Open a task's training or held-out images and labels as arrays."""
     return memory_map_image_dataset(blobs.fetch_verified_file(part.sha256))
 
 
 def _find_task_dataset_digest(model: Model, task: Task, split: Split) -> str:
     """Return the digest of a task's training or held-out dataset; for errors see
-    `find_task_split_images`.
+    `find_task_split_dataset`.
     """
     if task.data_deleted_at is not None:
         raise NotFound(

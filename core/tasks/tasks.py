@@ -24,7 +24,7 @@ from core.retention.unused import delete_unreferenced_blobs
 from core.storage import Blobs, ObjectStorage
 from core.tasks import repeats
 from core.tasks.task_response import build_task_response, build_task_responses
-from core.trials.rows import delete_results_of_unfinished_trials, lock_unfinished_trial_jobs
+from core.trials.rows import lock_unfinished_trial_jobs, reset_trials_of_unfinished_jobs
 from core.usage import stored_bytes
 
 
@@ -71,14 +71,14 @@ def delete_task_data(
     done = None
     while done is None:
         with db.write() as session:
-            done = _mark_task_images_deleted(db, session, actor, model, number)
+            done = _mark_task_data_deleted_and_release_job(db, session, actor, model, number)
     # Files go after the commit: if it failed, rows would refer to deleted ones.
     for key in done[0]:
         store.delete(key)
     delete_unreferenced_blobs(db, blobs, done[1])
 
 
-def _mark_task_images_deleted(
+def _mark_task_data_deleted_and_release_job(
     db: Database, session: Session, actor: Actor, model: str, number: int
 ) -> tuple[list[str], list[str]] | None:
     """Mark a task's images as deleted; return the store keys and digests to delete.
@@ -129,7 +129,7 @@ def _mark_task_images_deleted(
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now
-    deliveries.record_webhook_event(
+    deliveries.collect_webhook_event_until_commit(
         session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now
     )
     data: AuditData = {"model": row.id, "number": number}
@@ -142,7 +142,7 @@ def _mark_task_images_deleted(
         session, row.id, number, now
     ) | clear_feature_totals_in_model_row(row)
     digests |= set(answers.clear_prediction_digests_and_keys(session, row.id, number))
-    digests |= delete_results_of_unfinished_trials(session, row.id, now)
+    digests |= reset_trials_of_unfinished_jobs(session, row.id, now)
     stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     return archives, sorted(digests)
 

@@ -16,11 +16,11 @@ from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
 from core.recipe.stored import build_stored_recipe_override
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.tasks.sent_batch import SentBatchResponse, build_batch_archive_key
+from core.tasks.sent_batch import BatchSubmissionResponse, build_batch_archive_key
 from core.tasks.submission import BatchSubmission, LockedModel
 
 
-def queue_batch_validation(submission: BatchSubmission) -> SentBatchResponse[JobOut]:
+def queue_batch_validation(submission: BatchSubmission) -> BatchSubmissionResponse[JobOut]:
     """Queue a job that decodes a batch to check it; for errors see
     `BatchSubmission.submit_as_next_task`.
     """
@@ -29,7 +29,9 @@ def queue_batch_validation(submission: BatchSubmission) -> SentBatchResponse[Job
     override = build_stored_recipe_override(submission.catalogue, batch.override)
     key = build_batch_archive_key(new_id("job"))
 
-    def add_validation_job(session: Session, locked: LockedModel) -> SentBatchResponse[JobOut]:
+    def add_validation_job(
+        session: Session, locked: LockedModel
+    ) -> BatchSubmissionResponse[JobOut]:
         model, now = locked.model, locked.now
         job = build_queued_taskless_job(model, JobKind.VALIDATE, override, report["recipe"], now)
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
@@ -49,7 +51,7 @@ def queue_batch_validation(submission: BatchSubmission) -> SentBatchResponse[Job
             AuditedChange("batch.validate", job.id, data, model=model.id),
             now,
         )
-        return SentBatchResponse(build_job_response(session, job), job.id)
+        return BatchSubmissionResponse(build_job_response(session, job), job.id)
 
     # Its upload is not given: it stays, so that it can be submitted after the check.
     return submission.store_and_accept_batch(batch_in_model, key, add_validation_job)

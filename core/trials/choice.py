@@ -33,7 +33,7 @@ def choose_best_measured_trial(candidates: Sequence[MeasuredTrial]) -> MeasuredT
         # Nothing tells them apart but the order in which a person listed them.
         return min(passing, key=lambda each: each.number)
     best = max(scored, key=lambda each: (_get_trial_score_value(each), -each.number))
-    bound = _get_trial_score_value(best) - _get_trial_score_error(best)
+    bound = _get_trial_score_value(best) - _get_trial_standard_error(best)
     return min(
         (each for each in scored if _get_trial_score_value(each) >= bound),
         key=lambda each: each.tie_breaking_costs,
@@ -50,10 +50,10 @@ def explain_why_trial_lost(loser: MeasuredTrial, winner: MeasuredTrial) -> str:
     gap = _get_trial_score_value(winner) - _get_trial_score_value(loser)
     if gap > 0 and _get_trial_score_value(loser) < _get_trial_score_value(
         winner
-    ) - _get_trial_score_error(winner):
+    ) - _get_trial_standard_error(winner):
         return (
             f"Its score is {gap:.1%} below that of trial {winner.number}, more than one standard "
-            f"error ({_get_trial_score_error(winner):.1%})."
+            f"error ({_get_trial_standard_error(winner):.1%})."
         )
     for more, unit in (
         (figures.images - better.images, "images more are kept"),
@@ -70,7 +70,7 @@ def _get_trial_score_value(candidate: MeasuredTrial) -> float:
     return float(score.value)
 
 
-def _get_trial_score_error(candidate: MeasuredTrial) -> float:
+def _get_trial_standard_error(candidate: MeasuredTrial) -> float:
     score = candidate.figures.score
     assert score is not None, "only candidates with a score are compared"
     return float(score.error)

@@ -98,7 +98,7 @@ def _trial_to_json(
         "passes_gate": None if figures is None else figures.passed,
         "accuracy": {} if figures is None else _compute_accuracy_by_task(figures.accuracy),
         "acc": None if figures is None else figures.acc,
-        "held_out": None if figures is None else _sum_image_counts(figures.accuracy),
+        "held_out": None if figures is None else _count_held_out_images(figures.accuracy),
         "forgetting": None if figures is None else figures.forgetting,
         "forecast": None if figures is None else figures.forecast,
         "seconds": trial.seconds,
@@ -125,7 +125,7 @@ def _score_to_json(score: TrialScore | None) -> TrialScoreOut | None:
     }
 
 
-def _sum_image_counts(counts: Mapping[str, Sequence[int]]) -> int:
+def _count_held_out_images(counts: Mapping[str, Sequence[int]]) -> int:
     return sum(total for _, total in counts.values())
 
 

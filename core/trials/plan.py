@@ -123,7 +123,7 @@ def computes_left_out_predictions(method: Mapping[str, Any], is_first: bool) -> 
     return method["name"] == "analytic" and method.get("head") != "ncm" and not trains
 
 
-def describe_planned_trials(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
+def planned_trials_to_json(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
     """Describe planned trials for a response: number, recipe override and reason."""
     return [
         {"trial": number, "recipe": trial.override, "reason": trial.reason}

@@ -115,17 +115,17 @@ def reset_all_trials(
     job.chosen_trial = job.choose_until = None
     for trial in read_trials(session, job.id):
         trial.recipe_override, trial.recipe = change(trial.recipe_override)
-        forget_trial_measurements(trial)
+        reset_trial_to_waiting(trial)
     delete_trial_file_rows(session, job.id)
 
 
-def forget_trial_measurements(trial: Trial) -> None:
+def reset_trial_to_waiting(trial: Trial) -> None:
     """Delete a trial's measurements, and set it back to waiting."""
     trial.state = str(TrialState.WAITING)
     trial.parent = trial.began_s = trial.seconds = trial.figures = trial.error = None
 
 
-def convert_job_to_single_recipe(session: Session, job: Job) -> None:
+def remove_trials_from_job(session: Session, job: Job) -> None:
     """Convert a job with trials into one with a single recipe."""
     if job.choose is None:
         return
@@ -145,7 +145,7 @@ def delete_trial_file_rows(session: Session, job_id: str) -> set[str]:
 def lock_unfinished_trial_jobs(session: Session, model_id: str) -> None:
     """Lock a model's unfinished jobs with trials.
 
-    Before `delete_results_of_unfinished_trials` and before the model's row: another order could deadlock.
+    Before `reset_trials_of_unfinished_jobs` and before the model's row: another order could deadlock.
     """
     query = _build_unfinished_trial_jobs_query(model_id).with_for_update(key_share=True)
     session.scalars(query.execution_options(populate_existing=True)).all()
@@ -158,7 +158,7 @@ def _build_unfinished_trial_jobs_query(model_id: str) -> Select[Job]:
     )
 
 
-def delete_results_of_unfinished_trials(session: Session, model_id: str, now: float) -> set[str]:
+def reset_trials_of_unfinished_jobs(session: Session, model_id: str, now: float) -> set[str]:
     """Delete results of trials of a model's unfinished jobs, since its data is deleted.
 
     They are learned again without that data. The caller holds the lock on the model's row.
@@ -171,7 +171,7 @@ def delete_results_of_unfinished_trials(session: Session, model_id: str, now: fl
         digests |= delete_trial_file_rows(session, job.id)
         for trial in read_trials(session, job.id):
             if trial.state in (TrialState.MEASURED, TrialState.SKIPPED):
-                forget_trial_measurements(trial)
+                reset_trial_to_waiting(trial)
         job.chosen_trial = job.choose_until = None
         if job.state == JobState.CHOOSING:
             reason = "Data of the model was deleted, and its trials are learned again"

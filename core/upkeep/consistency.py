@@ -219,7 +219,7 @@ def find_store_inconsistencies(
     ]
 
 
-def repair_store_inconsistencies(
+def repair_store_and_run_sweep(
     db: Database,
     store: ObjectStorage,
     blobs: Blobs,
@@ -241,10 +241,10 @@ def repair_store_inconsistencies(
             continue
         area, _, name = drift.object.partition("/")
         if area == "blobs":
-            _restore_or_forget_damaged_blob(db, store, blobs, name.rpartition("/")[2])
+            _restore_blob_or_delete_its_downloads(db, store, blobs, name.rpartition("/")[2])
             _update_damage_mark(db, store, drift.object)
         elif area in ("snapshots", "anytime"):
-            _remove_damaged_job_snapshot(
+            _clear_damaged_snapshot_of_unleased_job(
                 db, drift.object, "snapshot" if area == "snapshots" else "anytime"
             )
     with db.read() as session:
@@ -365,7 +365,7 @@ def _find_jobs_with_expired_lease(db: Database) -> Iterator[StoreInconsistency]:
             )
 
 
-def _restore_or_forget_damaged_blob(
+def _restore_blob_or_delete_its_downloads(
     db: Database, store: ObjectStorage, blobs: Blobs, sha256: str
 ) -> None:
     """Restore a damaged blob from the local cache, or delete the downloads made of it."""
@@ -397,7 +397,7 @@ def _update_damage_mark(db: Database, store: ObjectStorage, key: str) -> None:
     sound = info is not None and _is_object_sound(store, ReferencedObject(key, None, digest, ""))
     with db.write() as session:
         if sound or not _is_object_referenced(session, ReferencedObject(key, None, digest, "")):
-            damage.clear_obsolete_damage_marks(session, [key])
+            damage.remove_damage_marks_of_keys(session, [key])
         else:
             kind: damage.Kind = "missing" if info is None else "digest"
             damage.mark_object_damaged_and_delete_downloads(
@@ -405,7 +405,7 @@ def _update_damage_mark(db: Database, store: ObjectStorage, key: str) -> None:
             )
 
 
-def _remove_damaged_job_snapshot(
+def _clear_damaged_snapshot_of_unleased_job(
     db: Database, key: str, kind: Literal["snapshot", "anytime"]
 ) -> None:
     """Remove a damaged snapshot from a job that no worker has; a running job replaces it by itself."""

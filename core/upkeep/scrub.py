@@ -100,7 +100,7 @@ class Scrubber:
             finally:
                 # If the lease cannot be released now, it runs out by itself.
                 with suppress(SQLAlchemyError, _ScrubInterrupted):
-                    self._record_scrub_progress(release=True)
+                    self._record_progress_and_renew_lease(release=True)
 
     def _take_scrub_lease_and_check_if_due(self) -> bool | None:
         """Take the lease on the scrub, and return True if a pass is under way or due.
@@ -130,7 +130,9 @@ class Scrubber:
         except IntegrityError:
             return None  # another worker is adding the row
 
-    def _record_scrub_progress(self, *, ended: bool = False, release: bool = False) -> None:
+    def _record_progress_and_renew_lease(
+        self, *, ended: bool = False, release: bool = False
+    ) -> None:
         """Record the scrub's progress, and renew its lease.
 
         Raises:
@@ -174,7 +176,7 @@ class Scrubber:
                 if time.monotonic() - self._looked_at > LOOK_AGAIN_S:
                     self._check_marked_objects_again()
             if not batch:
-                self._record_scrub_progress(ended=True)
+                self._record_progress_and_renew_lease(ended=True)
                 return
 
     def _check_marked_objects_again(self) -> None:
@@ -210,7 +212,7 @@ class Scrubber:
             return
         with self._db.write() as session:
             if kind is None:
-                damage.clear_obsolete_damage_marks(session, [named.key])
+                damage.remove_damage_marks_of_keys(session, [named.key])
                 return
             # Downloads made from it are forgotten with the mark, and rebuilt once it is sound.
             forgotten = damage.mark_object_damaged_and_delete_downloads(
@@ -246,7 +248,7 @@ class Scrubber:
             self._delete_unused_blobs([key.rpartition("/")[2]])
         with self._db.write() as session:
             if _find_referenced_object(session, key) is None:
-                damage.clear_obsolete_damage_marks(session, [key])
+                damage.remove_damage_marks_of_keys(session, [key])
 
     def _delete_unused_blobs(self, digests: list[str]) -> None:
         retention.delete_unused_blobs(
@@ -265,7 +267,7 @@ class Scrubber:
     def _record_progress_if_due(self) -> None:
         """Record the scrub's progress if enough time has passed."""
         if time.monotonic() - self._recorded_at >= self._record_s:
-            self._record_scrub_progress()
+            self._record_progress_and_renew_lease()
 
 
 def _is_scrub_due(row: IntegrityScrubProgress, now: float, period_s: float) -> bool:

@@ -123,11 +123,11 @@ def build_sweep_steps(
             db, blobs
         ),
         "memory with images of a task whose data was deleted": lambda: (
-            _delete_replay_data_of_deleted_tasks(db, blobs)
+            _delete_replay_of_tasks_with_deleted_data(db, blobs)
         ),
         "expired download": lambda: _delete_expired_downloads(db, blobs, settings),
         "file of a deleted model": lambda: _delete_deleted_models_data(db, blobs),
-        "upload of a job that is over": lambda: upload_removal.delete_uploads_of_finished_jobs(
+        "upload of a job that is over": lambda: upload_removal.delete_archives_of_finished_jobs(
             db, store
         ),
         "upload whose time is over": lambda: upload_removal.remove_expired_uploads(db, store),
@@ -159,7 +159,7 @@ def run_sweep(
     # The rest is this machine's own, which no other worker can clean up.
     spool.remove_abandoned_spool_files(settings.make_folder("spool"))
     downloads = settings.make_folder(unfinished.FOLDER)
-    unfinished.remove_old_hub_downloads(
+    unfinished.remove_old_unfinished_hub_downloads(
         downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes
     )
     delete_unreferenced_cached_blobs(db, blobs)
@@ -304,7 +304,7 @@ _DELETED_TASKS = (
 """Tasks whose data was deleted, in models with older memories."""
 
 
-def _delete_replay_data_of_deleted_tasks(db: Database, blobs: Blobs) -> None:
+def _delete_replay_of_tasks_with_deleted_data(db: Database, blobs: Blobs) -> None:
     """Delete replay buffers of older versions that may hold images of tasks whose data was deleted.
 
     The next version is made without its images. Older versions lose theirs when no job can start

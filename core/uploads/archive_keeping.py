@@ -35,12 +35,12 @@ def store_archive_unless_block_fails(
     try:
         yield
     except (SQLAlchemyError, PerennialError):
-        if not _is_archive_key_referenced(db, key, named):
+        if not _may_archive_key_be_referenced(db, key, named):
             store.delete(key)
         raise
 
 
-def _is_archive_key_referenced(db: Database, key: str, named: NamedOf) -> bool:
+def _may_archive_key_be_referenced(db: Database, key: str, named: NamedOf) -> bool:
     """Return True if a row refers to the archive's store key, or if the database cannot say.
 
     The sweep looks at the file again later.

@@ -15,7 +15,7 @@ writers must get in between.
 """
 
 
-def delete_upload_of_finished_job(db: Database, store: ObjectStorage, job_id: str) -> None:
+def delete_archive_of_finished_job(db: Database, store: ObjectStorage, job_id: str) -> None:
     """Delete the archive that a finished job has used up, then its key in the job's row.
 
     After a crash in between, this can be repeated.
@@ -30,7 +30,7 @@ def delete_upload_of_finished_job(db: Database, store: ObjectStorage, job_id: st
         job.archive_key = None
 
 
-def delete_uploads_of_finished_jobs(db: Database, store: ObjectStorage) -> None:
+def delete_archives_of_finished_jobs(db: Database, store: ObjectStorage) -> None:
     """Delete the archives of finished jobs that were not deleted when the jobs ended."""
     over = sorted(str(state) for state in TERMINAL)
     with db.read() as session:
@@ -38,7 +38,7 @@ def delete_uploads_of_finished_jobs(db: Database, store: ObjectStorage) -> None:
             session.scalars(select(Job.id).where(Job.archive_key.is_not(None), Job.state.in_(over)))
         )
     for job_id in job_ids:
-        delete_upload_of_finished_job(db, store, job_id)
+        delete_archive_of_finished_job(db, store, job_id)
 
 
 def remove_expired_uploads(db: Database, store: ObjectStorage) -> None:
@@ -48,12 +48,12 @@ def remove_expired_uploads(db: Database, store: ObjectStorage) -> None:
     """
     while True:
         with db.read() as session:  # without an expired upload, no writer is kept waiting
-            if not session.scalars(_select_expired_uploads(db.now(session), 1)).all():
+            if not session.scalars(_build_expired_uploads_query(db.now(session), 1)).all():
                 return
         with db.write() as session:
             # A locked row is just being taken by a request or another worker; the next round looks
             # again.
-            query = _select_expired_uploads(db.now(session), _BATCH)
+            query = _build_expired_uploads_query(db.now(session), _BATCH)
             ids = list(session.scalars(query.with_for_update(skip_locked=True)))
             keys = chunks.delete_rows_of_uploads(session, ids)
         for key in keys:
@@ -62,7 +62,7 @@ def remove_expired_uploads(db: Database, store: ObjectStorage) -> None:
             return
 
 
-def _select_expired_uploads(now: float, limit: int) -> Select[str]:
+def _build_expired_uploads_query(now: float, limit: int) -> Select[str]:
     """Return the query for expired uploads that no request is writing to."""
     free = or_(Upload.held_until.is_(None), Upload.held_until <= now)
     return (

@@ -10,7 +10,7 @@ from core.database.session import Database
 from core.errors import PerennialError, StoredObjectDamaged, UploadIncomplete
 from core.requests.actor import Actor
 from core.storage import ObjectStorage
-from core.storage.blobs import verify_blob_chunks
+from core.storage.blobs import iterate_verified_blob_chunks
 from core.uploads import chunks
 from core.uploads.uploads import find_upload, read_upload_progress
 
@@ -65,7 +65,7 @@ def read_upload_bytes(
     """
     try:
         for key, sha256 in upload.pieces:
-            yield from verify_blob_chunks(store.read(key), key, sha256)
+            yield from iterate_verified_blob_chunks(store.read(key), key, sha256)
     except StoredObjectDamaged as error:
         read_upload_progress(
             db, actor, upload.id

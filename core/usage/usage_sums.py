@@ -64,13 +64,13 @@ def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str
             if row[0] in counts_by_model:  # a model may have been added since
                 yield row
 
-    _add_task_version_job_counts(counts_by_model, model_ids, fetch_grouped_sums)
-    _add_batch_bytes_to_counts(counts_by_model, model_ids, fetch_grouped_sums, pixels)
-    _add_version_bytes_to_counts(counts_by_model, model_ids, fetch_grouped_sums)
+    _add_task_version_job_counts_by_model(counts_by_model, model_ids, fetch_grouped_sums)
+    _add_archive_and_dataset_bytes_by_model(counts_by_model, model_ids, fetch_grouped_sums, pixels)
+    _add_part_and_export_bytes_by_model(counts_by_model, model_ids, fetch_grouped_sums)
     return counts_by_model
 
 
-def _add_task_version_job_counts(
+def _add_task_version_job_counts_by_model(
     counts_by_model: dict[str, ModelUsageCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
     """Count tasks, versions and jobs of models."""
@@ -85,7 +85,7 @@ def _add_task_version_job_counts(
         counts_by_model[model_id]["jobs"][state] = count
 
 
-def _add_batch_bytes_to_counts(
+def _add_archive_and_dataset_bytes_by_model(
     counts_by_model: dict[str, ModelUsageCounts],
     model_ids: Select[str],
     fetch_grouped_sums: _Rows,
@@ -149,7 +149,7 @@ def _add_batch_bytes_to_counts(
         counts_by_model[model_id]["bytes"]["datasets"] += int(total or 0)
 
 
-def _add_version_bytes_to_counts(
+def _add_part_and_export_bytes_by_model(
     counts_by_model: dict[str, ModelUsageCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
     """Sum up the bytes of versions' parts, of downloads, and of predictions on held-out images."""

@@ -56,7 +56,7 @@ class _CompletedAliasMove:
 
 
 @dataclass(frozen=True)
-class RequestedAliasMove:
+class AliasMoveReasonAndSeenVersion:
     """A person's reason for moving an alias, and the version that the person saw the alias on.
 
     Attributes:
@@ -68,7 +68,12 @@ class RequestedAliasMove:
 
 
 def set_alias(
-    db: Database, actor: Actor, model: str, alias: str, version: int, decision: RequestedAliasMove
+    db: Database,
+    actor: Actor,
+    model: str,
+    alias: str,
+    version: int,
+    decision: AliasMoveReasonAndSeenVersion,
 ) -> tuple[AliasOut, str | None]:
     """Move an alias to a version, and create the alias if it does not exist.
 
@@ -119,7 +124,7 @@ def roll_alias_back(
     actor: Actor,
     model: str,
     alias: str,
-    decision: RequestedAliasMove,
+    decision: AliasMoveReasonAndSeenVersion,
     version: int | None = None,
 ) -> tuple[AliasOut, str | None]:
     """Move an alias back to an earlier version: the given one, or the last that passed the gate.
@@ -150,7 +155,9 @@ def roll_alias_back(
         )
         move_origin = AliasMoveOrigin("rollback", actor.key_id, decision.reason)
         if alias == PRODUCTION:
-            return _move_production(session, db, actor, row, target, move_origin)
+            return _move_production_and_rejudge_versions(
+                session, db, actor, row, target, move_origin
+            )
         # Read before the move, which changes this same row.
         previous = current.version
         moved = lineage.point_alias_to_version(
@@ -184,7 +191,7 @@ def let_production_follow_lineage(
         previous = session.get_one(Alias, (row.id, PRODUCTION)).version
         if not row.production_follows:
             move_origin = AliasMoveOrigin("follow", actor.key_id)
-            lineage.unpin_production(session, row, move_origin, db.now(session))
+            lineage.unpin_production_and_move_to_head(session, row, move_origin, db.now(session))
             followed = session.get_one(Alias, (row.id, PRODUCTION))
             _record_move_in_audit(
                 session,
@@ -226,7 +233,7 @@ def delete_alias(db: Database, actor: Actor, model: str, alias: str) -> None:
             "previous": version,
             "cause": "delete",
         }
-        owner_events.record_owner_event_of_alias(session, row, moved, now)
+        owner_events.collect_owner_and_webhook_events_of_alias(session, row, moved, now)
         data: AuditData = {"alias": alias, "previous": version}
         record_audit_entry(
             session, actor, AuditedChange("alias.delete", row.id, data, model=row.id), now
@@ -313,12 +320,12 @@ def _set_production_version(
         return _production_move_to_json(session, model, current, []), None
     if target.number != current.version:
         _require_version_with_tasks(session, model, current, target)
-    return _move_production(
+    return _move_production_and_rejudge_versions(
         session, db, actor, model, target, AliasMoveOrigin("set", actor.key_id, reason)
     )
 
 
-def _move_production(
+def _move_production_and_rejudge_versions(
     session: Session,
     db: Database,
     actor: Actor,

@@ -20,7 +20,7 @@ from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
 from core.database.tables import ExportedDownload, VersionPart
 from core.errors import ExportUnavailable, Unavailable
-from core.export.format import DownloadFormat, PartFileToExport, VersionToExport
+from core.export.format import DownloadFormat, VersionPartFileToExport, VersionToExport
 from core.export.registry import FORMATS
 from core.files.merged import DamagedPartFileError
 from core.lineage.sure import choose_threshold_for_promised_precision
@@ -83,9 +83,9 @@ def get_or_build_export(
         StoredObjectDamaged: a part is damaged or missing.
     """
     source = _find_export_source(resources.db, actor, download)
-    return _find_stored_export_file(resources.db, resources.blobs, source) or _build_export_file(
-        resources, source, spool
-    )
+    return _find_stored_export_file(
+        resources.db, resources.blobs, source
+    ) or _build_and_store_export(resources, source, spool)
 
 
 def find_stored_export(
@@ -145,13 +145,13 @@ def _find_stored_export_file(
     if (
         row is None
         or blobs.size(row.sha256) != row.bytes
-        or not blobs.is_readable_whole(row.sha256)
+        or not blobs.is_remote_or_undamaged(row.sha256)
     ):
         return None
     return FinishedExportDownload(row.sha256, row.bytes, source.filename, source.format.media_type)
 
 
-def _build_export_file(
+def _build_and_store_export(
     resources: UseCaseResources, source: _ExportSource, spool: Path
 ) -> FinishedExportDownload:
     """Build an export, store it as a blob and register it."""
@@ -202,7 +202,7 @@ def _write_export_file(
         StoredObjectDamaged: a part is damaged.
     """
     parts = [
-        PartFileToExport(name, blobs.fetch_verified_file(sha256), sha256)
+        VersionPartFileToExport(name, blobs.fetch_verified_file(sha256), sha256)
         for name, sha256 in source.parts
     ]
     try:

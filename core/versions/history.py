@@ -84,12 +84,12 @@ def read_version_history(
         end = newest if last is None else min(last, newest)
         return VersionHistory(
             newest,
-            _list_newest_versions(session, row, end, size),
+            _list_versions_up_to_number(session, row, end, size),
             _list_production_moves(session, row),
         )
 
 
-def _list_newest_versions(
+def _list_versions_up_to_number(
     session: Session, model: Model, end: int, size: int
 ) -> list[VersionSummaryRow]:
     """Return a model's versions up to number `end`, newest first, with their figures."""

@@ -168,7 +168,7 @@ class _MetricsSourceData:
         }
         return {number: tasks_by_number.get(number) for number in sorted(numbers)}
 
-    def digest_response(self, window: MatrixWindow) -> bytes:
+    def compute_response_cache_key(self, window: MatrixWindow) -> bytes:
         """Return a digest of 32 bytes that differs whenever the metrics response does."""
         scalars = (self.model.id, self.model.next_version, self.number, self.taught, window)
         rows = [list(map(tuple, rows)) for rows in (self.versions, self.tasks)]
@@ -195,7 +195,7 @@ def read_model_accuracy_metrics(
         )
 
 
-def load_cached_metrics(
+def get_or_build_metrics_json(
     db: Database,
     actor: Actor,
     model: str,
@@ -208,7 +208,7 @@ def load_cached_metrics(
     with db.read() as session:
         basis = _read_metrics_response_data(session, actor, model, version)
         return kept.get_or_build_response(
-            basis.digest_response(window),
+            basis.compute_response_cache_key(window),
             # JSON has no NaN or infinity.
             lambda: to_json(_build_metrics_response(session, basis, window), inf_nan_mode="null"),
         )
@@ -265,7 +265,7 @@ def _build_metrics_response(
         "rows": [_build_matrix_row(published[number]) for number in rows],
         "columns": [_build_matrix_column(learned[n], n, sizes.get(n, 0)) for n in columns],
         "accuracy_matrix": cells,
-        "marks": _mark_edited_cells(basis.edits, measured) if basis.edits else [],
+        "marks": _list_marks_of_edited_cells(basis.edits, measured) if basis.edits else [],
         "summary": summarised,
         "definitions": matrix.get_metric_definitions(basis.model.problem),
     }
@@ -328,7 +328,7 @@ def _read_label_edits(session: Session, model_id: str) -> list[LabelEdit]:
     ]
 
 
-def _mark_edited_cells(
+def _list_marks_of_edited_cells(
     edits: Collection[LabelEdit], cells: Collection[tuple[int, int]]
 ) -> list[CellMark]:
     """Return a mark for each accuracy-matrix cell (version, task) whose labels were edited."""

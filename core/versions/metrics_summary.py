@@ -28,7 +28,7 @@ from core.database.tables import Model, VersionMeasurement, VersionTaskResult
 from core.lineage.row import read_accuracy_matrix_row
 from core.lineage.sure import choose_threshold_for_promised_precision
 from core.statistics import matrix
-from core.statistics.matrix_row import MatrixCellCounts, StoredLineageAccuracyMatrix
+from core.statistics.matrix_row import LineageMatrixFromStoredFigures, MatrixCellCounts
 
 _NUMBERS = ("drift", "adp")
 _DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe", "baseline_ncm", "baseline_lda")
@@ -159,12 +159,12 @@ def build_version_summary(
     row, per_class = _read_matrix_row(session, model, version)
     recorded = _read_figures_recorded_per_version(session, model)
     stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
-    stages = StoredLineageAccuracyMatrix(rows, first, row, stored, version, model.scenario)
+    stages = LineageMatrixFromStoredFigures(rows, first, row, stored, version, model.scenario)
     lineage = [one.version for one in stages.line]
     classes = {number: list(task.classes) for number, task in tasks.items()}
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
-        **matrix.compute_metrics_of_newest_version(stages, per_class),
+        **matrix.summarise_lineage_accuracy_matrix(stages, per_class),
         **_build_job_measured_figures(recorded, lineage[1:]),
         **_read_figures_of_one_version(session, model, version, recorded["knn_probe"].get(version)),
         "sure": choose_threshold_for_promised_precision(session, model, version),
@@ -238,7 +238,7 @@ def _read_figures_of_one_version(
         (c["regressed"], c["improved"], c["total"]) for c in changes.values()
     )
     return {
-        "calibration": _read_calibration(documents.get("calibration")),
+        "calibration": _calibration_to_json(documents.get("calibration")),
         "regression_rate": worse,
         "improvement_rate": better,
         "knn_probe": {
@@ -254,7 +254,7 @@ def _read_figures_of_one_version(
     }
 
 
-def _read_calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
+def _calibration_to_json(document: dict[str, Any] | None) -> CalibrationOut | None:
     return None if document is None else cast(CalibrationOut, document)
 
 

@@ -66,7 +66,7 @@ def build_chat_message_of_event(payload: WebhookPayload, public_url: str = "") -
             link=_build_service_page_url(public_url, f"webhooks/{data.get('webhook', '')}"),
         )
     noun = payload["type"].partition(".")[0]
-    message = _DESCRIBED.get(noun, _describe_other_event)(payload["type"], name, data)
+    message = _DESCRIBED.get(noun, _build_other_event_message)(payload["type"], name, data)
     facts = {
         "Model": name,
         "Version": data.get("version"),
@@ -88,7 +88,7 @@ def build_chat_message_of_event(payload: WebhookPayload, public_url: str = "") -
     return message
 
 
-def _describe_job_event(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_job_event_message(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe a job event as a chat message."""
     state, kind, job = type.partition(".")[2], data.get("kind", "job"), data.get("job") or ""
     message = ChatMessage(f"{name}: a job ({kind}) {_STATES.get(state, state)}.")
@@ -100,7 +100,7 @@ def _describe_job_event(type: str, name: str, data: WebhookData) -> ChatMessage:
     return message
 
 
-def _describe_version_event(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_version_event_message(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe a version event as a chat message, with the checks that failed."""
     number = data.get("version")
     if type == "version.held":
@@ -129,7 +129,7 @@ def _describe_failed_check(check: Mapping[str, Any]) -> str:
     return f"{check['name']}: {measured}" + ("" if limit is None else f", the limit is {limit:.4g}")
 
 
-def _describe_alias_move(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_alias_move_message(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe the move of a model alias as a chat message."""
     alias, version, previous = data.get("alias", ""), data.get("version"), data.get("previous")
     if version is None:
@@ -138,7 +138,7 @@ def _describe_alias_move(type: str, name: str, data: WebhookData) -> ChatMessage
     return ChatMessage(f"{name}: {alias} is version {version} now{came}.")
 
 
-def _describe_data_deletion(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_data_deletion_message(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe the deletion of a task's images as a chat message."""
     return ChatMessage(f"{name}: the images of task {data.get('task')} are deleted.")
 
@@ -153,7 +153,7 @@ def _build_finished_export_message(type: str, name: str, data: WebhookData) -> C
     return message
 
 
-def _describe_other_event(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_other_event_message(type: str, name: str, data: WebhookData) -> ChatMessage:
     """Describe an event of any other type as a chat message."""
     return ChatMessage(f"{name}: {type}")
 
@@ -171,11 +171,13 @@ def _build_service_page_url(public_url: str, path: str) -> str | None:
 
 def _format_slack_message(message: ChatMessage) -> dict[str, Any]:
     """Format a chat message as a Slack payload."""
-    paragraphs = [f"*{_escape_slack_line(message.title)}*"]
-    paragraphs += [f"{name}: {_escape_slack_line(value)}" for name, value in message.facts]
-    paragraphs += [f"• {_escape_slack_line(reason)}" for reason in message.reasons]
+    paragraphs = [f"*{_shorten_and_escape_slack_line(message.title)}*"]
+    paragraphs += [
+        f"{name}: {_shorten_and_escape_slack_line(value)}" for name, value in message.facts
+    ]
+    paragraphs += [f"• {_shorten_and_escape_slack_line(reason)}" for reason in message.reasons]
     if message.command is not None:
-        paragraphs.append(f"`{_escape_slack_line(message.command)}`")
+        paragraphs.append(f"`{_shorten_and_escape_slack_line(message.command)}`")
     if message.link is not None:
         # A bar or an angle bracket in the address would end Slack's link.
         link = quote(message.link, safe=_OF_URLS).replace("&", "&amp;")
@@ -184,12 +186,12 @@ def _format_slack_message(message: ChatMessage) -> dict[str, Any]:
     text = {"type": "mrkdwn", "text": _join_lines_that_fit(paragraphs), "verbatim": True}
     # Notifications show `text`, since they cannot show blocks.
     return {
-        "text": _escape_slack_line(message.title),
+        "text": _shorten_and_escape_slack_line(message.title),
         "blocks": [{"type": "section", "text": text}],
     }
 
 
-def _escape_slack_line(text: str) -> str:
+def _shorten_and_escape_slack_line(text: str) -> str:
     """Escape text for Slack's markup, and cut it to one line."""
     return _shorten_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -251,10 +253,10 @@ _STATES = {
     "cancelled": "was cancelled",
 }
 _DESCRIBED: dict[str, Callable[[str, str, WebhookData], ChatMessage]] = {
-    "job": _describe_job_event,
-    "version": _describe_version_event,
-    "alias": _describe_alias_move,
-    "task": _describe_data_deletion,
+    "job": _build_job_event_message,
+    "version": _build_version_event_message,
+    "alias": _build_alias_move_message,
+    "task": _build_data_deletion_message,
     "export": _build_finished_export_message,
 }
 _WRITERS: dict[str, Callable[[ChatMessage], dict[str, Any]]] = {

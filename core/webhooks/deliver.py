@@ -136,10 +136,10 @@ class WebhookDeliverer:
         """Send a webhook's deliveries one after another until none is due or its time is over."""
         until = time.monotonic() + TURN_S
         while not self._end.is_set() and time.monotonic() < until:
-            outgoing = outbox.lease_next_delivery(self._db, lease, self._lease_s)
+            outgoing = outbox.find_next_delivery_or_release_webhook(self._db, lease, self._lease_s)
             if outgoing is None:
-                return  # nothing is due, and `lease_next_delivery` has released it
-            outcome = self._attempt_delivery(lease, outgoing)
+                return  # nothing is due, and `find_next_delivery_or_release_webhook` has released it
+            outcome = self._send_delivery_and_return_outcome(lease, outgoing)
             hit_failpoint("delivery-sent")
             outbox.record_delivery_outcome(self._db, lease, outgoing, outcome)
             kind = "delivered" if outcome.error is None else "failed"
@@ -154,7 +154,7 @@ class WebhookDeliverer:
         # A long queue gives up its place after its turn, so that others are served too.
         outbox.release_webhook_lease(self._db, lease)
 
-    def _attempt_delivery(
+    def _send_delivery_and_return_outcome(
         self, lease: LeasedWebhook, outgoing: OutgoingDelivery
     ) -> DeliveryAttemptOutcome:
         """Attempt to send a webhook delivery once, and return the outcome."""
@@ -200,7 +200,7 @@ class WebhookDeliverer:
         Raises:
             WebhooksNotSetUp: the secrets cannot be made here.
         """
-        key, now = webhook_secret.load_webhook_key(self._settings), int(time.time())
+        key, now = webhook_secret.load_or_create_webhook_key(self._settings), int(time.time())
         secrets = [
             webhook_secret.derive_webhook_secret(key, webhook_id, number)
             for number in outgoing.generations

@@ -129,7 +129,7 @@ def lease_webhooks(
     return leases
 
 
-def lease_next_delivery(
+def find_next_delivery_or_release_webhook(
     db: Database, lease: LeasedWebhook, lease_s: float = LEASE_S
 ) -> OutgoingDelivery | None:
     """Find the delivery to send to a leased webhook now, and renew the lease.
@@ -276,12 +276,12 @@ def _find_next_delivery(session: Session, hook: Webhook, now: float) -> WebhookD
         WebhookDelivery.webhook_id == hook.id,
         WAITS,
         WebhookDelivery.next_at <= now,
-        _build_no_earlier_delivery_condition(),
+        _build_first_delivery_of_model_condition(),
     )
     return session.scalars(query.order_by(WebhookDelivery.number).limit(1)).one_or_none()
 
 
-def _build_no_earlier_delivery_condition() -> ColumnElement[bool]:
+def _build_first_delivery_of_model_condition() -> ColumnElement[bool]:
     """Build the SQL condition that no earlier delivery of the same model must be sent first."""
     earlier = aliased(WebhookDelivery)
     waits = and_(
@@ -302,7 +302,7 @@ def _end_webhook_lease(session: Session, hook: Webhook, now: float) -> None:
     # The query must see the outcome that was just recorded.
     session.flush()
     query = select(WebhookDelivery.next_at).where(
-        WebhookDelivery.webhook_id == hook.id, WAITS, _build_no_earlier_delivery_condition()
+        WebhookDelivery.webhook_id == hook.id, WAITS, _build_first_delivery_of_model_condition()
     )
     hook.due_at = session.scalar(query.order_by(WebhookDelivery.next_at).limit(1))
     hook.lease_until = None

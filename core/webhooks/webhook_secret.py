@@ -20,7 +20,7 @@ PREFIX = "whsec_"
 MIN_KEY_BYTES = 32
 
 
-def load_webhook_key(settings: Settings) -> bytes:
+def load_or_create_webhook_key(settings: Settings) -> bytes:
     """Load the key from which webhook secrets are derived; on one machine it is made on first use.
 
     Raises:

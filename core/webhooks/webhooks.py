@@ -69,7 +69,7 @@ def create_webhook(
     """
     # Before the transaction, since resolving a name may take long.
     key, target = (
-        webhook_secret.load_webhook_key(settings),
+        webhook_secret.load_or_create_webhook_key(settings),
         _check_webhook_url(settings, requested.url),
     )
     with db.write() as session:
@@ -188,7 +188,7 @@ def rotate_secret(db: Database, settings: Settings, actor: Actor, webhook: str) 
         NotFound: the caller sees no such webhook.
         WebhooksNotSetUp: the service has no key for secrets.
     """
-    key = webhook_secret.load_webhook_key(settings)
+    key = webhook_secret.load_or_create_webhook_key(settings)
     with db.write() as session:
         row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
         row.generation += 1
@@ -351,7 +351,7 @@ def _check_webhook_url(settings: Settings, url: str) -> public_address.HttpReque
     """
     try:
         target = public_address.parse_url_target(url)
-        public_address.resolve_allowed_addresses(
+        public_address.resolve_addresses_and_require_allowed(
             target, public_address.parse_ip_networks(settings.webhook_allow)
         )
     except public_address.AddressRefused as refused:

@@ -25,7 +25,7 @@ from core.recipe.catalogue import load_recipe_catalogue
 from core.recipe.code_version import compute_learning_code_digest
 from core.requests.actor import Actor
 from core.settings import Settings
-from tools.service import link_catalogue_for_tests
+from tools.service import link_shared_test_catalogue
 from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
@@ -41,7 +41,7 @@ def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tests.
     """
     folder, lent = tmp_path_factory.mktemp("catalogue"), tmp_path_factory.mktemp("lent")
-    link_catalogue_for_tests(lent)
+    link_shared_test_catalogue(lent)
     load_recipe_catalogue(Settings(data_dir=lent))
     shutil.copy(lent / "catalogue" / f"{compute_learning_code_digest()}.json", folder)
     return folder
@@ -67,7 +67,7 @@ def prepare_folder(
     first = tmp_path_factory.mktemp("first")
     shutil.copy(empty_database, first / "perennial.db")
     db = Database(f"sqlite:///{first}/perennial.db")
-    keys.ensure_admin_key(db, first)
+    keys.ensure_admin_key_and_write_file(db, first)
     db.close()
 
     def fill_service_folder(folder: Path) -> Path:

@@ -22,7 +22,7 @@ def on_database(
 ) -> Settings:
     """Settings of an API over a database of either kind."""
     settings = {"data_dir": prepare_folder(tmp_path), "database_url": database.url}
-    keys.ensure_admin_key(database, tmp_path)
+    keys.ensure_admin_key_and_write_file(database, tmp_path)
     return SETTINGS.model_copy(update=settings)
 
 

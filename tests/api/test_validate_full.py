@@ -118,12 +118,12 @@ def _build_decoding_only_kind(learn: Any, validate: Any) -> Any:
     from dataclasses import replace
 
     from core.errors import Invalid
-    from core.ingest.ingest import DecodingMonitor
+    from core.ingest.ingest import DecodingCallbacks
 
     def decode_batch_only(work: Any) -> None:
         folder = work.folder / "ingest"
         folder.mkdir()
-        monitor = DecodingMonitor(stop=work.must_stop)
+        monitor = DecodingCallbacks(stop=work.must_stop)
         validate(work.db, work.store, work.claim, work.settings, folder, monitor)
         raise Invalid("far enough")
 
@@ -198,7 +198,7 @@ def test_a_cancelled_check_ends_at_once_and_its_upload_is_swept(
     answer = client.post(f"/v1/jobs/{made['id']}/cancel").json()
     assert answer["state"] == "cancelled"
     assert (answer["report"]["valid"], answer["report"]["checked"]) == (None, "names and sizes")
-    upload_removal.delete_uploads_of_finished_jobs(worker.db, worker.store)
+    upload_removal.delete_archives_of_finished_jobs(worker.db, worker.store)
     assert list_archives(settings) == []
 
 

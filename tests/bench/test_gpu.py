@@ -14,7 +14,7 @@ import pytest
 from bench.gpu import carry, runner, table
 from bench.gpu.result import GpuCheckStepResult, read_gpu_check_results
 from bench.gpu.runner import GpuCheckOptions, run_steps_within_budget
-from bench.gpu.steps import BUDGETS_S, LIMIT_S, STEPS, GpuCheckStep, list_gpu_check_program_steps
+from bench.gpu.steps import BUDGETS_S, LIMIT_S, STEPS, GpuCheckStep, list_steps_of_gpu_check_program
 
 ROOT = Path(__file__).parents[2]
 WORK = """
@@ -47,7 +47,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuCheckOptions:
 
 def test_two_calls_take_at_most_16_minutes() -> None:
     for program, budget_s in BUDGETS_S.items():
-        assert sum(step.expected_s for step in list_gpu_check_program_steps(program)) <= budget_s
+        assert sum(step.expected_s for step in list_steps_of_gpu_check_program(program)) <= budget_s
     assert sum(BUDGETS_S.values()) <= LIMIT_S
     assert sum(step.limit_s for step in STEPS.values()) <= LIMIT_S
     assert all(step.expected_s < step.limit_s for step in STEPS.values())

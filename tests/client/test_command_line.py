@@ -457,7 +457,7 @@ def test_on_a_terminal_of_80_columns_nothing_is_wider(birds: str) -> None:
 def test_on_a_terminal_a_new_model_is_summed_up_with_the_next_command(
     capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perennial.cli.models.models.is_terminal", lambda: True)
+    monkeypatch.setattr("perennial.cli.models.models.is_stdout_terminal", lambda: True)
     assert run_command_line(["models", "create", "terns", *MODEL]) == 0
     first, *_, last = capsys.readouterr().out.splitlines()
     assert "network small-cnn" in first and "images of 8 × 8 pixels, method" in first

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perennial import errors
-from perennial.cli.exits import MEANINGS, ExitStatus, choose_exit_status
+from perennial.cli.exits import MEANINGS, ExitStatus, choose_exit_status_for_error
 from perennial.cli.main import cli
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
@@ -42,7 +42,7 @@ ENDS = {
 
 @pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
 def test_an_error_ends_a_command_with_its_status(error: errors.PerennialError) -> None:
-    assert choose_exit_status(error) == ENDS[error]
+    assert choose_exit_status_for_error(error) == ENDS[error]
 
 
 def test_every_error_of_the_client_has_a_status_here() -> None:

@@ -21,11 +21,11 @@ from perennial.bars import open_job_bar, open_transfer_bar
 from perennial.guard import (
     build_api_path,
     drop_unsafe_header_value,
-    escape_json_text,
+    escape_control_characters_in_json,
     quote_shell_word,
+    require_location_below_path,
     require_number_in_response_header,
     require_safe_filename,
-    require_same_origin,
     require_whole_number_in_response,
 )
 from perennial.shapes import convert_from_json
@@ -100,21 +100,21 @@ def test_a_word_that_is_an_option_or_has_controls_is_refused(word: str) -> None:
 
 def test_json_is_the_same_value_without_controls() -> None:
     value = {"a\u202e": ["\x1b[2J", "\x9b", "\x7f", "\U000e0041", "\ud800", "größe 写 🙂"]}
-    text = escape_json_text(json.dumps(value, ensure_ascii=False, indent=2))
+    text = escape_control_characters_in_json(json.dumps(value, ensure_ascii=False, indent=2))
     assert json.loads(text) == value
     assert escape_control_characters(text) == text and "größe 写 🙂" in text
 
 
 @pytest.mark.parametrize("place", ["/v1/uploads/upl_1", f"{BASE}/v1/uploads/upl_1"])
 def test_a_place_on_the_service_is_its_path(place: str) -> None:
-    assert require_same_origin(place, BASE, "/v1/uploads/") == "/v1/uploads/upl_1"
+    assert require_location_below_path(place, BASE, "/v1/uploads/") == "/v1/uploads/upl_1"
 
 
 @pytest.mark.parametrize("place", [f"{BASE}.evil.test/v1/uploads/a", "https://perennial.test:8443/v1/uploads/a",
                                    "http://perennial.test/prefix/v1/uploads/a"])  # fmt: skip
 def test_a_place_on_another_service_is_refused(place: str) -> None:
     with pytest.raises(BadAnswer, match="no path below"):
-        require_same_origin(place, BASE, "/v1/uploads/")
+        require_location_below_path(place, BASE, "/v1/uploads/")
 
 
 def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:

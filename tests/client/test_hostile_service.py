@@ -187,7 +187,7 @@ def test_no_answer_does_any_harm(
     for number, command in choose_commands(name, share):
         service.forget()
         monkeypatch.setattr(
-            "perennial.cli.output.is_terminal", lambda number=number: number % 2 == 0
+            "perennial.cli.output.is_stdout_terminal", lambda number=number: number % 2 == 0
         )
         more = ["--json"] if number % 3 == 0 else []
         status = run_command_line([*command.split(), *more])

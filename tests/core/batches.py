@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from core.ingest.inspect import ArchiveDirectory
+from core.ingest.inspect import ArchiveSummary
 from core.tasks.sent_batch import SpooledBatch
 
 _contents = count(1)
@@ -37,7 +37,7 @@ def make_batch(
     path = folder / f"upload-{number}"
     path.write_bytes(b"archive %d" % number)
     content = options.pop("content", f"{next(_contents):064x}")
-    found = ArchiveDirectory({"a": 3, "b": 2}, 5, 0, 1, "zip", "folders", False, content=content)
+    found = ArchiveSummary({"a": 3, "b": 2}, 5, 0, 1, "zip", "folders", False, content=content)
     return SpooledBatch(
         path, f"{number:064x}", 9, found, name, options.pop("recipe", {}), **options
     )

@@ -38,7 +38,7 @@ from core.execution import snapshots
 from core.ids import new_id
 from core.jobs.fence import JobClaim
 from core.jobs.jobs import build_queued_taskless_job
-from core.publishing.publish import JobVersionStatus, publish_job_result
+from core.publishing.publish import JobVersionStatus, publish_or_hold_job_result
 from core.requests.actor import Actor
 from core.retention import references
 from core.scheduling import claim as claims
@@ -49,7 +49,7 @@ from core.upkeep import sweep
 from core.versions import aliases
 from tests.core.post import Post
 from tests.core.rows import make_job_row, make_model_row, make_task_row, make_version_row
-from tools.service import link_catalogue_for_tests
+from tools.service import link_shared_test_catalogue
 from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
@@ -177,7 +177,12 @@ class Desk:
     def roll_back(self, model_id: str, to: int | None = None) -> dict[str, Any]:
         """What a person does: production goes back."""
         return aliases.roll_alias_back(
-            self.db, self.actor, model_id, "production", aliases.RequestedAliasMove("worse"), to
+            self.db,
+            self.actor,
+            model_id,
+            "production",
+            aliases.AliasMoveReasonAndSeenVersion("worse"),
+            to,
         )[0]
 
     def blob(self, text: str) -> str:
@@ -240,7 +245,7 @@ class Desk:
     ) -> JobVersionStatus:
         """Publish what a claimed job has learned; without a claim, that of the next job."""
         result = self.result(parts or {"head": "h"}, list(cells), **more)
-        return publish_job_result(self.db, self.store, claim or self.claim(), result)
+        return publish_or_hold_job_result(self.db, self.store, claim or self.claim(), result)
 
     def remove_unwanted_runs(self, **options: Any) -> None:
         sweep.run_sweep(
@@ -358,7 +363,7 @@ def desk(database: Database, tmp_path: Path) -> Desk:
     store.create_folder_or_bucket()
     settings = SETTINGS.model_copy(update={"data_dir": tmp_path / "data"})
     settings.data_dir.mkdir()
-    link_catalogue_for_tests(settings.data_dir)
+    link_shared_test_catalogue(settings.data_dir)
     return Desk(database, store, settings, tmp_path)
 
 

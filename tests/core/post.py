@@ -56,7 +56,7 @@ class Post:
                 "previous": None,
                 "cause": "set",
             }
-            deliveries.record_webhook_event(
+            deliveries.collect_webhook_event_until_commit(
                 session, "alias.moved", owner, model, data, self.db.now(session)
             )
             if fails:
@@ -91,7 +91,7 @@ class Post:
         """An attempt that fails now."""
         self.all_due(hook)
         lease = self.lease(hook)
-        outgoing = outbox.lease_next_delivery(self.db, lease)
+        outgoing = outbox.find_next_delivery_or_release_webhook(self.db, lease)
         assert outgoing is not None
         outbox.record_delivery_outcome(
             self.db, lease, outgoing, DeliveryAttemptOutcome(status, "no", None, 0.1)

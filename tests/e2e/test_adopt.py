@@ -16,7 +16,7 @@ from PIL import Image
 from safetensors.torch import save, save_file
 
 from perennial.cli.models.references import (
-    read_reference_batches,
+    pack_reference_images_into_batches,
     train_and_compare_closed_form_model,
 )
 from perennial.errors import APIError, ConfigError
@@ -387,7 +387,7 @@ def test_a_closed_form_starts_from_references_and_the_better_one_is_advised(
     client: Rest, weights: bytes, tmp_path: Path
 ) -> None:
     write_reference_images(tmp_path, 8)
-    references = read_reference_batches(tmp_path, OLD)
+    references = pack_reference_images_into_batches(tmp_path, OLD)
     assert references.images == 32
     adopt_model(client, "referred", weights)
     found = train_and_compare_closed_form_model(client, "referred", references)
@@ -413,7 +413,7 @@ def test_a_folder_of_references_that_does_not_fit_is_refused_before_anything_is_
     write_reference_images(tmp_path, count)
     (tmp_path / extra).mkdir(exist_ok=True)
     with pytest.raises(ConfigError, match=words):
-        read_reference_batches(tmp_path, OLD)
+        pack_reference_images_into_batches(tmp_path, OLD)
 
 
 def test_the_page_brings_a_classifier_and_says_what_is_wrong_with_a_file(

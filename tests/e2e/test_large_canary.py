@@ -195,7 +195,7 @@ def _start_with_wrong_passwords(
     absent = {"PERENNIAL_DATABASE_URL": nowhere.render_as_string(hide_password=False)}
     folder = large.data("wrong")
     folder.mkdir()
-    service.link_catalogue_for_tests(folder)
+    service.link_shared_test_catalogue(folder)
     started: list[tuple[psutil.Popen, Path]] = []
     port = service.find_free_port()
     for name, environment in (("refused", refused), ("absent", absent)):

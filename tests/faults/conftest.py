@@ -27,10 +27,10 @@ from sqlalchemy import select, update
 from core.database.session import Database
 from core.database.states import TERMINAL, JobAction
 from core.database.tables import AccessKey, Alias, Job, StoredJobEvent, Task, Version, VersionPart
-from core.ingest.inspect import read_archive_directory_and_digest
+from core.ingest.inspect import summarise_archive_and_digest_content
 from core.ingest.limits import ArchiveLimits
 from core.jobs import jobs
-from core.keys.keys import ensure_admin_key
+from core.keys.keys import ensure_admin_key_and_write_file
 from core.models import models
 from core.recipe.catalogue import load_recipe_catalogue
 from core.requests.actor import Actor
@@ -43,7 +43,7 @@ from core.tasks.submission import BatchSubmission
 from core.upkeep import sweep
 from tests.api.conftest import empty_database
 from tests.descendants import list_descendants
-from tools.service import link_catalogue_for_tests
+from tools.service import link_shared_test_catalogue
 
 __all__ = ["empty_database"]
 
@@ -85,7 +85,7 @@ class Backend:
         self.folder = folder
         self.points = folder / "points"
         self.points.mkdir(parents=True, exist_ok=True)
-        link_catalogue_for_tests(folder)
+        link_shared_test_catalogue(folder)
         shutil.copy(schema, folder / "perennial.db")
         self.environment = {
             "PERENNIAL_DATA_DIR": str(folder), "PERENNIAL_KILL_POINTS": str(self.points),
@@ -103,7 +103,7 @@ class Backend:
         self.store = open_object_store(self.settings)
         self.store.create_folder_or_bucket()
         self.catalogue = catalogue
-        ensure_admin_key(self.db, folder)
+        ensure_admin_key_and_write_file(self.db, folder)
         with self.db.read() as session:
             key = session.execute(select(AccessKey)).scalars().first()
             assert key is not None
@@ -157,7 +157,7 @@ class Backend:
         path.write_bytes(data)
         sha256, directory = (
             hashlib.sha256(data).hexdigest(),
-            read_archive_directory_and_digest(
+            summarise_archive_and_digest_content(
                 path, "zip", ArchiveLimits.from_settings(self.settings)
             ),
         )
@@ -378,7 +378,7 @@ def end_worker(process: psutil.Popen) -> None:
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The catalogue of the learning code, made once."""
     folder = tmp_path_factory.mktemp("catalogue")
-    link_catalogue_for_tests(folder)
+    link_shared_test_catalogue(folder)
     return load_recipe_catalogue(Settings(data_dir=folder))
 
 

@@ -126,7 +126,7 @@ class Site:
         self.points.mkdir(parents=True)
         for name in (API, *self.other_apis, *WORKERS):
             self.data(name).mkdir(exist_ok=True)
-            service.link_catalogue_for_tests(self.data(name))
+            service.link_shared_test_catalogue(self.data(name))
         command = [sys.executable, "-m", "worker.setup"]
         subprocess.run(
             command, cwd=ROOT, env=self.environ(API), check=True, stdout=subprocess.DEVNULL

@@ -206,7 +206,7 @@ def test_publishing_waits_out_an_outage(run: Any, monkeypatch: pytest.MonkeyPatc
             raise Unavailable("store")
         return SimpleNamespace(status="published", number=1)
 
-    monkeypatch.setattr(attempts, "publish_job_result", publish_at_third_call)
+    monkeypatch.setattr(attempts, "publish_or_hold_job_result", publish_at_third_call)
     monkeypatch.setattr(attempts, "PUBLISH_PAUSES_S", (0.01, 0.01, 0.01))
     run(ProcessOutcome("done", DoneEvent(path="/r"), 0))
     assert calls == [Path("/r")] * 3

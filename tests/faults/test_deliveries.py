@@ -28,7 +28,9 @@ def create_webhook_of_model(
 
 
 def move_own_alias(shared: Backend, model: str) -> None:
-    aliases.set_alias(shared.db, shared.actor, model, "mine", 0, aliases.RequestedAliasMove(None))
+    aliases.set_alias(
+        shared.db, shared.actor, model, "mine", 0, aliases.AliasMoveReasonAndSeenVersion(None)
+    )
 
 
 def wait_until_delivered(shared: Backend, hook: Any) -> None:

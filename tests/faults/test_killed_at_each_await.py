@@ -40,10 +40,10 @@ class KilledApi:
         db = Database(self.settings.resolved_database_url)
         upgrade_schema(db)
         self.child = 0
-        self.key = str(keys.ensure_admin_key(db, folder))
+        self.key = str(keys.ensure_admin_key_and_write_file(db, folder))
         db.close()
         open_object_store(self.settings).create_folder_or_bucket()
-        service.link_catalogue_for_tests(folder)
+        service.link_shared_test_catalogue(folder)
         program = Path(__file__).with_name("killed_api.py")
         arguments = [sys.executable, program, folder, str(self.settings.port)]
         self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -71,7 +71,7 @@ def run_apis(
             other = stack.enter_context(run_site(folder / str(number), size, environment))
             other.points.mkdir(parents=True)
             other.data(API).mkdir()
-            service.link_catalogue_for_tests(other.data(API))
+            service.link_shared_test_catalogue(other.data(API))
             sites.append(other)
         for each in sites:
             (each.folder / "key").write_text(key)

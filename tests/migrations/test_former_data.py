@@ -28,7 +28,7 @@ from tests.migrations.databases import (
     set_revision,
 )
 from tools.commands import migrate as migrate_command
-from tools.service import link_catalogue_for_tests
+from tools.service import link_shared_test_catalogue
 from worker import setup
 
 ROOT = Path(__file__).parents[2]
@@ -233,7 +233,7 @@ def test_a_start_of_the_embedded_size_copies_and_brings_over(
     former: Database, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.data_dir.mkdir(exist_ok=True)
-    link_catalogue_for_tests(settings.data_dir)
+    link_shared_test_catalogue(settings.data_dir)
     setup.prepare_service_data(settings)
     migrate.require_current_schema(former)
     assert list(settings.data_dir.glob(f"before-{migrate.get_newest_schema_revision()}.*"))

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import httpx2
 
-from core.bases.expected_base import load_expected_base_tensors
+from core.bases.expected_base import load_or_compute_base_tensor_shapes
 from core.ingest.limits import ArchiveLimits
 from core.settings import Settings
 from perennial import ArchiveRejected
@@ -254,7 +254,7 @@ def _try_bases(client: Rest, data_dir: Path, report: Report) -> None:
     """Check that a base that fits and is full of NaN or infinity is refused.
     A sound one is taken.
     """
-    expected = load_expected_base_tensors(
+    expected = load_or_compute_base_tensor_shapes(
         Settings(data_dir=data_dir),
         client.get("/v1/models/target")["architecture"],
         client.get("/v1/models/target")["image"],

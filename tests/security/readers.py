@@ -24,14 +24,14 @@ from core.ingest import images
 from core.ingest.decoding.resizing import SquareResizingSettings
 from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.limits import ArchiveLimits
-from core.ingest.members import ArchiveFileUnpackedSizeMismatch, DamagedArchiveFile
+from core.ingest.members import ArchiveFileUnpackedSizeMismatch, DamagedArchiveMember
 from core.ingest.members import read_archive_member as read_archive_member
 from core.ingest.reader import ArchiveContents
 from core.ingest.readers.registry import get_upload_reader_by_format_name
 from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.tables import find_label_table, resolve_label_table_images
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
-from core.predictions.helper.decoder import InvalidDecodeRequest, decode_nested_arrays
+from core.predictions.helper.decoder import InvalidDecodeRequest, decode_nested_image_arrays
 from core.predictions.helper.decoder import parse_json_images as images_of_json
 
 LIMITS = ArchiveLimits()
@@ -67,7 +67,7 @@ def check_archive(data: bytes) -> None:
     with _open_memory_file(data) as fd, TemporaryDirectory() as scratch:
         check_archive_size(fd, LIMITS)
         listed, source = reader.open_archive(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
-        found = listed.assign_classes(LIMITS)
+        found = listed.with_assigned_classes(LIMITS)
         with open_file_read_only(source) as unpacked:
             _check_contents(found, unpacked)
 
@@ -86,7 +86,7 @@ def _check_contents(found: ArchiveContents, fd: int) -> None:
         try:
             unpacked = read_archive_member(fd, members.offsets[i], members.packed[i], members.sizes[i],
                                            members.methods[i], members.crcs[i])  # fmt: skip
-        except (DamagedArchiveFile, ArchiveFileUnpackedSizeMismatch):
+        except (DamagedArchiveMember, ArchiveFileUnpackedSizeMismatch):
             continue  # a row of the report, and a refused batch
         assert len(unpacked) == members.sizes[i]
 
@@ -122,7 +122,9 @@ def check_json_text(data: bytes) -> None:
 
 
 def check_arrays(data: bytes) -> None:
-    for found in decode_nested_arrays(images_of_json(data), 8, 3, LIMITS, SquareResizingSettings()):
+    for found in decode_nested_image_arrays(
+        images_of_json(data), 8, 3, LIMITS, SquareResizingSettings()
+    ):
         if isinstance(found, ImageInvalid):
             raise found
         assert len(found) == 8 * 8 * 3

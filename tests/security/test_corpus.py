@@ -8,7 +8,7 @@ import pytest
 from core.errors import ImageInvalid, PerennialError
 from core.files.safetensors_header import check_expected_tensors, read_safetensors_header
 from core.ingest import images
-from core.ingest.inspect import read_archive_directory_and_digest
+from core.ingest.inspect import summarise_archive_and_digest_content
 from core.ingest.limits import ArchiveLimits
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from tests.security import archives, arrays, corpus, pictures, weights
@@ -46,7 +46,7 @@ def test_a_hostile_archive_gets_its_answer(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "body"
     path.write_bytes(data)
     try:
-        read_archive_directory_and_digest(
+        summarise_archive_and_digest_content(
             path,
             detect_upload_format(data[:SNIFF_BYTES], case.headers.get("Content-Type")),
             ArchiveLimits(),

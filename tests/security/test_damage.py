@@ -140,7 +140,9 @@ def test_the_answer_names_the_part_and_the_ways_to_mend_it_and_works_once_it_is_
 def test_a_base_that_is_uploaded_again_mends_the_versions_that_are_made_of_it(client, monkeypatch):
     tensors = {"fc1.weight": {"dtype": "F32", "shape": [8, 12]}}
     expected = {"tensors": tensors, "optional": [], "ignored": [], "parameters": 96}
-    monkeypatch.setattr(expected_base, "_compute_expected_base_tensors", lambda request: expected)
+    monkeypatch.setattr(
+        expected_base, "_compute_expected_base_tensor_shapes", lambda request: expected
+    )
     body = save({"fc1.weight": np.ones((8, 12), np.float32)})
     own = {
         "name": "mlp",

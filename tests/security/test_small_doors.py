@@ -146,7 +146,7 @@ def test_a_terminal_shows_the_first_admin_key(tmp_path: Path) -> None:
         "PERENNIAL_DATA_DIR": str(tmp_path / "data"),
         "PERENNIAL_PORT": str(service.find_free_port()),
     }
-    service.link_catalogue_for_tests(tmp_path / "data")
+    service.link_shared_test_catalogue(tmp_path / "data")
     command = [sys.executable, "-m", "worker.launcher"]
     environment = {**os.environ, **own}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=terminal, stderr=terminal)

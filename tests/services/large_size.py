@@ -168,7 +168,7 @@ class LargeSize:
         self, name: str, command: Sequence[str], environment: Mapping[str, str]
     ) -> psutil.Popen:
         self.data(name).mkdir(exist_ok=True)
-        service.link_catalogue_for_tests(self.data(name))
+        service.link_shared_test_catalogue(self.data(name))
         with (self.data(name) / "log").open("ab") as log:
             process = psutil.Popen(
                 command,

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from api.pages.parts.words import replace_requests_by_buttons
+from api.pages.parts.words import replace_requests_by_button_labels
 from core.text.steps import find_requests_in_sentence
 from perennial.words import replace_requests_by_commands
 from tools import advice_table
@@ -38,7 +38,10 @@ def test_codes_are_single() -> None:
 @pytest.mark.parametrize("entry", ASKING)
 def test_each_place_is_told_what_it_can_do(entry: AdviceRow) -> None:
     assert not re.search(r"perennial [a-z]|-o [a-z_]+=", entry.says), "the API names requests"
-    typed, shown = replace_requests_by_commands(entry.says), replace_requests_by_buttons(entry.says)
+    typed, shown = (
+        replace_requests_by_commands(entry.says),
+        replace_requests_by_button_labels(entry.says),
+    )
     assert not re.search(r"(GET|POST|PUT|PATCH|DELETE) /|\?[a-z_]+=", typed), typed
     assert not re.search(r"/v1/|\?[a-z_]+=|-o [a-z]", shown), shown
 

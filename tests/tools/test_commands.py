@@ -16,7 +16,7 @@ from core.packaged import imagenet_base
 from perennial.cli.main import COMMANDS
 from tests.own_commands import NAMED, make_environment
 from tools import commands, doctor
-from tools.service import link_catalogue_for_tests
+from tools.service import link_shared_test_catalogue
 from worker.devices.device_check import build_cpu_device_report
 
 
@@ -24,7 +24,7 @@ from worker.devices.device_check import build_cpu_device_report
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
-    link_catalogue_for_tests(folder)
+    link_shared_test_catalogue(folder)
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(folder))
     return folder
 

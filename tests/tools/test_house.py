@@ -80,7 +80,7 @@ def test_lines_that_name_an_untyped_dict_are_those_of_types_and_not_of_texts(
 
 
 def test_a_circle_may_go_through_functions_and_through_imports_for_types(checkout: Path) -> None:
-    edges = house.find_module_imports(house.parse_checkout_modules(checkout))
+    edges = house.find_imports_among_modules(house.parse_checkout_modules(checkout))
     assert house.find_import_cycles(edges) == [
         ["core.one", "core.three", "core.two"],
         ["core.alone", "core.four"],
@@ -88,7 +88,7 @@ def test_a_circle_may_go_through_functions_and_through_imports_for_types(checkou
 
 
 def test_without_type_only_imports_a_circle_that_needs_one_is_open(checkout: Path) -> None:
-    edges = house.find_module_imports(house.parse_checkout_modules(checkout))
+    edges = house.find_imports_among_modules(house.parse_checkout_modules(checkout))
     assert house.find_import_cycles(edge for edge in edges if not edge.for_types) == [
         ["core.alone", "core.four"]
     ]

@@ -152,7 +152,7 @@ def test_a_disk_that_fails_a_backup_is_told_in_one_sentence(
 
 def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> None:
     place.store.put_bytes("archives/tsk_never", b"no task names it")
-    key = webhook_secret.load_webhook_key(place.settings)
+    key = webhook_secret.load_or_create_webhook_key(place.settings)
     told = backup.create_backup(place.settings, tmp_path / "saved")
     assert told["objects"] == 1
     assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o700
@@ -165,7 +165,7 @@ def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> No
         info.key for info in place.store.list("blobs/")
     ]
     assert (again.data_dir / "admin-key").read_text() == "pk_secret\n"
-    assert webhook_secret.load_webhook_key(again) == key
+    assert webhook_secret.load_or_create_webhook_key(again) == key
     assert (again.data_dir / "webhook-key").stat().st_mode & 0o777 == 0o600
 
 

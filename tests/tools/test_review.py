@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from core.contract.manifest import Manifest
-from core.export.format import PartFileToExport, VersionToExport
+from core.export.format import VersionPartFileToExport, VersionToExport
 from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
@@ -44,7 +44,9 @@ def write_download_file(folder: Path, name: str, of: Network, architecture=MLP, 
     for part, tensors in of.copy_parts_to_cpu().items():
         save_file(tensors, folder / f"{name}-{part}")
         path = folder / f"{name}-{part}"
-        parts.append(PartFileToExport(part, path, hashlib.sha256(path.read_bytes()).hexdigest()))
+        parts.append(
+            VersionPartFileToExport(part, path, hashlib.sha256(path.read_bytes()).hexdigest())
+        )
     manifest = {
         "model": "mdl_x", "version": 1, "scenario": of.scenario, "architecture": architecture,
         "image": {"size": SIZE, "channels": 1}, "normalise": None, "classes": of.classes,

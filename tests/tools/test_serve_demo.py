@@ -53,14 +53,14 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "demo"
     file.touch()
     with pytest.raises(CannotServeDemo, match="is a file"):
-        serve_demo.require_demo_directory(file)
+        serve_demo.require_empty_or_demo_directory(file)
 
 
 def test_what_a_killed_start_leaves_is_free_for_a_demo(tmp_path: Path) -> None:
-    serve_demo.require_demo_directory(tmp_path / "new")
-    serve_demo.require_demo_directory(tmp_path)
+    serve_demo.require_empty_or_demo_directory(tmp_path / "new")
+    serve_demo.require_empty_or_demo_directory(tmp_path)
     (tmp_path / one_service.NAME).touch()
-    serve_demo.require_demo_directory(tmp_path)
+    serve_demo.require_empty_or_demo_directory(tmp_path)
 
 
 @pytest.mark.parametrize("text", ['{"complete": false}', "", "[]", '{"complete"'])
@@ -115,10 +115,10 @@ def test_a_port_that_is_taken_is_replaced_unless_it_was_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(launcher, "is_port_taken", lambda host, port: False)
-    assert serve_demo.choose_demo_port(None) == launcher.DEFAULT_PORT
+    assert serve_demo.choose_default_or_free_demo_port(None) == launcher.DEFAULT_PORT
     monkeypatch.setattr(launcher, "is_port_taken", lambda host, port: True)
-    assert serve_demo.choose_demo_port(None) not in (0, launcher.DEFAULT_PORT)
-    assert serve_demo.choose_demo_port(8123) == 8123
+    assert serve_demo.choose_default_or_free_demo_port(None) not in (0, launcher.DEFAULT_PORT)
+    assert serve_demo.choose_default_or_free_demo_port(8123) == 8123
 
 
 def test_the_port_of_the_environment_is_chosen(

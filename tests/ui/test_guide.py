@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from api.description import guide
 from tests.ui.conftest import CONTRAST, OpenPage, Site, Watched
-from tools.guide.build import build_guide
+from tools.guide.build import rebuild_guide_folder
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ OpenGuide = Callable[[str], Watched]
 def routes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """The routes of the guide alone, with the guide of these documents."""
     folder = tmp_path_factory.mktemp("guide") / "built"
-    build_guide(folder)
+    rebuild_guide_folder(folder)
     app = FastAPI()
     guide.add_guide_routes(app)
     with pytest.MonkeyPatch.context() as patch, TestClient(app) as client:

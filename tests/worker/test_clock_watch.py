@@ -20,7 +20,7 @@ from core.database.tables import (
 from core.scheduling import claim as claims
 from tests.core import desk as desks
 from worker import clock_watch
-from worker.clock_watch import CALM_S, ClockWatch
+from worker.clock_watch import CALM_S, DatabaseClockWatch
 
 DAY_S = 86_400.0
 JUMP_S = 400 * DAY_S
@@ -50,7 +50,7 @@ def test_nothing_is_removed_for_an_hour_after_a_jump(
     clocks: SimpleNamespace,
     jump: float,
 ) -> None:
-    watch = ClockWatch(desk.db, LEASE_S)
+    watch = DatabaseClockWatch(desk.db, LEASE_S)
     assert watch.detect_jump_and_report_steadiness()
     advance_clocks(clocks, 5.0)
     assert watch.detect_jump_and_report_steadiness()
@@ -63,7 +63,7 @@ def test_nothing_is_removed_for_an_hour_after_a_jump(
 
 
 def test_a_clock_that_is_set_by_some_minutes_is_no_jump(desk: Any, clocks: SimpleNamespace) -> None:
-    watch = ClockWatch(desk.db, LEASE_S)
+    watch = DatabaseClockWatch(desk.db, LEASE_S)
     watch.detect_and_correct_clock_jump()
     for step in (600.0, -600.0):
         advance_clocks(clocks, 5.0, step)
@@ -100,7 +100,7 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
             )
         )
         session.add(WorkerReport(worker="w", device="cpu", gpus=0, seen_at=clocks.there))
-    watch = ClockWatch(desk.db, LEASE_S)
+    watch = DatabaseClockWatch(desk.db, LEASE_S)
     if is_begun:
         watch.detect_and_correct_clock_jump()
     advance_clocks(clocks, 5.0, -JUMP_S)
@@ -131,5 +131,5 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
 def test_what_lies_as_far_ahead_as_it_may_stays(desk: Any, clocks: SimpleNamespace) -> None:
     job, _ = desk.begin()
     before = desk.job(job).lease_until
-    ClockWatch(desk.db, LEASE_S).detect_and_correct_clock_jump()
+    DatabaseClockWatch(desk.db, LEASE_S).detect_and_correct_clock_jump()
     assert desk.job(job).lease_until == before

@@ -231,7 +231,7 @@ def test_a_busy_port_is_told_before_the_preparations(
     def fail_to_prepare() -> None:
         told.extend(capfd.readouterr().err.splitlines())
 
-    monkeypatch.setattr(launchers, "_run_setup_program", fail_to_prepare)
+    monkeypatch.setattr(launchers, "_try_to_run_setup_program", fail_to_prepare)
     monkeypatch.setattr(os, "umask", lambda _mask: 0)  # of this process
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "data"))
     with socket.create_server(("127.0.0.1", service.find_free_port())) as other:

@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 from tests.worker.conftest import Clock
 from worker import loop
 from worker import reaper as reapers
-from worker.reaper import ExpiredJobReaper
+from worker.reaper import ExpiredJobRequeuer
 
 LEASE_S = 60.0
 
@@ -44,7 +44,7 @@ def base(clock: Clock) -> Base:
 
 
 @pytest.fixture
-def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> ExpiredJobReaper:
+def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> ExpiredJobRequeuer:
     """One that takes a job, named by the time by which it judges, whenever it may."""
     monkeypatch.setattr(
         reapers.claims, "take_back_jobs_with_expired_lease", lambda _db, before: [f"job {before}"]
@@ -56,10 +56,10 @@ def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> ExpiredJobReaper:
             (a for a, seen in base.reports if seen >= seen_from and a <= now), default=None
         ),
     )
-    return ExpiredJobReaper(base, LEASE_S)  # type: ignore[arg-type]
+    return ExpiredJobRequeuer(base, LEASE_S)  # type: ignore[arg-type]
 
 
-def measure_seconds_until_taken_back(reaper: ExpiredJobReaper, clock: Clock) -> float:
+def measure_seconds_until_taken_back(reaper: ExpiredJobRequeuer, clock: Clock) -> float:
     begin = clock.now
     while not reaper.requeue_expired_jobs():
         clock.now += 1.0
@@ -67,7 +67,7 @@ def measure_seconds_until_taken_back(reaper: ExpiredJobReaper, clock: Clock) -> 
 
 
 def test_a_worker_looks_often_enough_to_tell_a_pause_from_an_outage(
-    reaper: ExpiredJobReaper, clock: Clock
+    reaper: ExpiredJobRequeuer, clock: Clock
 ) -> None:
     looks = 0
     while not reaper.requeue_expired_jobs():
@@ -77,17 +77,17 @@ def test_a_worker_looks_often_enough_to_tell_a_pause_from_an_outage(
 
 
 def test_it_gives_others_half_a_lease_when_it_begins(
-    reaper: ExpiredJobReaper, clock: Clock
+    reaper: ExpiredJobRequeuer, clock: Clock
 ) -> None:
     assert measure_seconds_until_taken_back(reaper, clock) == LEASE_S / 2
     assert measure_seconds_until_taken_back(reaper, clock) == 0
 
 
 def test_workers_that_die_young_do_not_keep_all_others_waiting(
-    reaper: ExpiredJobReaper, base: Base, clock: Clock
+    reaper: ExpiredJobRequeuer, base: Base, clock: Clock
 ) -> None:
     for _life in range(3):
-        reaper = ExpiredJobReaper(base, LEASE_S)  # type: ignore[arg-type]
+        reaper = ExpiredJobRequeuer(base, LEASE_S)  # type: ignore[arg-type]
         taken = reaper.requeue_expired_jobs()
         assert reaper.answers_since is not None
         base.reports.append((reaper.answers_since, clock.now))
@@ -96,14 +96,14 @@ def test_workers_that_die_young_do_not_keep_all_others_waiting(
 
 
 def test_a_report_from_before_a_long_silence_says_nothing(
-    reaper: ExpiredJobReaper, base: Base, clock: Clock
+    reaper: ExpiredJobRequeuer, base: Base, clock: Clock
 ) -> None:
     base.reports.append((clock.now - 1000.0, clock.now - LEASE_S / 3 - 1))
     assert measure_seconds_until_taken_back(reaper, clock) == LEASE_S / 2
 
 
 def test_it_gives_others_half_a_lease_after_it_was_frozen(
-    reaper: ExpiredJobReaper, clock: Clock
+    reaper: ExpiredJobRequeuer, clock: Clock
 ) -> None:
     measure_seconds_until_taken_back(reaper, clock)
     clock.now += LEASE_S
@@ -111,7 +111,7 @@ def test_it_gives_others_half_a_lease_after_it_was_frozen(
 
 
 def test_it_gives_others_half_a_lease_after_an_outage(
-    reaper: ExpiredJobReaper, base: Base, clock: Clock
+    reaper: ExpiredJobRequeuer, base: Base, clock: Clock
 ) -> None:
     measure_seconds_until_taken_back(reaper, clock)
     base.out = True
@@ -123,7 +123,7 @@ def test_it_gives_others_half_a_lease_after_an_outage(
 
 @pytest.mark.parametrize(("slow_s", "grace_s"), [(LEASE_S / 6 + 1, LEASE_S / 2), (LEASE_S / 6, 0)])
 def test_it_gives_others_half_a_lease_after_the_database_hung(
-    reaper: ExpiredJobReaper, base: Base, clock: Clock, slow_s: float, grace_s: float
+    reaper: ExpiredJobRequeuer, base: Base, clock: Clock, slow_s: float, grace_s: float
 ) -> None:
     measure_seconds_until_taken_back(reaper, clock)
     base.slow_s = slow_s
@@ -133,7 +133,7 @@ def test_it_gives_others_half_a_lease_after_the_database_hung(
 
 
 def test_leases_are_judged_by_the_time_before_the_database_could_hang(
-    reaper: ExpiredJobReaper, base: Base, clock: Clock
+    reaper: ExpiredJobRequeuer, base: Base, clock: Clock
 ) -> None:
     measure_seconds_until_taken_back(reaper, clock)
     asked, base.slow_s = clock.now, 1.0
@@ -142,7 +142,7 @@ def test_leases_are_judged_by_the_time_before_the_database_could_hang(
 
 @pytest.mark.parametrize("days", [400, -400])
 def test_it_gives_others_half_a_lease_after_the_clock_jumped(
-    reaper: ExpiredJobReaper, clock: Clock, days: int
+    reaper: ExpiredJobRequeuer, clock: Clock, days: int
 ) -> None:
     measure_seconds_until_taken_back(reaper, clock)
     clock.now += days * 86_400.0
@@ -151,7 +151,7 @@ def test_it_gives_others_half_a_lease_after_the_clock_jumped(
 
 
 def test_a_report_of_a_clock_that_was_put_back_says_nothing(
-    reaper: ExpiredJobReaper, base: Base, clock: Clock
+    reaper: ExpiredJobRequeuer, base: Base, clock: Clock
 ) -> None:
     ahead = clock.now + 400 * 86_400.0
     base.reports.append((ahead - 100, ahead))

@@ -9,7 +9,7 @@ from perennial import Perennial
 from tools.compare_methods.errors import ComparisonImpossible
 from tools.compare_methods.folder import LabelledPhotos
 from tools.compare_methods.outcome import UpdateOutcome
-from tools.compare_methods.pixels import DecodedImagePart, SplitPixels
+from tools.compare_methods.pixels import DecodedLabelledImages, SplitPixels
 
 ROW = "perennial"
 JOB_TIMEOUT_S = 3600.0
@@ -61,21 +61,21 @@ def learn_batches_by_service(
             client.aliases.promote(model, version, reason="compared with other methods")
     images_kept = client.memory.retrieve(model).items
     return UpdateOutcome(
-        ROW, _count_correct_of_version(client, model, version), seconds, images_kept, notes
+        ROW, _fetch_correct_counts_by_class(client, model, version), seconds, images_kept, notes
     )
 
 
 def _read_images_by_class(
-    photos: LabelledPhotos, classes: list[str], part: DecodedImagePart, labels: list[int]
+    photos: LabelledPhotos, classes: list[str], part: DecodedLabelledImages, labels: list[int]
 ) -> dict[str, list[bytes]]:
     images_by_class: dict[str, list[bytes]] = {classes[label]: [] for label in labels}
     for number, label in zip(part.numbers, part.labels.tolist(), strict=True):
         if label in labels:
-            images_by_class[classes[label]].append(photos.read_image(number))
+            images_by_class[classes[label]].append(photos.read_image_bytes(number))
     return images_by_class
 
 
-def _count_correct_of_version(
+def _fetch_correct_counts_by_class(
     client: Perennial, model: str, version: int
 ) -> dict[str, tuple[int, int]]:
     right: dict[str, int] = defaultdict(int)

@@ -25,7 +25,7 @@ from tools import service
 from tools.compare_methods.base import ComparisonBase, load_base
 from tools.compare_methods.by_service import ROW, learn_batches_by_service
 from tools.compare_methods.errors import ComparisonImpossible
-from tools.compare_methods.folder import LabelledPhotos, list_folder_images
+from tools.compare_methods.folder import LabelledPhotos, list_labelled_photos
 from tools.compare_methods.outcome import (
     COLUMNS,
     WORDS,
@@ -63,7 +63,7 @@ class SecondsPerImage:
 
 
 @dataclass(frozen=True)
-class ComparisonWorkload:
+class ComparisonTimeEstimateInputs:
     """Amount of work of a comparison: images to learn and to evaluate on, and epochs."""
 
     learned: int
@@ -127,7 +127,7 @@ def compare_and_print_update_methods(
         ComparisonImpossible: see `compare_methods`.
     """
     torch.set_num_threads(count_usable_cores())
-    with _raise_on_sigterm():
+    with _exit_on_sigterm_within_block():
         comparison = compare_methods(folder, options, print_notice)
     print_table(COLUMNS, build_comparison_table_rows(comparison.outcomes), "No row was asked for.")
     for outcome in comparison.outcomes:
@@ -139,7 +139,7 @@ def compare_and_print_update_methods(
 
 
 @contextmanager
-def _raise_on_sigterm() -> Iterator[None]:
+def _exit_on_sigterm_within_block() -> Iterator[None]:
     """Within the block, raise SystemExit on SIGTERM, so that started services end, too."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -166,22 +166,22 @@ def compare_methods(
     begun = time.perf_counter()
     # First, so that a missing library is reported before minutes of decoding.
     _require_libraries_of_compared_rows(options.rows)
-    photos = list_folder_images(folder)
+    photos = list_labelled_photos(folder)
     split = draw_batch_split(photos.rows, options.sample)
     for warning in photos.warnings:
         say(f"warning: {warning}")
     with tempfile.TemporaryDirectory(prefix="perennial-compare-") as scratch:
         base = load_base(options.base, Path(scratch))
         data = decode_split_images(photos, split, base, Path(scratch), _make_progress_printer(say))
-        _describe_forecast_rank_correlations(data, say)
-        work = ComparisonWorkload(
+        _report_split_and_skipped_images(data, say)
+        work = ComparisonTimeEstimateInputs(
             len(data.learned.labels), len(data.held_out.labels), options.epochs
         )
         rates = _measure_seconds_per_image(data, base, options.rows)
         say(describe_estimated_comparison_time(rates, work, options.rows, count_usable_cores()))
         outcomes = _run_compared_methods(data, photos, base, options, say, serve)
     document = {
-        **_build_comparison_json(data, options),
+        **_build_comparison_setup_json(data, options),
         "cores": count_usable_cores(),
         "estimated_seconds": estimate_comparison_seconds(rates, work, options.rows),
         "seconds": time.perf_counter() - begun,
@@ -236,7 +236,7 @@ def _make_progress_printer(say: Say) -> Callable[[int, int], None]:
     return print_read_images
 
 
-def _describe_forecast_rank_correlations(data: SplitPixels, say: Say) -> None:
+def _report_split_and_skipped_images(data: SplitPixels, say: Say) -> None:
     names = ", ".join(name for name, _ in data.skipped[:SHOWN_SKIPPED])
     if data.skipped:
         count = len(data.skipped)
@@ -256,7 +256,7 @@ def _measure_seconds_per_image(
     data: SplitPixels, base: ComparisonBase, rows: tuple[str, ...]
 ) -> SecondsPerImage:
     """Measure seconds per image of decoding, features and (if needed) training, for an estimate."""
-    network, images = base.build_network(0), data.get_batch_images(slice(None))
+    network, images = base.build_network(0), data.select_training_images_of_batches(slice(None))
     features = measure_feature_seconds_per_image(network, base.build_input_conversion(), images)
     training = 0.0
     # A training step takes longest, and no other row needs its rate.
@@ -269,7 +269,7 @@ def _measure_seconds_per_image(
     return SecondsPerImage(data.decode_s, features, training)
 
 
-def _build_comparison_json(data: SplitPixels, options: ComparisonOptions) -> dict[str, Any]:
+def _build_comparison_setup_json(data: SplitPixels, options: ComparisonOptions) -> dict[str, Any]:
     return {
         "classes": data.classes,
         "batches": [[data.classes[label] for label in batch] for batch in data.batches],
@@ -284,7 +284,7 @@ def _build_comparison_json(data: SplitPixels, options: ComparisonOptions) -> dic
 
 
 def estimate_comparison_seconds(
-    rates: SecondsPerImage, work: ComparisonWorkload, rows: Collection[str]
+    rates: SecondsPerImage, work: ComparisonTimeEstimateInputs, rows: Collection[str]
 ) -> float:
     """Estimate how many seconds the methods of the comparison take."""
     images = work.learned + work.held_out
@@ -300,7 +300,7 @@ def estimate_comparison_seconds(
 
 
 def describe_estimated_comparison_time(
-    rates: SecondsPerImage, work: ComparisonWorkload, rows: Collection[str], cores: int
+    rates: SecondsPerImage, work: ComparisonTimeEstimateInputs, rows: Collection[str], cores: int
 ) -> str:
     """Describe in a sentence how long the comparison will take."""
     whole = estimate_comparison_seconds(rates, work, rows)

@@ -24,7 +24,7 @@ class LabelledPhotos:
         self.rows: list[BatchImageEntry] = images.rows
         self.warnings = images.warnings
 
-    def read_image(self, number: int) -> bytes:
+    def read_image_bytes(self, number: int) -> bytes:
         """Read the bytes of an image of the folder.
 
         Raises:
@@ -35,7 +35,7 @@ class LabelledPhotos:
         return b"".join(next(iter(contents)))
 
 
-def list_folder_images(folder: Path) -> LabelledPhotos:
+def list_labelled_photos(folder: Path) -> LabelledPhotos:
     """List a folder's labelled images, reading them only if their sizes are not recorded.
 
     Raises:
@@ -50,7 +50,7 @@ def list_folder_images(folder: Path) -> LabelledPhotos:
             )
         images = KINDS[kind](folder)
         # Removes images that cannot be read, so that they are not drawn into the split.
-        images.collect_image_sizes()
+        images.collect_image_byte_sizes()
         require_valid_labels_with_training_images(images.rows, images.origin)
     except PathOutsideFolder as error:
         raise ComparisonImpossible(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import ImageInvalid
-from core.ingest.images import decode_image
+from core.ingest.images import decode_image_to_square_pixels
 from core.settings import Settings
 from perennial.pack import PackError
 from tools.compare_methods.base import CHANNELS, ComparisonBase
@@ -23,7 +23,7 @@ Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class DecodedImagePart:
+class DecodedLabelledImages:
     """Decoded training or held-out images uint8 [N, S, S, 3] with their labels."""
 
     pixels: Pixels
@@ -32,7 +32,7 @@ class DecodedImagePart:
 
 
 @dataclass(frozen=True)
-class SelectedPixelRows:
+class SelectedDecodedImages:
     """Selected images of decoded data, which are read from disk on access.
 
     Attributes:
@@ -40,13 +40,13 @@ class SelectedPixelRows:
         rows: int64 [N], indices of its images.
     """
 
-    part: DecodedImagePart
+    part: DecodedLabelledImages
     rows: Labels
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def copy_selected_rows(self, index: Labels | slice) -> tuple[Pixels, Labels]:
+    def copy_images_to_memory(self, index: Labels | slice) -> tuple[Pixels, Labels]:
         """Copy pixels uint8 [B, S, S, 3] and labels int64 [B] of selected images into memory."""
         rows = self.rows[index]
         return self.part.pixels[rows], self.part.labels[rows]
@@ -66,20 +66,22 @@ class SplitPixels:
 
     classes: list[str]
     batches: list[list[int]]
-    learned: DecodedImagePart
-    held_out: DecodedImagePart
+    learned: DecodedLabelledImages
+    held_out: DecodedLabelledImages
     decode_s: float
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def get_batch_images(self, batches: slice) -> SelectedPixelRows:
+    def select_training_images_of_batches(self, batches: slice) -> SelectedDecodedImages:
         """Return the training images of some of the batches."""
         labels = [label for batch in self.batches[batches] for label in batch]
-        return SelectedPixelRows(self.learned, np.flatnonzero(np.isin(self.learned.labels, labels)))
+        return SelectedDecodedImages(
+            self.learned, np.flatnonzero(np.isin(self.learned.labels, labels))
+        )
 
     @property
-    def all_held_out_images(self) -> SelectedPixelRows:
+    def all_held_out_images(self) -> SelectedDecodedImages:
         """All held-out images of the comparison."""
-        return SelectedPixelRows(self.held_out, np.arange(len(self.held_out.labels)))
+        return SelectedDecodedImages(self.held_out, np.arange(len(self.held_out.labels)))
 
 
 def decode_split_images(
@@ -111,7 +113,7 @@ def decode_split_images(
     learned = decoder.decode_part_to_file(split.learned, classes, scratch / "learned.npy")
     held_out = decoder.decode_part_to_file(split.held_out, classes, scratch / "held-out.npy")
     seconds = (time.perf_counter() - begun) / max(1, total)
-    _require_readable_images(classes, learned, held_out)
+    _require_readable_images_of_each_class(classes, learned, held_out)
     # `classes` is in the order of learning, so the labels of a batch follow one another.
     numbers = iter(range(len(classes)))
     batches = [[next(numbers) for _ in batch] for batch in split.batches]
@@ -134,7 +136,7 @@ class _PixelDecoder:
 
     def decode_part_to_file(
         self, numbers_of: Mapping[str, tuple[int, ...]], classes: list[str], file: Path
-    ) -> DecodedImagePart:
+    ) -> DecodedLabelledImages:
         """Decode training or held-out images into a memory-mapped file."""
         size = self._base.size
         total = sum(len(numbers_of[label]) for label in classes)
@@ -143,21 +145,23 @@ class _PixelDecoder:
         numbers: list[int] = []
         for label, name in enumerate(classes):
             for number in numbers_of[name]:
-                image = self._decode_image(number)
+                image = self._decode_image_or_record_skip(number)
                 if image is not None:
                     pixels[len(numbers)] = image
                     labels.append(label)
                     numbers.append(number)
         # The file has room for skipped images as well; the rows at its end stay empty.
-        return DecodedImagePart(pixels[: len(numbers)], np.array(labels, np.int64), numbers)
+        return DecodedLabelledImages(pixels[: len(numbers)], np.array(labels, np.int64), numbers)
 
-    def _decode_image(self, number: int) -> Pixels | None:
+    def _decode_image_or_record_skip(self, number: int) -> Pixels | None:
         self._done += 1
         self._progress(self._done)
         base = self._base
         try:
-            content = self._photos.read_image(number)
-            return decode_image(content, base.size, CHANNELS, self._max_pixels, base.resizing)
+            content = self._photos.read_image_bytes(number)
+            return decode_image_to_square_pixels(
+                content, base.size, CHANNELS, self._max_pixels, base.resizing
+            )
         except ImageInvalid as error:
             reason = error.detail
         except PackError as error:
@@ -166,8 +170,8 @@ class _PixelDecoder:
         return None
 
 
-def _require_readable_images(
-    classes: list[str], learned: DecodedImagePart, held_out: DecodedImagePart
+def _require_readable_images_of_each_class(
+    classes: list[str], learned: DecodedLabelledImages, held_out: DecodedLabelledImages
 ) -> None:
     for part, purpose in ((learned, "to learn from"), (held_out, "to be measured on")):
         counts = Counter(part.labels.tolist())

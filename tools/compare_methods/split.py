@@ -34,7 +34,7 @@ class SplitSettings:
     held_out: int | None = None
     seed: int = 0
 
-    def compute_max_images_per_class(self, classes: int) -> int:
+    def compute_max_training_images_per_class(self, classes: int) -> int:
         """Return the largest number of training images of each class."""
         return self.images or max(LEAST_IMAGES, min(MAX_LEARNED, ALL_LEARNED // classes))
 
@@ -73,14 +73,14 @@ def draw_batch_split(rows: Sequence[BatchImageEntry], sample: SplitSettings) -> 
         pools[row.label][row.part == "test"].append(number)
     _require_enough_classes(sorted(pools), sample.batches)
     counts = {label: len(learned) + len(held_out) for label, (learned, held_out) in pools.items()}
-    _require_enough_images(counts)
+    _require_enough_images_per_class(counts)
     draw = random.Random(sample.seed)
     # Sorted before it is drawn: a seed decides only over a fixed order.
     batches = tuple(
         _divide_classes_into_batches(draw.sample(sorted(pools), len(pools)), sample.batches)
     )
     limits = (
-        sample.compute_max_images_per_class(len(pools)),
+        sample.compute_max_training_images_per_class(len(pools)),
         sample.compute_max_held_out_per_class(len(pools)),
     )
     # In order, because all classes draw from the same generator.
@@ -92,7 +92,7 @@ def draw_batch_split(rows: Sequence[BatchImageEntry], sample: SplitSettings) -> 
     )
 
 
-def _require_enough_images(counts: dict[str, int]) -> None:
+def _require_enough_images_per_class(counts: dict[str, int]) -> None:
     few = sorted(label for label, count in counts.items() if count < LEAST_IMAGES)
     if few:
         named = ", ".join(f"{label} ({counts[label]})" for label in few[:SHOWN])

@@ -15,7 +15,7 @@ from tools.compare_methods.base import ComparisonBase
 from tools.compare_methods.outcome import UpdateOutcome, count_correct_by_class
 from tools.compare_methods.pixels import SplitPixels
 from tools.compare_methods.training import (
-    _resume_download_and_print_digest,
+    _predict_labels,
     extract_features,
     train_all_weights,
 )
@@ -49,7 +49,7 @@ class BaselineUpdates:
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
         # Shrinkage, because few images give a singular covariance of many features.
-        return self._fit_classifier(
+        return self._fit_and_evaluate_classifier(
             "lda", LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
         )
 
@@ -60,7 +60,7 @@ class BaselineUpdates:
         from sklearn.preprocessing import StandardScaler
 
         # Scaled, because the solver converges slowly on features of different sizes.
-        return self._fit_classifier(
+        return self._fit_and_evaluate_classifier(
             "logistic", make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS))
         )
 
@@ -74,7 +74,7 @@ class BaselineUpdates:
             train_all_weights(
                 network,
                 self.base.build_input_conversion(),
-                self.data.get_batch_images(current_batch),
+                self.data.select_training_images_of_batches(current_batch),
                 self.epochs,
                 self.seed + number,
             )
@@ -84,7 +84,7 @@ class BaselineUpdates:
                 f"finetune: batch {number + 1} of {len(self.data.batches)} learned in "
                 f"{seconds:.0f} s"
             )
-        return self._measure_outcome(
+        return self._evaluate_on_held_out_images(
             "finetune", network, seconds + self._estimate_decoding_seconds(LAST), 0
         )
 
@@ -100,19 +100,19 @@ class BaselineUpdates:
         train_all_weights(
             network,
             self.base.build_input_conversion(),
-            self.data.get_batch_images(ALL),
+            self.data.select_training_images_of_batches(ALL),
             self.epochs,
             self.seed,
         )
         seconds = time.perf_counter() - begun
         self.say(f"full: all batches learned in {seconds:.0f} s")
-        images_kept = len(self.data.get_batch_images(slice(None, -1)))
-        return self._measure_outcome(
+        images_kept = len(self.data.select_training_images_of_batches(slice(None, -1)))
+        return self._evaluate_on_held_out_images(
             "full", network, seconds + self._estimate_decoding_seconds(ALL), images_kept
         )
 
-    def _fit_classifier(self, row: str, classifier: Any) -> UpdateOutcome:
-        features, of_last = self._training_features_and_seconds
+    def _fit_and_evaluate_classifier(self, row: str, classifier: Any) -> UpdateOutcome:
+        features, of_last = self._features_and_seconds_of_last_batch
         begun = time.perf_counter()
         classifier.fit(features, self.data.learned.labels)
         fit = time.perf_counter() - begun
@@ -124,13 +124,13 @@ class BaselineUpdates:
         return UpdateOutcome(row, right, self._estimate_decoding_seconds(LAST) + of_last + fit, 0)
 
     @cached_property
-    def _training_features_and_seconds(self) -> tuple[Features, float]:
+    def _features_and_seconds_of_last_batch(self) -> tuple[Features, float]:
         """Features of all training images, and the seconds for those of the last batch."""
         network, count = self._build_network(), len(self.data.learned.labels)
         features, seconds = np.empty((count, network.backbone.width), np.float32), 0.0
         for number in range(len(self.data.batches)):
             # Batch by batch, because the seconds of the last one count.
-            images = self.data.get_batch_images(slice(number, number + 1))
+            images = self.data.select_training_images_of_batches(slice(number, number + 1))
             begun = time.perf_counter()
             features[images.rows] = extract_features(
                 network, self.base.build_input_conversion(), images
@@ -159,12 +159,12 @@ class BaselineUpdates:
 
     def _estimate_decoding_seconds(self, batches: slice) -> float:
         # All images were decoded beforehand; an update on its own would have to decode these.
-        return self.data.decode_s * len(self.data.get_batch_images(batches))
+        return self.data.decode_s * len(self.data.select_training_images_of_batches(batches))
 
-    def _measure_outcome(
+    def _evaluate_on_held_out_images(
         self, row: str, network: Network, seconds: float, images_kept: int
     ) -> UpdateOutcome:
-        predicted_labels = _resume_download_and_print_digest(
+        predicted_labels = _predict_labels(
             network, self.base.build_input_conversion(), self.data.all_held_out_images
         )
         right = count_correct_by_class(

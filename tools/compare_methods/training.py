@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
-from tools.compare_methods.pixels import Labels, Pixels, SelectedPixelRows
+from tools.compare_methods.pixels import Labels, Pixels, SelectedDecodedImages
 
 BATCH = 32
 LEARNING_RATE = 5e-4
@@ -75,48 +75,48 @@ def count_epoch_batches(count: int) -> int:
 
 
 def train_all_weights(
-    network: Network, inputs: InputNormaliser, images: SelectedPixelRows, epochs: int, seed: int
+    network: Network, inputs: InputNormaliser, images: SelectedDecodedImages, epochs: int, seed: int
 ) -> None:
     """Train all weights of a network on images for some epochs."""
     trainer = Trainer(network, inputs, epochs, count_epoch_batches(len(images)), seed)
     for _ in range(epochs):
         for index in trainer.draw_epoch_batches(len(images)):
             # In the order of the file: its rows are mapped into memory and read from disk.
-            trainer.train_on_batch(*images.copy_selected_rows(np.sort(index.numpy())))
+            trainer.train_on_batch(*images.copy_images_to_memory(np.sort(index.numpy())))
 
 
 def extract_features(
-    network: Network, inputs: InputNormaliser, images: SelectedPixelRows
+    network: Network, inputs: InputNormaliser, images: SelectedDecodedImages
 ) -> Tensor:
     """Compute a network's features of images, float32 [N, width]."""
     network.eval()
     with torch.inference_mode():
         parts = [
             network.features(inputs(torch.from_numpy(pixels)))
-            for pixels in _iterate_pixel_blocks(images)
+            for pixels in _iterate_image_pixel_batches(images)
         ]
     return torch.cat(parts).float()
 
 
-def _resume_download_and_print_digest(
-    network: Network, inputs: InputNormaliser, images: SelectedPixelRows
+def _predict_labels(
+    network: Network, inputs: InputNormaliser, images: SelectedDecodedImages
 ) -> Labels:
     """Predict the label of each image by a network, int64 [N]."""
     network.eval()
     with torch.inference_mode():
         parts = [
             network(inputs(torch.from_numpy(pixels))).argmax(1)
-            for pixels in _iterate_pixel_blocks(images)
+            for pixels in _iterate_image_pixel_batches(images)
         ]
     labels: Labels = torch.cat(parts).numpy()
     return labels
 
 
 def measure_training_seconds_per_image(
-    network: Network, inputs: InputNormaliser, images: SelectedPixelRows
+    network: Network, inputs: InputNormaliser, images: SelectedDecodedImages
 ) -> float:
     """Measure the seconds per image of a training step, after a warm-up step."""
-    pixels, labels = images.copy_selected_rows(slice(0, BATCH))
+    pixels, labels = images.copy_images_to_memory(slice(0, BATCH))
     trainer = Trainer(network, inputs, 1, 1, 0)
     trainer.train_on_batch(pixels, labels)
     begun = time.perf_counter()
@@ -125,16 +125,16 @@ def measure_training_seconds_per_image(
 
 
 def measure_feature_seconds_per_image(
-    network: Network, inputs: InputNormaliser, images: SelectedPixelRows
+    network: Network, inputs: InputNormaliser, images: SelectedDecodedImages
 ) -> float:
     """Measure the seconds per image of feature extraction, after a warm-up pass."""
-    part = SelectedPixelRows(images.part, images.rows[:BATCH])
+    part = SelectedDecodedImages(images.part, images.rows[:BATCH])
     extract_features(network, inputs, part)
     begun = time.perf_counter()
     extract_features(network, inputs, part)
     return (time.perf_counter() - begun) / len(part)
 
 
-def _iterate_pixel_blocks(images: SelectedPixelRows) -> Iterator[Pixels]:
+def _iterate_image_pixel_batches(images: SelectedDecodedImages) -> Iterator[Pixels]:
     for start in range(0, len(images), BATCH):
-        yield images.copy_selected_rows(slice(start, start + BATCH))[0]
+        yield images.copy_images_to_memory(slice(start, start + BATCH))[0]

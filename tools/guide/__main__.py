@@ -10,7 +10,7 @@ place in the navigation, and anything that the guide's policy forbids. It needs 
 import argparse
 from pathlib import Path
 
-from tools.guide.build import OUT, build_guide
+from tools.guide.build import OUT, rebuild_guide_folder
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
-    build_guide(options.out.absolute())
+    rebuild_guide_folder(options.out.absolute())
     files = [path for path in options.out.rglob("*") if path.is_file()]
     print(
         f"{options.out}: {len(files)} files, {sum(one.stat().st_size for one in files):,} bytes. "

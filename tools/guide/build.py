@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 
 from tools.guide.pages import find_faults_of_guide_pages, rewrite_pages_and_delete_unused_files
-from tools.guide.sources import ROOT, copy_guide_documents
+from tools.guide.sources import ROOT, copy_documents_as_guide_sources
 
 HERE = Path(__file__).parent
 OUT = ROOT / "api" / "built_guide"
 
 
-def build_guide(out: Path) -> None:
+def rebuild_guide_folder(out: Path) -> None:
     """Build the HTML pages of the user guide into a folder, replacing it.
 
     Raises:
@@ -21,7 +21,7 @@ def build_guide(out: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work).resolve()
-        copy_guide_documents(folder / "docs")
+        copy_documents_as_guide_sources(folder / "docs")
         shutil.copy(HERE / "zensical.toml", folder)
         shutil.copytree(HERE / "theme", folder / "theme")
         shutil.copy(ROOT / "api" / "static" / "icon.svg", folder / "theme")

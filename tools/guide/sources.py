@@ -35,7 +35,7 @@ def find_guide_documents() -> dict[str, str]:
     return {**places, **ELSEWHERE}
 
 
-def copy_guide_documents(folder: Path) -> None:
+def copy_documents_as_guide_sources(folder: Path) -> None:
     """Copy all documents into a folder as sources of the user guide."""
     places = find_guide_documents()
     for name, place in places.items():

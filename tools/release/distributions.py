@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from tools.guide.build import OUT as GUIDE
-from tools.guide.build import build_guide
+from tools.guide.build import rebuild_guide_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = "client"
@@ -35,7 +35,7 @@ SUMS = "SHA256SUMS"
 LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", GUIDE.name)
 
 
-def build_release_distributions(out: Path, *, only_wheels: bool = False) -> None:
+def build_distributions_into_emptied_folder(out: Path, *, only_wheels: bool = False) -> None:
     """Build wheels and source distributions of service and client into a folder, emptied first."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -44,7 +44,7 @@ def build_release_distributions(out: Path, *, only_wheels: bool = False) -> None
             copy = Path(folder) / name
             _copy_checkout_files(sources, copy)
             if name != CLIENT:
-                build_guide(copy / GUIDE.relative_to(ROOT))
+                rebuild_guide_folder(copy / GUIDE.relative_to(ROOT))
             _build_project_distributions(
                 copy / CLIENT if name == CLIENT else copy, out, only_wheels
             )
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument("--wheels", action="store_true", help="no source distributions")
     options = parser.parse_args()
-    build_release_distributions(options.out.absolute(), only_wheels=options.wheels)
+    build_distributions_into_emptied_folder(options.out.absolute(), only_wheels=options.wheels)
     for path in sorted(options.out.iterdir()):
         print(f"{path.stat().st_size:>10,}  {path.name}")
 

@@ -129,7 +129,9 @@ def find_required_distributions() -> list[metadata.Distribution]:
             if key in found:
                 continue
             found[key] = metadata.distribution(need.name)
-            waiting += _select_applicable_requirements(found[key].requires or (), {"", extra})
+            waiting += _select_requirements_of_target_platform(
+                found[key].requires or (), {"", extra}
+            )
     by_name = {name: distribution for (name, _), distribution in found.items()}
     return [by_name[name] for name in sorted(by_name)]
 
@@ -137,12 +139,12 @@ def find_required_distributions() -> list[metadata.Distribution]:
 def _read_requirements() -> Iterator[Requirement]:
     for path in PROJECTS:
         project = tomllib.loads((ROOT / path).read_text())["project"]
-        for need in _select_applicable_requirements(project["dependencies"], {""}):
+        for need in _select_requirements_of_target_platform(project["dependencies"], {""}):
             if need.name not in OWN:
                 yield need
 
 
-def _select_applicable_requirements(
+def _select_requirements_of_target_platform(
     texts: Iterable[str], extras: set[str]
 ) -> Iterator[Requirement]:
     """Yield the requirements that apply to `PLATFORM`, with the given extras."""

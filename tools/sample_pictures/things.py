@@ -46,11 +46,13 @@ def _mix_colours(a: Points, b: Points, share: Values) -> Colours:
     return convert_to_float32_array(a + np.clip(share, 0, 1)[:, None] * (b - a))
 
 
-def _set_colour_where(colours: Colours, where: np.ndarray, colour: Points | Colour) -> Colours:
+def _copy_with_colour_where(
+    colours: Colours, where: np.ndarray, colour: Points | Colour
+) -> Colours:
     return np.where(where[:, None], convert_to_float32_array(colour), colours).astype(np.float32)
 
 
-def _find_normals_facing_axis(p: Points, n: Points) -> np.ndarray:
+def _find_inward_facing_normals(p: Points, n: Points) -> np.ndarray:
     """Return which surface normals point towards the solid's vertical axis."""
     return np.asarray(np.einsum("ij,ij->i", n[:, ::2], p[:, ::2]) < -0.01)
 
@@ -95,9 +97,11 @@ def _make_apple_solid(rng: Rng) -> ColouredSolid:
             p[:, 1] / (2 * flat) - 0.5
         )
         skin = _mix_colours(first, second, (share - 0.42) * 3)
-        skin = _set_colour_where(skin, compute_distances_to_stalk(p) < 0.02, BROWN)
+        skin = _copy_with_colour_where(skin, compute_distances_to_stalk(p) < 0.02, BROWN)
         return (
-            _set_colour_where(skin, compute_distances_to_leaf(p) < 0.02, LEAF) if has_leaf else skin
+            _copy_with_colour_where(skin, compute_distances_to_leaf(p) < 0.02, LEAF)
+            if has_leaf
+            else skin
         )
 
     return ColouredSolid(
@@ -114,7 +118,7 @@ def _make_orange_solid(rng: Rng) -> ColouredSolid:
 
     def compute_orange_colours(p: Points, _: Points) -> Colours:
         plain = _mix_colours(skin, skin * 0.78, noise(p, 14.0))
-        return _set_colour_where(
+        return _copy_with_colour_where(
             plain, np.hypot(p[:, 0], p[:, 2]) + 3 * (p[:, 1] < flat) < 0.13, (0.35, 0.4, 0.15)
         )
 
@@ -141,8 +145,8 @@ def _make_pear_solid(rng: Rng) -> ColouredSolid:
 
     def compute_pear_colours(p: Points, _: Points) -> Colours:
         plain = _mix_colours(skin, blush, 2 * noise.sum_noise_octaves(p, 1.1) - 0.75)
-        plain = _set_colour_where(plain, noise(p, 17.0) > 0.86, (0.45, 0.35, 0.14))
-        return _set_colour_where(plain, compute_distances_to_stalk(p) < 0.02, BROWN)
+        plain = _copy_with_colour_where(plain, noise(p, 17.0) > 0.86, (0.45, 0.35, 0.14))
+        return _copy_with_colour_where(plain, compute_distances_to_stalk(p) < 0.02, BROWN)
 
     return ColouredSolid(
         compute_distances_to_pear, compute_pear_colours, neck + 0.8, 1.75, shine=0.3, caution=0.8
@@ -167,7 +171,7 @@ def _make_egg_solid(rng: Rng) -> ColouredSolid:
 
     def compute_egg_colours(p: Points, _: Points) -> Colours:
         plain = _mix_colours(shell, shell * 0.9, noise.sum_noise_octaves(p, 3.0))
-        return _set_colour_where(
+        return _copy_with_colour_where(
             plain, noise(p, 9.0) > speck, convert_to_float32_array(shell * 0.5)
         )
 
@@ -261,7 +265,7 @@ def _make_mushroom_solid(rng: Rng) -> ColouredSolid:
     def compute_mushroom_colours(p: Points, n: Points) -> Colours:
         top = _mix_colours(skin, skin * 0.75, noise.sum_noise_octaves(p, 2.0))
         if kind == 0:
-            top = _set_colour_where(top, noise(p, 3.6) > 0.68, WHITE)
+            top = _copy_with_colour_where(top, noise(p, 3.6) > 0.68, WHITE)
         pale = _mix_colours(
             convert_to_float32_array((0.9, 0.86, 0.76)),
             convert_to_float32_array((0.72, 0.65, 0.52)),
@@ -299,11 +303,13 @@ def _make_doughnut_solid(rng: Rng) -> ColouredSolid:
         edge = tube * (0.95 + 0.5 * (noise(p * convert_to_float32_array((1, 0, 1)), 3.0) - 0.5))
         plain = _mix_colours(dough, dough * 0.8, noise.sum_noise_octaves(p, 3.0))
         is_iced = p[:, 1] > edge
-        plain = _set_colour_where(plain, is_iced, icing)
+        plain = _copy_with_colour_where(plain, is_iced, icing)
         if has_sprinkles:
             for paint, level in zip(PAINTS[:5], (0.83, 0.84, 0.83, 0.84, 0.83), strict=True):
                 shifted = (p + convert_to_float32_array(paint) * 7).astype(np.float32)
-                plain = _set_colour_where(plain, is_iced & (noise(shifted, 7.5) > level), paint)
+                plain = _copy_with_colour_where(
+                    plain, is_iced & (noise(shifted, 7.5) > level), paint
+                )
         return plain
 
     return ColouredSolid(
@@ -338,14 +344,14 @@ def _make_mug_solid(rng: Rng) -> ColouredSolid:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
         radius = np.hypot(p[:, 0], p[:, 2])
         if has_band:
-            plain = _set_colour_where(
+            plain = _copy_with_colour_where(
                 plain, (p[:, 1] > band_from) & (p[:, 1] < band_to) & (radius < wide + 0.04), band
             )
         is_drink = (radius < wide * 0.93) & (n[:, 1] > 0.8) & (p[:, 1] < drink + 0.05)
-        plain = _set_colour_where(
-            plain, _find_normals_facing_axis(p, n) & (radius < wide * 0.96) | is_drink, inside
+        plain = _copy_with_colour_where(
+            plain, _find_inward_facing_normals(p, n) & (radius < wide * 0.96) | is_drink, inside
         )
-        return _set_colour_where(plain, is_drink, liquid) if is_full else plain
+        return _copy_with_colour_where(plain, is_drink, liquid) if is_full else plain
 
     return ColouredSolid(
         compute_distances_to_mug, compute_mug_colours, tall, 1.65, shine=0.55, caution=0.8
@@ -377,8 +383,10 @@ def _make_bowl_solid(rng: Rng) -> ColouredSolid:
             plain = _mix_colours(
                 paint, convert_to_float32_array(paint * 0.6), noise.sum_noise_octaves(p, 2.0)
             )
-        plain = _set_colour_where(plain, _find_normals_facing_axis(p, n) | (n[:, 1] > 0.9), inside)
-        return _set_colour_where(plain, p[:, 1] > tall - 0.08, rim)
+        plain = _copy_with_colour_where(
+            plain, _find_inward_facing_normals(p, n) | (n[:, 1] > 0.9), inside
+        )
+        return _copy_with_colour_where(plain, p[:, 1] > tall - 0.08, rim)
 
     return ColouredSolid(
         compute_distances_to_bowl, compute_bowl_colours, tall, wide + 0.1, shine=0.5, caution=0.6
@@ -420,11 +428,11 @@ def _make_bottle_solid(rng: Rng) -> ColouredSolid:
             glass, convert_to_float32_array(glass * 0.6 + 0.25), np.clip(n[:, 1] + 0.2, 0, 0.5)
         )
         is_label = (p[:, 1] > low) & (p[:, 1] < high)
-        plain = _set_colour_where(plain, is_label, label)
-        plain = _set_colour_where(
+        plain = _copy_with_colour_where(plain, is_label, label)
+        plain = _copy_with_colour_where(
             plain, is_label & (np.abs(p[:, 1] - low - 0.3 * (high - low)) < 0.09), stripe
         )
-        return _set_colour_where(plain, p[:, 1] > tall + neck - 0.4, cap)
+        return _copy_with_colour_where(plain, p[:, 1] > tall + neck - 0.4, cap)
 
     height = tall + neck - 0.15
     return ColouredSolid(
@@ -469,9 +477,9 @@ def _make_book_solid(rng: Rng) -> ColouredSolid:
         is_on = (np.abs(p[:, 0]) < plate[0] * half[0]) & (
             np.abs(p[:, 2] - 0.3) < plate[1] * half[2]
         )
-        plain = _set_colour_where(plain, is_on & (n[:, 1] > 0.8), title)
+        plain = _copy_with_colour_where(plain, is_on & (n[:, 1] > 0.8), title)
         if is_lined:
-            plain = _set_colour_where(
+            plain = _copy_with_colour_where(
                 plain, (n[:, 1] > 0.8) & (np.abs(np.abs(p[:, 2]) - half[2] + 0.15) < 0.04), title
             )
         leaves = _mix_colours(
@@ -513,7 +521,7 @@ def _make_die_solid(rng: Rng) -> ColouredSolid:
             flat = np.delete(q, axis, 1)
             is_face = q[:, axis] * sign > 0.96
             for spot in spots[int(number)]:
-                plain = _set_colour_where(
+                plain = _copy_with_colour_where(
                     plain,
                     is_face & (compute_vector_lengths(flat - convert_to_float32_array(spot)) < dot),
                     pip,

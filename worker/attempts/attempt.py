@@ -44,8 +44,8 @@ from core.failpoints import hit_failpoint
 from core.files import disk
 from core.ingest.ingest import IngestStopped
 from core.jobs.put_off import JobPutOffSignal
-from core.publishing.publish import publish_job_result
-from core.publishing.trials import judge_version_of_trial
+from core.publishing.publish import publish_or_hold_job_result
+from core.publishing.trials import judge_trial_version_without_publishing
 from core.scheduling import claim as claims
 from core.scheduling.claim import JobClaim
 from core.settings import Settings
@@ -57,7 +57,11 @@ from worker.attempts.child import ForkServer, ForkServerDied
 from worker.attempts.heartbeat import LeaseHeartbeat
 from worker.attempts.memory import JobMemoryLimitEnforcer
 from worker.attempts.recorder import JobEventRecorder
-from worker.attempts.supervisor import ProcessOutcome, SupervisionPeriods, supervise_job_process
+from worker.attempts.supervisor import (
+    ProcessOutcome,
+    SupervisionPeriodsAndLimits,
+    supervise_job_process,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -207,9 +211,9 @@ class JobAttempt:
             progress=self._write_job_progress,
             begin=self._store_phase_start,
             train=self._train_and_publish,
-            process=self._run_job_process,
+            process=self._run_process_or_end_attempt,
             publish=self._start_phase_and_publish_version,
-            judge=lambda made: judge_version_of_trial(
+            judge=lambda made: judge_trial_version_without_publishing(
                 tools.db, tools.store, self._claim, made, self._cache
             ),
         )
@@ -219,7 +223,7 @@ class JobAttempt:
 
     def _train_and_publish(self, spec: Path) -> None:
         """Run the training process to its end, then publish the version that it made."""
-        made = self._run_job_process(spec)
+        made = self._run_process_or_end_attempt(spec)
         if made is not None:
             self._start_phase_and_publish_version(made)
 
@@ -227,7 +231,7 @@ class JobAttempt:
         self._store_phase_start("publish")
         self._publish_version(made)
 
-    def _run_job_process(self, spec: Path) -> Path | None:
+    def _run_process_or_end_attempt(self, spec: Path) -> Path | None:
         """Run the job's child process; return the folder with its result, or None if it gave none."""
         tools, claim = self._tools, self._claim
         settings = tools.settings
@@ -240,7 +244,7 @@ class JobAttempt:
         # A limit of addresses does not fit CUDA, which reserves far more of them than it uses.
         child = tools.zygote().fork_child(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
         log.info("job process", pid=child.pid)
-        periods = SupervisionPeriods(
+        periods = SupervisionPeriodsAndLimits(
             settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s
         )
         with JobMemoryLimitEnforcer(child, bound) as memory:
@@ -348,7 +352,7 @@ class JobAttempt:
         detail = causes.explain_repeated_out_of_memory(error, self._claim.device, self._kind.advice)
         short = f"Out of memory: {error.message}"
         state = self._report_outcome_with_retries(
-            lambda: claims.requeue_or_fail_after_out_of_memory(
+            lambda: claims.count_out_of_memory_and_requeue_or_fail_job(
                 self._tools.db, self._claim, short, detail
             )
         )
@@ -363,7 +367,9 @@ class JobAttempt:
         while True:
             try:
                 tools = self._tools
-                made = publish_job_result(tools.db, tools.store, self._claim, result, self._cache)
+                made = publish_or_hold_job_result(
+                    tools.db, tools.store, self._claim, result, self._cache
+                )
             except (SQLAlchemyError, Unavailable) as error:
                 if isinstance(error, SQLAlchemyError) and not is_database_outage(error):
                     raise
@@ -421,7 +427,7 @@ class JobAttempt:
     def _delete_uploaded_archive(self) -> None:
         """Delete the uploaded archive of a finished job; the sweep does it if this attempt cannot."""
         try:
-            upload_removal.delete_upload_of_finished_job(
+            upload_removal.delete_archive_of_finished_job(
                 self._tools.db, self._tools.store, self._claim.job_id
             )
         except (SQLAlchemyError, PerennialError, OSError) as error:
@@ -458,7 +464,7 @@ class JobAttempt:
 
     def _fail_attempt(self, kind: str, error: str) -> None:
         self._report_outcome_with_retries(
-            lambda: claims.fail_job(self._tools.db, self._claim, kind, error)
+            lambda: claims.fail_claimed_job_or_trial(self._tools.db, self._claim, kind, error)
         )
         _count_ended_attempt_in_metrics("failed", kind)
 

@@ -45,11 +45,11 @@ def choose_process_count_of_job(spec: dict[str, Any]) -> int:
     from core.learning.distributed.slices import choose_slice_process_count
 
     return choose_slice_process_count(
-        shards, int(spec.get("ranks", 0)) or _count_cuda_devices(str(spec.get("device", "auto")))
+        shards, int(spec.get("ranks", 0)) or _count_devices_of_job(str(spec.get("device", "auto")))
     )
 
 
-def _count_cuda_devices(device: str) -> int:
+def _count_devices_of_job(device: str) -> int:
     """Return the number of CUDA devices that a job may use.
 
     It is 1 on the CPU, or if a certain device is named.
@@ -118,9 +118,9 @@ def _run_job_share_of_rank(
     from core.learning.distributed.ranks import TorchrunRanks
     from core.learning.precision import choose_torch_device
     from core.learning.training.job import learn_task
-    from core.learning.training.output import read_job_spec
+    from core.learning.training.output import read_learn_job_spec
 
-    spec = read_job_spec(spec_path)
+    spec = read_learn_job_spec(spec_path)
     device = choose_torch_device(spec.device)
     if device.type == "cuda":
         spec = spec.model_copy(update={"device": f"cuda:{os.environ['LOCAL_RANK']}"})

@@ -69,7 +69,7 @@ class HeartbeatState(Protocol):
 
 
 @dataclass(frozen=True)
-class SupervisionPeriods:
+class SupervisionPeriodsAndLimits:
     """Seconds between the actions of a job process's supervisor, such as requests for snapshots.
 
     Attributes:
@@ -105,7 +105,7 @@ def supervise_job_process(
     child: JobProcess,
     beat: HeartbeatState,
     recorder: JobEventReceiver,
-    periods: SupervisionPeriods,
+    periods: SupervisionPeriodsAndLimits,
     stop: Callable[[], bool],
 ) -> ProcessOutcome:
     """Supervise a job process until it ends: store its events, request snapshots, stop or kill it.
@@ -122,7 +122,7 @@ class _ProcessSupervision:
         child: JobProcess,
         beat: HeartbeatState,
         recorder: JobEventReceiver,
-        periods: SupervisionPeriods,
+        periods: SupervisionPeriodsAndLimits,
         stop: Callable[[], bool],
     ) -> None:
         self._child = child

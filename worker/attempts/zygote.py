@@ -126,14 +126,14 @@ def fork_jobs_on_request(server: socket.socket, child_main: ChildMain) -> None:
                 signal.set_wakeup_fd(-1)
                 for fd in (wake_read, wake_write):
                     os.close(fd)
-                _run_forked_job(server, child_main, json.loads(data), fds)
+                _run_forked_job_and_exit(server, child_main, json.loads(data), fds)
             # Only the child uses them; open here, they would hide its end from the worker.
             for fd in fds:
                 os.close(fd)
             _send_message_to_worker_or_exit(server, {"pid": pid})
 
 
-def _run_forked_job(
+def _run_forked_job_and_exit(
     server: socket.socket, child_main: ChildMain, request: ForkRequest, fds: list[int]
 ) -> None:
     """Run one job in the forked process, and exit without the parent's clean-up."""

@@ -35,7 +35,7 @@ _SHIM = ROOT / "core" / "learning" / "torchvision_import.py"
 
 
 @contextmanager
-def check_torch_in_background(settings: Settings) -> Iterator[None]:
+def check_torch_while_block_runs(settings: Settings) -> Iterator[None]:
     """Check within the block, in another process, that the installed torch can be imported.
 
     An error of the check replaces any error of the block, which may follow from it.

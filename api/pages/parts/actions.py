@@ -50,7 +50,7 @@ class AttentionItem:
     buttons: list[ApiRequestButton]
 
 
-def list_pending_decisions(model: ModelOut) -> list[AttentionItem]:
+def build_attention_items(model: ModelOut) -> list[AttentionItem]:
     """Return everything in a model that waits for a person's decision."""
     return [
         AttentionItem(one, _build_attention_item_buttons(model, one)) for one in model["attention"]

@@ -32,7 +32,7 @@ def describe_gate_check_limits(gate: GateOut) -> list[str]:
     return [_WORDS[name].format(100 * limit) for name, limit in limits.items() if limit is not None]
 
 
-def list_disabled_checks(model: ModelOut) -> list[str]:
+def list_disabled_gate_checks(model: ModelOut) -> list[str]:
     """List the gate checks that a model has disabled."""
     return [name for name in CHECKS if model["gate"].get(name) is None]
 
@@ -59,7 +59,7 @@ async def handle_enable_all_checks_form(
 ) -> Response:
     """Enable all gate checks of a model with the limits of a new one, and show the model."""
     # Its fields do not matter: this checks that a page of this service sent it.
-    await forms.read_form_values(request)
+    await forms.read_values_of_own_page_form(request)
     change: ModelChange = {"gate": {"checks": "on"}}
     await to_thread.run_sync(lambda: models.change_model(db, catalogue(), actor, model, change))
     return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}#rules-title", 303)

@@ -23,7 +23,9 @@ ARCHIVE_TYPES = ",".join(
 """Files that a browser offers where a batch is chosen."""
 
 
-async def read_form_values(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
+async def read_values_of_own_page_form(
+    request: Request, fields: int = MAX_FIELDS
+) -> dict[str, str]:
     """Read the submitted values of a form by name, without surrounding spaces.
 
     Args:

@@ -53,7 +53,7 @@ class JobResultView:
 
 def load_job_result_view(db: Database, actor: Actor, job: JobOut) -> JobResultView:
     """Return the task, version and accuracies that a job has produced so far, for its page."""
-    task = _read_task_of_job(db, actor, job)
+    task = _find_learned_task_of_job(db, actor, job)
     data = {**_NO_FINDINGS, **({} if task is None else task["report"].get("data", {}))}
     pictures = bool(data["suspects"]) and _has_training_images(db, actor, job)
     if job["version"] is None:
@@ -68,7 +68,7 @@ def load_job_result_view(db: Database, actor: Actor, job: JobOut) -> JobResultVi
     )
 
 
-def _read_task_of_job(db: Database, actor: Actor, job: JobOut) -> TaskOut | None:
+def _find_learned_task_of_job(db: Database, actor: Actor, job: JobOut) -> TaskOut | None:
     if job["task"] is None or job["kind"] != "learn":
         return None
     try:
@@ -79,7 +79,7 @@ def _read_task_of_job(db: Database, actor: Actor, job: JobOut) -> TaskOut | None
 
 def _has_training_images(db: Database, actor: Actor, job: JobOut) -> bool:
     try:
-        task_images.find_task_split_images(db, actor, job["model"], job["task"] or 0, "train")
+        task_images.find_task_split_dataset(db, actor, job["model"], job["task"] or 0, "train")
     except PerennialError:
         return False
     return True

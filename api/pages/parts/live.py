@@ -8,7 +8,7 @@ from core.requests.actor import Actor
 from core.requests.pages import encode_page_cursor
 
 
-def read_event_cursor(request: Request, actor: Actor) -> str:
+def read_newest_event_cursor(request: Request, actor: Actor) -> str:
     """Return the cursor of the caller's newest event, from which a page's event stream goes on.
 
     Call it in a worker thread and before reading what the page shows: a change between the two is

@@ -213,7 +213,9 @@ def _set_form_patch_and_warnings(
         return
     method = {**cast(JsonObject, base.get("method", {})), **hyper}
     form.patch = dict[str, object](
-        _shorten_method_to_name({**base, **patch, **({"method": method} if method else {})})
+        _shorten_parameterless_method_to_name(
+            {**base, **patch, **({"method": method} if method else {})}
+        )
     )
     form.warnings = recipe_preview.preview_next_task_recipe(
         db, catalogue, actor, model, form.patch
@@ -230,7 +232,7 @@ def _find_recipe_patch_of_choice(catalogue: RecipeCatalogue, choice: str) -> Jso
     return {"preset": name} if kind == "preset" and name in catalogue["presets"] else None
 
 
-def _shorten_method_to_name(patch: JsonObject) -> JsonObject:
+def _shorten_parameterless_method_to_name(patch: JsonObject) -> JsonObject:
     """Shorten the method in a recipe patch to its name if it has no hyper-parameters."""
     method = patch.get("method")
     return (

@@ -141,7 +141,7 @@ def _build_template_environment() -> Environment:
         span=format_duration,
         until=format_duration_between,
         number=format_with_thousands_separators,
-        people=words.replace_requests_by_buttons,
+        people=words.replace_requests_by_button_labels,
         new_model=words.find_advised_new_model_form_path,
         next_batch=words.find_advised_batch_form_query,
         segment=lambda text: quote(str(text), safe=""),

@@ -143,7 +143,7 @@ def _build_production_move_svg_path(start: float, end: float, y: float) -> str:
 
 
 @dataclass(frozen=True)
-class ReliabilityBar:
+class ReliabilityDiagramPoint:
     """A bin of a reliability diagram: the position of its point and of its 95 % interval."""
 
     x: float
@@ -155,7 +155,7 @@ class ReliabilityBar:
     right: float
 
 
-def lay_out_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[ReliabilityBar]:
+def lay_out_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[ReliabilityDiagramPoint]:
     """Return the bins of a reliability diagram as positions in a square of `SQUARE` pixels.
 
     They show the share of correct predictions over the mean probability of each bin.
@@ -166,7 +166,9 @@ def lay_out_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[Reliabil
         low, high = _compute_wilson_interval(one["right"], one["images"])
         share, x = one["right"] / one["images"], SQUARE * one["probability"]
         y, top, bottom = (SQUARE * (1 - value) for value in (share, high, low))
-        bars.append(ReliabilityBar(x, y, top, bottom, one["images"], one["probability"], share))
+        bars.append(
+            ReliabilityDiagramPoint(x, y, top, bottom, one["images"], one["probability"], share)
+        )
     return bars
 
 

@@ -59,7 +59,7 @@ NO_TRIALS = TrialsForm()
 """A batch that is learned by one recipe."""
 
 
-def read_trials_form(form: RecipeForm, inputs: Mapping[str, str]) -> TrialsForm:
+def parse_trials_and_add_form_errors(form: RecipeForm, inputs: Mapping[str, str]) -> TrialsForm:
     """Parse the recipes to compare from a form; add errors to those of the recipe form."""
     if not inputs.get(TRIALS):
         return NO_TRIALS

@@ -38,7 +38,7 @@ _EARLIER = re.compile(
 """Advice to send the next batch, as earlier releases stored it; its group is the recipe."""
 
 
-def replace_requests_by_buttons(text: str) -> str:
+def replace_requests_by_button_labels(text: str) -> str:
     """Return an error or advice of the API with its requests replaced by labels of page buttons."""
     # The page has the buttons of these requests.
     text = text.replace(SETTLED_BY, "")

@@ -5,7 +5,7 @@ from fastapi import Request, Response
 from api.dependencies import Db, Scrape
 from api.description.described import make_tagged_api_router
 from api.server.observe import render_metrics_page
-from core.jobs.queue import read_queue_metrics
+from core.jobs.queue import read_queue_and_service_metrics
 from core.telemetry import CONTENT_TYPE
 
 router = make_tagged_api_router("operation")
@@ -23,6 +23,6 @@ def report_service_metrics(request: Request, actor: Scrape, db: Db) -> Response:
     """
     del actor
     return Response(
-        render_metrics_page(read_queue_metrics(db), request.app.version),
+        render_metrics_page(read_queue_and_service_metrics(db), request.app.version),
         headers={"Content-Type": CONTENT_TYPE},
     )

@@ -20,7 +20,7 @@ TOLERANCE = 1e-3
 """Of float32 against float32: relative distance of logits. With TF32 it is above."""
 
 
-def record_evaluation_differences(run: GpuCheckStepRun) -> None:
+def record_logit_differences_from_cpu(run: GpuCheckStepRun) -> None:
     """Record how far logits and predictions on the device differ from those on the CPU.
 
     `evaluate`: by the product, whatever torch's settings are, which must stay below `TOLERANCE`.
@@ -37,13 +37,13 @@ def record_evaluation_differences(run: GpuCheckStepRun) -> None:
     with torch.no_grad():
         for row in network.head.parameters():
             row.copy_(torch.randn(row.shape, generator=torch.Generator().manual_seed(1)))
-    expected = compute_evaluated_logits(network, data, torch.device("cpu"))
+    expected = compute_logits_as_service_evaluates(network, data, torch.device("cpu"))
     move_network_to_device(network, device)
     for tf32 in (True, False):
-        with use_tf32(tf32):
+        with allow_or_forbid_tf32(tf32):
             for name, said in (
-                ("evaluate", compute_evaluated_logits(network, data, device)),
-                ("bare", compute_reference_logits_on_cpu(network, data, device)),
+                ("evaluate", compute_logits_as_service_evaluates(network, data, device)),
+                ("bare", compute_logits_by_plain_forward(network, data, device)),
             ):
                 apart = float((said - expected).norm() / expected.norm())
                 others = int((said.argmax(1) != expected.argmax(1)).sum())
@@ -57,7 +57,9 @@ def record_evaluation_differences(run: GpuCheckStepRun) -> None:
                     )
 
 
-def compute_evaluated_logits(network: Network, data: Dataset, device: torch.device) -> Tensor:
+def compute_logits_as_service_evaluates(
+    network: Network, data: Dataset, device: torch.device
+) -> Tensor:
     """Compute logits on a device as the service's evaluation does."""
     logits = compute_task_logits(
         network, data, 1, lambda n, x, head: n(x, head), InputNormaliser(None, 3, device)
@@ -65,7 +67,7 @@ def compute_evaluated_logits(network: Network, data: Dataset, device: torch.devi
     return logits.values
 
 
-def compute_reference_logits_on_cpu(
+def compute_logits_by_plain_forward(
     network: Network, data: Dataset, device: torch.device
 ) -> Tensor:
     """Compute logits on a device by a plain forward pass, and return them on the CPU."""
@@ -74,7 +76,7 @@ def compute_reference_logits_on_cpu(
 
 
 @contextmanager
-def use_tf32(on: bool) -> Iterator[None]:
+def allow_or_forbid_tf32(on: bool) -> Iterator[None]:
     """Allow or forbid TF32 for float32 products and convolutions, within the block."""
     matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
     before = matmul.fp32_precision, conv.fp32_precision

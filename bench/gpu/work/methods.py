@@ -32,7 +32,7 @@ CPU.
 
 
 @dataclass(frozen=True)
-class MethodDeviceCase:
+class MethodComparisonCase:
     """A continual-learning method in a scenario, to compare between devices."""
 
     method: str
@@ -45,16 +45,16 @@ class MethodDeviceCase:
         return f"{self.method}, {self.scenario}"
 
 
-def record_method_comparison(run: GpuCheckStepRun) -> None:
+def record_method_differences_from_cpu(run: GpuCheckStepRun) -> None:
     """Record seconds, accuracies and weight distances of each method on GPU and CPU."""
     cases = [
-        MethodDeviceCase(name, scenario, run.device)
+        MethodComparisonCase(name, scenario, run.device)
         for name in list_methods_for_gpu_check(run.tiny)
         for scenario in registry.get_method(name).scenarios
         if not run.tiny or scenario == "class"
     ]
     figures: dict[str, Any] = {}
-    for case, found in run.run_cases_in_parallel(compare_method_on_devices, cases):
+    for case, found in run.iterate_parallel_case_results(compare_method_on_devices, cases):
         figures[case.case_name] = found
         if isinstance(found, str):
             run.record_problem(f"{case.case_name}: {found}")
@@ -68,7 +68,7 @@ def record_method_comparison(run: GpuCheckStepRun) -> None:
         run.record_measurement("cases", dict(sorted(figures.items())))
 
 
-def compare_method_on_devices(case: MethodDeviceCase) -> dict[str, Any]:
+def compare_method_on_devices(case: MethodComparisonCase) -> dict[str, Any]:
     """Learn two tasks with a method on the GPU (two number formats) and on the CPU.
 
     `weights`: ‖device − CPU‖ over ‖CPU‖ of all weights after the second task.
@@ -87,7 +87,9 @@ def compare_method_on_devices(case: MethodDeviceCase) -> dict[str, Any]:
         return rows
 
 
-def _learn_two_tasks(case: MethodDeviceCase, device: str, folder: Path, precision: str) -> Learned:
+def _learn_two_tasks(
+    case: MethodComparisonCase, device: str, folder: Path, precision: str
+) -> Learned:
     bench = create_job_bench(
         folder,
         device,

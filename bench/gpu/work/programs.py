@@ -44,7 +44,7 @@ def record_dne_costs(run: GpuCheckStepRun) -> None:
     )
 
 
-def record_optimizer_step_costs(run: GpuCheckStepRun) -> None:
+def record_olor_step_costs(run: GpuCheckStepRun) -> None:
     """Record the cost of optimizer steps with OLOR, relative to plain optimizers of torch."""
     _run_and_record_program(
         run, "optimizer_step", ["--batch", "128"], ["--rounds", "1", "--batch", "2", "--size", "8"]

@@ -59,7 +59,9 @@ def record_repeatability(run: GpuCheckStepRun) -> None:
         if _is_network_accepted_by_method(method, network)
     ]
     figures: dict[str, Any] = {}
-    for case, found in run.run_cases_in_parallel(compare_repeated_and_resumed_training, cases):
+    for case, found in run.iterate_parallel_case_results(
+        compare_repeated_and_resumed_training, cases
+    ):
         figures[case.case_name] = found
         if isinstance(found, str):
             run.record_problem(f"{case.case_name}: {found}")

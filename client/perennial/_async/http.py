@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import httpx2
 
 from perennial import __version__
-from perennial._async.page import ListRequest
+from perennial._async.page import PaginatedListQuery
 from perennial._async.pages import AsyncPages
-from perennial._async.waiting import create_http_client, limit_total_waiting_time, sleep_seconds
+from perennial._async.waiting import create_http_client, limit_response_waiting_time, sleep_seconds
 from perennial.answers import (
     MAX_ANSWER_BYTES,
     MAX_PROBLEM_BYTES,
@@ -131,7 +131,7 @@ class AsyncHttp:
     def pages(self, kind: type[T], path: str, params: Params | None = None) -> AsyncPages[T]:
         """Return a paginated list of the API, which is requested page by page."""
         given_params = {key: value for key, value in (params or {}).items() if value is not None}
-        return AsyncPages(self, ListRequest(kind, path, given_params))
+        return AsyncPages(self, PaginatedListQuery(kind, path, given_params))
 
     @asynccontextmanager
     async def stream(self, ask: ApiRequest) -> AsyncIterator[httpx2.Response]:
@@ -163,7 +163,7 @@ class AsyncHttp:
             "GET", f"{self.url}/healthz", timeout=httpx2.Timeout(CHECK_S)
         )
         try:
-            async with limit_total_waiting_time(CHECK_S):
+            async with limit_response_waiting_time(CHECK_S):
                 response = await self._client.send(request, stream=True, follow_redirects=False)
             await response.aclose()
         except httpx2.RequestError as error:
@@ -195,7 +195,7 @@ class AsyncHttp:
         sent_bytes = int(request.headers.get("Content-Length", "0"))
         # Allow time to send a large body before the response can arrive.
         patience_s = (ask.timeout_s or self._timeout_s) + sent_bytes / SLOWEST_BYTES_S
-        async with limit_total_waiting_time(patience_s):
+        async with limit_response_waiting_time(patience_s):
             # A client that was passed in may follow redirects by default, and would carry the key
             # along.
             response = await self._client.send(request, stream=True, follow_redirects=False)

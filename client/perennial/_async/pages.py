@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from perennial._async.page import AsyncPage, ListRequest, request_list_page
+from perennial._async.page import AsyncPage, PaginatedListQuery, request_list_page
 
 if TYPE_CHECKING:
     from perennial._async.http import AsyncHttp
@@ -20,7 +20,7 @@ class AsyncPages(Generic[T]):
     No request is sent before that.
     """
 
-    def __init__(self, http: AsyncHttp, of: ListRequest[T]) -> None:
+    def __init__(self, http: AsyncHttp, of: PaginatedListQuery[T]) -> None:
         self._http, self._of = http, of
 
     def __repr__(self) -> str:

@@ -36,7 +36,7 @@ def create_http_client() -> httpx2.AsyncClient:
 
 
 @asynccontextmanager
-async def limit_total_waiting_time(seconds: float) -> AsyncIterator[None]:
+async def limit_response_waiting_time(seconds: float) -> AsyncIterator[None]:
     """Limit the total time that the block may wait for a response, even if bytes keep arriving.
 
     Raises:

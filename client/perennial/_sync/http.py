@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import httpx2
 
 from perennial import __version__
-from perennial._sync.page import ListRequest
+from perennial._sync.page import PaginatedListQuery
 from perennial._sync.pages import Pages
-from perennial._sync.waiting import create_http_client, limit_total_waiting_time, sleep_seconds
+from perennial._sync.waiting import create_http_client, limit_response_waiting_time, sleep_seconds
 from perennial.answers import (
     MAX_ANSWER_BYTES,
     MAX_PROBLEM_BYTES,
@@ -131,7 +131,7 @@ class Http:
     def pages(self, kind: type[T], path: str, params: Params | None = None) -> Pages[T]:
         """Return a paginated list of the API, which is requested page by page."""
         given_params = {key: value for key, value in (params or {}).items() if value is not None}
-        return Pages(self, ListRequest(kind, path, given_params))
+        return Pages(self, PaginatedListQuery(kind, path, given_params))
 
     @contextmanager
     def stream(self, ask: ApiRequest) -> Iterator[httpx2.Response]:
@@ -163,7 +163,7 @@ class Http:
             "GET", f"{self.url}/healthz", timeout=httpx2.Timeout(CHECK_S)
         )
         try:
-            with limit_total_waiting_time(CHECK_S):
+            with limit_response_waiting_time(CHECK_S):
                 response = self._client.send(request, stream=True, follow_redirects=False)
             response.close()
         except httpx2.RequestError as error:
@@ -195,7 +195,7 @@ class Http:
         sent_bytes = int(request.headers.get("Content-Length", "0"))
         # Allow time to send a large body before the response can arrive.
         patience_s = (ask.timeout_s or self._timeout_s) + sent_bytes / SLOWEST_BYTES_S
-        with limit_total_waiting_time(patience_s):
+        with limit_response_waiting_time(patience_s):
             # A client that was passed in may follow redirects by default, and would carry the key
             # along.
             response = self._client.send(request, stream=True, follow_redirects=False)
@@ -239,7 +239,7 @@ class Http:
             "Authorization": f"Bearer {self._key}",
             "User-Agent": f"perennial-client/{__version__}",
         }
-        # By default httpx2 offers every encoding it can decode; `_require_known_encoding` accepts
+        # By default httpx2 offers every encoding it can decode; the check of a response accepts
         # only gzip.
         headers["Accept-Encoding"] = "gzip"
         if ask.method == "POST":

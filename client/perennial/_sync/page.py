@@ -21,7 +21,7 @@ PAGE = 200
 
 
 @dataclass(frozen=True)
-class ListRequest(Generic[T]):
+class PaginatedListQuery(Generic[T]):
     """A paginated list of the API: URL path, query parameters and type of its items.
 
     Attributes:
@@ -44,7 +44,12 @@ class Page(Generic[T]):
     """
 
     def __init__(
-        self, http: Http, of: ListRequest[T], data: list[T], cursor: str | None, number: int
+        self,
+        http: Http,
+        of: PaginatedListQuery[T],
+        data: list[T],
+        cursor: str | None,
+        number: int,
     ) -> None:
         self._http, self._of, self._cursor, self._number = http, of, cursor, number
         self.data, self.has_next = data, cursor is not None
@@ -85,7 +90,7 @@ class Page(Generic[T]):
 
 
 def request_list_page(
-    http: Http, of: ListRequest[T], cursor: str | None = None, number: int = 1
+    http: Http, of: PaginatedListQuery[T], cursor: str | None = None, number: int = 1
 ) -> Page[T]:
     """Request the page of a list that begins at `cursor`; None: the first page.
 

@@ -22,7 +22,11 @@ from perennial.errors import (
     ServiceUnreachable,
     Unavailable,
 )
-from perennial.guard import build_api_path, require_number_in_response_header, require_same_origin
+from perennial.guard import (
+    build_api_path,
+    require_location_below_path,
+    require_number_in_response_header,
+)
 from perennial.transfer import (
     CHUNK_BYTES,
     WHOLE_BYTES,
@@ -30,7 +34,7 @@ from perennial.transfer import (
     Progress,
     TransferSource,
     UploadLocationCache,
-    compute_source_identity,
+    compute_source_fingerprint,
     compute_tus_checksum_header,
     format_content_digest,
 )
@@ -147,12 +151,12 @@ class _ResumableUpload:
         """Resume the upload of an earlier run, or begin one; return False if the service cannot."""
         batch = self._batch
         # Taken before the first byte is read: `_require_file_unchanged` compares the file with it.
-        self._known = run_in_thread(lambda: compute_source_identity(batch.source))
+        self._known = run_in_thread(lambda: compute_source_fingerprint(batch.source))
         self._memory = run_in_thread(
             lambda: UploadLocationCache(self._http.url, batch.model, self._known)
         )
         earlier_location = run_in_thread(self._memory.read_upload_location)
-        if earlier_location is not None and self._try_resume_earlier_upload(
+        if earlier_location is not None and self._resume_or_resubmit_earlier_upload(
             self._check_upload_location(earlier_location)
         ):
             return True
@@ -177,7 +181,7 @@ class _ResumableUpload:
             except (ServiceUnreachable, Unavailable, KeyboardInterrupt) as error:
                 error.add_note(KEPT)
                 raise
-            self._require_file_unchanged()
+            self._abort_upload_if_file_changed()
             try:
                 return self._submit_upload()
             except APIError as error:
@@ -189,8 +193,8 @@ class _ResumableUpload:
                     raise
                 self._create_upload()  # It expired between the last piece and the submission.
 
-    def _require_file_unchanged(self) -> None:
-        """Raise ConfigError if the file changed during the upload, so that its pieces do not fit
+    def _abort_upload_if_file_changed(self) -> None:
+        """Delete the upload and raise ConfigError if the file changed, so that pieces do not fit
         together.
         """
         # Bytes cannot change, and a packed source compares each file while it reads.
@@ -210,7 +214,7 @@ class _ResumableUpload:
         with contextlib.suppress(PerennialError):
             self._http.send(ApiRequest("DELETE", self._location, headers=TUS))
 
-    def _try_resume_earlier_upload(self, location: str) -> bool:
+    def _resume_or_resubmit_earlier_upload(self, location: str) -> bool:
         """Return True if the service still has the upload that an earlier run began, or learned it."""
         self._location = location
         if self._fetch_received_bytes(self._http) is not None:
@@ -243,7 +247,7 @@ class _ResumableUpload:
 
     def _check_upload_location(self, location: str) -> str:
         """Return the URL path of a created upload. Raises BadAnswer if it is on another server."""
-        return require_same_origin(location, self._http.url, f"{UPLOADS}/")
+        return require_location_below_path(location, self._http.url, f"{UPLOADS}/")
 
     def _build_upload_metadata(self) -> str:
         """Return Upload-Metadata with the file's or batch's name, for people who list uploads."""

@@ -115,7 +115,7 @@ def cli_command(
                 if has_rows
                 else listing.ListingFormat()
             )
-            with _make_jq_filter(jq):
+            with _build_jq_output_context(jq):
                 return work(CommandContext(is_json, profile, url, form, columns or ()), **values)
 
         decorate: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
@@ -139,7 +139,7 @@ def cli_command(
     return make_command
 
 
-def _make_jq_filter(expression: str | None) -> AbstractContextManager[None]:
+def _build_jq_output_context(expression: str | None) -> AbstractContextManager[None]:
     """Return a context that sends the command's JSON through jq, if an expression is given."""
     if expression is None:
         return nullcontext()

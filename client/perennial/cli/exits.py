@@ -81,7 +81,7 @@ class FollowInterrupted(Exception):
     again."""
 
 
-def choose_exit_status(error: PerennialError) -> ExitStatus:
+def choose_exit_status_for_error(error: PerennialError) -> ExitStatus:
     """Return the exit status for an error, by its type."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), ExitStatus.ERROR)
 

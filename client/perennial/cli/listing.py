@@ -49,7 +49,7 @@ class ListingFormat:
             ([row[one] for one in indices] for row in rows),
         )
         if self.is_csv:
-            for row in self._iterate_with_headings(headings, cells, is_usual=True):
+            for row in self._iterate_rows_with_headings_if_wanted(headings, cells, is_usual=True):
                 print_csv_row(row)
         elif self.is_quiet:
             for row in cells:
@@ -57,7 +57,7 @@ class ListingFormat:
         else:
             print_table(headings, cells, empty, self.has_headers)
 
-    def _iterate_with_headings(
+    def _iterate_rows_with_headings_if_wanted(
         self, headings: list[str], rows: Iterable[list[Cell]], *, is_usual: bool
     ) -> Iterator[Sequence[Cell]]:
         if is_usual if self.has_headers is None else self.has_headers:

@@ -17,7 +17,7 @@ from perennial import __version__
 from perennial.cli.exits import (
     ExitStatus,
     FollowInterrupted,
-    choose_exit_status,
+    choose_exit_status_for_error,
     describe_exit_statuses,
 )
 from perennial.cli.groups import SuggestingCommandGroup
@@ -146,7 +146,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
             )
         )
         _print_error_notes(error)
-        return choose_exit_status(error)
+        return choose_exit_status_for_error(error)
     except OSError as error:
         print_notice(f"{error.filename or 'A file'}: {error.strerror or error}")
         return ExitStatus.ERROR

@@ -26,7 +26,7 @@ class ProductionAndLatestVersions:
         """Return the production and newest versions that a model's aliases name."""
         return cls(aliases.get("production"), aliases.get("latest"))
 
-    def format_marked_version(self, version: int | None) -> Cell:
+    def format_version_with_production_mark(self, version: int | None) -> Cell:
         """Format a version's number for a table, marked if it is in production."""
         # None is no version, but it would equal a production that is None.
         return f"{version}{MARK}" if version is not None and version == self.production else version

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from perennial.errors import ConfigError, PerennialError
-from perennial.guard import escape_json_text
+from perennial.guard import escape_control_characters_in_json
 from perennial.shapes import convert_to_json
 from perennial.text import escape_control_characters, make_text_one_line
 
@@ -40,7 +40,7 @@ _UNBROKEN = "\x00"
 Cell = str | int | float | bool | None
 
 
-def is_terminal() -> bool:
+def is_stdout_terminal() -> bool:
     """Return True if standard output is a terminal."""
     return sys.stdout.isatty()
 
@@ -141,21 +141,19 @@ def _wrap_line(text: str, hanging: str, stream: TextIO) -> str:
 
 def print_json_document(value: Any) -> None:
     """Print one JSON document to standard output."""
-    _write_json_to_stdout(value, 2 if is_terminal() else None, None)
+    _write_json_to_sink(value, 2 if is_stdout_terminal() else None, None)
 
 
 def print_json_line(value: Any) -> None:
     """Print one of several JSON documents as a line of its own."""
-    _write_json_to_stdout(value, None, (",", ":"))
+    _write_json_to_sink(value, None, (",", ":"))
 
 
-def _write_json_to_stdout(
-    value: Any, indent: int | None, separators: tuple[str, str] | None
-) -> None:
+def _write_json_to_sink(value: Any, indent: int | None, separators: tuple[str, str] | None) -> None:
     text = json.dumps(
         convert_to_json(value), ensure_ascii=False, indent=indent, separators=separators
     )
-    _json_sink.get()(escape_json_text(text))
+    _json_sink.get()(escape_control_characters_in_json(text))
 
 
 def _write_line_to_stdout(text: str) -> None:
@@ -208,7 +206,7 @@ def print_table(
         empty: the message for a person if there are no rows.
         has_headers: whether to print headings; None: only on a terminal.
     """
-    if not is_terminal():
+    if not is_stdout_terminal():
         if has_headers:
             print_plain_row(columns)
         for row in rows:
@@ -241,7 +239,7 @@ def print_table(
 def print_fields(pairs: Iterable[tuple[str, Cell]]) -> None:
     """Print pairs of a name and a value, one per line; a terminal shows only those with a value."""
     each = list(pairs)
-    if not is_terminal():
+    if not is_stdout_terminal():
         for name, value in each:
             _write_safe_text(f"{make_text_one_line(name)}\t{_format_plain_cell(value)}", sys.stdout)
         return

@@ -16,7 +16,7 @@ from perennial.pack.remote.address import is_remote_address
 from perennial.pack.remote.bucket import BucketImages
 from perennial.pack.sources.archive import ArchiveBatch
 from perennial.pack.sources.memory import ImagesFromMapping
-from perennial.pack.tar_batch import TarBatch
+from perennial.pack.tar_batch import GeneratedTarBatch
 from perennial.pack.text import quote_name
 
 __all__ = ["ExtraMissing", "PackError", "PackedBatch", "SourceChanged", "Undecided", "open_batch"]
@@ -56,7 +56,7 @@ def open_batch(
         return (
             ArchiveBatch(source)
             if isinstance(source, bytes)
-            else TarBatch(ImagesFromMapping(source))
+            else GeneratedTarBatch(ImagesFromMapping(source))
         )
     if isinstance(source, str) and is_remote_address(source):
         return _open_bucket_batch(source, kind, options)
@@ -89,7 +89,7 @@ def open_batch(
     return (
         ArchiveBatch(path)
         if detected_kind == ARCHIVE
-        else TarBatch(KINDS[detected_kind](path, **options))
+        else GeneratedTarBatch(KINDS[detected_kind](path, **options))
     )
 
 
@@ -114,4 +114,4 @@ def _open_bucket_batch(address: str, kind: str | None, options: Mapping[str, Any
         raise TypeError(
             f"A bucket has no option {', '.join(unknown)}; it has {', '.join(allowed_options)}"
         )
-    return TarBatch(BucketImages(address, **options))
+    return GeneratedTarBatch(BucketImages(address, **options))

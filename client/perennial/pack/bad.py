@@ -41,7 +41,7 @@ class BadEntryCollector:
     def __len__(self) -> int:
         return self._count
 
-    def add_bad_entry(self, where: str, reason: str) -> None:
+    def record_bad_entry(self, where: str, reason: str) -> None:
         """Record an unusable entry of the source.
 
         Args:

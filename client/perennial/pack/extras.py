@@ -6,7 +6,7 @@ from types import ModuleType
 from perennial.pack.errors import ExtraMissing
 
 
-def import_optional_module(module: str, purpose: str, extra: str = "data") -> ModuleType:
+def import_optional_module_or_raise(module: str, purpose: str, extra: str = "data") -> ModuleType:
     """Import a library of an optional extra. Raises ExtraMissing with the install command."""
     try:
         return importlib.import_module(module)

@@ -183,7 +183,7 @@ class FileImages(ImageSource):
         self._seen.record_file_state(os.path.join(self._folder, path))  # noqa: PTH118  # as above
         self._paths.append(path)
 
-    def collect_image_sizes(self) -> "array[int]":
+    def collect_image_byte_sizes(self) -> "array[int]":
         """Return the sizes of the image files, as recorded when they were listed."""
         return self._seen.sizes
 

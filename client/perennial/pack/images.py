@@ -1,6 +1,6 @@
 """Labelled images of any source, whose bytes are read when they are sent.
 
-A kind of source fills the rows from names alone if possible. `collect_image_sizes` may have to read
+A kind of source fills the rows from names alone if possible. `collect_image_byte_sizes` may have to read
 files, `iterate_image_contents` always does.
 """
 
@@ -28,7 +28,7 @@ class ImageSource(ABC):
     """Base class of sources of labelled images in a fixed order.
 
     Attributes:
-        rows: the images, in the order of `collect_image_sizes` and `iterate_image_contents`.
+        rows: the images, in the order of `collect_image_byte_sizes` and `iterate_image_contents`.
         listed: True if labels are sent as a labels.csv; otherwise names contain them, as
             `<class>/…`.
         origin: description of the source, as the end of a sentence: `the folder “photos”`.
@@ -49,7 +49,7 @@ class ImageSource(ABC):
         return ""
 
     @abstractmethod
-    def collect_image_sizes(self) -> "array[int]":
+    def collect_image_byte_sizes(self) -> "array[int]":
         """Return the size of every image in bytes; images without a known size are read. Called
         once.
 

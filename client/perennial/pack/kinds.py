@@ -16,10 +16,14 @@ from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_url_list
 from perennial.pack.rules.foreign import find_unsupported_file_kind, group_unsupported_files_by_kind
 from perennial.pack.rules.label_files import find_possible_label_files
 from perennial.pack.sources.archive import looks_like_archive
-from perennial.pack.sources.coco import find_annotation_files, looks_like_coco, open_coco_boxes
+from perennial.pack.sources.coco import find_coco_annotation_files, looks_like_coco, open_coco_boxes
 from perennial.pack.sources.csv_file import TableImages
 from perennial.pack.sources.folder import FolderImages
-from perennial.pack.sources.imagefolder import METADATA, MetadataImages, find_metadata_files
+from perennial.pack.sources.imagefolder import (
+    METADATA,
+    MetadataImages,
+    find_imagefolder_metadata_files,
+)
 from perennial.pack.sources.parquet import SUFFIX as PARQUET_SUFFIX
 from perennial.pack.sources.parquet import ParquetImages, find_parquet_files
 from perennial.pack.sources.webdataset import (
@@ -28,7 +32,7 @@ from perennial.pack.sources.webdataset import (
     find_webdataset_shards,
     looks_like_webdataset_shard,
 )
-from perennial.pack.sources.yolo import find_yolo_yaml_files, looks_like_yolo, open_yolo_boxes
+from perennial.pack.sources.yolo import find_yolo_yaml_files, looks_like_yolo_yaml, open_yolo_boxes
 from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
 
 ARCHIVE, FOLDER = "archive", "folder"
@@ -115,7 +119,7 @@ def _detect_file_kind(file: Path) -> str:
         return "urls"
     if name.endswith((".csv", ".tsv")):
         return "csv"
-    if name.endswith((".yaml", ".yml")) and looks_like_yolo(file):
+    if name.endswith((".yaml", ".yml")) and looks_like_yolo_yaml(file):
         return "yolo"
     if name.endswith(".json") and looks_like_coco(str(file)):
         return "coco"
@@ -155,8 +159,8 @@ def _detect_folder_kind(folder: Path) -> str:
                 ),
             ),
             ("parquet", bool(find_parquet_files(names))),
-            ("imagefolder", bool(find_metadata_files(names))),
-            ("coco", bool(find_annotation_files(root, names))),
+            ("imagefolder", bool(find_imagefolder_metadata_files(names))),
+            ("coco", bool(find_coco_annotation_files(root, names))),
             ("yolo", bool(find_yolo_yaml_files(folder))),
         )
         if is_match

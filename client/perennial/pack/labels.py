@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from perennial.pack.errors import PackError
 from perennial.pack.images import BatchImageEntry
 from perennial.pack.rules.labels import MAX_LABEL_CHARS, explain_invalid_label
-from perennial.pack.rules.names import normalise_label_text
+from perennial.pack.rules.names import convert_label_to_stripped_nfc
 from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
 
 __all__ = [
     "MAX_LABEL_CHARS",
+    "convert_label_to_stripped_nfc",
     "explain_invalid_label",
-    "normalise_label_text",
     "require_valid_labels_with_training_images",
 ]
 

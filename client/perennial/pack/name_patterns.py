@@ -97,7 +97,7 @@ def build_table_by_pattern(pattern: str, names: Sequence[str]) -> FoundLabelTabl
     )
     for name, label in zip(images, labels, strict=True):
         if label is None:
-            rows.add_bad_entry(name, "does not match the pattern of names")
+            rows.record_bad_entry(name, "does not match the pattern of names")
         else:
             rows.add_label_entry(normalise_to_nfc(name), label, f"the name {quote_name(name)}")
     return rows.table

@@ -27,7 +27,7 @@ _MAX_CSV_BYTES = 32 << 20
 _CLASSES_SAID = 3
 
 
-class TarBatch(PackedBatch):
+class GeneratedTarBatch(PackedBatch):
     """A batch of labelled images packed as a tar, which is generated while it is read."""
 
     def __init__(self, images: ImageSource) -> None:
@@ -102,7 +102,7 @@ class TarBatch(PackedBatch):
             PackError: a file cannot be read.
         """
         # Compute the sizes first: that may remove rows.
-        sizes, rows = self._image_sizes, self._images.rows
+        sizes, rows = self._image_byte_sizes, self._images.rows
         contents = self._images.iterate_image_contents(0) if rows else iter(())
         for row, size, content in zip(rows, sizes, contents, strict=False):
             yield (
@@ -112,9 +112,9 @@ class TarBatch(PackedBatch):
             )
 
     @cached_property
-    def _image_sizes(self) -> "array[int]":
+    def _image_byte_sizes(self) -> "array[int]":
         rows = len(self._images.rows)
-        sizes = self._images.collect_image_sizes()
+        sizes = self._images.collect_image_byte_sizes()
         if len(sizes) < rows:  # unreadable images were left out
             labels.require_valid_labels_with_training_images(self._images.rows, self._images.origin)
         return sizes
@@ -122,14 +122,16 @@ class TarBatch(PackedBatch):
     @cached_property
     def _labels_csv_content(self) -> bytes | None:
         # Compute the sizes first: that may remove rows.
-        assert len(self._image_sizes) == len(self._images.rows)
+        assert len(self._image_byte_sizes) == len(self._images.rows)
         return _build_labels_csv(self._images) if self._images.listed else None
 
     @cached_property
     def _header_offsets(self) -> "array[int]":
         """Offset of each image's header in the tar, and the end of the last image."""
         entries = map(
-            _compute_tar_entry_length, (row.name for row in self._images.rows), self._image_sizes
+            _compute_tar_entry_length,
+            (row.name for row in self._images.rows),
+            self._image_byte_sizes,
         )
         return array("q", accumulate(entries, initial=0))
 
@@ -143,7 +145,7 @@ class TarBatch(PackedBatch):
             skip = max(0, skip - len(piece))
 
     def _iterate_tar_bytes_from_image(self, first: int) -> Iterator[bytes]:
-        rows, sizes = self._images.rows, self._image_sizes
+        rows, sizes = self._images.rows, self._image_byte_sizes
         contents = self._images.iterate_image_contents(first) if first < len(rows) else iter(())
         for number, content in enumerate(contents, start=first):
             yield tar.build_tar_header(rows[number].name, sizes[number])

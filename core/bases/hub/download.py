@@ -57,7 +57,7 @@ def main() -> int:
     # A killed worker closes the pipe, and nobody else would end this process.
     threading.Thread(target=_exit_when_parent_process_ends, daemon=True).start()
     try:
-        _print_json_event(download_hub_file(request))
+        _print_json_event(download_hub_file_printing_start_event(request))
     except HubDownloadError as error:
         _print_json_event(HubDownloadFailedEvent(kind="weights", detail=str(error)))
     except Exception as error:  # noqa: BLE001 - the caller must learn of every failure
@@ -69,7 +69,9 @@ def main() -> int:
     return 0
 
 
-def download_hub_file(request: HubDownloadRequest) -> HubDownloadCompletedEvent:
+def download_hub_file_printing_start_event(
+    request: HubDownloadRequest,
+) -> HubDownloadCompletedEvent:
     """Download a file from the Hub, or its rest; check its digest, and print a start event.
 
     Raises:
@@ -83,14 +85,14 @@ def download_hub_file(request: HubDownloadRequest) -> HubDownloadCompletedEvent:
     # The headers are sent wherever a redirect leads, so they are built without the token.
     with GuardedHubClient(constants.ENDPOINT, build_hf_headers(token=False), token) as hub:
         try:
-            return _download_file_from_hub(hub, request)
+            return _download_file_printing_start_event(hub, request)
         except (HubResponseRefused, HubStatusError) as error:
             raise HubDownloadError(str(error)) from None
         except httpx2.RequestError as error:
             raise _make_unreachable_error(error) from None
 
 
-def _download_file_from_hub(
+def _download_file_printing_start_event(
     hub: GuardedHubClient, request: HubDownloadRequest
 ) -> HubDownloadCompletedEvent:
     revision = _get_newest_hub_commit(hub, request)
@@ -101,7 +103,9 @@ def _download_file_from_hub(
             f"{request.file} has {size} bytes; {request.max_bytes} are taken here "
             f"(PERENNIAL_MAX_FETCH_BYTES)"
         )
-    folder = unfinished.get_hub_download_folder(request.folder, request.repository) / revision
+    folder = (
+        unfinished.get_hub_repository_download_folder(request.folder, request.repository) / revision
+    )
     path = folder / f"{request.file}{unfinished.SUFFIX}"
     with unfinished.open_and_lock_file_to_append(path) as fd:
         _print_json_event(HubDownloadStartedEvent(path=path, bytes=size))

@@ -211,9 +211,9 @@ class GuardedHubClient:
         Raises:
             HubResponseRefused: an address of the name is not public.
         """
-        addresses = self._resolve_addresses(url)
+        addresses = self._resolve_host_without_address_check(url)
         hub_addresses = (
-            self._resolve_addresses(self._hub)
+            self._resolve_host_without_address_check(self._hub)
             # A hub inside a network may store its files beside it, at the same host and port.
             if _get_effective_port(url) == _get_effective_port(self._hub)
             else []
@@ -226,7 +226,7 @@ class GuardedHubClient:
                 )
         return addresses
 
-    def _resolve_addresses(self, url: httpx2.URL) -> list[IPAddress]:
+    def _resolve_host_without_address_check(self, url: httpx2.URL) -> list[IPAddress]:
         """Resolve a URL's host to its IP addresses.
 
         Raises:

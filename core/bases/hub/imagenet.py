@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.learning.networks import ImageSpec, list_tensors_expected_of_base
+from core.learning.networks import ImageSpec, describe_expected_base_tensors
 from core.learning.state import save_tensors
 from core.packaged import imagenet_base
 
@@ -28,7 +28,7 @@ def convert_imagenet_checkpoint_to_timm(checkpoint: Mapping[str, Tensor]) -> dic
     Raises:
         ValueError: a shape differs.
     """
-    expected = list_tensors_expected_of_base(imagenet_base.ARCHITECTURE, ImageSpec(SIZE, 3))[
+    expected = describe_expected_base_tensors(imagenet_base.ARCHITECTURE, ImageSpec(SIZE, 3))[
         "tensors"
     ]
     tensors = {}

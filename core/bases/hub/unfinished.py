@@ -17,7 +17,7 @@ FOLDER = "downloads"
 SUFFIX = ".part"
 
 
-def get_hub_download_folder(root: Path, repository: str) -> Path:
+def get_hub_repository_download_folder(root: Path, repository: str) -> Path:
     """Return the folder that holds the downloads of one hub repository."""
     return root / repository.replace("/", "--")
 
@@ -43,10 +43,10 @@ def open_and_lock_file_to_append(path: Path) -> Iterator[int]:
 
 def remove_hub_repository_downloads(root: Path, repository: str) -> None:
     """Remove the remaining files of a hub repository's downloads."""
-    shutil.rmtree(get_hub_download_folder(root, repository), ignore_errors=True)
+    shutil.rmtree(get_hub_repository_download_folder(root, repository), ignore_errors=True)
 
 
-def remove_old_hub_downloads(root: Path, older_s: float, most_bytes: int) -> None:
+def remove_old_unfinished_hub_downloads(root: Path, older_s: float, most_bytes: int) -> None:
     """Remove downloads not written to for `older_s` seconds, then the oldest beyond `most_bytes` in
     all.
 

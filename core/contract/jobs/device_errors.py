@@ -56,7 +56,7 @@ check failed, which is the job's fault.
 _OF_CUDA = ("cuda", "cudnn", "cublas", "cusolver", "nvml", "nvidia")
 
 
-def is_device_error(message: str) -> bool:
+def is_device_error_message(message: str) -> bool:
     """Return whether an error message means that the GPU is or may be lost."""
     return _is_cuda_error_mentioning_any(message, LOST) or _is_cuda_error_mentioning_any(
         message, SUSPECT

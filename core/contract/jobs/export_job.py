@@ -26,7 +26,7 @@ def get_sure_flag_output_name(task: int | None) -> str:
     return "sure" if task is None else f"sure_{task}"
 
 
-class HeldOutDatasetFile(StrictDocument):
+class TaskHeldOutDatasetPath(StrictDocument):
     """A task's held-out images as a dataset in a local file."""
 
     task: int
@@ -50,7 +50,7 @@ class ExportSpec(StrictDocument):
     work: Literal["export"]
     manifest: Manifest
     parts: list[LocalVersionPartFile]
-    held_out: list[HeldOutDatasetFile]
+    held_out: list[TaskHeldOutDatasetPath]
     out: Path
     threads: int
     sure_from: float | None = None

@@ -9,7 +9,7 @@ from core.contract.document import Document, Number
 from core.contract.reports.data_report import DataReport
 
 
-class _JobEvent(Document):
+class _JobProcessEvent(Document):
     """Base class of the events that a job process prints. `event` is the kind, which each subclass
     defines.
     """
@@ -25,14 +25,14 @@ class _JobEvent(Document):
         return self.model_dump(mode="json", exclude_unset=True, exclude={"event"})
 
 
-class PhaseEvent(_JobEvent):
+class PhaseEvent(_JobProcessEvent):
     """Event: a phase of the job begins (inspect, measure, train, consolidate or evaluate)."""
 
     event: Literal["phase"] = "phase"
     phase: str
 
 
-class ProgressEvent(_JobEvent):
+class ProgressEvent(_JobProcessEvent):
     """Event: progress within the job's phase, in images and steps.
 
     Attributes:
@@ -53,7 +53,7 @@ class ProgressEvent(_JobEvent):
     loss: Number | None = None
 
 
-class MetricEvent(_JobEvent):
+class MetricEvent(_JobProcessEvent):
     """Event: a measured number, or None if it is not known; `data` describes its subject."""
 
     event: Literal["metric"] = "metric"
@@ -69,7 +69,7 @@ class MetricEvent(_JobEvent):
         return {name: value for name, value in content.items() if name != "event"}
 
 
-class LogEvent(_JobEvent):
+class LogEvent(_JobProcessEvent):
     """Event: a sentence for the job's log; `level` is info or warning."""
 
     event: Literal["log"] = "log"
@@ -77,14 +77,14 @@ class LogEvent(_JobEvent):
     message: str
 
 
-class DataReportEvent(_JobEvent):
+class DataReportEvent(_JobProcessEvent):
     """Event: findings about the images of the batch, before they are learned."""
 
     event: Literal["data"] = "data"
     report: DataReport
 
 
-class SnapshotEvent(_JobEvent):
+class SnapshotEvent(_JobProcessEvent):
     """Event: a snapshot folder is complete; with the position in the run where it was taken.
 
     Attributes:
@@ -101,40 +101,40 @@ class SnapshotEvent(_JobEvent):
     cost_s: float = 0.0
 
 
-class BestStateFoundEvent(_JobEvent):
+class BestStateFoundEvent(_JobProcessEvent):
     """Event: validation found a new best state, after `step` steps."""
 
     event: Literal["best"] = "best"
     step: int
 
 
-class BestStateFolderReadyEvent(_JobEvent):
+class BestStateFolderReadyEvent(_JobProcessEvent):
     """Event: the folder with the best validated state is complete."""
 
     event: Literal["anytime"] = "anytime"
     path: Path
 
 
-class AliveEvent(_JobEvent):
+class AliveEvent(_JobProcessEvent):
     """Event: the job process is alive during long work, without news."""
 
     event: Literal["alive"] = "alive"
 
 
-class StoppedEvent(_JobEvent):
+class StoppedEvent(_JobProcessEvent):
     """Event: the run has stopped as requested, after its snapshot."""
 
     event: Literal["stopped"] = "stopped"
 
 
-class DoneEvent(_JobEvent):
+class DoneEvent(_JobProcessEvent):
     """Event: the job's result folder is complete."""
 
     event: Literal["done"] = "done"
     path: Path
 
 
-class JobFailedEvent(_JobEvent):
+class JobFailedEvent(_JobProcessEvent):
     """Event: the run has failed, and why.
 
     Attributes:

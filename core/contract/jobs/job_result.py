@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from core.contract.architecture import NetworkDescription, Normalisation, TaskHeadDescription
+from core.contract.architecture import NetworkFamilyDescription, Normalisation, TaskHeadDescription
 from core.contract.document import Document, Number
 from core.contract.figures import VersionFigures
 from core.contract.jobs.trial import TrialScore
@@ -59,7 +59,7 @@ class MeasuredMatrixCell(Document):
         return self.correct if self.measure is None else round(self.measure * self.total)
 
 
-class PredictionsFile(Document):
+class TaskPredictionsByteRange(Document):
     """A version's predictions on a task's held-out images, as part of a file in the job's result
     folder.
 
@@ -74,7 +74,7 @@ class PredictionsFile(Document):
     end: int
 
 
-class FeaturesFile(Document):
+class TaskHeldOutFeaturesFile(Document):
     """File in the job's result folder with the features float32 [N, D] of a task's held-out images."""
 
     task: int
@@ -92,7 +92,7 @@ class LearnedNetworkRecord(Document):
     parts: list[NewVersionPartFile] = Field(default_factory=list)
     classes: list[str]
     heads: list[TaskHeadDescription]
-    network: NetworkDescription | None = None
+    network: NetworkFamilyDescription | None = None
     method: ManifestMethod
     normalise: Normalisation
     environment: Environment
@@ -122,8 +122,8 @@ class LearnJobResult(LearnedNetworkRecord, VersionFigures):
     """
 
     results: list[MeasuredMatrixCell]
-    answers: list[PredictionsFile] = Field(default_factory=list)
-    held_out_features: list[FeaturesFile] = Field(default_factory=list)
+    answers: list[TaskPredictionsByteRange] = Field(default_factory=list)
+    held_out_features: list[TaskHeldOutFeaturesFile] = Field(default_factory=list)
     totals: str | None = None
     trainable: int
     parameters: int

@@ -4,7 +4,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from core.contract.architecture import Architecture, ImageSettings, Normalisation, Scenario
+from core.contract.architecture import (
+    ArchitectureWithHyperParameters,
+    ImageSettings,
+    Normalisation,
+    Scenario,
+)
 from core.contract.document import StrictDocument
 from core.contract.manifest import Manifest
 from core.contract.recipe import Recipe
@@ -116,7 +121,7 @@ class LearnJobSpec(StrictDocument):
         gpu_memory_share: share of the GPU's memory that the job may use, in (0, 1].
     """
 
-    architecture: Architecture
+    architecture: ArchitectureWithHyperParameters
     image: ImageSettings
     scenario: Scenario
     problem: str | None = None

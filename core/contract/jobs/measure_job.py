@@ -7,7 +7,7 @@ from pydantic import Field
 
 from core.contract.document import Document, StrictDocument
 from core.contract.figures import Calibration
-from core.contract.jobs.job_result import MeasuredMatrixCell, PredictionsFile
+from core.contract.jobs.job_result import MeasuredMatrixCell, TaskPredictionsByteRange
 from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.contract.manifest import Manifest
 
@@ -50,5 +50,5 @@ class MeasureResult(Document):
     """
 
     results: list[MeasuredMatrixCell]
-    answers: list[PredictionsFile] = Field(default_factory=list)
+    answers: list[TaskPredictionsByteRange] = Field(default_factory=list)
     calibration: Calibration | None = None

@@ -19,7 +19,7 @@ from core.database.tables.owner import (
     AuditEntry,
     IdempotencyRecord,
     Owner,
-    PredictKey,
+    PredictKeyBindingRow,
     UserSession,
 )
 from core.database.tables.store import (
@@ -59,7 +59,7 @@ __all__ = [
     "Model",
     "Owner",
     "OwnerEvent",
-    "PredictKey",
+    "PredictKeyBindingRow",
     "StoredJobEvent",
     "StoredObjectDamageMark",
     "StoredUploadPiece",

@@ -48,7 +48,7 @@ class AccessKey(DatabaseTable):
     created_at: Mapped[float]
 
 
-class PredictKey(DatabaseTable):
+class PredictKeyBindingRow(DatabaseTable):
     """Database row of the model alias, limits and counters that an access key of scope predict is
     bound to.
     """

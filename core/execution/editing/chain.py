@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from core.contract.architecture import Architecture, ImageSettings
+from core.contract.architecture import ArchitectureWithHyperParameters, ImageSettings
 from core.contract.edit import EditResult
-from core.contract.figures import KnnProbeResult
+from core.contract.figures import VersionFeatureKnnProbeResult
 from core.contract.jobs.job_result import LearnJobResult, NewVersionPartFile
 from core.contract.jobs.job_spec import (
     EarlierTask,
@@ -38,14 +38,14 @@ from core.errors import Invalid
 from core.execution.editing.data import (
     EditedTaskData,
     choose_fallback_temperature,
-    write_edited_task_data,
+    write_and_store_edited_task_data,
 )
 from core.execution.editing.facts import EditJobInputs
 from core.execution.editing.line import (
     IntermediateEditedVersion,
     renumber_classes_of_edited_version,
 )
-from core.execution.editing.renaming import write_result_with_renamed_classes
+from core.execution.editing.renaming import write_head_as_result_with_renamed_classes
 from core.execution.prepare import (
     fetch_blob_if_undamaged,
     fetch_files_of_earlier_task,
@@ -55,7 +55,7 @@ from core.execution.prepare import (
 )
 from core.ingest.dataset import write_image_dataset_file
 from core.jobs.fence import JobClaim
-from core.lineage.class_numbers import GONE, map_former_to_new_numbers
+from core.lineage.class_numbers import GONE, map_former_to_new_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.retention import retention
 from core.settings import Settings
@@ -153,19 +153,25 @@ class EditProcessChain:
 
     def _store_edited_task_files(self, number: int) -> None:
         folder = self._folder / f"task-{number}"
-        self._edited[number] = write_edited_task_data(self._blobs, self._facts, number, folder)
+        self._edited[number] = write_and_store_edited_task_data(
+            self._blobs, self._facts, number, folder
+        )
 
     def write_result_of_renaming_edit(self) -> Path:
         """Write the job result of an edit that only renames classes, and return its folder."""
         out = self._folder / "renamed"
-        write_result_with_renamed_classes(self._db, self._blobs, self._facts, out)
+        write_head_as_result_with_renamed_classes(self._db, self._blobs, self._facts, out)
         self._write_edit_result_and_files(out)
         return out
 
     def load_first_starting_version(self) -> IntermediateEditedVersion:
         """Return the version state from which an edit's first learning process starts."""
         start = self._fetch_starting_version_state()
-        return self._reorder_edited_classes(start) if self._facts.relearns_from_features else start
+        return (
+            self._renumber_version_classes_after_edit(start)
+            if self._facts.relearns_from_features
+            else start
+        )
 
     def _fetch_starting_version_state(self) -> IntermediateEditedVersion:
         facts = self._facts
@@ -173,7 +179,7 @@ class EditProcessChain:
         named = {part.name: part for part in version.parts}
         manifest = version.manifest.model_copy(
             update={
-                "knn_probe": self._select_probe_of_unchanged_tasks(),
+                "knn_probe": self._select_knn_probe_of_unchanged_tasks(),
                 "temperature": choose_fallback_temperature(
                     facts,
                     self._edited,
@@ -184,7 +190,7 @@ class EditProcessChain:
         )
         return IntermediateEditedVersion(manifest, named, version.class_numbers)
 
-    def _select_probe_of_unchanged_tasks(self) -> KnnProbeResult | None:
+    def _select_knn_probe_of_unchanged_tasks(self) -> VersionFeatureKnnProbeResult | None:
         """Return the head version's k-NN probe of the tasks that the edit does not change."""
         probe = self._facts.probe
         if probe is None:
@@ -215,7 +221,7 @@ class EditProcessChain:
         sources = facts.changes.list_class_sources(classes)
         if any(part.type in PER_TASK for part in head.parts.values()):
             self._record_class_number_changes(
-                map_former_to_new_numbers(list(sources.values()), len(classes))
+                map_former_to_new_class_numbers(list(sources.values()), len(classes))
             )
         spec = ClassPatchJobSpec(
             **self._build_job_spec(
@@ -258,7 +264,7 @@ class EditProcessChain:
         facts, settings = self._facts, self._settings
         base = fetch_version_parts(self._blobs, facts.base, facts.base_parts)
         return LearnJobSpec(
-            architecture=Architecture.from_json(facts.model.architecture),
+            architecture=ArchitectureWithHyperParameters.from_json(facts.model.architecture),
             image=ImageSettings.from_json(facts.model.image),
             scenario=facts.model.scenario,
             problem=facts.model.problem,
@@ -390,7 +396,7 @@ class EditProcessChain:
                 if labels.has_relabelled_or_removed_images(renames)
             ],
             reports={
-                data.after.number: data.build_task_report_after_edit(facts.changes)
+                data.after.number: data.build_task_report_facts_changed_by_edit(facts.changes)
                 for data in edited
             },
             removed_paths=[path for data in edited for path in data.removed_paths],
@@ -418,7 +424,7 @@ class EditProcessChain:
         if data.rows is None:
             train, features = data.files["train"], None
         else:
-            train, features = rewrite.write_feature_dataset(
+            train, features = rewrite.write_feature_key_dataset_and_features(
                 folder, data.rows, data.train, data.names
             )
         return TaskToLearn(
@@ -467,7 +473,9 @@ class EditProcessChain:
             return None
         return fetch_blob_if_undamaged(self._blobs, digest)
 
-    def _reorder_edited_classes(self, line: IntermediateEditedVersion) -> IntermediateEditedVersion:
+    def _renumber_version_classes_after_edit(
+        self, line: IntermediateEditedVersion
+    ) -> IntermediateEditedVersion:
         """Renumber the head version's classes in the order of first appearance after the edit.
 
         Sums and features of the edited tasks are left out: they are learned again.

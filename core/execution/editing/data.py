@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.contract.edit import TaskReportAfterEdit, TaskStateBeforeOrAfterEdit
+from core.contract.edit import TaskReportFactsChangedByEdit, TaskStateBeforeOrAfterEdit
 from core.contract.manifest import LEAST_TEMPERATURE_IMAGES, Temperature
 from core.contract.responses.task_image import Split
 from core.database.label_names import order_task_labels_by_dataset_number
@@ -45,7 +45,9 @@ class EditedTaskData:
     removed_paths: list[str] = field(default_factory=list)
     stored: dict[str, Path] = field(default_factory=dict)
 
-    def build_task_report_after_edit(self, changes: EditChanges) -> TaskReportAfterEdit:
+    def build_task_report_facts_changed_by_edit(
+        self, changes: EditChanges
+    ) -> TaskReportFactsChangedByEdit:
         """Return the figures of the edited data that the task's report shows."""
         held_out = None if self.held_out is None else dict(Counter(self.held_out.remaining_labels))
         touched, removed = (
@@ -53,7 +55,7 @@ class EditedTaskData:
             if self.train is None
             else self.train.list_touched_and_removed_rows(changes.classes)
         )
-        return TaskReportAfterEdit(
+        return TaskReportFactsChangedByEdit(
             classes=self.after.classes, held_out=held_out, touched=touched, removed=removed
         )
 
@@ -62,7 +64,7 @@ class EditedTaskData:
         return set(self.after.classes if self.train is None else self.train.remaining_labels)
 
 
-def write_edited_task_data(
+def write_and_store_edited_task_data(
     blobs: Blobs, facts: EditJobInputs, number: int, folder: Path
 ) -> EditedTaskData:
     """Apply an edit to one task's data, store the new files, and describe them.

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.figures import KnnProbeResult
+from core.contract.figures import VersionFeatureKnnProbeResult
 from core.contract.recipe import Recipe
 from core.database.kinds import JobKind
 from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
 from core.database.tables import Edit, Job, Model, Task, Version, VersionPart, VersionTaskResult
 from core.edits.accept import (
-    find_stored_feature_parts,
+    find_feature_version_parts_by_name,
     find_version_to_relearn_from,
     read_tasks_with_taught_first,
 )
-from core.edits.checks import EditChanges, check_operations
+from core.edits.checks import EditChanges, check_and_combine_operations
 from core.edits.operations import Operation
 from core.edits.rewrite import get_names_of_task_feature_parts
 from core.errors import Invalid, PerennialError
@@ -69,7 +69,7 @@ class EditJobInputs:
     taught: list[int]
     recipes: dict[int, Recipe]
     erased: list[int]
-    probe: KnnProbeResult | None
+    probe: VersionFeatureKnnProbeResult | None
 
     @property
     def relearns_from_features(self) -> bool:
@@ -104,14 +104,16 @@ def read_and_check_edit_job_inputs(
             again, start = edit.tasks, head
             features = {
                 name: each.part
-                for name, each in find_stored_feature_parts(session, model, head, taught).items()
+                for name, each in find_feature_version_parts_by_name(
+                    session, model, head, taught
+                ).items()
             }
             for number in again:
                 if get_names_of_task_feature_parts(number)[0] not in features:
                     raise _make_edit_data_gone_error(f"The features of task {number} were deleted")
         elif edit.way in ("rename", "patch"):
             again, start = [], head
-            feature_parts = find_stored_feature_parts(session, model, head, taught)
+            feature_parts = find_feature_version_parts_by_name(session, model, head, taught)
             features = {name: each.part for name, each in feature_parts.items()}
         else:
             start, features = find_version_to_relearn_from(session, model, head, edit.tasks[0]), {}
@@ -157,11 +159,11 @@ def read_and_check_edit_job_inputs(
         )
 
 
-def _read_knn_probe(session: Session, version: Version) -> KnnProbeResult | None:
+def _read_knn_probe(session: Session, version: Version) -> VersionFeatureKnnProbeResult | None:
     """Read the k-NN probe of a version; None if it was not measured."""
     found = read_version_measurements(session, version.model_id, [version.number], {PROBE})
     document = found[version.number].get(PROBE)
-    return None if document is None else KnnProbeResult.from_json(document)
+    return None if document is None else VersionFeatureKnnProbeResult.from_json(document)
 
 
 def _recompute_and_check_edit_changes(
@@ -177,7 +179,7 @@ def _recompute_and_check_edit_changes(
     }
     head_classes = list(model.classes or head.manifest.classes or [])
     try:
-        changes = check_operations(operations, model.scenario, tasks, head_classes)
+        changes = check_and_combine_operations(operations, model.scenario, tasks, head_classes)
     except PerennialError as error:
         raise Invalid(f"The edit does not fit the model any more: {error.detail}") from error
     taught = {number: tasks[number] for number in head.manifest.tasks}

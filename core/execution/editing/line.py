@@ -54,7 +54,7 @@ def renumber_classes_of_edited_version(
     parts = dict(line.parts)
     for name in parts.keys() & set(_OF_CLASSES):
         path = folder / f"{name}.safetensors"
-        rewrite.write_tensors_with_selected_classes(parts[name].path, path, former)
+        rewrite.write_tensors_with_reordered_class_rows(parts[name].path, path, former)
         parts[name] = parts[name].model_copy(update={"path": path})
     if is_extended:
         return replace(line, parts=parts)

@@ -14,7 +14,7 @@ from core.execution.editing.facts import EditJobInputs
 from core.storage import Blobs
 
 
-def write_result_with_renamed_classes(
+def write_head_as_result_with_renamed_classes(
     db: Database, blobs: Blobs, facts: EditJobInputs, out: Path
 ) -> LearnJobResult:
     """Write the lineage head as a job result with renamed classes, without learning.

@@ -17,9 +17,9 @@ from core.database.tables import ExportedDownload, Model
 from core.errors import Unavailable
 from core.execution import exporters
 from core.execution.exporting import (
-    ExportRequest,
+    ExportJobInputs,
     fetch_export_inputs_and_write_spec,
-    read_export_request_of_claimed_job,
+    read_export_job_inputs,
 )
 from core.execution.kinds.kind import (
     ClaimedJobContext,
@@ -27,7 +27,7 @@ from core.execution.kinds.kind import (
     JobLimitAdvice,
     JobOutcome,
 )
-from core.export.format import PartFileToExport, VersionToExport
+from core.export.format import VersionPartFileToExport, VersionToExport
 from core.export.registry import FORMATS
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
@@ -46,7 +46,7 @@ ADVICE = JobLimitAdvice(
 
 def _run_export_job(work: ClaimedJobContext) -> JobOutcome | None:
     """Run a claimed export job, unless too many are exporting."""
-    exporters.begin_export_or_put_off(work.db, work.claim, work.settings.max_exports)
+    exporters.begin_export_or_raise_put_off(work.db, work.claim, work.settings.max_exports)
     try:
         return _export_version_to_download(work)
     # Also after an error, so that exports that wait look again at once.
@@ -57,7 +57,7 @@ def _run_export_job(work: ClaimedJobContext) -> JobOutcome | None:
 def _export_version_to_download(work: ClaimedJobContext) -> JobOutcome | None:
     """Export a version to a download file and return the report; None if the export was stopped."""
     begin = time.monotonic()
-    order = read_export_request_of_claimed_job(work.db, work.claim)
+    order = read_export_job_inputs(work.db, work.claim)
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
     )
@@ -94,7 +94,7 @@ def _export_version_to_download(work: ClaimedJobContext) -> JobOutcome | None:
 
 
 def _store_version_download(
-    work: ClaimedJobContext, blobs: Blobs, order: ExportRequest, made: Path
+    work: ClaimedJobContext, blobs: Blobs, order: ExportJobInputs, made: Path
 ) -> tuple[str, int]:
     """Zip an export's output, store and register it, and return its digest and size in bytes.
 
@@ -105,7 +105,7 @@ def _store_version_download(
     form = FORMATS[order.format]
     file = work.folder / f"export.{form.suffix}"
     parts = [
-        PartFileToExport(name, blobs.fetch_verified_file(sha256), sha256)
+        VersionPartFileToExport(name, blobs.fetch_verified_file(sha256), sha256)
         for name, _, sha256 in order.parts
     ]
     form.write_download(

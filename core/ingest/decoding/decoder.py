@@ -21,7 +21,7 @@ from core.ingest import images
 from core.ingest.decoding.resizing import SquareResizingSettings
 from core.ingest.members import (
     ArchiveFileUnpackedSizeMismatch,
-    DamagedArchiveFile,
+    DamagedArchiveMember,
     read_archive_member,
 )
 
@@ -114,7 +114,7 @@ class _RowRangeDecoder:
             try:
                 # The archive's directory may declare any size; memory is limited by this one.
                 if sizes[i] > plan.max_file_bytes or packed[i] > plan.max_file_bytes:
-                    raise DamagedArchiveFile(
+                    raise DamagedArchiveMember(
                         f"the file has {sizes[i]} bytes, more than {plan.max_file_bytes}"
                     )
                 data = read_archive_member(
@@ -128,7 +128,7 @@ class _RowRangeDecoder:
                 verdict = GOOD_SMALL if square.longer_side < SMALL_SIDE else GOOD
                 verdict = GOOD_FIRST_FRAME if square.has_frames else verdict
                 verdict = GOOD_PROFILE_IGNORED if square.ignored_profile else verdict
-            except (DamagedArchiveFile, ImageInvalid) as error:
+            except (DamagedArchiveMember, ImageInvalid) as error:
                 verdict = self._reject_image_row(start + i, str(error))
             # The limit of address space, see `limit_decoding_process_resources`.
             except MemoryError:

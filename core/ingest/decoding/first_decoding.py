@@ -37,7 +37,9 @@ def decode_square_image(
     image.load()
     transposition = turn_of(image)
     upright = image if transposition is None else image.transpose(transposition)
-    return Square(crop_centre_square(upright, size, channels, resizing), frames, max(width, height))
+    return Square(
+        resize_and_crop_to_square(upright, size, channels, resizing), frames, max(width, height)
+    )
 
 
 def _refuse_costly_image_file(image: Image.Image, data: bytes) -> None:
@@ -74,7 +76,7 @@ def _open_image(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
     return Image.open(io.BytesIO(data), formats=FORMATS), False
 
 
-def crop_centre_square(
+def resize_and_crop_to_square(
     image: Image.Image, size: int, channels: int, resizing: SquareResizingSettings
 ) -> Image.Image:
     """Return the centre of an image, size × size pixels of mode L or RGB, with alpha over white."""

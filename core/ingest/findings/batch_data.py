@@ -27,7 +27,7 @@ GROUP_IMAGES, GROUP_CELLS = 100_000, 4_000_000
 """Most images of earlier tasks in one search, and most cells (task, image of the batch) of its result."""
 
 
-class EarlierTaskFingerprints(NamedTuple):
+class EarlierTaskWithFingerprints(NamedTuple):
     """An earlier task with the fingerprints of its images; None if it has none or they are damaged."""
 
     number: int
@@ -76,7 +76,7 @@ def find_near_duplicates_in_batch(
 def add_near_duplicates_of_earlier_tasks(
     duplicates: NearDuplicates,
     traces: ImageFingerprints,
-    earlier: Iterator[EarlierTaskFingerprints],
+    earlier: Iterator[EarlierTaskWithFingerprints],
 ) -> NearDuplicates:
     """Add the batch's near duplicates in earlier tasks to those within the batch.
 

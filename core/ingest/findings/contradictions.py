@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from core.contract.reports.report import BatchReport, Conflict
 from core.errors import Rejected
-from core.ingest.findings.equal_images import find_equal_images
+from core.ingest.findings.equal_images import find_duplicates_and_label_conflicts
 from core.ingest.findings.traces import Digests, ImageFingerprints
 from core.ingest.limits import REPORT_FILES
 from core.ingest.names import quote_name
@@ -37,7 +37,7 @@ traces."""
 
 
 @dataclass
-class _ListedContradictions:
+class _ContradictionCountAndExamples:
     """Contradicting labels: their count, the first `max_listed` of them, and pictures of the first
     `PICTURES`.
     """
@@ -60,19 +60,21 @@ class _ListedContradictions:
 class LabelContradictions:
     """Contradicting labels of a batch: equal or nearly equal images under two labels."""
 
-    equal: _ListedContradictions = field(
-        default_factory=lambda: _ListedContradictions(REPORT_FILES)
+    equal: _ContradictionCountAndExamples = field(
+        default_factory=lambda: _ContradictionCountAndExamples(REPORT_FILES)
     )
-    near: _ListedContradictions = field(default_factory=lambda: _ListedContradictions(REPORT_FILES))
+    near: _ContradictionCountAndExamples = field(
+        default_factory=lambda: _ContradictionCountAndExamples(REPORT_FILES)
+    )
 
     @classmethod
     def from_report(cls, report: BatchReport) -> "LabelContradictions":
         """Parse the contradicting labels in a stored report, so that more can be added."""
         return cls(
-            _ListedContradictions(
+            _ContradictionCountAndExamples(
                 REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))
             ),
-            _ListedContradictions(
+            _ContradictionCountAndExamples(
                 REPORT_FILES,
                 report.get("near_conflicts_count", 0),
                 list(report.get("near_conflicts", [])),
@@ -89,7 +91,7 @@ class LabelContradictions:
         }
 
 
-def digest_image_pixels(images: _Images) -> Digests:
+def digest_pixels_of_each_image(images: _Images) -> Digests:
     """Return a BLAKE2b digest of each image's pixels: uint8 [N, S, S, C] → uint8 [N, 16]."""
     digests = np.zeros((len(images), DIGEST_BYTES), np.uint8)
     for row, image in enumerate(images):
@@ -115,7 +117,7 @@ def find_label_contradictions_in_batch(
 
     everything = np.ones(len(labels), np.bool_)
     # Without parts: two labels contradict each other wherever the images are.
-    pairs = find_equal_images(pixels, labels, ~everything, everything).conflicts
+    pairs = find_duplicates_and_label_conflicts(pixels, labels, ~everything, everything).conflicts
     contradictions = LabelContradictions()
     for first, row in starmap(order_row_pair, pairs):
         # The picture is passed as a function, because only the first few are made.

@@ -32,7 +32,7 @@ class EqualImageRows:
     repeated: npt.NDArray[np.bool_]
 
 
-def find_equal_images(
+def find_duplicates_and_label_conflicts(
     digests: npt.NDArray[np.uint8],
     labels: _Rows,
     test: npt.NDArray[np.bool_],
@@ -62,7 +62,7 @@ def find_equal_images(
     conflicts = list(zip(first_of[at].tolist(), rows[at].tolist(), strict=True))
     repeated[rows] = True
     # By part as well: an image of both parts stays in both, and
-    # `warn_of_held_out_images_in_training` warns of it.
+    # `add_held_out_in_training_warning` warns of it.
     repeated[
         rows[_find_first_row_of_each_group_and_label(group, 2 * labels[rows] + test[rows])]
     ] = False

@@ -23,11 +23,11 @@ from core.ingest.members import (
     DEFLATED,
     ArchiveFileUnpackedSizeMismatch,
     ArchiveMembers,
-    DamagedArchiveFile,
+    DamagedArchiveMember,
     read_archive_member_at_index,
 )
 from core.ingest.names import check_and_normalise_class_label, quote_name
-from core.ingest.reader import ArchiveContents, NpzImageArray, UploadReader
+from core.ingest.reader import ArchiveContents, NpzImageArrayLocation, UploadReader
 from core.ingest.readers import npz_remedies
 from core.ingest.readers.zip import list_regular_zip_files
 
@@ -61,11 +61,13 @@ class NpzReader(UploadReader):
 
     def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Check the arrays of an npz by their headers, and read its labels."""
-        return _read_npz_contents(fd, list_regular_zip_files(fd, limits, check_ratio=False), limits)
+        return _check_npz_arrays_and_read_labels(
+            fd, list_regular_zip_files(fd, limits, check_ratio=False), limits
+        )
 
 
 @dataclass(frozen=True)
-class _NpyMember:
+class _NpyMemberHeader:
     """An array in an npz: dtype, shape and the offset of its elements within the unpacked file."""
 
     name: str
@@ -75,7 +77,9 @@ class _NpyMember:
     header_bytes: int
 
 
-def _read_npz_contents(fd: int, members: ArchiveMembers, limits: ArchiveLimits) -> ArchiveContents:
+def _check_npz_arrays_and_read_labels(
+    fd: int, members: ArchiveMembers, limits: ArchiveLimits
+) -> ArchiveContents:
     """Check the arrays of an npz and read its labels, but not its images.
 
     Raises ArchiveHostile (pickle, ratio, wrong size), ArchiveInvalid (arrays of another form),
@@ -114,7 +118,7 @@ def _read_npz_contents(fd: int, members: ArchiveMembers, limits: ArchiveLimits) 
             _assign_npz_label_classes(
                 layout, numbers, _read_npz_label_array(fd, members, item, limits), names, part
             )
-    layout.require_valid_classes(limits)
+    layout.check_class_count_and_training_images(limits)
     return ArchiveContents(
         members,
         layout,
@@ -124,12 +128,12 @@ def _read_npz_contents(fd: int, members: ArchiveMembers, limits: ArchiveLimits) 
 
 def _find_known_npz_arrays(
     fd: int, members: ArchiveMembers, layout: ArchiveLayout
-) -> dict[str, _NpyMember]:
+) -> dict[str, _NpyMemberHeader]:
     """Return the npz arrays with known names, at least images and labels.
 
     Ignored members are counted in `layout`.
     """
-    arrays: dict[str, _NpyMember] = {}
+    arrays: dict[str, _NpyMemberHeader] = {}
     for i, name in enumerate(members.names):
         stem = name.removesuffix(".npy")
         # Read for every member: an object array anywhere is a pickle.
@@ -158,8 +162,10 @@ def _format_remedy_sentence(remedy: str) -> str:
     return f" {remedy}." if remedy else ""
 
 
-def _build_npz_image_array(item: _NpyMember) -> NpzImageArray:
-    return NpzImageArray(item.name.removesuffix(".npy"), item.index, item.header_bytes, item.shape)
+def _build_npz_image_array(item: _NpyMemberHeader) -> NpzImageArrayLocation:
+    return NpzImageArrayLocation(
+        item.name.removesuffix(".npy"), item.index, item.header_bytes, item.shape
+    )
 
 
 def _assign_npz_label_classes(
@@ -203,7 +209,7 @@ def _decode_label_values(values: npt.NDArray[np.generic]) -> list[str]:
     return [_decode_label_value(value) for value in values.tolist()]
 
 
-def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMember | None:
+def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMemberHeader | None:
     """Return the header of an npz's file i as a NumPy array, or None if it is none."""
     name = members.names[i]
     head = _read_npy_header_bytes(fd, members, i)
@@ -261,7 +267,7 @@ def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _NpyMember | N
         raise ArchiveHostile(
             f"The member {quote_name(name)} declares the shape {shape}, which is not the size it has."
         )
-    return _NpyMember(name, i, dtype, shape, begin + length)
+    return _NpyMemberHeader(name, i, dtype, shape, begin + length)
 
 
 def _read_npy_header_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
@@ -278,7 +284,7 @@ def _read_npy_header_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
 
 
 def _check_npz_image_array(
-    item: _NpyMember, members: ArchiveMembers, limits: ArchiveLimits
+    item: _NpyMemberHeader, members: ArchiveMembers, limits: ArchiveLimits
 ) -> None:
     shape = item.shape
     if (
@@ -311,7 +317,7 @@ def _check_npz_image_array(
 
 
 def _read_npz_label_array(
-    fd: int, members: ArchiveMembers, item: _NpyMember, limits: ArchiveLimits
+    fd: int, members: ArchiveMembers, item: _NpyMemberHeader, limits: ArchiveLimits
 ) -> npt.NDArray[np.generic]:
     """Read a one-dimensional array of labels from an npz, of limited size."""
     i = item.index
@@ -338,7 +344,7 @@ def _read_npz_label_array(
         raise ArchiveHostile(
             f"The member {quote_name(item.name)} does not unpack to its declared size."
         ) from error
-    except DamagedArchiveFile as error:
+    except DamagedArchiveMember as error:
         raise ArchiveInvalid(
             f"The member {quote_name(item.name)} is unreadable: {error}."
         ) from error

@@ -20,7 +20,7 @@ from core.ingest.members import (
     NO_CRC,
     STORED,
     ArchiveMembers,
-    ArchiveUnpackError,
+    ArchiveMemberUnpackError,
     write_all_bytes_to_descriptor,
 )
 from core.ingest.names import (
@@ -62,7 +62,7 @@ class TarReader(UploadReader):
 
     def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Read all headers of a tar, which are spread over the whole file, and list its files."""
-        members = _scan_tar(PlainTarSource(fd), limits).members
+        members = _scan_tar_files_and_label_tables(PlainTarSource(fd), limits).members
         return ArchiveContents(
             members,
             ArchiveLayout("folders"),
@@ -109,7 +109,7 @@ class GzippedTarReader(UploadReader):
             while left:
                 block = source.read_bytes(min(left, _READ))
                 if not block:
-                    raise ArchiveUnpackError
+                    raise ArchiveMemberUnpackError
                 left -= len(block)
                 yield block
 
@@ -286,9 +286,11 @@ def _count_leading_zero_block_bytes(data: bytes) -> int:
     return len(data) if not without_zeros else (len(data) - len(without_zeros)) // BLOCK * BLOCK
 
 
-def _scan_tar(source: SequentialTarSource, limits: ArchiveLimits) -> "_TarScan":
+def _scan_tar_files_and_label_tables(
+    source: SequentialTarSource, limits: ArchiveLimits
+) -> "_TarScan":
     scan = _TarScan(source, limits)
-    scan.scan_tar_entries()
+    scan.collect_regular_tar_files()
     return scan
 
 
@@ -296,7 +298,7 @@ def _list_gzipped_tar_contents(source: GzippedTarSource, limits: ArchiveLimits) 
     """List the files of a compressed tar, which cannot be read twice, and retain possible label
     tables.
     """
-    scan = _scan_tar(source, limits)
+    scan = _scan_tar_files_and_label_tables(source, limits)
     return ArchiveContents(
         scan.members, ArchiveLayout("folders"), read=scan.tables.read_retained_file
     )
@@ -318,14 +320,14 @@ class _TarScan:
         self._long_name: str | None = None  # these two describe the entry that follows their header
         self._pax: dict[str, str] = {}
 
-    def scan_tar_entries(self) -> None:
+    def collect_regular_tar_files(self) -> None:
         while (block := self._read_next_header()) is not None:
             kind, size = block[156:157], parse_tar_size_field(block[124:136])
             # K, a long name of a link's target, is read past: the link itself is rejected.
             if kind in b"LKxg":
                 self._read_tar_extension_header(kind, size)
             else:
-                self._read_tar_entry(block, kind, size)
+                self._check_and_add_tar_entry(block, kind, size)
         if len(self.members) > self._limits.entries:
             raise self._make_too_many_tar_entries_error()
 
@@ -392,7 +394,7 @@ class _TarScan:
                 "A global header of the tar names a path or a size for all entries."
             )
 
-    def _read_tar_entry(self, block: bytes, kind: bytes, size: int) -> None:
+    def _check_and_add_tar_entry(self, block: bytes, kind: bytes, size: int) -> None:
         pax = self._pax
         raw = pax.get("path") or self._long_name or read_tar_entry_name(block)
         if "size" in pax:

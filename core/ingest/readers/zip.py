@@ -27,7 +27,7 @@ from core.ingest.members import (
     STORED,
     ArchiveFileUnpackedSizeMismatch,
     ArchiveMembers,
-    DamagedArchiveFile,
+    DamagedArchiveMember,
     read_archive_member,
 )
 from core.ingest.names import (
@@ -144,7 +144,7 @@ def list_regular_zip_files(
         if name in file_names and not is_folder:
             raise ArchiveHostile(f"The name {quote_name(name)} appears twice in the archive.")
         # Of folders as well, since their headers must not overlap files either.
-        data_offset, first = _check_zip_local_header(fd, entry, end.directory_offset)
+        data_offset, first = _check_local_header_and_locate_data(fd, entry, end.directory_offset)
         starts[index] = entry.header_offset
         stops[index] = data_offset + entry.packed
         if is_folder:
@@ -417,7 +417,9 @@ def _check_declared_zip_entry_sizes(
         )
 
 
-def _check_zip_local_header(fd: int, entry: _ZipEntry, directory_offset: int) -> tuple[int, bytes]:
+def _check_local_header_and_locate_data(
+    fd: int, entry: _ZipEntry, directory_offset: int
+) -> tuple[int, bytes]:
     """Compare a zip entry's local header with the directory; return its data's offset and first
     bytes.
     """
@@ -489,7 +491,7 @@ def _check_zip_entry_unpacks_to_declared_size(
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared {entry.size} bytes."
         ) from error
-    except DamagedArchiveFile:
+    except DamagedArchiveMember:
         return
 
 

@@ -103,7 +103,7 @@ class FileClassesAndPartsBuilder:
         if len(rows) < MAX_LEFT_OUT:
             rows.append(LeftOutFile(self.names[index], reason))
 
-    def leave_junk_files_out(self) -> list[int]:
+    def leave_junk_out_and_list_other_files(self) -> list[int]:
         """Leave out files that the system made, such as Thumbs.db; return the numbers of the other
         files.
         """

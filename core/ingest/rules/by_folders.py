@@ -5,21 +5,21 @@ from collections.abc import Iterable, Sequence
 
 from core.ingest.rules import foreign, label_files, parts
 from core.ingest.rules.builder import MOST_NOTES, FileClassesAndPartsBuilder
-from core.ingest.rules.choice import ClassFolderDecider, build_file_name_pattern_remedy
+from core.ingest.rules.choice import FolderLabelDecider, build_file_name_pattern_remedy
 from core.ingest.rules.entries import BatchReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import (
     OUTSIDE,
     FolderClassAndPart,
     Known,
     NoClassReason,
-    find_class_folders,
+    find_path_to_class_folders,
 )
 from core.ingest.rules.names import (
     CSV_NAME,
+    convert_label_to_stripped_nfc,
     get_parent_folder,
     is_clearly_no_image,
     is_image_path,
-    normalise_label_text,
     quote_name,
 )
 from core.ingest.rules.sentences import format_count_with_noun
@@ -44,7 +44,7 @@ def assign_folder_classes(
     images = count_images_by_folder(names, remaining)
     if not images:
         raise _build_no_class_folders_error(builder, remaining)
-    levels = find_class_folders(images, options.class_level, known, options.held_out_alone)
+    levels = find_path_to_class_folders(images, options.class_level, known, options.held_out_alone)
     places = {folder: levels.find_folder_class_and_part(folder) for folder in images}
     images_by_class: Counter[str] = Counter()
     for folder, place in places.items():
@@ -52,9 +52,9 @@ def assign_folder_classes(
             images_by_class[place.folder] += images[folder]
     if not images_by_class:
         raise _build_no_class_folders_error(builder, remaining)
-    chosen = ClassFolderDecider(
+    chosen = FolderLabelDecider(
         builder, remaining, options, levels, known, images_by_class
-    ).choose_folder_labels()
+    ).choose_labels_other_than_folder_names()
     plan.kind = "split" if levels.parts else "folders"
     plan.has_parts = bool(levels.parts)
     plan.decided_by = sorted(levels.decided_by)
@@ -74,12 +74,12 @@ def assign_folder_classes(
             builder.leave_file_out(index, left_out.record_left_out_file_and_get_reason(name, place))
         elif is_clearly_no_image(name):
             is_empty.setdefault(place.where, True)
-            builder.leave_file_out(index, left_out.record_foreign_file_and_get_reason(name))
+            builder.leave_file_out(index, left_out.record_unsupported_file_and_get_reason(name))
         else:
             is_empty[place.where] = False
             builder.assign_file_class(
                 index,
-                chosen.get(place.folder) or normalise_label_text(place.folder),
+                chosen.get(place.folder) or convert_label_to_stripped_nfc(place.folder),
                 held_out.get(place.part, False),
             )
     empty = [folder for folder in sorted(is_empty) if is_empty[folder]]
@@ -169,7 +169,7 @@ class _LeftOutFileCounts:
         )
         return outside.reason + hint
 
-    def record_foreign_file_and_get_reason(self, path: str) -> str:
+    def record_unsupported_file_and_get_reason(self, path: str) -> str:
         """Count a file that is not an image by its name; return the reason for leaving it out."""
         kind = foreign.find_unsupported_file_kind(path)
         if kind is None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from core.ingest.rules import parts as part_rules
 from core.ingest.rules.builder import MOST_NOTES
 from core.ingest.rules.entries import BatchReadingRemedy, UnreadableBatchError
-from core.ingest.rules.names import normalise_label_text, quote_name
+from core.ingest.rules.names import convert_label_to_stripped_nfc, quote_name
 from core.ingest.rules.sentences import (
     format_count_with_noun,
     format_counts_by_name,
@@ -123,7 +123,7 @@ class FolderPathWalk:
         return None
 
 
-def find_class_folders(
+def find_path_to_class_folders(
     images: Mapping[str, int], level: int | None, known: Known, held_out_alone: bool = False
 ) -> ClassFolderPath:
     """Find the level of a batch's folders whose names are the classes.
@@ -193,7 +193,7 @@ class _ClassFolderFinder:
             if (
                 not may_have_parts
                 and not is_generic_folder_name(top)
-                and not _has_several_folders_above_images(below)
+                and not _has_sibling_folders_above_images(below)
             ):
                 break  # after a part or a date, class folders must follow
             # A single folder may be the one class in a batch for a model that knows it.
@@ -391,7 +391,7 @@ class _ClassFolderFinder:
         if not known_labels:
             return 0
         upper_labels, lower_labels = (
-            {normalise_label_text(name) for name in names} for names in (uppers, lowers)
+            {convert_label_to_stripped_nfc(name) for name in names} for names in (uppers, lowers)
         )
         labels = set(known_labels)
         # That all folders are known is better evidence than that some are, so it is tried first.
@@ -416,7 +416,7 @@ def _are_top_folders_dataset_parts(rows: Rows) -> bool:
     )
 
 
-def _has_several_folders_above_images(rows: Rows) -> bool:
+def _has_sibling_folders_above_images(rows: Rows) -> bool:
     """Return True if a level of several folders precedes the first image, counted from the top."""
     while rows:
         if len({names[0] for names, _ in rows}) > 1:

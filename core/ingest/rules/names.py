@@ -81,7 +81,7 @@ def normalise_to_nfc(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
-def normalise_label_text(text: str) -> str:
+def convert_label_to_stripped_nfc(text: str) -> str:
     """Return a class label in Unicode NFC without surrounding blanks, for comparisons."""
     return normalise_to_nfc(text).strip()
 

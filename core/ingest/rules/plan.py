@@ -60,7 +60,7 @@ def assign_file_classes_and_parts(
     would be learned.
     """
     builder = FileClassesAndPartsBuilder(names)
-    remaining = builder.leave_junk_files_out()
+    remaining = builder.leave_junk_out_and_list_other_files()
     table = choose_label_table(
         builder,
         remaining,
@@ -83,5 +83,5 @@ def assign_file_classes_and_parts_by_table(
     Raises UnreadableBatchError; see `assign_file_classes_and_parts`.
     """
     builder = FileClassesAndPartsBuilder(names)
-    assign_table_labels(builder, builder.leave_junk_files_out(), options, table)
+    assign_table_labels(builder, builder.leave_junk_out_and_list_other_files(), options, table)
     return builder.build_plan(options.held_out_alone)

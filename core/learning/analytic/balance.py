@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from core.learning.analytic import discriminant, ridge
-from core.learning.analytic.linear import split_into_row_blocks
+from core.learning.analytic.linear import list_row_block_slices
 from core.learning.analytic.sums import FeatureSums
 
 
@@ -105,7 +105,7 @@ class RidgeLeaveOneOut:
 
     def compute_scores(self, strength: float) -> Tensor:
         """Compute leave-one-out scores at ridge strength λ = `strength`, float64 [n, C]."""
-        blocks = split_into_row_blocks(self._h)
+        blocks = list_row_block_slices(self._h)
         return torch.cat(
             [self.select_examples(rows)._compute_scores_of_block(strength) for rows in blocks]
         )
@@ -116,7 +116,7 @@ class RidgeLeaveOneOut:
 
         The shape is [n].
         """
-        blocks = split_into_row_blocks(self._h)
+        blocks = list_row_block_slices(self._h)
         # Scores of single classes take two products with all means, and their squares one with all
         # features.
         if 2 * len(self._mu) <= self._mu.shape[1]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.analytic.linear import LinearWeights, split_into_row_blocks
+from core.learning.analytic.linear import LinearWeights, list_row_block_slices
 from core.learning.analytic.sums import FeatureSums
 from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
 
@@ -189,7 +189,7 @@ class DiscriminantLeaveOneOut:
         return torch.cat(
             [
                 self.select_examples(rows)._compute_scores_of_block(share)
-                for rows in split_into_row_blocks(self._h)
+                for rows in list_row_block_slices(self._h)
             ]
         )
 

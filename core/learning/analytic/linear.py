@@ -49,7 +49,7 @@ def append_column_of_ones(features: Tensor) -> Tensor:
     return torch.cat([features, features.new_ones(len(features), 1)], dim=1)
 
 
-def split_into_row_blocks(h: Tensor) -> list[slice]:
+def list_row_block_slices(h: Tensor) -> list[slice]:
     """Split the rows of a matrix [n, K] into blocks to bound memory; at least one, empty if n is 0.
 
     On the CPU, operations on a block in the cache take a third of the time of operations on all

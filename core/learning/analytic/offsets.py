@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.learning.analytic.linear import split_into_row_blocks
+from core.learning.analytic.linear import list_row_block_slices
 from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
 
 # Ends a search that rounding keeps from converging.
@@ -113,7 +113,7 @@ class _WeightedCrossEntropy:
     def compute_derivatives(self, scale: float, slope: float) -> _LossDerivatives:
         """Compute the weighted cross-entropy and its derivatives by scale and slope."""
         sums = self.scores.new_zeros(6)
-        for rows in split_into_row_blocks(self.scores):
+        for rows in list_row_block_slices(self.scores):
             sums += self._sum_derivatives(rows, scale, slope)
         return _LossDerivatives(*(sums / self.weights.sum()).tolist())
 

@@ -91,7 +91,7 @@ class CurvatureEstimator:
                 for name, g in run.compute_layer_output_gradients(
                     probe, last=i + 1 == len(probes)
                 ).items():
-                    parts[name].add_probe_statistics(run.seen[name].a, g)
+                    parts[name].add_output_gradient_statistics(run.seen[name].a, g)
         self.n += x.shape[0]
 
     def build_curvature_blocks(
@@ -188,7 +188,7 @@ class _LayerCurvatureSums:
         rows = rows.flatten(0, 1)
         self.sums["a"] += rows.T @ rows / positions
 
-    def add_probe_statistics(self, a: Tensor, g: Tensor) -> None:
+    def add_output_gradient_statistics(self, a: Tensor, g: Tensor) -> None:
         """Add the statistics of a layer's output gradients for one probe.
 
         Args:

@@ -58,7 +58,7 @@ class PerExampleGradientSizeSums:
             name: torch.zeros_like(p, requires_grad=False) for name, p in self._chosen.items()
         }
         self.n = 0
-        self._layers = _find_layers_with_closed_gradients(network, self._chosen)
+        self._layers = _find_layers_if_all_have_closed_gradients(network, self._chosen)
 
     def add_examples(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
         """Add the gradient sizes of a batch. Parameters that the forward pass does not use get
@@ -69,7 +69,7 @@ class PerExampleGradientSizeSums:
             scalars: logits [B, K] → gradients ∂s/∂logits [B, K], one per scalar.
         """
         self.n += x.shape[0]
-        if self._layers is not None and self._add_gradient_sizes_by_layer_formulas(
+        if self._layers is not None and self._try_add_gradient_sizes_by_layer_formulas(
             self._layers, x, scalars
         ):
             return
@@ -81,7 +81,7 @@ class PerExampleGradientSizeSums:
         """Return the mean gradient size over the examples, by parameter."""
         return {name: value / max(self.n, 1) for name, value in self.total.items()}
 
-    def _add_gradient_sizes_by_layer_formulas(
+    def _try_add_gradient_sizes_by_layer_formulas(
         self,
         layers: list[_LayerWithParameterNames],
         x: Tensor,
@@ -95,14 +95,16 @@ class PerExampleGradientSizeSums:
         captured: dict[nn.Module, tuple[Tensor, Tensor]] = {}
         twice: list[nn.Module] = []
 
-        def record_layer(module: nn.Module, args: Any, output: Tensor) -> None:
+        def record_layer_input_and_output(module: nn.Module, args: Any, output: Tensor) -> None:
             if module in captured:
                 twice.append(module)
             captured[module] = (args[0].detach(), output)
 
         # Hooks are removed even after an error: a network that keeps them would hold all
         # activations.
-        hooks = [layer.module.register_forward_hook(record_layer) for layer in layers]
+        hooks = [
+            layer.module.register_forward_hook(record_layer_input_and_output) for layer in layers
+        ]
         try:
             with torch.enable_grad():
                 logits = self._forward(x)
@@ -200,7 +202,7 @@ class _LayerWithParameterNames:
     bias: str | None = None
 
 
-def _find_layers_with_closed_gradients(
+def _find_layers_if_all_have_closed_gradients(
     network: nn.Module, chosen: dict[str, nn.Parameter]
 ) -> list[_LayerWithParameterNames] | None:
     """Return the layers of the chosen parameters if all have closed gradient formulas, else

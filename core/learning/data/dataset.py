@@ -129,7 +129,7 @@ class TrainingBatchSource:
         self._scaled: Tensor | None = None
         if (
             not augment.changes_images
-            and not inputs.has_features
+            and not inputs.has_known_features
             and 4 * images.nbytes <= CACHE_BYTES
         ):
             # Stored as [N, S, S, C]: selected rows are then channels_last without a copy.

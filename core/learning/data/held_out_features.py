@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.contract.jobs.job_result import FeaturesFile
+from core.contract.jobs.job_result import TaskHeldOutFeaturesFile
 from core.contract.jobs.job_spec import LearnJobSpec
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.probe import compute_image_features
@@ -90,7 +90,7 @@ class HeldOutFeatures:
             if isinstance(data, FeatureDataset):
                 self.new[task] = data.images
 
-    def write_new_features(self, folder: Path) -> list[FeaturesFile]:
+    def write_new_features(self, folder: Path) -> list[TaskHeldOutFeaturesFile]:
         """Write newly computed held-out features to files in `folder/features`, and describe the
         files.
         """
@@ -99,7 +99,7 @@ class HeldOutFeatures:
         for task, rows in self.new.items():
             name = f"{NAME}/{task}.safetensors"
             save_tensors({NAME: rows}, folder / name)
-            files.append(FeaturesFile(task=task, file=name))
+            files.append(TaskHeldOutFeaturesFile(task=task, file=name))
         return files
 
 

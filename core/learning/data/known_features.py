@@ -43,7 +43,7 @@ class KnownFeatureInputNormaliser(InputNormaliser):
         self._bytes = 0
 
     @property
-    def has_features(self) -> bool:
+    def has_known_features(self) -> bool:
         """True if features of any images are known."""
         return bool(self._known)
 
@@ -101,12 +101,12 @@ class KnownFeatureInputNormaliser(InputNormaliser):
             parts: images of each dataset.
         """
         networks = [parent] if base is None else [parent, base]
-        if self.has_features or any(
+        if self.has_known_features or any(
             type(each).features is not Network.features for each in networks
         ):
             return
         # Known features would be mistaken for those of the other version.
-        if base is not None and not _have_equal_tensors(parent.backbone, base.backbone):
+        if base is not None and not _have_modules_equal_tensors(parent.backbone, base.backbone):
             return
         move_network_to_device(parent, self.device)
         for images in parts:
@@ -115,7 +115,7 @@ class KnownFeatureInputNormaliser(InputNormaliser):
         parent.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
 
-def _have_equal_tensors(a: nn.Module, b: nn.Module) -> bool:
+def _have_modules_equal_tensors(a: nn.Module, b: nn.Module) -> bool:
     """Return True if two modules have the same tensors, bit for bit."""
     ours, theirs = a.state_dict(), b.state_dict()
     return ours.keys() == theirs.keys() and all(

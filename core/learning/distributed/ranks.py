@@ -43,7 +43,7 @@ class SingleProcessRanks:
         """True for the rank that reports, writes snapshots and stores the result: rank 0."""
         return self.rank == 0
 
-    def open_scratch_folder(self, out: Path) -> Path:
+    def make_scratch_folder_of_rank(self, out: Path) -> Path:
         """Return a folder for this rank's scratch files: the job's folder, or a subfolder."""
         if self.is_writing_rank:
             return out

@@ -71,7 +71,7 @@ class StartingVersions:
 
         In the data scenario it has the model's classes from version 0 on.
         """
-        source = self._get_parent_or_base(which)
+        source = self._get_parent_or_base_version(which)
         manifest = source.manifest.model_copy(update={"version": source.version})
         if self._spec.scenario == "data" and not manifest.classes:
             return manifest.model_copy(
@@ -113,7 +113,7 @@ class StartingVersions:
 
     def load_part_tensors(self, which: Which, kind: str) -> dict[str, Tensor]:
         """Load the tensors of a version's part of one type; an empty dict if it has none."""
-        for part in self._get_parent_or_base(which).parts:
+        for part in self._get_parent_or_base_version(which).parts:
             if part.type == kind:
                 return load_tensors(part.path)
         return {}
@@ -128,11 +128,11 @@ class StartingVersions:
         # Without images no class is present, and nothing can be measured.
         return bool(names) and set(names) <= set(manifest.classes or [])
 
-    def _get_parent_or_base(self, which: Which) -> StartingVersion:
+    def _get_parent_or_base_version(self, which: Which) -> StartingVersion:
         return self._spec.parent if which == "parent" else self._spec.base
 
     def _get_part_paths_by_name(self, which: Which) -> dict[str, Path]:
-        return {part.name: part.path for part in self._get_parent_or_base(which).parts}
+        return {part.name: part.path for part in self._get_parent_or_base_version(which).parts}
 
 
 def require_method_fits_network(network: Network, method: Method, spec: LearnJobSpec) -> None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.contract.figures import Counts, FeatureClassifierBaselineCounts
+from core.contract.figures import BaselineClassifierCorrectCounts, Counts
 from core.learning.analytic import discriminant
 from core.learning.analytic.sums import FeatureSums
 from core.learning.evaluation.probe import ProbedImages, group_near_duplicate_probed_images
@@ -56,8 +56,8 @@ class BaselineCorrectCounts(NamedTuple):
     the task. None if no class is learned later than others.
     """
 
-    ncm: FeatureClassifierBaselineCounts | None = None
-    lda: FeatureClassifierBaselineCounts | None = None
+    ncm: BaselineClassifierCorrectCounts | None = None
+    lda: BaselineClassifierCorrectCounts | None = None
     later: dict[str, dict[str, int]] | None = None
 
 
@@ -312,10 +312,10 @@ def _count_images_lost_to_later_classes(
 
 def _build_baseline_result(
     by_task: Mapping[str, Counts], own: Tensor
-) -> FeatureClassifierBaselineCounts | None:
+) -> BaselineClassifierCorrectCounts | None:
     if not by_task:
         return None
     correct, total = (sum(counts[i] for counts in by_task.values()) for i in (0, 1))
-    return FeatureClassifierBaselineCounts(
+    return BaselineClassifierCorrectCounts(
         all=(correct, total), own=(int(own.sum()), len(own)), tasks=dict(by_task)
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import Predict, can_predict_task, predict_dataset
+from core.learning.evaluation.evaluate import Predict, can_predict_task, predict_and_score_dataset
 from core.learning.evaluation.probe import VersionKnnProbe
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -68,7 +68,7 @@ def count_prediction_changes_since_parent(
             continue
         before = parent.known.get(task)
         if before is None:
-            predictions[task], scores = predict_dataset(
+            predictions[task], scores = predict_and_score_dataset(
                 parent.network, data, task, parent.predict, inputs, parent.temperature
             )
             before = data.problem.mask_right_scores(scores)
@@ -109,7 +109,7 @@ def run_knn_probe_on_tasks(
         correct, total = tasks[str(number)] = probe.probe_task(number, data, hashes.get(number))
         share = correct / total if total else None
         report("knn_probe", {"task": number, "correct": correct, "total": total}, share)
-    return {"all": probe.probe_all_tasks(), "tasks": tasks}
+    return {"all": probe.probe_all_tasks_together(), "tasks": tasks}
 
 
 def compute_weight_update_norm(

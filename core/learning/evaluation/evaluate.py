@@ -45,7 +45,7 @@ Losses = Callable[[Network, Tensor, Tensor, int | None], Tensor]
 
 
 @dataclass(frozen=True)
-class EvaluationResult:
+class CorrectPredictionCounts:
     """Result of an evaluation: correct predictions and images, in total and by class label.
 
     `measure`: the problem's primary measure; None where it is `correct` / `total`.
@@ -82,14 +82,14 @@ def can_predict_task(network: Network, task: int, outputs: Sequence[str]) -> boo
     return bool(outputs) and set(outputs) <= set(network.classes)
 
 
-def score_task_predictions(
+def score_network_on_task(
     network: Network, data: Dataset, task: int, predict: Predict, inputs: InputNormaliser
 ) -> Tensor:
     """Compute the score of each prediction of a version on a task's dataset, [N]."""
-    return predict_dataset(network, data, task, predict, inputs)[1]
+    return predict_and_score_dataset(network, data, task, predict, inputs)[1]
 
 
-def predict_dataset(
+def predict_and_score_dataset(
     network: Network,
     data: Dataset,
     task: int,
@@ -221,17 +221,17 @@ def choose_evaluation_batch_size(images: Tensor) -> int:
     return max(1, min(BATCH, PIXELS // (images.shape[1] * images.shape[2])))
 
 
-def count_correct_by_class(data: Dataset, scores: Tensor) -> EvaluationResult:
+def count_correct_by_class(data: Dataset, scores: Tensor) -> CorrectPredictionCounts:
     """Count correct predictions by scores [N], in total and by class."""
     problem, right = data.problem, data.problem.mask_right_scores(scores)
     per_class = problem.count_right_by_class(right, data.labels, data.names)
     # A mean of right or wrong is the quotient of the counts, so it is not stored twice.
     is_share = scores.dtype == torch.bool or not len(scores)
     measure = None if is_share else problem.measure(scores)
-    return EvaluationResult(int(right.sum()), len(data), per_class, measure)
+    return CorrectPredictionCounts(int(right.sum()), len(data), per_class, measure)
 
 
-def score_image_predictions(
+def score_network_on_images(
     network: Network,
     part: EvaluationImages,
     head: int | None,

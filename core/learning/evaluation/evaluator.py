@@ -13,9 +13,9 @@ from core.contract.figures import (
     AnswerChangeCounts,
     Calibration,
     Counts,
-    KnnProbeResult,
-    LossRise,
-    LossRiseForecast,
+    EarlierTaskLossRise,
+    EarlierTasksLossRiseForecast,
+    VersionFeatureKnnProbeResult,
     VersionFigures,
 )
 from core.contract.jobs.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
@@ -34,10 +34,10 @@ from core.learning.evaluation.anytime import Accuracy
 from core.learning.evaluation.baselines import BaselineCorrectCounts, evaluate_feature_baselines
 from core.learning.evaluation.calibration.error import measure_version_calibration
 from core.learning.evaluation.calibration.held_out import (
-    choose_stride_of_stored_logits,
+    choose_stride_of_images_with_stored_logits,
     concatenate_task_logits,
 )
-from core.learning.evaluation.calibration.temperature import choose_softmax_temperature
+from core.learning.evaluation.calibration.temperature import choose_softmax_temperature_and_source
 from core.learning.evaluation.comparison import (
     ComparedParent,
     count_prediction_changes_since_parent,
@@ -50,8 +50,8 @@ from core.learning.evaluation.evaluate import (
     compute_mean_loss,
     count_correct_by_class,
     make_class_predictions_of_tasks,
-    predict_dataset,
-    score_task_predictions,
+    predict_and_score_dataset,
+    score_network_on_task,
 )
 from core.learning.evaluation.probe import (
     VersionKnnProbe,
@@ -98,7 +98,7 @@ class Evaluator:
         self._number = spec.task.number
         self._problem = ancestors.problem
 
-    def measure_base_and_parent(self, network: Network) -> None:
+    def measure_base_and_parent_on_new_task(self, network: Network) -> None:
         """Evaluate base and parent version as they are on the new task's held-out dataset.
 
         The parent is `network`, which is back on the CPU afterwards.
@@ -119,7 +119,7 @@ class Evaluator:
                 network if version == "parent" else self._ancestors.load_version_network("base")
             )
             move_network_to_device(measured, self._inputs.device)
-            predictions = predict_dataset(
+            predictions = predict_and_score_dataset(
                 measured,
                 held_out,
                 self._number,
@@ -192,7 +192,7 @@ class Evaluator:
         baselines = self._evaluate_ncm_and_lda_baselines(network, probe, right)
         return figures.model_copy(
             update={
-                "knn_probe": KnnProbeResult.from_json(neighbours),
+                "knn_probe": VersionFeatureKnnProbeResult.from_json(neighbours),
                 "baseline_ncm": baselines.ncm,
                 "baseline_lda": baselines.lda,
                 "baseline_later": baselines.later,
@@ -285,7 +285,7 @@ class Evaluator:
                 continue
             problem = data.problem
             answers = contents[task.answers.path][task.answers.begin : task.answers.end]
-            stored = stored_predictions.read_prediction_file(answers, problem)
+            stored = stored_predictions.parse_stored_predictions(answers, problem)
             # Images may have been deleted since the predictions were stored.
             if len(stored) == len(data):
                 scores = problem.score(
@@ -321,7 +321,7 @@ class Evaluator:
 
     def compare_forecast_with_measured_loss_rise(
         self, network: Network, method: Method, predicted: float, by_task: Mapping[int, float]
-    ) -> LossRiseForecast:
+    ) -> EarlierTasksLossRiseForecast:
         """Compare the loss rise that the method forecast for earlier tasks with the measured one.
 
         In the units of the method's `compute_example_losses`; `before` is the parent's. The mean
@@ -329,7 +329,7 @@ class Evaluator:
         """
         parent = self._ancestors.load_version_network("parent")
         move_network_to_device(parent, self._inputs.device)
-        tasks: dict[str, LossRise] = {}
+        tasks: dict[str, EarlierTaskLossRise] = {}
         rises: list[float] = []
         for task, data in self.read_held_out_parts().items():
             outputs = data.list_outputs_needed_to_measure()
@@ -342,13 +342,13 @@ class Evaluator:
             # A diverged loss is no number for a manifest.
             if not (math.isfinite(before) and math.isfinite(after)):
                 continue
-            rise = LossRise(predicted=by_task.get(task), before=before, after=after)
+            rise = EarlierTaskLossRise(predicted=by_task.get(task), before=before, after=after)
             tasks[str(task)] = rise
             rises.append(after - before)
             self._emit_metric("loss_rise", {"task": task, **rise.to_json()}, after - before)
         measured = sum(rises) / len(rises) if rises else None
         self._emit_metric("predicted_loss_rise", {"measured": measured}, predicted)
-        return LossRiseForecast(predicted=predicted, measured=measured, tasks=tasks)
+        return EarlierTasksLossRiseForecast(predicted=predicted, measured=measured, tasks=tasks)
 
     def measure_network_during_training(self, network: Network, method: Method) -> Accuracy:
         """Measure the primary measure of the network in training on each task that it can
@@ -361,10 +361,12 @@ class Evaluator:
                     network, task, data.list_outputs_needed_to_measure()
                 ):
                     continue
-                scores = score_task_predictions(
+                scores = score_network_on_task(
                     network, data, task, method.predict_logits, self._inputs
                 )
-                accuracies[str(task)] = data.problem.sum_scores(scores) / len(data)
+                accuracies[str(task)] = data.problem.multiply_measure_by_image_count(scores) / len(
+                    data
+                )
                 self._emit(AliveEvent())  # measuring many tasks takes long
         return accuracies
 
@@ -400,11 +402,11 @@ class Evaluator:
         # Outputs that are no scores of classes have no temperature.
         if not self._problem.has_classes:
             return self._record_matrix_cells(
-                (task, data, predict_dataset(network, data, task, predict, self._inputs))
+                (task, data, predict_and_score_dataset(network, data, task, predict, self._inputs))
                 for task, data in answerable.items()
             ), None
         # Some of the images are enough for a temperature; predictions need all of them.
-        stride = choose_stride_of_stored_logits(sizes)
+        stride = choose_stride_of_images_with_stored_logits(sizes)
         logits = compute_logits_of_tasks(
             network,
             {task: data.select_every_nth_image(stride) for task, data in answerable.items()},
@@ -416,7 +418,7 @@ class Evaluator:
             concatenate_task_logits(logits),
             self._ancestors.get_parent_or_base_manifest("parent").temperature,
         )
-        self.temperature = choose_softmax_temperature(
+        self.temperature = choose_softmax_temperature_and_source(
             together, lambda: method.compute_left_out_scores(ctx), parent
         )
         value, calibration = (
@@ -432,12 +434,14 @@ class Evaluator:
 
         decoded = make_class_predictions_of_tasks(logits, value) if stride == 1 else {}
 
-        def predict_task(task: int, data: Dataset) -> tuple[PredictionBatch, Tensor]:
+        def predict_and_score_task(task: int, data: Dataset) -> tuple[PredictionBatch, Tensor]:
             if stride != 1:
-                return predict_dataset(network, data, task, predict, self._inputs, value)
+                return predict_and_score_dataset(network, data, task, predict, self._inputs, value)
             return decoded[task], data.problem.score(decoded[task], logits[task].targets)
 
-        cells = ((task, data, predict_task(task, data)) for task, data in answerable.items())
+        cells = (
+            (task, data, predict_and_score_task(task, data)) for task, data in answerable.items()
+        )
         return self._record_matrix_cells(cells), calibration
 
     def _record_matrix_cells(

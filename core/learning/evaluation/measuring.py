@@ -11,7 +11,11 @@ from pathlib import Path
 import torch
 
 from core.contract.jobs.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent
-from core.contract.jobs.job_result import MeasuredMatrixCell, MeasuredVersion, PredictionsFile
+from core.contract.jobs.job_result import (
+    MeasuredMatrixCell,
+    MeasuredVersion,
+    TaskPredictionsByteRange,
+)
 from core.contract.jobs.measure_job import MeasurementSpec, MeasureResult
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting, stored_predictions
@@ -56,7 +60,7 @@ def measure_version_on_spec_images(spec: MeasurementSpec, emit: Emit) -> Path:
     text = f"Version {manifest.version} predicts {cell.correct:,} of {cell.total:,} images right."
     emit(LogEvent(level="info", message=text))
     spec.out.mkdir(parents=True, exist_ok=True)
-    files: list[PredictionsFile] = stored_predictions.write_prediction_file(
+    files: list[TaskPredictionsByteRange] = stored_predictions.write_prediction_file(
         spec.out, {(_VERSION, spec.task): predictions}
     )
     result = MeasureResult(

@@ -62,14 +62,14 @@ class VersionKnnProbe:
     """The k-NN probe of one version's features, task by task.
 
     Args:
-        tasks: number of tasks that will be measured. With more tasks, `probe_all_tasks` takes fewer
+        tasks: number of tasks that will be measured. With more tasks, `probe_all_tasks_together` takes fewer
             images of each.
         measured: task → [correct, total] of an earlier version with the same features of its
             images. They are not counted again while the task has as many images.
-        all_images: maximum number of images that `probe_all_tasks` compares.
+        all_images: maximum number of images that `probe_all_tasks_together` compares.
 
-    `samples`: task → the images that `probe_all_tasks` takes of it. `groups`: group number of each
-    of these images, equal for near duplicates, int64 [n]; None before `probe_all_tasks`.
+    `samples`: task → the images that `probe_all_tasks_together` takes of it. `groups`: group number of each
+    of these images, equal for near duplicates, int64 [n]; None before `probe_all_tasks_together`.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class VersionKnnProbe:
             features, labels, group_near_duplicates([(len(labels), looks)])
         )
 
-    def probe_all_tasks(self) -> list[int]:
+    def probe_all_tasks_together(self) -> list[int]:
         """Probe all tasks so far: return [correct, total] by k-NN among the images of all of them.
 
         A class that two tasks share is one class, except with a head per task.

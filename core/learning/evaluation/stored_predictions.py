@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from safetensors.torch import load
 from torch import Tensor
 
-from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
+from core.contract.jobs.job_result import MeasuredVersion, TaskPredictionsByteRange
 from core.learning.problems.problem import P, PredictionBatch, Problem
 
 Kept = Mapping[tuple[MeasuredVersion, int], PredictionBatch]
@@ -21,7 +21,7 @@ _PREFIX = "answers"
 _FILE = f"{_PREFIX}.bin"
 
 
-def write_prediction_file(folder: Path, kept: Kept) -> list[PredictionsFile]:
+def write_prediction_file(folder: Path, kept: Kept) -> list[TaskPredictionsByteRange]:
     """Write predictions of several tasks to one file in `folder`, and describe the parts of the
     file.
 
@@ -37,19 +37,19 @@ def write_prediction_file(folder: Path, kept: Kept) -> list[PredictionsFile]:
                 save({name: each.numpy() for name, each in predictions.to_tensors().items()})
             )
             described.append(
-                PredictionsFile(
+                TaskPredictionsByteRange(
                     version=version, task=task, file=_FILE, begin=begin, end=file.tell()
                 )
             )
     return described
 
 
-def read_prediction_file(data: bytes, problem: Problem[P]) -> P:
+def parse_stored_predictions(data: bytes, problem: Problem[P]) -> P:
     """Read one task's predictions from its bytes in a file of `write_prediction_file`."""
     return problem.read_prediction_from_tensors(load(data))
 
 
-def convert_predictions_to_tensors(kept: Kept) -> dict[str, Tensor]:
+def convert_predictions_to_snapshot_tensors(kept: Kept) -> dict[str, Tensor]:
     """Convert predictions to named tensors of a snapshot."""
     tensors: dict[str, Tensor] = {}
     for (version, task), predictions in kept.items():

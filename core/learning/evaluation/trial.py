@@ -8,7 +8,7 @@ from core.contract.jobs.job_spec import SelectionDataset
 from core.contract.jobs.trial import TrialScore
 from core.learning.analytic.choice import compute_class_average_and_error
 from core.learning.evaluation.ancestors import StartingVersions
-from core.learning.evaluation.evaluate import can_predict_task, score_task_predictions
+from core.learning.evaluation.evaluate import can_predict_task, score_network_on_task
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
@@ -45,7 +45,7 @@ def _score_trial_on_selection_images(
         if len(data) and can_predict_task(
             network, part.task, data.list_outputs_needed_to_measure()
         ):
-            scores = score_task_predictions(network, data, part.task, method.predict_logits, inputs)
+            scores = score_network_on_task(network, data, part.task, method.predict_logits, inputs)
             counts[str(part.task)] = [int(data.problem.mask_right_scores(scores).sum()), len(data)]
         elif len(data):
             # A version that lost the task's classes gets none of its images right.

@@ -39,7 +39,7 @@ class ProbabilityModule(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network.eval()
-        self.tasks = network.list_head_tasks()
+        self.tasks = network.list_tasks_with_own_head()
         self.method = method
         self.temperature = temperature
         self.sure_from = sure_from

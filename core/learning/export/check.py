@@ -93,7 +93,7 @@ def compare_graph_with_version(
     noise = [
         rng.integers(0, 256, (count, size, size, channels), dtype=np.uint8) for count in BATCHES
     ]
-    run = load_onnx_graph(path, threads)
+    run = load_onnx_graph_runner(path, threads)
     worst, tolerance, compared = 0.0, 0.0, 0
     for batch, tasks in _iterate_check_batches(answers, noise, held_out, most):
         outputs = run(batch)
@@ -138,13 +138,13 @@ def _compute_probabilities_and_tolerances(
     """Compute the version's own probabilities [N, C], and the allowed difference of each."""
     moved = list[Tensor]()
 
-    def compute_scores_and_record_bounds(network: Network, x: Tensor, head: int | None) -> Tensor:
+    def predict_and_record_rounding_bounds(network: Network, x: Tensor, head: int | None) -> Tensor:
         moved.append(
             answers.method.bound_score_rounding(network, x, head).cpu() / answers.temperature
         )
         return answers.method.predict_logits(network, x, head)
 
-    scoring = predicting.SoftmaxScoring(compute_scores_and_record_bounds, answers.temperature)
+    scoring = predicting.SoftmaxScoring(predict_and_record_rounding_bounds, answers.temperature)
     _, ours = predicting.predict_images(
         answers.network, batch, task, answers.normalise, scoring=scoring
     )
@@ -201,7 +201,7 @@ def _iterate_check_batches(
             yield images[start : min(share, start + batch_size)], heads
 
 
-def load_onnx_graph(path: Path, threads: int) -> Run:
+def load_onnx_graph_runner(path: Path, threads: int) -> Run:
     """Load an exported graph into ONNX Runtime; return the function that runs it.
 
     Raises ExportFailed if it cannot be loaded. The returned function raises it if it cannot be run.

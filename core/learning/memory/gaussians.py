@@ -104,7 +104,7 @@ class ClassGaussians:
                 labels.append(torch.full((len(noise),), row, device=means.device))
         return torch.cat(features), torch.cat(labels)
 
-    def renumber_classes(self, classes: ClassMap) -> None:
+    def renumber_and_drop_classes(self, classes: ClassMap) -> None:
         """Renumber the classes of the stored Gaussians, and remove those of dropped classes.
 
         Several Gaussians of one task with the same number are a mixture.

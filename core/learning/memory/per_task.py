@@ -34,7 +34,7 @@ class PerTaskReplayBuffer:
             return []
         return sorted(set(self._section.get_tensor_on_cpu("tasks").tolist()))
 
-    def fit_buffer_to_share(self) -> None:
+    def trim_each_task_to_share(self) -> None:
         """Cut the stored replay buffer, perhaps another method's, to `share` examples per task."""
         # Logits are of another method, and nothing would keep them up to date.
         rescale_offers_and_drop_stale_logits(self._section, offers=1, logits=False)

@@ -71,7 +71,7 @@ def select_rows_by_herding(features: Tensor, count: int) -> Tensor:
     return torch.tensor(chosen, dtype=torch.int64, device=features.device)
 
 
-def draw_exemplars_for_batch(
+def draw_exemplars_to_add_to_batch(
     ctx: TaskTrainingContext, exemplars: ExemplarBuffer
 ) -> tuple[Tensor, Tensor] | None:
     """Draw the exemplars to add to this step's batch: augmented inputs and their labels.
@@ -96,7 +96,7 @@ def draw_exemplar_batch(
 ) -> tuple[Tensor, Tensor]:
     """Draw a whole batch of exemplars, cycling through the epoch's shuffled order.
 
-    There must be at least one exemplar. Shapes as in `draw_exemplars_for_batch`.
+    There must be at least one exemplar. Shapes as in `draw_exemplars_to_add_to_batch`.
     """
     size = min(exemplars.size, ctx.recipe.batch_size)
     return _build_exemplar_inputs(ctx, exemplars, ctx.batch * size, (ctx.batch + 1) * size)

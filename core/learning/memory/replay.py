@@ -25,7 +25,7 @@ Draw = tuple[ReplayItems, Tensor, ReplayItems]
 """ReplayItems of a slice, their augmentation table [b, columns], and the items of all slices."""
 
 
-def draw_replay_items(
+def draw_replay_items_of_batch_slice(
     ctx: TaskTrainingContext, reservoir: ReservoirBuffer, size: int, count: int
 ) -> list[Draw]:
     """Draw `count` times up to `size` replay items, and return this batch slice's share of each
@@ -115,7 +115,7 @@ def compute_replay_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
     return torch.stack(losses).sum() / labels.shape[0]
 
 
-def compute_replay_distillation_loss(groups: Groups, stored: Tensor) -> Tensor:
+def compute_replay_logits_squared_error(groups: Groups, stored: Tensor) -> Tensor:
     """Compute the mean squared difference of replay items' logits from the stored ones.
 
     Heads only grow, so output i keeps its meaning. Outputs added since an item was stored have the

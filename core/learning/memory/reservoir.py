@@ -103,7 +103,7 @@ class ReservoirBuffer:
         # A buffer without the count has been offered its items at least.
         return max(int(self._section.json.get("seen", 0)), self.item_count)
 
-    def prepare_buffer_for_task(self, *, offers: int = 1, logits: bool = False) -> None:
+    def rescale_offers_and_trim_reservoir(self, *, offers: int = 1, logits: bool = False) -> None:
         """Prepare the stored replay buffer, perhaps of another method, for use as a reservoir in a
         task.
 
@@ -170,11 +170,11 @@ class ReservoirBuffer:
                 values["widths"] = torch.full_like(rows, logits.shape[1])
             tasks = self._section.get_tensor_on_cpu("tasks") if stored else None
             for name, value in values.items():
-                self._section.tensors[name] = self._write_buffer_rows(
+                self._section.tensors[name] = self._resize_and_write_buffer_tensor(
                     self._section.tensors.get(name), at, value, size
                 )
             if at.device.type != "cpu":
-                tasks = self._write_buffer_rows(
+                tasks = self._resize_and_write_buffer_tensor(
                     tasks, host[0], torch.full_like(host[0], task), size
                 )
                 # Written on both sides: reading it back would make the host wait for the GPU.
@@ -234,7 +234,7 @@ class ReservoirBuffer:
         for name in list(tensors):
             tensors[name] = tensors[name].index_select(0, rows.to(tensors[name].device))
 
-    def _write_buffer_rows(
+    def _resize_and_write_buffer_tensor(
         self, old: Tensor | None, at: Tensor, value: Tensor, size: int
     ) -> Tensor:
         """Write the rows `at`, int64 [b], of a buffer tensor that is resized to `size` rows."""

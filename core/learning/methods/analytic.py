@@ -53,7 +53,7 @@ from core.learning.class_map import ClassMap
 from core.learning.methods.method import (
     AcceptedRecipes,
     Method,
-    TrainingMemoryFootprint,
+    TrainingMemoryMultiples,
     TrainingStage,
 )
 from core.learning.methods.registration import register_method
@@ -97,7 +97,7 @@ UNTRAINED = (
 )
 
 
-class BackboneAdaptation(StrictRecipeModel):
+class FirstTaskBackboneTraining(StrictRecipeModel):
     """Training of the backbone in the first task: number of epochs, and depth from 2 to 5."""
 
     epochs: Annotated[int, Field(ge=1, le=10_000)]
@@ -127,7 +127,7 @@ class AnalyticHyper(StrictRecipeModel):
     shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
     prior: discriminant.Prior = "uniform"
     keep: Literal["features", "sums"] = "features"
-    adapt: BackboneAdaptation | None = None
+    adapt: FirstTaskBackboneTraining | None = None
 
 
 @register_method
@@ -161,7 +161,7 @@ class AnalyticMethod(Method):
     no_merge = "it solves for its classifier, and no weight moves after the first task"
     no_shards = "it takes no steps: each image passes through the network once"
     no_feature_cache = "it takes no steps: each image passes through the network once"
-    footprint = TrainingMemoryFootprint(copies=7.0, columns="projection")
+    footprint = TrainingMemoryMultiples(copies=7.0, columns="projection")
     immutable_hyperparameters = ("projection",)
     frozen_until_end_task = (STATISTICS, FEATURES, TOTALS)
     predicts_with = ("own", "projection")
@@ -235,7 +235,7 @@ class AnalyticMethod(Method):
             self._store_task_sums_and_features(ctx)
             self._store_classifier(self._store_totals_and_solve_classifier(ctx))
 
-    def renumber_classes(self, classes: ClassMap) -> None:
+    def renumber_and_drop_classes(self, classes: ClassMap) -> None:
         """Merge or drop classes in the stored feature sums and features, and redraw the sample."""
         tasks, statistics = self._list_tasks_with_stored_sums(), self.state[STATISTICS]
         statistics.tensors = renumber_classes_in_sums(statistics.tensors, tasks, classes)
@@ -243,7 +243,7 @@ class AnalyticMethod(Method):
         for task in tasks:
             rows = renumber_stored_features(stored, task, classes)
             if rows is not None and len(rows):
-                self._store_features_of_task(task, rows)
+                self._store_sampled_and_other_features(task, rows)
         self.state[TOTALS].clear_section()
 
     def recompute_after_class_patch(self, ctx: TaskTrainingContext) -> None:
@@ -285,9 +285,11 @@ class AnalyticMethod(Method):
         stored = {**sums.to_tensors(), "rows": ctx.class_rows + first}
         tensors = {f"{ctx.task}.{name}": tensor for name, tensor in stored.items()}
         self.state[STATISTICS].tensors.update(tensors)
-        self._store_features_of_task(ctx.task, LabelledFeatureRows.concatenate_rows(batches))
+        self._store_sampled_and_other_features(
+            ctx.task, LabelledFeatureRows.concatenate_rows(batches)
+        )
 
-    def _store_features_of_task(self, task: int, rows: LabelledFeatureRows) -> None:
+    def _store_sampled_and_other_features(self, task: int, rows: LabelledFeatureRows) -> None:
         """Store the features that later jobs read, and the remaining ones separately."""
         is_drawn = draw_rows_per_class(rows, SAMPLE[self.hyper.keep])
         stored = self.state[FEATURES].tensors
@@ -299,7 +301,7 @@ class AnalyticMethod(Method):
             remaining[ORDER] = torch.cat([is_drawn.nonzero(), (~is_drawn).nonzero()]).squeeze(1)
             stored.update({f"{task}.{REST}.{name}": tensor for name, tensor in remaining.items()})
 
-    def _draw_retained_examples(self, classes: int) -> LabelledFeatureRows | None:
+    def _draw_from_retained_examples(self, classes: int) -> LabelledFeatureRows | None:
         """Draw retained examples of all tasks, equally many of each class where possible.
 
         Returns None if none are stored. The number of classes never falls, so today's draw contains
@@ -368,7 +370,7 @@ class AnalyticMethod(Method):
     def _list_tasks_with_stored_sums(self) -> list[int]:
         return sorted({int(name.split(".")[0]) for name in self.state["statistics"].tensors})
 
-    def _iterate_task_sums(self) -> Iterator[tuple[dict[str, Tensor], Sequence[int]]]:
+    def _iterate_totals_and_task_sums(self) -> Iterator[tuple[dict[str, Tensor], Sequence[int]]]:
         """Yield the totals, then each further task's feature sums, with their classes."""
         tensors, totals = self.state["statistics"].tensors, self.state[TOTALS].tensors
         if totals:
@@ -385,9 +387,11 @@ class AnalyticMethod(Method):
         own_tensors[WEIGHT], own_tensors[BIAS] = linear.weight.float(), linear.bias.float()
 
     def _store_totals_and_solve_classifier(self, ctx: TaskTrainingContext) -> LinearWeights:
-        classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
-        sums = add_feature_sums_of_tasks(self._iterate_task_sums(), classes)
-        rows = self._draw_retained_examples(classes)
+        classes = sum(
+            len(ctx.network.list_classes(task)) for task in ctx.network.list_tasks_with_own_head()
+        )
+        sums = add_feature_sums_of_tasks(self._iterate_totals_and_task_sums(), classes)
+        rows = self._draw_from_retained_examples(classes)
         # Stored before the solution: the next job starts from them, whatever the head.
         self._store_totals_and_examples(sums, rows)
         if self.hyper.head == "ncm":
@@ -398,7 +402,7 @@ class AnalyticMethod(Method):
                 / COSINE_TEMPERATURE
             )
             return LinearWeights(means, means.new_zeros(classes))
-        examples = self._select_left_out_examples(ctx, sums, rows)
+        examples = self._select_examples_to_leave_out_in_turn(ctx, sums, rows)
         solvers = {"lda": self._solve_discriminant, "ridge": self._solve_ridge}
         names = list(solvers) if self.hyper.head == "auto" else [self.hyper.head]
         solved = {name: solvers[name](ctx, sums, examples) for name in names}
@@ -428,7 +432,7 @@ class AnalyticMethod(Method):
             )
         return chosen.head
 
-    def _select_left_out_examples(
+    def _select_examples_to_leave_out_in_turn(
         self, ctx: TaskTrainingContext, sums: FeatureSums, rows: LabelledFeatureRows | None
     ) -> LeaveOneOutScoredExamples:
         """Select the examples that compare heads, without any that is its class's only one."""
@@ -446,7 +450,9 @@ class AnalyticMethod(Method):
         choosing = torch.isin(judged, order[: CHOSEN_BY.compute_example_limit(classes)])
         rows = rows.select_rows(judged)
         h = self._add_bias_column(self._project_features(rows.features.to(sums.gram.device)))
-        heads = [len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks()]
+        heads = [
+            len(ctx.network.list_classes(task)) for task in ctx.network.list_tasks_with_own_head()
+        ]
         head_of = torch.repeat_interleave(torch.arange(len(heads)), torch.tensor(heads)).to(
             h.device
         )

@@ -21,7 +21,7 @@ from core.learning.methods.expanding import (
     get_growing_network,
     make_auxiliary_classifier_targets,
 )
-from core.learning.methods.method import AcceptedRecipes, TrainingMemoryFootprint
+from core.learning.methods.method import AcceptedRecipes, TrainingMemoryMultiples
 from core.learning.methods.registration import register_method
 from core.learning.networks.der_net import DerNetwork
 from core.learning.recipe import NotNegative, Positive
@@ -42,7 +42,7 @@ class DerNetMethod(ExpandingMethod):
     """
 
     name = "der-net"
-    footprint = TrainingMemoryFootprint(growing=2.0, batches=2.0)
+    footprint = TrainingMemoryMultiples(growing=2.0, batches=2.0)
     description = (
         "Dynamically expandable representation: each task adds a copy of the whole backbone, older "
         "ones never change. Costs as much again in storage and time with every task. Keeps a few "
@@ -56,7 +56,7 @@ class DerNetMethod(ExpandingMethod):
     network = DerNetwork
     hyper: DerNetHyper
 
-    def compute_expert_losses(
+    def compute_new_expert_losses(
         self, ctx: TaskTrainingContext, x: Tensor, y: Tensor
     ) -> dict[str, Tensor]:
         """Compute the losses of training a new expert: cross-entropy over all classes, and

@@ -28,7 +28,7 @@ from core.learning.methods.dlcft_memory import (
     append_zero_rows_to_match,
     measure_task_curvature,
 )
-from core.learning.methods.method import AcceptedRecipes, Method, TrainingMemoryFootprint
+from core.learning.methods.method import AcceptedRecipes, Method, TrainingMemoryMultiples
 from core.learning.methods.registration import register_method
 from core.learning.methods.squared_loss import compute_squared_errors, fit_ridge_head
 from core.learning.networks import Network
@@ -95,7 +95,7 @@ class DlcftMethod(Method):
     """The method `dlcft`: a quadratic penalty by stored curvature, on a linearised network."""
 
     name = "dlcft"
-    footprint = TrainingMemoryFootprint(copies=75.0, batches=3.0, images=128)
+    footprint = TrainingMemoryMultiples(copies=75.0, batches=3.0, images=128)
     description = (
         "Deep linear continual fine-tuning: the network's linear expansion around its base, with "
         "the curvature of earlier tasks kept instead of their data, and a forecast of what an "
@@ -265,7 +265,7 @@ class DlcftMethod(Method):
                 "for the others"
             )
         if ctx.scenario == "class":
-            self._open_reservoir(ctx).prepare_buffer_for_task()
+            self._open_reservoir(ctx).rescale_offers_and_trim_reservoir()
 
     def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Freeze a newly trained base, measure the task's curvature, and merge it with the stored
@@ -328,7 +328,7 @@ class DlcftMethod(Method):
 
         None in the first task.
         """
-        if not self._earlier_task_count:
+        if not self._curvature_covered_task_count:
             return None
         memory, deltas = self._get_curvature_memory(ctx), self._compute_displacements(ctx)
         rise = ctx.scratch.get("rise")  # computed in this step at the same weights
@@ -346,7 +346,7 @@ class DlcftMethod(Method):
         """
         rises: dict[int, float] = {}
         deltas, memory = (
-            self._compute_displacements(ctx) if self._earlier_task_count else {},
+            self._compute_displacements(ctx) if self._curvature_covered_task_count else {},
             self._get_curvature_memory(ctx),
         )
         for task, (diagonal, slope) in memory.read_curvatures_and_gradients_by_task().items():
@@ -377,7 +377,7 @@ class DlcftMethod(Method):
     # Weights of the objective's terms.
 
     @property
-    def _earlier_task_count(self) -> int:
+    def _curvature_covered_task_count(self) -> int:
         """Number of tasks that the stored curvature covers."""
         return CurvatureMemory(self.state["curvature"]).covered_task_count
 
@@ -400,7 +400,7 @@ class DlcftMethod(Method):
         """
         return (
             ctx.scenario == "class"
-            and self._earlier_task_count > 0
+            and self._curvature_covered_task_count > 0
             and self._open_reservoir(ctx).item_count > 0
         )
 
@@ -459,13 +459,13 @@ class DlcftMethod(Method):
         )
         assert isinstance(head, nn.Module)
 
-        def iterate_batches_with_features() -> Iterator[tuple[Tensor, Tensor]]:
+        def iterate_features_with_labels() -> Iterator[tuple[Tensor, Tensor]]:
             for batch in ctx.examples():
                 yield network.compute_value_and_derivative(batch.x)[0], batch.y
 
         with torch.no_grad(), ctx.use_exact_evaluation_mode():
             rows, biases = fit_ridge_head(
-                iterate_batches_with_features(),
+                iterate_features_with_labels(),
                 len(network.list_classes(ctx.task_argument_of_forward)),
                 self.hyper.alpha,
             )

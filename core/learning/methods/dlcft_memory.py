@@ -28,7 +28,7 @@ from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.factor import fit_factor_to_byte_limit
 from core.learning.curvature.fisher import draw_rademacher_cotangents, make_basis_vector_cotangents
 from core.learning.curvature.layers import list_layers_owning_parameters
-from core.learning.methods.squared_loss import append_column_of_ones, compute_target_residuals
+from core.learning.methods.squared_loss import append_column_of_ones, subtract_scaled_onehot_targets
 from core.learning.networks.linear.linearised import DISPLACEMENT, LinearisedNetwork
 from core.learning.precision import use_full_precision
 from core.learning.state import MethodStateSection
@@ -64,7 +64,7 @@ class CurvatureMeasurementSettings:
 
     Attributes:
         kind: form of the blocks.
-        alpha: scale of the targets, see `compute_target_residuals`.
+        alpha: scale of the targets, see `subtract_scaled_onehot_targets`.
         probes: sign vectors per image; None: every output by itself.
         max_factor_bytes: limit of each factor's size; None for no limit.
         diagonal: measure the task's own diagonal as well.
@@ -228,7 +228,7 @@ class CurvatureMemory:
         )
         tensors = {f"mean/{key}": t for key, t in curvature.to_tensors().items()}
         if keep_gradient:
-            merged = self._compute_mean_task_gradient(fresh, deltas, share)
+            merged = self._compute_mean_gradient_over_tasks(fresh, deltas, share)
             tensors |= {f"gradient/{name}": g for name, g in merged.items()}
         by_task = self.read_curvatures_and_gradients_by_task()
         for number, (diagonal, gradient) in by_task.items():
@@ -250,7 +250,7 @@ class CurvatureMemory:
         self._section.tensors.update(tensors)
         self._section.json.update(json)
 
-    def _compute_mean_task_gradient(
+    def _compute_mean_gradient_over_tasks(
         self, fresh: TaskCurvatureStatistics, deltas: Mapping[str, Tensor], share: float
     ) -> dict[str, Tensor]:
         """Compute the mean gradient of all tasks at the present weights, by parameter."""
@@ -330,7 +330,7 @@ class _GradientAndGramSums:
             value, tangent = network.compute_value_and_derivative(x)
             assert tangent is not None
             outputs = network.compute_expansion_logits(value, tangent, self._task)
-            u = compute_target_residuals(outputs, y, self._alpha)
+            u = subtract_scaled_onehot_targets(outputs, y, self._alpha)
             self._add_gradients_to_sums(
                 network.compute_vector_jacobian_product(x, u @ network.get_readout_rows(self._task))
             )

@@ -25,7 +25,7 @@ from core.learning.methods.expanding import (
     get_growing_network,
     make_auxiliary_classifier_targets,
 )
-from core.learning.methods.method import AcceptedRecipes, TrainingMemoryFootprint
+from core.learning.methods.method import AcceptedRecipes, TrainingMemoryMultiples
 from core.learning.methods.registration import register_method
 from core.learning.networks.dne.chain import draw_drop_path_masks
 from core.learning.networks.dne.network import DneNetwork
@@ -59,7 +59,7 @@ class DneMethod(ExpandingMethod):
     """
 
     name = "dne"
-    footprint = TrainingMemoryFootprint(growing=0.5, batches=2.0, images=64)
+    footprint = TrainingMemoryMultiples(growing=0.5, batches=2.0, images=64)
     description = (
         "Dense network expansion: each task adds a small transformer expert that reads the "
         "features of all earlier ones, which never change. Keeps a few exemplars. Needs the "
@@ -93,11 +93,11 @@ class DneMethod(ExpandingMethod):
             and (old := count_classes_of_earlier_tasks(ctx))
         ):
             seed = derive_seed(ctx.recipe.seed, 6, ctx.task)
-            get_growing_network(ctx).head.reinit_newest_columns(
+            get_growing_network(ctx).head.reinit_newest_columns_and_biases(
                 old, torch.Generator().manual_seed(seed)
             )
 
-    def compute_expert_losses(
+    def compute_new_expert_losses(
         self, ctx: TaskTrainingContext, x: Tensor, y: Tensor
     ) -> dict[str, Tensor]:
         """Compute the task, distillation and auxiliary losses of training the new expert.

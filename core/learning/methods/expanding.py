@@ -20,7 +20,7 @@ from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.memory.rehearsal import (
     choose_exemplars_by_herding,
     draw_exemplar_batch,
-    draw_exemplars_for_batch,
+    draw_exemplars_to_add_to_batch,
 )
 from core.learning.methods.method import Method, TrainingStage
 from core.learning.networks import Network
@@ -63,7 +63,7 @@ class ExpandingMethod(Method):
         """Size of the expert that this task adds, in the units of the network family."""
         return 1
 
-    def compute_expert_losses(
+    def compute_new_expert_losses(
         self, ctx: TaskTrainingContext, x: Tensor, y: Tensor
     ) -> dict[str, Tensor]:
         """Compute the losses of stage 1 (training the new expert) by name.
@@ -125,9 +125,9 @@ class ExpandingMethod(Method):
                 # Only the classifier is trained in stage 2.
                 features = ctx.network.features(x)
             return {"task": self.compute_head_tuning_loss(ctx.network.logits(features).float(), y)}
-        if (share := draw_exemplars_for_batch(ctx, exemplars)) is not None:
+        if (share := draw_exemplars_to_add_to_batch(ctx, exemplars)) is not None:
             x, y = torch.cat([x, share[0]]), torch.cat([y, share[1]])
-        return self.compute_expert_losses(ctx, x, y)
+        return self.compute_new_expert_losses(ctx, x, y)
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Begin a task; warn if a masked `train_ce` has no effect."""

@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.methods.method import Method, TrainingMemoryFootprint, TrainingStage
+from core.learning.methods.method import Method, TrainingMemoryMultiples, TrainingStage
 from core.learning.methods.registration import register_method
 from core.learning.methods.teacher import count_parameter_rows_before_task, get_teacher_network
 from core.learning.recipe import NotNegative, StrictRecipeModel
@@ -53,7 +53,7 @@ class LearningWithoutForgetting(Method):
     """The method `lwf`, which distils the previous version's outputs on the new images."""
 
     name = "lwf"
-    footprint = TrainingMemoryFootprint(copies=8.0, batches=1.5)
+    footprint = TrainingMemoryMultiples(copies=8.0, batches=1.5)
     description = (
         "Learning without forgetting: distils the previous version on the new images. "
         "Keeps no data."

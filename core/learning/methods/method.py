@@ -58,7 +58,7 @@ class AcceptedRecipes:
 
 
 @dataclass(frozen=True)
-class TrainingMemoryFootprint:
+class TrainingMemoryMultiples:
     """Memory that a method needs for training, in multiples of known sizes; measured, not derived.
 
     A job's memory is estimated from it before the job runs.
@@ -167,7 +167,7 @@ class Method:
     accepts: ClassVar[AcceptedRecipes] = AcceptedRecipes()
     neutral: ClassVar[StrictRecipeModel | None] = None
     no_neutral: ClassVar[str] = ""
-    footprint: ClassVar[TrainingMemoryFootprint] = TrainingMemoryFootprint()
+    footprint: ClassVar[TrainingMemoryMultiples] = TrainingMemoryMultiples()
     regularisers: ClassVar[tuple[str, ...]] = ()
     scenario_defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     former_defaults: ClassVar[Mapping[str, Any]] = {}
@@ -304,7 +304,7 @@ class Method:
 
     # A patch: classes are merged or dropped, and nothing is learned.
 
-    def renumber_classes(self, classes: ClassMap) -> None:
+    def renumber_and_drop_classes(self, classes: ClassMap) -> None:
         """Renumber the classes in the method's state, after a patch merged or dropped classes.
 
         Memories lose the images of dropped classes; importances of the head's rows are averaged.

@@ -26,7 +26,7 @@ from core.learning.class_map import ClassMap
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.memory.gaussians import WIDEST, ClassGaussians
-from core.learning.methods.method import Method, TrainingMemoryFootprint, TrainingStage
+from core.learning.methods.method import Method, TrainingMemoryMultiples, TrainingStage
 from core.learning.methods.registration import register_method
 from core.learning.recipe import StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -70,7 +70,7 @@ class SlcaMethod(Method):
     Hyper = SlcaHyper
     no_neutral = "after each task it trains the head on draws of all classes"
     recipe_defaults = {"train_ce": "masked"}  # noqa: RUF012
-    footprint = TrainingMemoryFootprint(copies=7.0)
+    footprint = TrainingMemoryMultiples(copies=7.0)
     hyper: SlcaHyper
 
     def plan_training_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
@@ -132,9 +132,9 @@ class SlcaMethod(Method):
         if ctx.first or ctx.recipe.validation:  # otherwise they are up to date
             self._fit_and_store_class_gaussians(ctx)
 
-    def renumber_classes(self, classes: ClassMap) -> None:
+    def renumber_and_drop_classes(self, classes: ClassMap) -> None:
         """Renumber the classes of the stored Gaussians; a merged class becomes a mixture."""
-        ClassGaussians(self.state["own"]).renumber_classes(classes)
+        ClassGaussians(self.state["own"]).renumber_and_drop_classes(classes)
 
     def _fit_and_store_class_gaussians(self, ctx: TaskTrainingContext) -> None:
         """Fit and store Gaussians of the features of the task's classes, in one pass over its

@@ -20,7 +20,7 @@ It is enough for features that hardly vary or are collinear.
 """
 
 
-def compute_target_residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
+def subtract_scaled_onehot_targets(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
     """Compute the gradient of the squared loss by the outputs: f - α · onehot(y), [B, C].
 
     It is in at least float32. y: int64 [B].
@@ -32,7 +32,7 @@ def compute_target_residuals(outputs: Tensor, y: Tensor, alpha: float) -> Tensor
 
 def compute_squared_errors(outputs: Tensor, y: Tensor, alpha: float) -> Tensor:
     """Compute the squared error of every example, [B]. outputs: [B, C]. y: int64 [B]."""
-    return 0.5 * compute_target_residuals(outputs, y, alpha).square().sum(1)
+    return 0.5 * subtract_scaled_onehot_targets(outputs, y, alpha).square().sum(1)
 
 
 def append_column_of_ones(features: Tensor) -> Tensor:

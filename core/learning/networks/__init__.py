@@ -19,33 +19,33 @@ from core.contract.base import ExpectedBaseTensors
 from core.learning.networks.backbone import Backbone, ImageSpec, is_batch_norm_counter
 from core.learning.networks.init import initialise_weights
 from core.learning.networks.network import HeadSpec, Network
-from core.learning.networks.registry import ARCHITECTURES, ArchitectureInfo
+from core.learning.networks.registry import ARCHITECTURES, RegisteredArchitecture
 
 __all__ = [
-    "ArchitectureInfo",
     "Backbone",
     "HeadSpec",
     "ImageSpec",
     "Network",
+    "RegisteredArchitecture",
     "build_backbone_on_meta_device",
     "build_initialised_backbone",
     "build_network",
     "build_uninitialised_network",
+    "describe_expected_base_tensors",
     "get_architectures",
     "list_backbone_tensor_dtypes_and_shapes",
-    "list_tensors_expected_of_base",
     "parse_architecture",
 ]
 
 _DTYPES = {torch.float32: "F32", torch.int64: "I64"}  # names in safetensors
 
 
-def get_architectures() -> dict[str, ArchitectureInfo]:
+def get_architectures() -> dict[str, RegisteredArchitecture]:
     """Return every registered architecture by name."""
     return dict(ARCHITECTURES)
 
 
-def parse_architecture(architecture: Mapping[str, Any]) -> tuple[ArchitectureInfo, BaseModel]:
+def parse_architecture(architecture: Mapping[str, Any]) -> tuple[RegisteredArchitecture, BaseModel]:
     """Parse an architecture's JSON: return the registered entry and validated hyper-parameters.
 
     Raises ValueError for an unknown name or field.
@@ -112,7 +112,7 @@ def list_backbone_tensor_dtypes_and_shapes(
     return {name: (_DTYPES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
 
 
-def list_tensors_expected_of_base(
+def describe_expected_base_tensors(
     architecture: Mapping[str, Any], image: ImageSpec
 ) -> ExpectedBaseTensors:
     """Describe as JSON the tensors that an uploaded base must contain.

@@ -1,7 +1,7 @@
 """Command that prints the required content of a base, for a caller that must not import torch.
 
 `python -m core.learning.networks.expected '{"architecture": {"name": "resnet18"}, "image": {"size":
-224, "channels": 3}}'` writes the JSON of `list_tensors_expected_of_base` and exits 0, or writes
+224, "channels": 3}}'` writes the JSON of `describe_expected_base_tensors` and exits 0, or writes
 one sentence to stderr and exits 2.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 
-from core.learning.networks import list_tensors_expected_of_base
+from core.learning.networks import describe_expected_base_tensors
 from core.learning.networks.backbone import ImageSpec
 
 
@@ -20,7 +20,7 @@ def main(argument: str) -> int:
     """
     try:
         request = json.loads(argument)
-        requirements = list_tensors_expected_of_base(
+        requirements = describe_expected_base_tensors(
             request["architecture"], ImageSpec.parse_image_field(request["image"])
         )
     # Errors of the request, which the caller passes on; anything else is a mistake here, and keeps

@@ -38,7 +38,7 @@ class FeatureBlocksClassifier(ClassifierHead):
         wider = torch.cat([self.weight.detach(), self.weight.new_zeros(rows, width)], 1)
         self.weight = nn.Parameter(wider, requires_grad=self.weight.requires_grad)
 
-    def reinit_newest_columns(self, rows: int, generator: torch.Generator) -> None:
+    def reinit_newest_columns_and_biases(self, rows: int, generator: torch.Generator) -> None:
         """Redraw the newest block's columns and the biases of the first rows as in nn.Linear."""
         bound = self.width**-0.5
         with torch.no_grad():

@@ -102,7 +102,7 @@ class Network(nn.Module):
                 return now + name.removeprefix(before)
         return name
 
-    def match_state_dict_shape(self, names: set[str]) -> None:
+    def prepare_to_load_state_dict(self, names: set[str]) -> None:
         """Change the network's shape to that of a state dict with these names.
 
         Only families that change shape during a task override this.
@@ -139,7 +139,7 @@ class Network(nn.Module):
         assert task is not None
         return self.head_classes[task]
 
-    def list_head_tasks(self) -> list[int | None]:
+    def list_tasks_with_own_head(self) -> list[int | None]:
         """List the heads' tasks in learning order, or [None] for a single head."""
         return list(self.head_classes) if self.scenario == "task" else [None]
 
@@ -148,7 +148,7 @@ class Network(nn.Module):
 
         The classes of all heads are counted one after the other.
         """
-        heads = self.list_head_tasks()
+        heads = self.list_tasks_with_own_head()
         return sum(len(self.list_classes(head)) for head in heads[: heads.index(task)])
 
     def _get_head(self, task: int | None) -> nn.Module:

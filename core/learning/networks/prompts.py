@@ -89,7 +89,7 @@ class PromptedNetwork(Network):
         # attention off its fast path, and results would differ from a linear probe in the last
         # bits.
         prompts = self.prompts[name] if self.tokens and name in self.prompts else ()
-        x = self.backbone.embed_tokens(x)
+        x = self.backbone.embed_class_token_and_patches(x)
         x = encoder.dropout(x + encoder.pos_embedding)
         for block, layer in enumerate(encoder.layers):
             if block < len(prompts):

@@ -18,7 +18,7 @@ from core.learning.networks.backbones import (
     torchvision_resnet,
     torchvision_vit,
 )
-from core.learning.networks.dne.backbone import DneArchitectureHyper, DneBackbone
+from core.learning.networks.dne.backbone import DneArchitectureHyper, DneFirstExpertBackbone
 from core.learning.networks.dne.expert import initialise_expert_module
 from core.learning.networks.init import (
     Rule,
@@ -29,7 +29,7 @@ from core.learning.networks.init import (
 
 
 @dataclass(frozen=True)
-class ArchitectureInfo:
+class RegisteredArchitecture:
     """An entry of the registry of architectures.
 
     `hyper`: its frozen pydantic model. `build(hyper, image)` makes the backbone, on the meta
@@ -50,7 +50,7 @@ class ArchitectureInfo:
 
 
 _ALL = [
-    ArchitectureInfo(
+    RegisteredArchitecture(
         "mlp",
         "mlp",
         mlp.MlpHyper,
@@ -60,7 +60,7 @@ _ALL = [
         initialise_by_torch_rule,
         1,
     ),
-    ArchitectureInfo(
+    RegisteredArchitecture(
         "small-cnn",
         "small-cnn",
         small_cnn.SmallCnnHyper,
@@ -70,7 +70,7 @@ _ALL = [
         initialise_by_lecun_rule,
         4,
     ),
-    ArchitectureInfo(
+    RegisteredArchitecture(
         "resnet20",
         "small-resnet",
         resnet.ResNet20Hyper,
@@ -80,7 +80,7 @@ _ALL = [
         initialise_by_he_rule,
         4,
     ),
-    ArchitectureInfo(
+    RegisteredArchitecture(
         "slim-resnet18",
         "small-resnet",
         resnet.SlimResNet18Hyper,
@@ -91,7 +91,7 @@ _ALL = [
         4,
     ),
     *[
-        ArchitectureInfo(
+        RegisteredArchitecture(
             f"resnet{layers}",
             "resnet",
             torchvision_resnet.ResNetHyper,
@@ -104,7 +104,7 @@ _ALL = [
         for layers in (18, 34, 50, 101, 152)
     ],
     *[
-        ArchitectureInfo(
+        RegisteredArchitecture(
             name,
             "vit",
             torchvision_vit.VitVariantHyper,
@@ -121,7 +121,7 @@ _ALL = [
             ("vit_l_16", "large, patch 16", (24, 16, 1024, 4096, 16)),
         )
     ],
-    ArchitectureInfo(
+    RegisteredArchitecture(
         "vit",
         "vit",
         torchvision_vit.VitHyper,
@@ -131,19 +131,19 @@ _ALL = [
         torchvision_vit.initialise_vit_module,
         4,
     ),
-    ArchitectureInfo(
+    RegisteredArchitecture(
         "dne",
         "dne",
         DneArchitectureHyper,
         "Vision transformer with gated attention to positions, made to be widened by small "
         "experts, task by task.",
         "Hu et al. 2023, Dense Network Expansion for Class Incremental Learning, CVPR",
-        DneBackbone,
+        DneFirstExpertBackbone,
         initialise_expert_module,
         4,
     ),
     *[
-        ArchitectureInfo(
+        RegisteredArchitecture(
             f"convnext_{size}",
             "convnext",
             torchvision_convnext.ConvNextHyper,
@@ -155,7 +155,7 @@ _ALL = [
         )
         for size in ("tiny", "small", "base", "large")
     ],
-    ArchitectureInfo(
+    RegisteredArchitecture(
         "timm",
         "timm",
         timm_backbone.TimmHyper,

@@ -67,7 +67,7 @@ class NamedOptimizer:
         self._step = (
             OlorOptimizer(self.torch, self._peaks, rollback, warn).step
             if rollback
-            else partial(eager.take_optimizer_step, self.torch)
+            else partial(eager.step_optimizer_without_hooks, self.torch)
         )
 
     def set_learning_rates_for_step(self, step: int) -> None:

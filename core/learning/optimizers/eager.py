@@ -22,7 +22,7 @@ def remove_optimizer_compiler_wrappers() -> None:
             setattr(plain, _MARK, plain)
 
 
-def take_optimizer_step(optimizer: Optimizer) -> None:
+def step_optimizer_without_hooks(optimizer: Optimizer) -> None:
     """Take one step of a torch optimizer, outside autograd and without calling registered hooks."""
     # Unwrapped: torch's wrappers profile the step and look for hooks, of which there are none here.
     plain = inspect.unwrap(type(optimizer).step)

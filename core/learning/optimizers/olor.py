@@ -93,7 +93,7 @@ class OlorOptimizer:
 
     def step(self) -> None:
         """Take the optimizer's step, then pull the anchored parameters back."""
-        eager.take_optimizer_step(self._optimizer)
+        eager.step_optimizer_without_hooks(self._optimizer)
         groups = zip(self._optimizer.param_groups, self._peaks, strict=True)
         rates = [float(group["lr"]) / peak for group, peak in groups]
         targets: list[Tensor] = []

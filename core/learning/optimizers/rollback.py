@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.contract.figures import MeasuredOlorRollback
+from core.contract.figures import OlorPullTowardsInitialWeights
 from core.learning.optimizers.build import compute_learning_rate_factor
 from core.learning.optimizers.olor import find_anchored_parameters, list_layer_rollback_shares
 from core.learning.recipe import OlorRecipe, Recipe
@@ -22,7 +22,7 @@ LITTLE = 3.0
 
 
 @dataclass(frozen=True)
-class StageDepthAndSteps:
+class TrainingStageDepthAndSteps:
     """Depth (1 to 5) and number of optimizer steps of one training stage."""
 
     depth: int
@@ -30,7 +30,7 @@ class StageDepthAndSteps:
 
 
 def resolve_olor_settings(
-    recipe: Recipe, stages: Sequence[StageDepthAndSteps]
+    recipe: Recipe, stages: Sequence[TrainingStageDepthAndSteps]
 ) -> OlorRecipe | None:
     """Resolve OLOR's settings for the training stages, deriving iota1; None without OLOR.
 
@@ -51,8 +51,8 @@ def resolve_olor_settings(
 
 
 def sum_olor_rollback_over_steps(
-    ctx: TaskTrainingContext, olor: OlorRecipe | None, stages: Sequence[StageDepthAndSteps]
-) -> MeasuredOlorRollback | None:
+    ctx: TaskTrainingContext, olor: OlorRecipe | None, stages: Sequence[TrainingStageDepthAndSteps]
+) -> OlorPullTowardsInitialWeights | None:
     """Sum OLOR's rollback shares over a task's steps: for the first layer, and as a mean over
     layers.
 
@@ -75,11 +75,11 @@ def sum_olor_rollback_over_steps(
         return None
     # A step cannot roll back by more than the whole distance, as in `Olor.step`.
     sums = [sum(min(1.0, iota * rate) for rate in rates) for iota in iotas]
-    return MeasuredOlorRollback(first=sums[0], mean=sum(sums) / len(sums))
+    return OlorPullTowardsInitialWeights(first=sums[0], mean=sum(sums) / len(sums))
 
 
 def report_olor_rollback(
-    ctx: TaskTrainingContext, olor: OlorRecipe, stages: Sequence[StageDepthAndSteps]
+    ctx: TaskTrainingContext, olor: OlorRecipe, stages: Sequence[TrainingStageDepthAndSteps]
 ) -> None:
     """Log OLOR's summed rollback as a metric; warn if it has no or too little effect."""
     if not find_anchored_parameters(ctx, olor):
@@ -102,13 +102,13 @@ def report_olor_rollback(
 
 
 def _select_stages_that_train_backbone(
-    stages: Sequence[StageDepthAndSteps],
-) -> list[StageDepthAndSteps]:
+    stages: Sequence[TrainingStageDepthAndSteps],
+) -> list[TrainingStageDepthAndSteps]:
     return [stage for stage in stages if stage.depth > 1]
 
 
 def _list_learning_rate_factors_of_steps(
-    recipe: Recipe, stages: Sequence[StageDepthAndSteps]
+    recipe: Recipe, stages: Sequence[TrainingStageDepthAndSteps]
 ) -> list[float]:
     """List the learning rate of every step as a share of the peak rate."""
     return [

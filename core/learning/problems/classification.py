@@ -15,7 +15,12 @@ from core.learning.problems.class_answers import (
     concatenate_class_predictions,
     make_class_predictions,
 )
-from core.learning.problems.problem import DataError, LearningMethodInfo, PrimaryMeasure, Problem
+from core.learning.problems.problem import (
+    DataError,
+    MethodCheckedByProblem,
+    PrimaryMeasureDefinition,
+    Problem,
+)
 from core.learning.problems.registration import PROBLEMS, register_problem
 
 _LATER = ("targets", "leaders", "leader_counts")
@@ -29,7 +34,7 @@ class Classification(Problem[ClassPredictions]):
     name = names.CLASSIFICATION
     description = "Each image has exactly one label, which is one of the known classes."
     source = "The setting of the methods' papers"
-    primary_measure = PrimaryMeasure(
+    primary_measure = PrimaryMeasureDefinition(
         "accuracy", "accuracy", "Share of the held-out images that are classified correctly."
     )
     has_classes = True
@@ -148,7 +153,7 @@ class Classification(Problem[ClassPredictions]):
         """Return the number of classes in words."""
         return f"{count} classes"
 
-    def explain_unsupported_method(self, method: type[LearningMethodInfo]) -> str:
+    def explain_unsupported_method(self, method: type[MethodCheckedByProblem]) -> str:
         """Return "", since every method can learn classes."""
         return ""
 

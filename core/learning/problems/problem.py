@@ -23,7 +23,7 @@ class DataError(ValueError):
 
 
 @dataclass(frozen=True)
-class PrimaryMeasure:
+class PrimaryMeasureDefinition:
     """Name and definition of a problem's primary measure, such as accuracy, in [0, 1].
 
     Attributes:
@@ -37,7 +37,7 @@ class PrimaryMeasure:
     definition: str
 
 
-class LearningMethodInfo(Protocol):
+class MethodCheckedByProblem(Protocol):
     """Interface of a learning method as a problem checks it: its name and whether it needs
     classes.
     """
@@ -85,7 +85,7 @@ class Problem(ABC, Generic[P]):
     name: ClassVar[str]
     description: ClassVar[str]
     source: ClassVar[str]
-    primary_measure: ClassVar[PrimaryMeasure]
+    primary_measure: ClassVar[PrimaryMeasureDefinition]
     has_classes: ClassVar[bool] = False
     onnx_outputs: ClassVar[tuple[str, ...]] = ()
     augmentations: ClassVar[tuple[str, ...] | None] = None
@@ -189,7 +189,7 @@ class Problem(ABC, Generic[P]):
         # In float64, since many small numbers are added.
         return float(scores.double().mean())
 
-    def sum_scores(self, scores: Tensor) -> int | float:
+    def multiply_measure_by_image_count(self, scores: Tensor) -> int | float:
         """Return the primary measure times the number of images: a count of right ones for bool
         scores.
         """
@@ -219,7 +219,7 @@ class Problem(ABC, Generic[P]):
 
     # Recipes.
 
-    def explain_unsupported_method(self, method: type[LearningMethodInfo]) -> str:
+    def explain_unsupported_method(self, method: type[MethodCheckedByProblem]) -> str:
         """Explain why a method cannot learn this problem; "" if it can."""
         return method.needs_classes
 

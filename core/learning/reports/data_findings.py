@@ -42,7 +42,7 @@ def build_data_findings(
         # Mislabelled classes explain most suspicious images: one finding is enough.
         None if data.get("mislabelled") else _build_suspect_images_finding(data),
         _build_class_shift_finding(data),
-        _build_classes_predicted_as_others_finding(data),
+        _build_new_classes_taken_for_known_finding(data),
         _build_small_classes_finding(data),
     ]
     if near is not None:
@@ -190,7 +190,7 @@ def _build_class_shift_finding(data: DataReport) -> Finding | None:
     return {"kind": "shift", "holds": True, "text": text}
 
 
-def _build_classes_predicted_as_others_finding(data: DataReport) -> Finding | None:
+def _build_new_classes_taken_for_known_finding(data: DataReport) -> Finding | None:
     # Fewer than three images are no pattern, however small the class.
     confident = [
         one for one in data.get("would_say", []) if one["surely"] >= max(3, TAKEN * one["of"])

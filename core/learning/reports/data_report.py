@@ -37,7 +37,7 @@ from core.learning.reports.shift import (
 from core.learning.reports.suspects import find_images_with_suspect_labels
 from core.learning.reports.would_say import (
     ParentPredictor,
-    find_parent_predictions_for_new_classes,
+    find_most_predicted_class_of_new_classes,
 )
 
 MOST_IMAGES = 20_000
@@ -89,7 +89,7 @@ class TaskImageInspector:
         }
         # A network that has diverged has features that nothing can be compared by.
         if bool(torch.isfinite(seen_features).all()):
-            report |= self._find_suspect_images_for_report(data, rows, seen_features, generator)
+            report |= self._build_suspect_images_report_fields(data, rows, seen_features, generator)
             earlier = self._sample_earlier_held_out_images()
             if earlier is not None:
                 new = DataShiftSample(
@@ -105,7 +105,7 @@ class TaskImageInspector:
         is_whole = self.network.takes_features and len(rows) == len(data)
         inspected = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
-            report["would_say"] = find_parent_predictions_for_new_classes(
+            report["would_say"] = find_most_predicted_class_of_new_classes(
                 self._build_parent_predictor(), inspected
             )
             self.alive()
@@ -129,7 +129,7 @@ class TaskImageInspector:
             self.spec.sure_from,
         )
 
-    def _find_suspect_images_for_report(
+    def _build_suspect_images_report_fields(
         self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator
     ) -> DataReport:
         looks = read_or_compute_hashes(self.spec.task.traces, "train", data)

@@ -70,12 +70,12 @@ def find_mislabelled_classes(
     row_of_label = _map_labels_to_head_rows(parent, data)
     # Of classes that it does not know, the version can only be wrong.
     rows = rows[row_of_label[data.labels[rows]] >= 0]
-    doubted = _find_often_confused_labels(
+    doubted = _find_labels_mostly_predicted_as_another(
         parent, data, _select_spaced_rows_per_class(data, rows), row_of_label
     )
     confirmed: list[tuple[Mislabelled, Tensor, Tensor]] = []
     right = (
-        _count_correct_by_class(parent, {data.names[label] for label in doubted}, earlier)
+        _count_correct_in_earlier_tasks(parent, {data.names[label] for label in doubted}, earlier)
         if doubted
         else {}
     )
@@ -132,7 +132,7 @@ def _select_spaced_rows_per_class(data: Dataset, rows: Tensor) -> Tensor:
     return torch.cat([torch.zeros(0, dtype=torch.int64), *parts])
 
 
-def _find_often_confused_labels(
+def _find_labels_mostly_predicted_as_another(
     parent: ParentPredictor, data: Dataset, rows: Tensor, row_of_label: Tensor
 ) -> dict[int, int]:
     """Find labels whose images the version mostly predicts as one other class: label → that class.
@@ -164,7 +164,7 @@ def _find_often_confused_labels(
     }
 
 
-def _count_correct_by_class(
+def _count_correct_in_earlier_tasks(
     parent: ParentPredictor, names: set[str], earlier: EarlierHeldOutLoader
 ) -> dict[str, tuple[int, int]]:
     """Count by class the version's correct predictions and images in earlier tasks' held-out

@@ -37,7 +37,7 @@ _TEMPERED = 1024
 """Images that the temperature is chosen on, evenly spaced."""
 
 
-class SuspectImages(NamedTuple):
+class ImagesWithSuspectLabels(NamedTuple):
     """Images of a batch whose labels look wrong, with suggested classes.
 
     Attributes:
@@ -55,7 +55,7 @@ class SuspectImages(NamedTuple):
 
 def find_images_with_suspect_labels(
     features: Tensor, labels: Tensor, generator: torch.Generator, groups: Tensor | None = None
-) -> SuspectImages:
+) -> ImagesWithSuspectLabels:
     """Find the images of a batch whose labels look wrong.
 
     Args:
@@ -69,7 +69,7 @@ def find_images_with_suspect_labels(
     number, label = torch.unique(labels[judged], return_inverse=True)
     if len(number) < 2:
         nothing = torch.zeros(0, dtype=torch.int64)
-        return SuspectImages(nothing, nothing, nothing.double(), 0)
+        return ImagesWithSuspectLabels(nothing, nothing, nothing.double(), 0)
     alike = None if groups is None else groups[judged]
     log = estimate_label_probabilities(
         reduce_feature_count_randomly(features[judged], generator), label, alike
@@ -82,7 +82,7 @@ def find_images_with_suspect_labels(
         # Stable: equal scores stay in the order of the images.
         (best - own_log)[suspect_rows].argsort(descending=True, stable=True)
     ]
-    return SuspectImages(
+    return ImagesWithSuspectLabels(
         judged[suspect_rows],
         number[suggested[suspect_rows]],
         (best - own_log)[suspect_rows].exp(),

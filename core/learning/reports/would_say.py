@@ -51,7 +51,7 @@ class ParentPredictor:
             yield
 
 
-def find_parent_predictions_for_new_classes(
+def find_most_predicted_class_of_new_classes(
     parent: ParentPredictor, data: Dataset
 ) -> list[WouldSay]:
     """Find what the parent version most often predicts for images of each class that it does not

@@ -24,7 +24,7 @@ from core.learning.data.dataset import DataError
 from core.learning.export.graph import ExportFailed
 from core.learning.reports.data_report import BatchHeldSignal
 from core.learning.training.control import EXIT_ORPHANED
-from core.learning.training.failures import classify_job_error, measure_process_memory
+from core.learning.training.failures import classify_job_error, measure_peak_and_free_memory
 from core.learning.training.loop import NonFiniteTrainingError
 
 ERRORS_FOR_PEOPLE = (BatchHeldSignal, DataError, ExportFailed, NonFiniteTrainingError)
@@ -79,7 +79,7 @@ def _build_error_event(kind: str, message: str, trace: str) -> JobFailedEvent:
     """Build the error event of a failed run; with memory figures if it ran out of memory."""
     if kind != "memory":
         return JobFailedEvent(kind=kind, message=message, traceback=trace)
-    figures = measure_process_memory()
+    figures = measure_peak_and_free_memory()
     return JobFailedEvent(
         kind=kind,
         message=message,

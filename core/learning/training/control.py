@@ -54,7 +54,7 @@ class PipeControlRequestSource:
         self._fd = fd
         # A daemon thread does not hold up the exit of the process.
         threading.Thread(
-            target=self._read_requests_until_pipe_closes, name="control", daemon=True
+            target=self._read_requests_and_exit_when_pipe_closes, name="control", daemon=True
         ).start()
 
     def take_control_request(self) -> JobControlRequest | None:
@@ -74,7 +74,7 @@ class PipeControlRequestSource:
             self.has_pending_request = bool(self._wanted)
             return next_request
 
-    def _read_requests_until_pipe_closes(self) -> None:
+    def _read_requests_and_exit_when_pipe_closes(self) -> None:
         while True:
             # Blocks until a request comes; several may arrive in one read.
             data = os.read(self._fd, 64)

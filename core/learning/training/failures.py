@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from core.contract.jobs.device_errors import is_device_error
+from core.contract.jobs.device_errors import is_device_error_message
 from core.learning.data.dataset import DataError
 from core.learning.export.graph import ExportFailed
 from core.learning.reports.data_report import BatchHeldSignal
@@ -64,14 +64,14 @@ def classify_job_error(error: Exception) -> str:
     if full or os.strerror(errno.ENOSPC) in str(error):  # safetensors raises its own error type
         return "disk"
     # choose_torch_device raises ValueError, and a torch without CUDA raises AssertionError.
-    if isinstance(error, RuntimeError | ValueError | AssertionError) and is_device_error(
+    if isinstance(error, RuntimeError | ValueError | AssertionError) and is_device_error_message(
         str(error)
     ):
         return "device"
     return "code"
 
 
-def measure_process_memory() -> PeakAndFreeMemory:
+def measure_peak_and_free_memory() -> PeakAndFreeMemory:
     """Measure this process's memory: of its GPU if it has used one, else of the host."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         try:

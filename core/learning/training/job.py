@@ -230,7 +230,7 @@ class LearningJob:
         if self._ranks.is_writing_rank:
             # On rank 0 alone: the other ranks store nothing, and wait in the first step.
             if self._spec.with_ancestors:
-                self._evaluator.measure_base_and_parent(network)
+                self._evaluator.measure_base_and_parent_on_new_task(network)
             if self._spec.task.known is None and self._spec.inspects_task:
                 self._build_data_report_or_hold_batch(network, data)
         run = self._build_training_run(network, method, data)
@@ -366,7 +366,9 @@ class LearningJob:
         )
         loop = TrainingLoop(ctx, method, data, self._control, callbacks, self._ranks)
         if self._recipe.optimizer.carry_state:
-            loop.load_optimizer_state(self._ancestors.load_part_tensors("parent", OPTIMIZER_PART))
+            loop.set_carried_optimizer_state(
+                self._ancestors.load_part_tensors("parent", OPTIMIZER_PART)
+            )
         return _TrainingRun(network, method, ctx, loop)
 
     def _build_method(self) -> Method:
@@ -400,7 +402,7 @@ class LearningJob:
             ),
             log=self._report_log,
             alive=ThrottledAliveEventEmitter(self._emit),
-            folder=self._ranks.open_scratch_folder(self._spec.out),
+            folder=self._ranks.make_scratch_folder_of_rank(self._spec.out),
             has_keys=self._spec.task.known is not None,
         )
 
@@ -435,7 +437,7 @@ class LearningJob:
         begun_at = time.monotonic()
         tensors = {
             **snapshot.tensors,
-            **stored_predictions.convert_predictions_to_tensors(self._evaluator.answers),
+            **stored_predictions.convert_predictions_to_snapshot_tensors(self._evaluator.answers),
         }
         position = document.position
         path = output.write_training_snapshot(self._spec.out, tensors, document)
@@ -448,10 +450,12 @@ class LearningJob:
 
     def _write_job_result(self, run: _TrainingRun, figures: VersionFigures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
-        parts = output.copy_network_tensors_as_parts(network)
+        parts = output.copy_network_as_version_parts(network)
         parts += image_packs.build_method_state_parts(state, self._number, self._packs)
         # Stored on request alone: it is as large as the weights, with Adam twice.
-        if self._recipe.optimizer.carry_state and (carried := loop.collect_optimizer_state()):
+        if self._recipe.optimizer.carry_state and (
+            carried := loop.collect_carried_optimizer_state()
+        ):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         document = LearnJobResult(
             **self._describe_network(
@@ -465,7 +469,7 @@ class LearningJob:
             warnings=self._warnings,
             **self._evaluator.score_trial(network, run.method, run.ctx),
         )
-        return output.write_result_parts(
+        return output.write_result_folder(
             self._spec.out,
             "result",
             parts,
@@ -479,7 +483,7 @@ class LearningJob:
         """Write the best validated state so far as parts of a version, while training continues."""
         if not self._ranks.is_writing_rank:
             return
-        parts = output.copy_network_tensors_as_parts(network, best.tensors)
+        parts = output.copy_network_as_version_parts(network, best.tensors)
         document = BestStateSoFarResult(
             **self._describe_network(network, method, best.step).get_explicitly_set_field_values(),
             validation=ValidationScore(correct=best.correct, total=best.total),
@@ -487,7 +491,7 @@ class LearningJob:
         name = f"anytime-{next(self._best_numbers)}"
         self._emit(
             BestStateFolderReadyEvent(
-                path=output.write_result_parts(self._spec.out, name, parts, document)
+                path=output.write_result_folder(self._spec.out, name, parts, document)
             )
         )
 
@@ -523,7 +527,9 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_job(emit: Emit) -> None:
-        learn_task(output.read_job_spec(spec_path), emit, PipeControlRequestSource(control_fd))
+        learn_task(
+            output.read_learn_job_spec(spec_path), emit, PipeControlRequestSource(control_fd)
+        )
 
     return run_job_and_write_events(out_fd, before, run_job)
 

@@ -163,7 +163,7 @@ class TrainingLoop:
             groups[group][self.ctx.network.translate_older_tensor_name(name)] = tensor
         # A network that grew during the task has other tensors than the one that this run has
         # built.
-        self.ctx.network.match_state_dict_shape(set(groups["net"]))
+        self.ctx.network.prepare_to_load_state_dict(set(groups["net"]))
         self.ctx.network.load_state_dict(groups["net"], strict=True)
         # The optimizer exists only once its stage has selected the parameters.
         self._pending_optimizer = groups["optimizer"]
@@ -182,11 +182,11 @@ class TrainingLoop:
         self._loss.copy_(torch.tensor(state.loss.sum, dtype=torch.float32))
         self._losses = state.loss.steps
 
-    def load_optimizer_state(self, optimizer_state: Mapping[str, Tensor]) -> None:
+    def set_carried_optimizer_state(self, optimizer_state: Mapping[str, Tensor]) -> None:
         """Load the previous task's optimizer state, for recipes with `carry_state`."""
         self._carried = dict(optimizer_state)
 
-    def collect_optimizer_state(self) -> dict[str, Tensor]:
+    def collect_carried_optimizer_state(self) -> dict[str, Tensor]:
         """Collect the optimizer's state at the end, for `carry_state`; {} before the first step."""
         return dict(self._optimizer.iterate_optimizer_state()) if self._optimizer else {}
 
@@ -496,14 +496,14 @@ class TrainingLoop:
         recipe = (
             schedule.stages[stage].get_optimizer_with_stage_rates(optimizer_recipe)
             if training
-            else rebalance.choose_rebalancing_optimizer(self.ctx)
+            else rebalance.choose_rebalancing_optimizer_recipe(self.ctx)
         )
         pulls = find_anchored_parameters(self.ctx, self.olor) if recipe.olor and self.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
         if self._pending_optimizer is not None:
             optimizer.load_state(self._pending_optimizer)
             self._pending_optimizer = None
-        # `collect_optimizer_state` is the state of the last stage
+        # `collect_carried_optimizer_state` is the state of the last stage
         elif stage == len(schedule.stages) - 1 and self._carried:
             optimizer.load_state(self._carried)
         return optimizer

@@ -131,7 +131,7 @@ class WeightInterpolation:
         # At 1 the trained statistics are restored above, bit for bit.
         if weight < 1 and self._norms:
             recompute_batch_norm_statistics(
-                self._ctx.network, self._norms, self._iterate_input_batches()
+                self._ctx.network, self._norms, self._iterate_batch_norm_inputs()
             )
 
     def interpolate_and_count_correct(self, weight: float, count: Callable[[], float]) -> float:
@@ -139,5 +139,5 @@ class WeightInterpolation:
         self.set_interpolated_weights(weight)
         return count()
 
-    def _iterate_input_batches(self) -> Iterator[Tensor]:
+    def _iterate_batch_norm_inputs(self) -> Iterator[Tensor]:
         return (batch.x for batch in islice(self._ctx.examples(), NORM_BATCHES))

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.contract.architecture import NetworkDescription, Normalisation, TaskHeadDescription
+from core.contract.architecture import NetworkFamilyDescription, Normalisation, TaskHeadDescription
 from core.contract.document import Document
 from core.contract.jobs.job_result import LearnedNetworkRecord, MeasuredVersion, NewVersionPartFile
 from core.contract.jobs.job_spec import LearnJobSpec
@@ -38,7 +38,7 @@ Part = tuple[str, str, Mapping[str, Tensor]]
 """A part to write: name, type, tensors."""
 
 
-def copy_network_tensors_as_parts(
+def copy_network_as_version_parts(
     network: Network, tensors: Mapping[str, Tensor] | None = None
 ) -> list[Part]:
     """Copy the network's tensors as version parts; `tensors` replaces their values."""
@@ -46,7 +46,7 @@ def copy_network_tensors_as_parts(
     return [(name, get_type_of_part_name(name), of_part) for name, of_part in parts]
 
 
-def read_job_spec(path: str) -> LearnJobSpec:
+def read_learn_job_spec(path: str) -> LearnJobSpec:
     """Read the spec of a job process from a file."""
     return LearnJobSpec.from_json(json.loads(Path(path).read_text()))
 
@@ -78,7 +78,7 @@ def write_training_snapshot(
     return final
 
 
-def write_result_parts(
+def write_result_folder(
     out: Path,
     name: str,
     parts: Iterable[Part],
@@ -138,7 +138,7 @@ def describe_network_for_result(
             TaskHeadDescription(task=task, classes=names)
             for task, names in network.head_classes.items()
         ],
-        network=None if description is None else NetworkDescription.from_json(description),
+        network=None if description is None else NetworkFamilyDescription.from_json(description),
         method=ManifestMethod(
             name=method.name,
             hyper=dict(hyper),

@@ -39,9 +39,9 @@ from core.learning.training.control import EmptyControlRequestSource
 from core.learning.training.job import LearningJob
 from core.learning.training.output import (
     Part,
-    copy_network_tensors_as_parts,
+    copy_network_as_version_parts,
     write_predictions_features_and_totals,
-    write_result_parts,
+    write_result_folder,
 )
 
 FIT_STEPS = 300
@@ -67,8 +67,8 @@ class ClassPatchJob(LearningJob):
         self._emit_phase("consolidate")
         network.merge_drop_or_add_classes(self._names, self._class_map, add=method.outputs_add)
         # Before the renumbering below, which overwrites the rows that this reads.
-        unchanged = self._list_tasks_only_renumbered(method)
-        method.renumber_classes(self._class_map)
+        unchanged = self._list_tasks_with_classes_only_renumbered(method)
+        method.renumber_and_drop_classes(self._class_map)
         move_network_to_device(network, self._device)
         network.requires_grad_(False)
         ctx = self._build_context(network)
@@ -89,11 +89,11 @@ class ClassPatchJob(LearningJob):
             warnings=self._warnings,
         )
         parts = [
-            *copy_network_tensors_as_parts(network),
-            *_build_patched_state_parts(method, unchanged),
+            *copy_network_as_version_parts(network),
+            *_build_state_parts_changed_by_patch(method, unchanged),
         ]
         totals = method.state[TOTALS].to_tensors()
-        path = write_result_parts(
+        path = write_result_folder(
             self._spec.out,
             "result",
             parts,
@@ -104,7 +104,7 @@ class ClassPatchJob(LearningJob):
         )
         self._emit(DoneEvent(path=path))
 
-    def _list_tasks_only_renumbered(self, method: Method) -> set[int]:
+    def _list_tasks_with_classes_only_renumbered(self, method: Method) -> set[int]:
         """List the tasks whose classes a patch only renumbers, so that older parts stay usable."""
         rows = {
             int(name.split(".")[0]): tensor
@@ -136,7 +136,7 @@ class ClassPatchJob(LearningJob):
         # The rate of the head, as in a recipe's `rebalance`; nothing pulls its rows back.
         rate = {"lr": recipe.head_lr or recipe.lr, "head_lr": None, "olor": None}
         optimizer = NamedOptimizer(recipe.model_copy(update=rate), head, FIT_STEPS)
-        for step, rows in enumerate(self._draw_balanced_batch_rows(labels)):
+        for step, rows in enumerate(self._draw_class_balanced_row_batches(labels)):
             ctx.alive()
             optimizer.set_learning_rates_for_step(step)
             network.zero_grad(set_to_none=True)
@@ -149,7 +149,7 @@ class ClassPatchJob(LearningJob):
             f"each class."
         )
 
-    def _draw_balanced_batch_rows(self, labels: Tensor) -> list[Tensor]:
+    def _draw_class_balanced_row_batches(self, labels: Tensor) -> list[Tensor]:
         """Draw each step's batch rows, with equal shares of the classes."""
         seed = derive_seed(self._recipe.seed, self._number, _DRAWN)
         rows = torch.arange(len(labels))
@@ -158,7 +158,7 @@ class ClassPatchJob(LearningJob):
         )
 
 
-def _build_patched_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
+def _build_state_parts_changed_by_patch(method: Method, unchanged: Collection[int]) -> list[Part]:
     """List the parts of a patched method's state, without those of unchanged tasks.
 
     Args:

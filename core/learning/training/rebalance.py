@@ -45,7 +45,7 @@ class RebalancingStageMethod(Method):
         return {"task": self._tuned.compute_head_tuning_loss(logits, batch.y)}
 
 
-class RebalancingPool:
+class RebalancingFeaturePool:
     """Training data for rebalancing the head: features float32 [n, D], labels int64 [n] as head
     rows.
     """
@@ -76,7 +76,7 @@ def plan_rebalancing_stage(ctx: TaskTrainingContext) -> list[TrainingStage]:
     )
 
 
-def choose_rebalancing_optimizer(ctx: TaskTrainingContext) -> OptimizerRecipe:
+def choose_rebalancing_optimizer_recipe(ctx: TaskTrainingContext) -> OptimizerRecipe:
     """Choose the rebalancing stage's optimizer: the recipe's, at the stage's rate and without
     OLOR.
     """
@@ -89,7 +89,7 @@ def choose_rebalancing_optimizer(ctx: TaskTrainingContext) -> OptimizerRecipe:
 
 def build_rebalance_pool(
     ctx: TaskTrainingContext, method: Method, source: TrainingBatchSource, rows: Tensor
-) -> RebalancingPool | None:
+) -> RebalancingFeaturePool | None:
     """Build the rebalancing data: replayed images of earlier tasks and as many training images.
 
     Each class of the new task has an equal share. Returns None, with a warning, when no image of an
@@ -124,7 +124,7 @@ def build_rebalance_pool(
         f"Rebalancing the head on {old.numel():,} remembered and {new.numel():,} new images: their "
         "features are computed once, and every batch has an equal share of each class."
     )
-    return RebalancingPool(
+    return RebalancingFeaturePool(
         torch.cat(features), torch.cat([remembered["labels"][old].cpu(), source.labels[new]])
     )
 

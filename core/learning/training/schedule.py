@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.learning.data.sampler import count_epoch_batches
 from core.learning.methods.method import Method, TrainingStage
-from core.learning.optimizers.rollback import StageDepthAndSteps
+from core.learning.optimizers.rollback import TrainingStageDepthAndSteps
 from core.learning.training import rebalance
 from core.learning.training.context import TaskTrainingContext
 
@@ -54,14 +54,14 @@ class MultiStageSchedule:
         """Count the optimizer steps of the stages before this one."""
         return self.per_epoch * sum(self.epochs[:stage])
 
-    def list_backbone_training_stages(self, depth: int) -> list[StageDepthAndSteps]:
+    def list_backbone_training_stages(self, depth: int) -> list[TrainingStageDepthAndSteps]:
         """List depth and number of steps of each stage that trains the backbone.
 
         Args:
             depth: the recipe's depth, for stages that name none.
         """
         return [
-            StageDepthAndSteps(stage.depth or depth, self.per_epoch * epochs)
+            TrainingStageDepthAndSteps(stage.depth or depth, self.per_epoch * epochs)
             # Not strict: the epochs of a rebalancing stage come last, and are left out.
             for stage, epochs in zip(self.stages[: self.training], self.epochs, strict=False)
         ]

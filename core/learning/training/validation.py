@@ -23,7 +23,7 @@ from core.learning.evaluation.anytime import (
     is_adp_checkpoint,
     is_validation_step,
 )
-from core.learning.evaluation.evaluate import EvaluationImages, score_image_predictions
+from core.learning.evaluation.evaluate import EvaluationImages, score_network_on_images
 from core.learning.methods.method import Method
 from core.learning.training.context import TaskTrainingContext
 
@@ -191,14 +191,14 @@ class RunValidation:
         In classification it is the number of correct predictions.
         """
         ctx = self._ctx
-        scores = score_image_predictions(
+        scores = score_network_on_images(
             ctx.network,
             self._part,
             ctx.task_argument_of_forward,
             self._method.predict_logits,
             ctx.inputs,
         )
-        return self._part.problem.sum_scores(scores)
+        return self._part.problem.multiply_measure_by_image_count(scores)
 
     def _validate_and_keep_best(self, step: int, epoch: int) -> None:
         """Score the network on the validation images, and keep its state if it is the best so
@@ -226,12 +226,15 @@ class RunValidation:
     def _record_adp_checkpoint(self, step: int) -> None:
         """Add a checkpoint to the curve of anytime performance, and emit it as a metric."""
 
-        def score_best_state() -> Accuracy:
+        def measure_best_state_on_held_out_parts() -> Accuracy:
             with self._use_best_state_temporarily():
                 return self._test()
 
         point = self.curve.add_checkpoint(
-            step, self.best.step, self.best.correct / self.total, score_best_state
+            step,
+            self.best.step,
+            self.best.correct / self.total,
+            measure_best_state_on_held_out_parts,
         )
         self._emit_metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
 

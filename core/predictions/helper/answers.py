@@ -39,7 +39,7 @@ class PredictionRefused(Exception):
         self.detail = detail
 
 
-def predict_request_images(
+def predict_request_images_within_turn(
     networks: LoadedVersionCache, header: Mapping[str, Any], manifest: bytes, raw: bytes
 ) -> tuple[list[bytes], EngineName]:
     """Predict the images of a request; return a JSON document per image, and the engine that
@@ -85,7 +85,9 @@ def predict_request_images(
     if version.graph.engine is not engine:
         engine = None
     if engine is None:
-        networks.graphs.record_images_for_graph(version.graph, pixels[: len(items)], header["task"])
+        networks.graphs.record_images_and_queue_graph(
+            version.graph, pixels[: len(items)], header["task"]
+        )
     return items, "torch" if engine is None else engine.name
 
 
@@ -137,7 +139,7 @@ def _predict_request_probabilities(
         ValueError: see `predicting.predict_images`.
     """
 
-    def predict_exactly(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def predict_by_network(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         scoring = predicting.SoftmaxScoring(version.method.predict_logits, version.temperature)
         return predicting.predict_images(
             version.network, images, task, version.normalise, scoring=scoring
@@ -146,12 +148,12 @@ def _predict_request_probabilities(
     if version.graph.engine is not None:
         try:
             return version.graph.engine.predict_probabilities(
-                pixels, task, predict_exactly, sure_from
+                pixels, task, predict_by_network, sure_from
             )
         # The network predicts the same, so a graph that fails costs no request.
         except ExportFailed as error:
             graphs.give_up_graph(version.graph, str(error))
-    probabilities = predict_exactly(pixels)
+    probabilities = predict_by_network(pixels)
     graphs.try_fused_layers_as_engine(version.graph, pixels, task, probabilities)
     return probabilities
 
@@ -173,7 +175,7 @@ def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: OnnxGrap
         # CPU time counts for the whole process, so each request gets a new limit.
         images.extend_process_cpu_limit(CPU_S)
         try:
-            items, engine = predict_request_images(networks, header, manifest, raw)
+            items, engine = predict_request_images_within_turn(networks, header, manifest, raw)
             notes, graphs.notes = graphs.notes, []
             write_framed_message(
                 sink, json.dumps({"ok": True, "engine": engine, "notes": notes}).encode()

@@ -55,7 +55,7 @@ def decode_image_files(
             yield error
 
 
-def decode_nested_arrays(
+def decode_nested_image_arrays(
     value: Sequence[Any],
     size: int,
     channels: int,
@@ -182,7 +182,7 @@ def _decode_images_to_messages(
     all_images: Sequence[Any] = body if files else parse_json_images(body[0])
     yield b"N%d" % len(all_images)
     begin, count, end = header["begin"], header["most"], time.monotonic() + header["turn_s"]
-    read = decode_image_files if files else decode_nested_arrays
+    read = decode_image_files if files else decode_nested_image_arrays
     chosen = all_images[begin : begin + count]
     resizing = SquareResizingSettings.from_json(header)
     for done, pixels in enumerate(

@@ -91,7 +91,9 @@ def answer_graph_request() -> None:
     manifest, raw = read_framed_message(source), read_framed_message(source)
     # A helper that was killed cannot end this process by itself.
     threading.Thread(
-        target=_exit_when_helper_ends, args=(source.fileno(), header["folder"]), daemon=True
+        target=_exit_and_remove_folder_when_helper_ends,
+        args=(source.fileno(), header["folder"]),
+        daemon=True,
     ).start()
     images.limit_decoding_process_resources(MEMORY_BYTES, CPU_S)
     write_framed_message(
@@ -99,7 +101,7 @@ def answer_graph_request() -> None:
     )
 
 
-def _exit_when_helper_ends(source_fd: int, folder: str) -> None:
+def _exit_and_remove_folder_when_helper_ends(source_fd: int, folder: str) -> None:
     """End this process when the prediction helper ends, without leaving files behind."""
     # A raw read: a thread that waits in the buffered file could not be ended with the interpreter.
     while os.read(source_fd, 1):

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.contract.jobs.export_job import get_head_output_name
-from core.learning.export.check import TOLERANCE, Images, load_onnx_graph
+from core.learning.export.check import TOLERANCE, Images, load_onnx_graph_runner
 from core.learning.export.engine import ExportedPredictionEngine, Probabilities
 from core.learning.export.graph import ExportFailed
 from core.processes import helper_process
@@ -118,7 +118,7 @@ class OnnxGraphMaker:
         self._is_possible = all(importlib.util.find_spec(name) for name in PACKAGES)
         self.notes: list[dict[str, str]] = []
 
-    def record_images_for_graph(
+    def record_images_and_queue_graph(
         self, graph: VersionOnnxGraph, images: NDArray[np.uint8], task: int | None
     ) -> None:
         """Count images predicted by a version's network, and keep samples to make its graph.
@@ -242,7 +242,7 @@ class OnnxGraphMaker:
             result = json.loads(read_framed_message(making.process.stdout))
             if "detail" in result:
                 return self.give_up_graph(making.graph, result["detail"])
-            graph = load_onnx_graph(Path(result["file"]), self._threads)
+            graph = load_onnx_graph_runner(Path(result["file"]), self._threads)
             making.graph.engine = ExportedPredictionEngine(
                 "onnxruntime",
                 lambda images, task: graph(images)[get_head_output_name(task)],

@@ -97,7 +97,9 @@ def test_a_base_without_a_body_or_of_a_huge_network_starts_no_process(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
-        expected_base, "_compute_expected_base_tensors", lambda request: asked.append(request) or {}
+        expected_base,
+        "_compute_expected_base_tensor_shapes",
+        lambda request: asked.append(request) or {},
     )
     empty = client.post("/v1/bases", params={"architecture": "resnet18"})
     assert empty.status_code == 422 and "The body is empty" in empty.json()["detail"]
@@ -118,7 +120,7 @@ def test_processes_that_say_what_a_base_holds_are_few_at_once(
         asking.work()
         return {"tensors": {}, "optional": [], "ignored": []}
 
-    monkeypatch.setattr(expected_base, "_compute_expected_base_tensors", describe_base)
+    monkeypatch.setattr(expected_base, "_compute_expected_base_tensor_shapes", describe_base)
     owners = [key_of(f"owner-{n}") for n in range(4)]
 
     def send_base(number: int) -> int:

@@ -17,7 +17,7 @@ from api.authentication.guard import OPEN_PATHS
 from api.limits import predict_limits
 from api.predict.line import PredictConcurrencyLimiter
 from core.database.session import Database
-from core.database.tables import AccessKey, Model, PredictKey
+from core.database.tables import AccessKey, Model, PredictKeyBindingRow
 from core.keys import predict_keys
 from core.keys.predict_keys import DAY_S
 from core.settings import Settings
@@ -220,7 +220,7 @@ def test_it_logs_nobody_in(birds: TestClient) -> None:
 def test_without_its_row_it_opens_nothing(birds: TestClient) -> None:
     made = birds.post("/v1/keys", json=build_key_request()).json()
     with get_database(birds).write() as session:
-        session.delete(session.get_one(PredictKey, made["id"]))
+        session.delete(session.get_one(PredictKeyBindingRow, made["id"]))
     assert (
         request_prediction(birds, {"Authorization": f"Bearer {made['secret']}"}).status_code == 403
     )
@@ -267,7 +267,11 @@ def test_it_belongs_to_its_models_owner_and_says_what_it_may_and_has_sent(
     assert made["bound"] == {"model": "theirs", "alias": "production", **limits}
     with get_database(birds).write() as session:
         values = {"day": int(get_database(birds).now(session) // DAY_S), "images": 3}
-        session.execute(update(PredictKey).where(PredictKey.key_id == made["id"]).values(values))
+        session.execute(
+            update(PredictKeyBindingRow)
+            .where(PredictKeyBindingRow.key_id == made["id"])
+            .values(values)
+        )
     listed = birds.get("/v1/keys?limit=200").json()["items"]
     assert listed[0]["bound"] is None and listed[-1]["bound"]["images_today"] == 3
     trail = birds.get("/v1/audit?order=desc&limit=1").json()["items"][0]

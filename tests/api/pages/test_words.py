@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.pages.parts.words import replace_requests_by_buttons
+from api.pages.parts.words import replace_requests_by_button_labels
 from core.lineage import words
 
 
@@ -49,7 +49,7 @@ from core.lineage import words
     ],
 )
 def test_a_sentence_names_the_button_in_place_of_the_request(told: str, said: str) -> None:
-    assert replace_requests_by_buttons(told) == said
+    assert replace_requests_by_button_labels(told) == said
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,9 @@ def test_a_sentence_names_the_button_in_place_of_the_request(told: str, said: st
 def test_a_pinned_model_is_told_of_its_button(head: int, moves: str) -> None:
     model: Any = SimpleNamespace(name="birds", head=head)
     button = f" “Let production follow” {moves}lets it follow later ones."
-    assert replace_requests_by_buttons(words.explain_pinned_production(model, 2)).endswith(button)
+    assert replace_requests_by_button_labels(words.explain_pinned_production(model, 2)).endswith(
+        button
+    )
     assert not re.search(
-        "/v1/", replace_requests_by_buttons(words.explain_pinned_production(model, 2))
+        "/v1/", replace_requests_by_button_labels(words.explain_pinned_production(model, 2))
     )

@@ -21,7 +21,7 @@ from PIL import Image
 from api.predict import decoder as decoders
 from api.predict.decoder import CRASHED, DecodedImages, DecodeRequest, ImageDecoder
 from core.errors import Invalid
-from core.ingest.images import convert_to_square_array, decode_image
+from core.ingest.images import convert_to_square_array, decode_image_to_square_pixels
 from core.ingest.limits import PREDICT_IMAGES, ArchiveLimits
 from core.processes import helper_process
 from core.settings import Settings
@@ -128,7 +128,9 @@ def encode_png(pixels: np.ndarray) -> bytes:
 def test_files_and_arrays_come_back_in_order_as_ingest_decodes_them(decoder: ImageDecoder) -> None:
     pixels = [draw_image(seed) for seed in range(3)]
     files = [encode_png(one) for one in pixels]
-    expected = [decode_image(data, 8, 3, ArchiveLimits().image_pixels) for data in files]
+    expected = [
+        decode_image_to_square_pixels(data, 8, 3, ArchiveLimits().image_pixels) for data in files
+    ]
     assert np.array_equal(collect_pixels(decode_body(decoder, "files", files, 8, 3)), expected)
     text = json.dumps({"images": [one.tolist() for one in pixels]}).encode()
     found = decode_body(decoder, "arrays", [text], 8, 1)

@@ -20,7 +20,7 @@ from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.gathering import GATHER_IMAGES, SHARED_IMAGES
 from api.predict.images import PredictRequestImages
 from api.predict.network import EncodedPredictions
-from api.predict.predictor import Predictor, VersionPredictionSpec
+from api.predict.predictor import PredictionHelperClient, VersionPredictionSpec
 from core.contract.manifest import Manifest
 from core.errors import Invalid, Unavailable
 from core.settings import Settings
@@ -48,7 +48,7 @@ class Network:
     def ensure_process_running(self) -> None:
         self.pid = 1
 
-    def predict_first_images(
+    def predict_images_until_turn_ends(
         self, header: bytes, manifest: bytes, pixels: Sequence[bytes]
     ) -> EncodedPredictions:
         self.asked.append(len(pixels))
@@ -93,7 +93,7 @@ def network(client: TestClient) -> Network:
     made = Network()
     settings = client.app.state.settings  # type: ignore[attr-defined]
     decoders = [Decoder(), Decoder()]
-    client.app.state.predictor = Predictor(settings, network=made, decoders=decoders)  # type: ignore
+    client.app.state.predictor = PredictionHelperClient(settings, network=made, decoders=decoders)  # type: ignore
     return made
 
 
@@ -169,7 +169,7 @@ def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images(
 
     async def ask_predictor_in_turns() -> None:
         network = Network()
-        helper = Predictor(Settings(), network=network, decoders=[Decoder()])  # type: ignore[arg-type, list-item]
+        helper = PredictionHelperClient(Settings(), network=network, decoders=[Decoder()])  # type: ignore[arg-type, list-item]
 
         def request_prediction(owner: str, version: str, *images: str) -> "asyncio.Task[bytes]":
             sent = PredictRequestImages("files", [image.encode() for image in images])
@@ -208,7 +208,7 @@ def test_helpers_end_after_ten_minutes_without_a_prediction_and_the_next_one_is_
         loop.time = lambda: real() + passed  # type: ignore[method-assign]
         network, decoders = Network(), [Decoder(), Decoder()]
         network.free.set()
-        helper = Predictor(Settings(), network=network, decoders=decoders)  # type: ignore[arg-type]
+        helper = PredictionHelperClient(Settings(), network=network, decoders=decoders)  # type: ignore[arg-type]
 
         async def predict_labels() -> list[str]:
             return read_labels(

@@ -16,7 +16,9 @@ def build_instances_body(*files: bytes, **options: object) -> bytearray:
 
 
 def decode_instances(body: bytes | bytearray, most: int = 256) -> list[bytes]:
-    return [bytes(image) for image in instances.decode_base64_instances(bytearray(body), most)]
+    return [
+        bytes(image) for image in instances.decode_base64_instances_in_place(bytearray(body), most)
+    ]
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 1000])
@@ -36,7 +38,7 @@ def test_files_come_back_as_they_were(
 
 def test_the_images_are_slices_of_the_body() -> None:
     body = build_instances_body(b"a" * 10, b"b")
-    assert all(image.obj is body for image in instances.decode_base64_instances(body, 2))
+    assert all(image.obj is body for image in instances.decode_base64_instances_in_place(body, 2))
 
 
 @pytest.mark.parametrize(

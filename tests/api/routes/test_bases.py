@@ -20,7 +20,9 @@ def expected(monkeypatch):
     """What the learning code would say of the architecture."""
     tensors = {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()}
     answer = {"tensors": tensors, "optional": [], "ignored": ["head."], "parameters": 104}
-    monkeypatch.setattr(expected_base, "_compute_expected_base_tensors", lambda request: answer)
+    monkeypatch.setattr(
+        expected_base, "_compute_expected_base_tensor_shapes", lambda request: answer
+    )
 
 
 def build_weights_file(**changed: np.ndarray) -> bytes:

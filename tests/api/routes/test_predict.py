@@ -21,7 +21,7 @@ from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.images import FILES
 from api.predict.line import PredictConcurrencyLimiter
 from api.predict.network import PredictionProcess
-from api.predict.predictor import Predictor
+from api.predict.predictor import PredictionHelperClient
 from core.database.tables import Owner, StoredObjectDamageMark, VersionPart
 from core.predictions.predictions import PredictableVersion
 from core.storage import Blobs
@@ -77,7 +77,9 @@ class FakeDecoder:
 def fake(client):
     settings = client.app.state.settings.model_copy(update={"predict_answer_s": 60.0})
     network = PredictionProcess(settings, [sys.executable, "-c", FAKE])
-    helper = Predictor(settings, network=network, decoders=[FakeDecoder(), FakeDecoder()])
+    helper = PredictionHelperClient(
+        settings, network=network, decoders=[FakeDecoder(), FakeDecoder()]
+    )
     client.app.state.predictor = helper
     return helper
 

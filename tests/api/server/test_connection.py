@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 import uvicorn
 
-from api.server.connection import LimitedHttpConnection, create_connection_limiter_for_server
+from api.server.connection import LimitedHttpConnection, get_connection_limiter_of_server
 
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
@@ -85,7 +85,7 @@ class Site:
         self.port: int = self.server.servers[0].sockets[0].getsockname()[1]
 
     async def _set_clock(self) -> None:
-        create_connection_limiter_for_server(self.server.server_state)._loop = self.clock  # type: ignore[assignment]
+        get_connection_limiter_of_server(self.server.server_state)._loop = self.clock  # type: ignore[assignment]
 
     def stop(self) -> None:
         self.server.should_exit = self.server.force_exit = True

@@ -356,7 +356,7 @@ def expected() -> Iterator[None]:
     tensors: dict[str, Any] = {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()}
     answer = {"tensors": tensors, "optional": [], "ignored": ["head."], "parameters": 104}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expected_base, "_compute_expected_base_tensors", lambda _: answer)
+        patch.setattr(expected_base, "_compute_expected_base_tensor_shapes", lambda _: answer)
         yield
 
 

@@ -97,7 +97,7 @@ def test_a_folder_of_results_has_one_process_at_a_time(tmp_path, monkeypatch, ca
     other = (tmp_path / "lock").open("w")
     flock(other, fcntl.LOCK_EX)
     monkeypatch.setattr(fcntl, "flock", lock_and_release_other)
-    with module._wait_for_experiment_folder_lock(tmp_path):
+    with module._hold_experiment_folder_lock(tmp_path):
         done.append("works")
     assert done == ["waits", "works"] and "waiting for it" in capsys.readouterr().out
 

@@ -45,14 +45,14 @@ def test_labels_index_the_classes_asked_for(files, tmp_path):
     )
     assert files.decode_experiment_data_set(PlannedImages(path="a")).names == ("0", "1", "2")
     pixels, labels = memory_map_image_dataset(
-        files.make_dataset_file(PlannedImages(path="a"), [2, 0], "train")
+        files.make_dataset_file_of_classes(PlannedImages(path="a"), [2, 0], "train")
     )
     assert labels.tolist() == [0, 0, 1, 1]
     assert pixels[:, 0, 0, 0].tolist() == [2, 5, 0, 3]
     assert (
         len(
             memory_map_image_dataset(
-                files.make_dataset_file(PlannedImages(path="a"), [2, 0], "test")
+                files.make_dataset_file_of_classes(PlannedImages(path="a"), [2, 0], "test")
             )[1]
         )
         == 8
@@ -63,7 +63,9 @@ def test_padding_adds_zeros_on_every_side(files, tmp_path):
     write_idx_folder(tmp_path / "a", draw_numbered_images(2) + 9, np.array([0, 1], np.uint8))
     images = PlannedImages(path="a", pad=2)
     assert files.get_image_shape(images) == {"size": 8, "channels": 1}
-    pixels, _ = memory_map_image_dataset(files.make_dataset_file(images, [0, 1], "train"))
+    pixels, _ = memory_map_image_dataset(
+        files.make_dataset_file_of_classes(images, [0, 1], "train")
+    )
     assert pixels.shape == (2, 8, 8, 1)
     assert (pixels[1, 2:6, 2:6] == 10).all()
     assert pixels[1].sum() == 16 * 10
@@ -75,11 +77,18 @@ def test_a_limit_draws_the_same_images_of_each_class_every_time(tmp_path):
     for cache in ("one", "two"):
         files = ExperimentDatasetCache(tmp_path, tmp_path / cache)
         images = PlannedImages(path="a", train_per_class=5, test_per_class=100)
-        pixels, labels = memory_map_image_dataset(files.make_dataset_file(images, [0, 1], "train"))
+        pixels, labels = memory_map_image_dataset(
+            files.make_dataset_file_of_classes(images, [0, 1], "train")
+        )
         assert labels.tolist() == [0] * 5 + [1] * 5
         drawn.append(pixels[:, 0, 0, 0].tolist())
         assert (
-            len(memory_map_image_dataset(files.make_dataset_file(images, [0, 1], "test"))[1]) == 80
+            len(
+                memory_map_image_dataset(
+                    files.make_dataset_file_of_classes(images, [0, 1], "test")
+                )[1]
+            )
+            == 80
         )
     assert drawn[0] == drawn[1]
     assert drawn[0][:5] == sorted(drawn[0][:5]) != [0, 2, 4, 6, 8]
@@ -88,10 +97,10 @@ def test_a_limit_draws_the_same_images_of_each_class_every_time(tmp_path):
 
 def test_a_file_is_made_once(files, tmp_path):
     write_idx_folder(tmp_path / "a", draw_numbered_images(4), np.array([0, 1, 0, 1], np.uint8))
-    first = files.make_dataset_file(PlannedImages(path="a"), [0], "train")
+    first = files.make_dataset_file_of_classes(PlannedImages(path="a"), [0], "train")
     made = first.stat().st_mtime_ns
     assert (
-        ExperimentDatasetCache(tmp_path, tmp_path / "cache").make_dataset_file(
+        ExperimentDatasetCache(tmp_path, tmp_path / "cache").make_dataset_file_of_classes(
             PlannedImages(path="a"), [0], "train"
         )
         == first
@@ -117,7 +126,7 @@ def test_labels_of_eight_integers_give_the_class_first(files, tmp_path):
     labels[:, 1:] = 77
     write_idx_folder(tmp_path / "q", draw_numbered_images(4), labels, kind=12)
     assert memory_map_image_dataset(
-        files.make_dataset_file(PlannedImages(path="q"), [0, 1], "train")
+        files.make_dataset_file_of_classes(PlannedImages(path="q"), [0, 1], "train")
     )[0][:, 0, 0, 0].tolist() == [
         1,
         3,
@@ -142,7 +151,9 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
                 )
     zips = PlannedImages(path="zips", size=8)
     assert files.decode_experiment_data_set(zips).names == ("a", "b", "c", "d")
-    pixels, labels = memory_map_image_dataset(files.make_dataset_file(zips, [3, 0], "test"))
+    pixels, labels = memory_map_image_dataset(
+        files.make_dataset_file_of_classes(zips, [3, 0], "test")
+    )
     assert labels.tolist() == [0, 0, 1, 1]
     assert sorted(pixels[:2, 0, 0, 0].tolist()) == [10, 20]
     for path, data in content.items():
@@ -152,8 +163,8 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
     folder = PlannedImages(path="folder", size=8)
     assert files.decode_experiment_data_set(folder).names == ("a", "b")
     same = (
-        memory_map_image_dataset(files.make_dataset_file(folder, [0, 1], "train")),
-        memory_map_image_dataset(files.make_dataset_file(zips, [2, 3], "train")),
+        memory_map_image_dataset(files.make_dataset_file_of_classes(folder, [0, 1], "train")),
+        memory_map_image_dataset(files.make_dataset_file_of_classes(zips, [2, 3], "train")),
     )
     assert all((ours == theirs).all() for ours, theirs in zip(*same, strict=True))
     shutil.copy(tmp_path / "zips" / "1.zip", tmp_path / "zips" / "3.zip")
@@ -184,7 +195,9 @@ def test_the_bundled_digits_need_no_files(tmp_path):
     files = ExperimentDatasetCache(tmp_path / "none", tmp_path / "cache")
     images = PlannedImages(path="bundled/digits", size=8, channels=1)
     assert files.decode_experiment_data_set(images).names == tuple("0123456789")
-    pixels, labels = memory_map_image_dataset(files.make_dataset_file(images, [3, 4], "train"))
+    pixels, labels = memory_map_image_dataset(
+        files.make_dataset_file_of_classes(images, [3, 4], "train")
+    )
     assert (
         pixels.shape[1:] == (8, 8, 1)
         and 280 <= len(labels) <= 320
@@ -197,7 +210,9 @@ def test_half_of_the_signed_digits_are_negatives(tmp_path):
     shapes = {"size": 8, "channels": 1}
     plain, signed = (
         memory_map_image_dataset(
-            files.make_dataset_file(PlannedImages(path=f"bundled/{name}", **shapes), [3], "train")
+            files.make_dataset_file_of_classes(
+                PlannedImages(path=f"bundled/{name}", **shapes), [3], "train"
+            )
         )[0]
         for name in ("digits", "signed-digits")
     )

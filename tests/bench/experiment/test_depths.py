@@ -10,13 +10,13 @@ from scipy import stats
 from bench.experiment import statistics
 from bench.experiment.depths import NetworkDepthStudy, describe_depth_findings
 from bench.experiment.figures import _draw_forgetting_against_update_norm
-from bench.experiment.outcomes import ExperimentRunOutcome
+from bench.experiment.outcomes import RunOutcomeUnderProtocol
 
 
 def make_outcome(method, depth, order, acc, forgetting, norm, reference=False):
     run = make_run(method, depth=depth, order=order, reference=reference)
     figures = {"acc": acc, "forgetting": forgetting, "update_norm": norm}
-    return ExperimentRunOutcome(run, "class", [], figures, [], [], None, {})
+    return RunOutcomeUnderProtocol(run, "class", [], figures, [], [], None, {})
 
 
 def make_study(value, methods="abc", depths=(1, 5), orders=6):
@@ -130,7 +130,9 @@ def test_a_negative_correlation_that_shrinks_is_no_closer_tie():
         return 0.5, -norm + (1.0 if d == 5 else 0.01) * draw_noise(m, d, o, 1), norm
 
     made = make_study(draw_depth_values, orders=11)
-    assert made.compute_correlation_growth(statistics.compute_pearson_correlation)[1][0] > 0
+    assert (
+        made.compute_correlation_growth_with_depth(statistics.compute_pearson_correlation)[1][0] > 0
+    )
     assert (
         "by Pearson's r no, it is negative there; by Spearman's no, it is negative there.**"
         in describe_depth_findings(made)[2]

@@ -12,7 +12,7 @@ from torch.nn import functional
 from bench.experiment import runs as runs_module
 from bench.experiment.figures import draw_experiment_figures
 from bench.experiment.grid import split_classes_into_tasks
-from bench.experiment.joint import JointTraining, JointTrainingHyper
+from bench.experiment.joint import JointHeadsHyper, JointHeadsMethod
 from bench.experiment.outcomes import collect_run_outcomes
 from bench.experiment.runs import ExperimentResultStore
 from bench.experiment.tables import render_experiment_summary
@@ -102,7 +102,7 @@ def test_every_image_competes_within_its_task_only():
         6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     ).float()
     y = torch.tensor([0, 1, 2, 3, 1, 2])
-    method = JointTraining(JointTrainingHyper(groups=[["a", "c"], ["d", "b"]]), MethodState())
+    method = JointHeadsMethod(JointHeadsHyper(groups=[["a", "c"], ["d", "b"]]), MethodState())
     network = type(
         "Net", (), {"classes": ["a", "b", "c", "d"], "__call__": lambda self, x, task: logits}
     )()

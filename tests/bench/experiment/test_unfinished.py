@@ -76,15 +76,15 @@ def test_a_stage_that_is_done_is_not_learned_again(run, tmp_path, monkeypatch):
 
 
 def test_seconds_count_up_to_the_snapshot_of_the_attempt_before(tmp_path):
-    stage = unfinished.ResumableStageJob(tmp_path)
+    stage = unfinished.ResumableJobState(tmp_path)
     (tmp_path / "one").mkdir()
     stage._begun -= 100
-    stage.store_snapshot_of_event({"event": "snapshot", "path": str(tmp_path / "one")})
+    stage.replace_snapshot_on_event({"event": "snapshot", "path": str(tmp_path / "one")})
     stage._begun -= 1000
-    again = unfinished.ResumableStageJob(tmp_path)
+    again = unfinished.ResumableJobState(tmp_path)
     assert again.snapshot == str(tmp_path / "one") and 100 <= again.elapsed_seconds < 200
     (tmp_path / "two").mkdir()
-    again.store_snapshot_of_event({"event": "snapshot", "path": str(tmp_path / "two")})
+    again.replace_snapshot_on_event({"event": "snapshot", "path": str(tmp_path / "two")})
     assert not (tmp_path / "one").exists() and (tmp_path / "two").exists()
 
 

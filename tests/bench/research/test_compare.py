@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.research import compare
-from tools.compare_methods.folder import list_folder_images
+from tools.compare_methods.folder import list_labelled_photos
 
 
 def write_idx(path: Path, values: np.ndarray) -> None:
@@ -16,7 +16,7 @@ def write_idx(path: Path, values: np.ndarray) -> None:
 
 def test_digits_are_ten_classes_without_any_data(tmp_path: Path) -> None:
     (stream,) = compare.write_compared_data_sets(tmp_path, None, None)
-    photos = list_folder_images(stream.folder)
+    photos = list_labelled_photos(stream.folder)
     assert (len(photos.rows), {row.label for row in photos.rows}) == (
         1797,
         {str(n) for n in range(10)},
@@ -33,7 +33,7 @@ def test_mnist_has_a_training_and_a_test_part(tmp_path: Path) -> None:
             np.zeros((count, 28, 28)) + labels[:, None, None],
         )
         write_idx(source / f"{prefix}-labels-idx1-ubyte.gz", labels)
-    photos = list_folder_images(compare.write_mnist_folders(source, tmp_path / "out"))
+    photos = list_labelled_photos(compare.write_mnist_folders(source, tmp_path / "out"))
     parts = [row.part for row in photos.rows]
     assert (parts.count("train"), parts.count("test")) == (40, 20)
     assert all(row.name.split("/")[1] == row.label for row in photos.rows)

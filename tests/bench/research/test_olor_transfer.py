@@ -15,7 +15,7 @@ from bench.research.olor_transfer import (
     _shrink_plan_in_place,
     _write_mnist_archive_in_rgb,
     is_pareto_optimal,
-    render_transfer_table,
+    render_olor_transfer_table,
 )
 
 
@@ -51,7 +51,7 @@ def test_the_front_has_what_no_other_row_of_the_network_beats() -> None:
 
 
 def test_the_table_has_the_sums_of_rollback_and_what_the_first_fold_lost() -> None:
-    lines = render_transfer_table(
+    lines = render_olor_transfer_table(
         [make_row("olor-0.5-2", 0.8, 0.3, first=12.345), make_row("full", 0.9, 0.2)]
     ).splitlines()
     assert lines[2] == "| vit | olor-0.5-2 | 12.35 | 12.35 | 80.0 | 30.0 | 50.0 → 25.0 | 2 | * |"

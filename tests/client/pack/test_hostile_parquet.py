@@ -35,7 +35,7 @@ def write_parquet_table(
 def count_readable_images(path: Path) -> int:
     """Read a whole file and return the number of images in it."""
     images = ParquetImages(path)
-    images.collect_image_sizes()
+    images.collect_image_byte_sizes()
     return sum(1 for _ in images.iterate_image_contents(0))
 
 

@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parents[2] / "core/ingest"))
 
 from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 
-from core.ingest.inspect import read_archive_directory_and_digest
+from core.ingest.inspect import summarise_archive_and_digest_content
 from core.ingest.limits import ArchiveLimits
 
 
@@ -36,7 +36,7 @@ def test_a_folder_is_sent_as_the_labels_that_its_table_says(source: str, tmp_pat
     batch = open_batch(write_files(tmp_path / "in", files), **given)
     sent = b"".join(batch.read_chunks())
     (tmp_path / "sent.tar").write_bytes(sent)
-    found = read_archive_directory_and_digest(tmp_path / "sent.tar", "tar", ArchiveLimits())
+    found = summarise_archive_and_digest_content(tmp_path / "sent.tar", "tar", ArchiveLimits())
     assert found.classes == dict(Counter(labels.values()))
     with tarfile.open(fileobj=io.BytesIO(sent)) as tar:
         assert set(labels) <= set(tar.getnames())

@@ -42,7 +42,7 @@ def normalise_label(text: str) -> str | None:
 @QUICK
 @given(texts)
 def test_labels_are_normal_and_refused_as_at_the_service(text: str) -> None:
-    label = labels.normalise_label_text(text)
+    label = labels.convert_label_to_stripped_nfc(text)
     assert normalise_label(text) == (None if labels.explain_invalid_label(label) else label)
 
 

@@ -12,7 +12,7 @@ from core.admission.admission import (
     FIXED_BYTES,
     AdmissionLimits,
     JobMemoryEstimate,
-    JobWorkload,
+    JobTaskAndImageCounts,
     estimate_job_memory,
 )
 from core.admission.network_size import find_network_size
@@ -32,7 +32,10 @@ CATALOGUE = {"methods": {"er": ENTRY, "der-net": {"family": "der-net"}}}
 
 
 def estimate_memory(
-    entry: dict[str, Any] = ENTRY, image: Any = IMAGE, work: JobWorkload = FIRST, **recipe: Any
+    entry: dict[str, Any] = ENTRY,
+    image: Any = IMAGE,
+    work: JobTaskAndImageCounts = FIRST,
+    **recipe: Any,
 ) -> JobMemoryEstimate:
     size = find_network_size(CNN, image)
     assert size is not None
@@ -70,13 +73,15 @@ def test_a_head_that_learns_alone_needs_no_activations_of_the_backbone() -> None
 
 def test_images_that_are_kept_count_up_to_those_that_there_were() -> None:
     pixels = 3 * 32**2
-    assert estimate_memory(work=JobWorkload(1, 100)).image_bytes == 2 * 100 * pixels
-    assert estimate_memory(work=JobWorkload(1, 10_000)).image_bytes == 2 * 500 * pixels
+    assert estimate_memory(work=JobTaskAndImageCounts(1, 100)).image_bytes == 2 * 100 * pixels
+    assert estimate_memory(work=JobTaskAndImageCounts(1, 10_000)).image_bytes == 2 * 500 * pixels
 
 
 def test_what_a_method_keeps_for_each_earlier_task_counts_for_twenty_of_them() -> None:
     growing = {"footprint": {"copies": 7.0, "growing": 2.0}}
-    assert [estimate_memory(growing, work=JobWorkload(n)).copies for n in (1, 3, 21, 500)] == [
+    assert [
+        estimate_memory(growing, work=JobTaskAndImageCounts(n)).copies for n in (1, 3, 21, 500)
+    ] == [
         8,
         12,
         48,
@@ -102,7 +107,8 @@ def test_second_moments_of_all_tasks_that_a_job_loads_count(
 ) -> None:
     method = {"name": "analytic", "projection": projection}
     few, many = (
-        estimate_memory(ANALYTIC, work=JobWorkload(tasks), method=method) for tasks in (1, 1001)
+        estimate_memory(ANALYTIC, work=JobTaskAndImageCounts(tasks), method=method)
+        for tasks in (1, 1001)
     )
     assert many.total_bytes - few.total_bytes == 1000 * 8 * columns * (columns + 1) // 2
     assert few.closed_form_memory_bytes == 8 * (
@@ -114,9 +120,9 @@ def test_a_model_with_too_many_tasks_for_its_sums_is_told_the_arithmetic() -> No
     catalogue: Any = {"methods": {"analytic": ANALYTIC}}
     recipe: Any = {**RECIPE, "method": {"name": "analytic", "projection": 1000}}
     bound = AdmissionLimits(job_bytes=2_000_000_000)
-    bound.check_job_memory(catalogue, CNN, IMAGE, recipe, JobWorkload(200))
+    bound.check_job_memory(catalogue, CNN, IMAGE, recipe, JobTaskAndImageCounts(200))
     with pytest.raises(JobTooLarge) as caught:
-        bound.check_job_memory(catalogue, CNN, IMAGE, recipe, JobWorkload(400))
+        bound.check_job_memory(catalogue, CNN, IMAGE, recipe, JobTaskAndImageCounts(400))
     said = "sums of 400 tasks × 4.0 MB (1,000 columns) and their solution 128.0 MB = 1.7 GB"
     assert said in caught.value.detail and "recipe.method.projection" in caught.value.detail
 
@@ -129,9 +135,9 @@ def test_large_images_are_measured_in_smaller_batches() -> None:
 def test_a_network_that_grows_by_a_backbone_with_each_task_reaches_its_bound() -> None:
     bound = AdmissionLimits(max_parameters=1_000_000)
     recipe = {**RECIPE, "method": {"name": "der-net"}}
-    bound.check_job_memory(CATALOGUE, CNN, IMAGE, recipe, JobWorkload(4))
+    bound.check_job_memory(CATALOGUE, CNN, IMAGE, recipe, JobTaskAndImageCounts(4))
     with pytest.raises(JobTooLarge, match="1,204,160 parameters; one may have 1,000,000"):
-        bound.check_job_memory(CATALOGUE, CNN, IMAGE, recipe, JobWorkload(5))
+        bound.check_job_memory(CATALOGUE, CNN, IMAGE, recipe, JobTaskAndImageCounts(5))
 
 
 def test_the_refusal_has_the_sum_and_what_to_change() -> None:

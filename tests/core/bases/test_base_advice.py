@@ -12,8 +12,8 @@ import torch
 from core.bases import base_advice
 from core.bases.base_advice import (
     Shapes,
+    advise_on_wrong_stem_or_patch_size,
     explain_architecture_mismatch_of_base,
-    find_architecture_fitting_base_file,
     format_base_upload_query,
     format_model_creation_request,
     refuse_pytorch_or_archive_file,
@@ -22,13 +22,13 @@ from core.errors import BaseInvalid
 from core.learning.networks import (
     ImageSpec,
     backbone,
+    describe_expected_base_tensors,
     get_architectures,
-    list_tensors_expected_of_base,
 )
 
 
 def describe_shapes(architecture: dict, image: dict) -> Shapes:
-    found = list_tensors_expected_of_base(architecture, ImageSpec.parse_image_field(image))
+    found = describe_expected_base_tensors(architecture, ImageSpec.parse_image_field(image))
     return {name: entry["shape"] for name, entry in found["tensors"].items()}
 
 
@@ -85,7 +85,7 @@ def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
         describe_shapes(file, build_rgb_image(file_size)),
         describe_shapes(asked, build_rgb_image(size)),
     )
-    told = find_architecture_fitting_base_file(
+    told = advise_on_wrong_stem_or_patch_size(
         asked, build_rgb_image(size), find_family(asked), found, expected
     )
     assert told is not None and (told.field, told.architecture, told.image) == (
@@ -99,7 +99,7 @@ def test_a_file_is_told_what_it_fits(asked, size, file, file_size, field, fits):
 def test_a_first_layer_for_other_channels_is_told_as_well():
     asked = {"name": "resnet18", "stem": "auto"}
     found = describe_shapes(asked, {"size": 32, "channels": 1})
-    told = find_architecture_fitting_base_file(
+    told = advise_on_wrong_stem_or_patch_size(
         asked,
         build_rgb_image(32),
         find_family(asked),
@@ -118,7 +118,7 @@ def test_a_stem_that_no_architecture_has_is_not_explained(stem):
     asked = {"name": "resnet18", "stem": "auto"}
     expected = describe_shapes(asked, build_rgb_image(32))
     assert (
-        find_architecture_fitting_base_file(
+        advise_on_wrong_stem_or_patch_size(
             asked,
             build_rgb_image(32),
             find_family(asked),
@@ -136,7 +136,7 @@ def test_positions_of_no_square_image_are_not_explained(positions):
     asked = {"name": "vit", "layers": 1, "heads": 3, "hidden": 192, "mlp": 768, "patch": None}
     expected = describe_shapes(asked, build_rgb_image(32))
     assert (
-        find_architecture_fitting_base_file(
+        advise_on_wrong_stem_or_patch_size(
             asked,
             build_rgb_image(32),
             find_family(asked),
@@ -154,19 +154,19 @@ def test_a_file_that_differs_elsewhere_too_is_not_explained():
         describe_shapes(asked, build_rgb_image(32)),
     )
     assert (
-        find_architecture_fitting_base_file(
+        advise_on_wrong_stem_or_patch_size(
             asked, build_rgb_image(32), find_family(asked), {**found, "bn1.bias": [3]}, expected
         )
         is None
     )
     assert (
-        find_architecture_fitting_base_file(
+        advise_on_wrong_stem_or_patch_size(
             asked, build_rgb_image(32), find_family(asked), {**found, "more": [3]}, expected
         )
         is None
     )
     assert (
-        find_architecture_fitting_base_file(
+        advise_on_wrong_stem_or_patch_size(
             {"name": "mlp"},
             build_rgb_image(8),
             "mlp",
@@ -179,7 +179,7 @@ def test_a_file_that_differs_elsewhere_too_is_not_explained():
 
 def test_the_error_names_the_field_and_the_request_that_would_be_taken():
     asked = {"name": "resnet18", "stem": "auto"}
-    told = find_architecture_fitting_base_file(
+    told = advise_on_wrong_stem_or_patch_size(
         asked,
         build_rgb_image(32),
         find_family(asked),

@@ -40,7 +40,7 @@ def test_a_reader_that_goes_on_after_the_last_id_misses_no_event(database: Datab
         begun.wait()
         for _ in range(told):
             with database.write() as session:
-                owner_events.record_owner_event_of_alias(session, model, MOVED, 1.0)
+                owner_events.collect_owner_and_webhook_events_of_alias(session, model, MOVED, 1.0)
 
     def read_events_to_end() -> None:
         nonlocal seen
@@ -73,11 +73,11 @@ def test_of_two_open_transactions_the_one_that_commits_first_has_the_lower_id(
         return  # its writers are alone from their first statement
     model = add_model(database)
     with database.write() as first:
-        owner_events.record_owner_event_of_alias(
+        owner_events.collect_owner_and_webhook_events_of_alias(
             first, model, {**MOVED, "alias": "told-first"}, 1.0
         )
         with database.write() as second:
-            owner_events.record_owner_event_of_alias(
+            owner_events.collect_owner_and_webhook_events_of_alias(
                 second, model, {**MOVED, "alias": "committed-first"}, 1.0
             )
     with database.read() as session:
@@ -93,7 +93,7 @@ def test_telling_waits_for_no_row_that_another_transaction_holds(database: Datab
         other.get_one(Model, model.id, with_for_update=True)
         other.get_one(Owner, model.owner_id, with_for_update=True)
         with database.write() as session:
-            owner_events.record_owner_event_of_alias(session, model, MOVED, 1.0)
+            owner_events.collect_owner_and_webhook_events_of_alias(session, model, MOVED, 1.0)
         assert len(list_event_ids(database)) == 1
 
 
@@ -101,7 +101,7 @@ def test_a_transaction_that_fails_tells_nothing(database: Database) -> None:
     model = add_model(database)
     try:
         with database.write() as session:
-            owner_events.record_owner_event_of_alias(session, model, MOVED, 1.0)
+            owner_events.collect_owner_and_webhook_events_of_alias(session, model, MOVED, 1.0)
             raise RuntimeError("no")
     except RuntimeError:
         pass

@@ -21,17 +21,25 @@ def file(tmp_path: Path, _sqlite_template: bytes) -> Path:
 
 
 def test_a_sound_file_has_no_findings(file: Path) -> None:
-    assert soundness.find_damaged_sqlite_tables(file) == soundness.find_database_damage(file) == []
+    assert (
+        soundness.find_sqlite_tables_with_unreadable_start(file)
+        == soundness.find_sqlite_damage_by_quick_check(file)
+        == []
+    )
 
 
 def test_a_file_that_is_not_there_yet_is_sound(tmp_path: Path) -> None:
-    assert soundness.find_damaged_sqlite_tables(tmp_path / "none") == []
+    assert soundness.find_sqlite_tables_with_unreadable_start(tmp_path / "none") == []
     (tmp_path / "empty").touch()
-    assert soundness.find_damaged_sqlite_tables(tmp_path / "empty") == []
+    assert soundness.find_sqlite_tables_with_unreadable_start(tmp_path / "empty") == []
 
 
 @pytest.mark.parametrize(
-    "look", [soundness.find_damaged_sqlite_tables, soundness.find_database_damage]
+    "look",
+    [
+        soundness.find_sqlite_tables_with_unreadable_start,
+        soundness.find_sqlite_damage_by_quick_check,
+    ],
 )
 def test_a_file_that_is_no_database_is_told(file: Path, look: Callable[[Path], list[str]]) -> None:
     damage_head(file)
@@ -41,24 +49,27 @@ def test_a_file_that_is_no_database_is_told(file: Path, look: Callable[[Path], l
 @pytest.mark.parametrize("table", ["jobs", "owners"])
 def test_a_damaged_page_is_told_by_its_table(file: Path, table: str) -> None:
     damage_table(file, table)
-    assert any(f"table {table}" in line for line in soundness.find_damaged_sqlite_tables(file))
-    found = soundness.find_database_damage(file)
+    assert any(
+        f"table {table}" in line
+        for line in soundness.find_sqlite_tables_with_unreadable_start(file)
+    )
+    found = soundness.find_sqlite_damage_by_quick_check(file)
     assert any(f"table {table}" in line for line in found) and len(found) <= soundness.MOST
     assert all(line.isprintable() for line in found)
 
 
 def test_a_damaged_index_is_told_by_its_table(file: Path) -> None:
     damage_table(file, "ix_audit_at_id")
-    assert soundness.find_damaged_sqlite_tables(file) == []
-    assert [line.partition(":")[0] for line in soundness.find_database_damage(file)] == [
-        "table audit"
-    ]
+    assert soundness.find_sqlite_tables_with_unreadable_start(file) == []
+    assert [
+        line.partition(":")[0] for line in soundness.find_sqlite_damage_by_quick_check(file)
+    ] == ["table audit"]
 
 
 def test_a_file_that_is_cut_off_is_told(file: Path) -> None:
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size // 2)
-    assert soundness.find_database_damage(file)
+    assert soundness.find_sqlite_damage_by_quick_check(file)
 
 
 def test_looking_changes_nothing_and_waits_for_no_writer(file: Path, tmp_path: Path) -> None:
@@ -66,7 +77,7 @@ def test_looking_changes_nothing_and_waits_for_no_writer(file: Path, tmp_path: P
     db = Database(f"sqlite:///{file}")
     with db.write() as session:
         session.connection()
-        assert soundness.find_database_damage(file) == []
+        assert soundness.find_sqlite_damage_by_quick_check(file) == []
     db.close()
     with closing(sqlite3.connect(before)) as one, closing(sqlite3.connect(file)) as other:
         assert list(one.iterdump()) == list(other.iterdump())

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from api.schemas.edits import EditIn
-from core.edits.checks import EditChanges, TaskForEditCheck, check_operations
+from core.edits.checks import EditChanges, TaskForEditCheck, check_and_combine_operations
 from core.edits.operations import MAX_OPERATIONS, Operation
 from core.errors import Invalid, NotFound, PerennialError, WrongState
 
@@ -31,7 +31,7 @@ TASKS = {
 
 def check_edit(*operations: dict[str, Any], scenario: str = "class") -> EditChanges:
     read = [Operation.model_validate(one) for one in operations]
-    return check_operations(read, scenario, TASKS, KNOWN)
+    return check_and_combine_operations(read, scenario, TASKS, KNOWN)
 
 
 def build_relabel(

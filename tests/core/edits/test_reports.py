@@ -2,10 +2,10 @@
 
 from typing import cast
 
-from core.contract.edit import TaskReportAfterEdit
+from core.contract.edit import TaskReportFactsChangedByEdit
 from core.contract.reports.data_report import Suspect
 from core.contract.reports.report import BatchReport
-from core.edits.reports import EditChangesForDataReports, update_report_after_edit
+from core.edits.reports import EditChangesForDataReports, build_batch_report_after_edit
 
 
 def build_suspect(index: int, label: str, suggested: str) -> Suspect:
@@ -53,14 +53,14 @@ def build_report() -> BatchReport:
 
 def test_merged_and_removed_images_leave_numbers_and_names() -> None:
     report = build_report()
-    edited = update_report_after_edit(
+    edited = build_batch_report_after_edit(
         report,
         2,
         EditChangesForDataReports(
             {"tee": "T-shirt", "tshirt": "T-shirt", "hat": None},
             ["1.png"],
             {
-                2: TaskReportAfterEdit(
+                2: TaskReportFactsChangedByEdit(
                     classes={"T-shirt": 10, "cap": 2}, touched=[1, 2], removed=[1]
                 )
             },
@@ -88,7 +88,9 @@ def test_merged_and_removed_images_leave_numbers_and_names() -> None:
 
 
 def test_the_report_of_another_task_loses_removed_images_alone() -> None:
-    edited = update_report_after_edit(build_report(), 3, EditChangesForDataReports({}, ["1.png"]))
+    edited = build_batch_report_after_edit(
+        build_report(), 3, EditChangesForDataReports({}, ["1.png"])
+    )
     assert edited["data"]["balance"] == build_report()["data"]["balance"]
     assert edited["duplicate_paths"] == [] and len(edited["conflicts"]) == 1
     assert [one["index"] for one in edited["data"]["suspects"]] == [3, 5]

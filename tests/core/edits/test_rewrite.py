@@ -92,7 +92,9 @@ def test_features_come_back_in_the_order_of_the_dataset(tmp_path: Path) -> None:
 
 def test_rows_of_classes_move_with_their_classes_and_new_ones_are_zero(tmp_path: Path) -> None:
     save_file({"weight": np.arange(6.0).reshape(3, 2), "bias": np.arange(3.0)}, tmp_path / "old")
-    rewrite.write_tensors_with_selected_classes(tmp_path / "old", tmp_path / "new", [2, None, 0])
+    rewrite.write_tensors_with_reordered_class_rows(
+        tmp_path / "old", tmp_path / "new", [2, None, 0]
+    )
     found = load_file(tmp_path / "new")
     assert found["weight"].tolist() == [[4, 5], [0, 0], [0, 1]] and found["bias"].tolist() == [
         2,

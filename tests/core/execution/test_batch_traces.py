@@ -10,7 +10,7 @@ import pytest
 
 from core.database.tables import Model, Task
 from core.errors import Rejected
-from core.execution.batch_traces import report_duplicates_of_earlier_tasks
+from core.execution.batch_traces import add_earlier_task_duplicates_to_report
 from core.ingest.dataset import write_image_dataset_file
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates_in_batch
@@ -34,7 +34,7 @@ def make_traces(images: np.ndarray, labels: list[str], folder: str) -> ImageFing
         near.hash_images_perceptually(images),
         np.zeros((0, 2), np.uint64),
         [f"{folder}/{row}.png" for row in range(len(images))],
-        contradictions.digest_image_pixels(images),
+        contradictions.digest_pixels_of_each_image(images),
         np.array([classes.index(label) for label in labels], np.int64),
         classes,
     )
@@ -81,7 +81,7 @@ def batch(tmp_path: Path) -> IngestedBatch:
 
 def report_duplicates(desk: Any, model_id: str, batch: IngestedBatch) -> Any:
     (model,) = desk.all(Model, id=model_id)
-    return report_duplicates_of_earlier_tasks(desk.db, desk.blobs, model, None, batch)
+    return add_earlier_task_duplicates_to_report(desk.db, desk.blobs, model, None, batch)
 
 
 STANDINGS = ("held", "rolled_back", "skipped", "discarded", None)

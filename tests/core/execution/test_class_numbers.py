@@ -9,10 +9,10 @@ from sqlalchemy import select
 
 from core.database.tables import Edit, Version, VersionPart
 from core.execution.prepare import fetch_job_inputs_and_write_spec
-from core.execution.totals import digest_parts_included_in_feature_totals
+from core.execution.totals import digest_version_parts_in_feature_totals
 from core.ids import new_id
 from core.lineage.class_numbers import AS_STORED, AncestorClassNumberMaps
-from core.publishing.publish import publish_job_result
+from core.publishing.publish import publish_or_hold_job_result
 from tests.core.desk import Desk
 
 METHOD: dict[str, Any] = {"name": "analytic", "hyper": {}, "state": {}}
@@ -26,7 +26,7 @@ def publish_version(
     number = claim.task_number or 0
     named = {f"{kind}.{number}": f"{kind} {number}" for kind in parts}
     result = desk.result({"head": f"h{number}", **named}, [("new", number, 1, 2)], method=METHOD)
-    return publish_job_result(desk.db, desk.store, claim, result).number
+    return publish_or_hold_job_result(desk.db, desk.store, claim, result).number
 
 
 def change_version(desk: Desk, model: str, number: int, **values: Any) -> None:
@@ -88,7 +88,7 @@ def test_totals_of_equal_parts_under_other_numbers_have_another_key() -> None:
         VersionPart(version_id="ver_1", name="statistics.1", type="statistics", sha256="a" * 64)
     ]
     keys = {
-        digest_parts_included_in_feature_totals(parts, numbers)
+        digest_version_parts_in_feature_totals(parts, numbers)
         for numbers in (
             AS_STORED,
             AncestorClassNumberMaps([[1, 0]], {"ver_1": 0}),

@@ -8,7 +8,7 @@ import pytest
 
 from core.database.tables import ExportCapableWorker, ExportJob, Job, Model, Version
 from core.execution import exporters
-from core.execution.exporting import read_export_request_of_claimed_job
+from core.execution.exporting import read_export_job_inputs
 from core.execution.kinds import KINDS
 from core.execution.kinds.export import EXPORT
 from core.jobs.jobs import build_queued_taskless_job
@@ -56,26 +56,26 @@ def test_one_job_exports_at_a_time_and_the_next_goes_on_when_it_leaves(desk: Any
     first, second = create_export_job(desk, desk.model()), create_export_job(desk, desk.model())
     one, two = desk.claim("w1"), desk.claim("w2")
     assert {one.job_id, two.job_id} == {first, second}
-    exporters.begin_export_or_put_off(desk.db, one, 1)
+    exporters.begin_export_or_raise_put_off(desk.db, one, 1)
     with pytest.raises(
         JobPutOffSignal, match="1 jobs export, the most at once: PERENNIAL_MAX_EXPORTS"
     ):
-        exporters.begin_export_or_put_off(desk.db, two, 1)
+        exporters.begin_export_or_raise_put_off(desk.db, two, 1)
     claims.put_off_claimed_job(desk.db, two, "later", 100.0)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
     exporters.end_export_and_release_waiting(desk.db, one)
     again = desk.claim("w2")
-    exporters.begin_export_or_put_off(desk.db, again, 1)
+    exporters.begin_export_or_raise_put_off(desk.db, again, 1)
 
 
 def test_a_job_whose_worker_died_keeps_nobody_waiting(desk: Any) -> None:
     create_export_job(desk, desk.model())
     create_export_job(desk, desk.model())
     one, two = desk.claim("w1"), desk.claim("w2")
-    exporters.begin_export_or_put_off(desk.db, one, 1)
+    exporters.begin_export_or_raise_put_off(desk.db, one, 1)
     desk.set(one.job_id, lease_until=1.0)
     assert claims.take_back_jobs_with_expired_lease(desk.db) == [one.job_id]
-    exporters.begin_export_or_put_off(desk.db, two, 1)
+    exporters.begin_export_or_raise_put_off(desk.db, two, 1)
 
 
 def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
@@ -98,7 +98,7 @@ def test_a_worker_without_them_says_nothing(desk: Any, monkeypatch: pytest.Monke
 def test_a_job_knows_its_version_and_what_it_answers_with(desk: Any) -> None:
     model = desk.model()
     create_export_job(desk, model)
-    found = read_export_request_of_claimed_job(desk.db, desk.claim())
+    found = read_export_job_inputs(desk.db, desk.claim())
     assert (found.number, found.format, found.model_id, found.held_out) == (0, "onnx", model, [])
 
 

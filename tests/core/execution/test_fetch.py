@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from weights_files import MODEL, NAME, REPOSITORY, build_random_weights
 
-from core.bases.pretrained import PretrainedWeightsLimits
+from core.bases.pretrained import PretrainedWeightsPolicy
 from core.database.states import JobAction, JobState
 from core.database.tables import FetchedPretrainedWeights, Model, Owner, Version
 from core.errors import StorageQuotaReached
@@ -57,7 +57,7 @@ def create_waiting_model(desk: Any, name: str = "net", **terms: int) -> tuple[st
     )
     service, limits = (
         UseCaseResources(desk.db, desk.blobs, catalogue),
-        NewModelLimits(terms=PretrainedWeightsLimits(**terms)),
+        NewModelLimits(terms=PretrainedWeightsPolicy(**terms)),
     )
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return made["id"], str(made["job"])

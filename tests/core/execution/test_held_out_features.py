@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core.database.tables import Model, Task, VersionPart
 from core.execution.prepare import fetch_job_inputs_and_write_spec
-from core.publishing.publish import publish_job_result
+from core.publishing.publish import publish_or_hold_job_result
 from core.retention import references
 from core.retention.damage import DatabaseDamageMarks
 from core.tasks.tasks import delete_task_data
@@ -34,7 +34,7 @@ def publish_version(desk: Desk, model: str, parts: dict[str, str] = SAME, fill: 
     (result / "features").mkdir()
     path = result / "features" / "1.safetensors"
     save_file({"features": torch.full((2, 3), fill + number)}, path)
-    publish_job_result(desk.db, desk.store, claim, result)
+    publish_or_hold_job_result(desk.db, desk.store, claim, result)
     return (
         desk.blobs.put_file(path)[0]
         if desk.task_of(model, number).held_out_deleted_at is None

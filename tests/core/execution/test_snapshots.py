@@ -148,7 +148,7 @@ def test_a_snapshot_of_before_is_resumed_where_its_code_made_the_parent(
     model = desk.model()
     desk.submit(model)
     result = desk.result({"head": "1"}, [("new", 1, 9, 10)])
-    publish.publish_job_result(desk.db, desk.store, desk.claim(), result)
+    publish.publish_or_hold_job_result(desk.db, desk.store, desk.claim(), result)
     job_id, claim = desk.begin(model)
     desk.register(claim)
     make_snapshot_old(

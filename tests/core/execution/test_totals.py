@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from core.database.tables import Model
 from core.execution.prepare import fetch_job_inputs_and_write_spec
 from core.models import memory
-from core.publishing.publish import publish_job_result
+from core.publishing.publish import publish_or_hold_job_result
 from core.retention import references
 from core.tasks.tasks import delete_task_data
 from core.usage import usage_sums
@@ -36,7 +36,7 @@ def publish_version(desk: Desk, model: str, **values: Any) -> str:
     )
     content = f"{model} up to {number}"
     (result / "totals.safetensors").write_text(content)
-    publish_job_result(desk.db, desk.store, claim, result)
+    publish_or_hold_job_result(desk.db, desk.store, claim, result)
     return hashlib.sha256(content.encode()).hexdigest()
 
 

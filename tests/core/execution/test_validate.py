@@ -14,7 +14,7 @@ from core.errors import LabelsInvalid, LeaseLost, Rejected, StoredObjectDamaged,
 from core.execution import validate as validating
 from core.ingest.findings.batch_data import find_near_duplicates_in_batch
 from core.ingest.findings.traces import ImageFingerprints, write_image_fingerprints
-from core.ingest.ingest import DecodingMonitor, IngestedBatch
+from core.ingest.ingest import DecodingCallbacks, IngestedBatch
 from core.retention import damage
 from core.scheduling import claim as claims
 
@@ -60,7 +60,7 @@ def run(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             claim,
             desk.settings,
             folder,
-            DecodingMonitor(),
+            DecodingCallbacks(),
         )
 
     return validate_claim
@@ -155,7 +155,7 @@ def test_task_one_of_a_data_model_fixes_the_classes(
     claim = desk.claim()
     run(claim)
     assert desk.all(Model, id=model)[0].classes == ["cat", "dog"]
-    claims.fail_job(desk.db, claim, "code", "x")
+    claims.fail_claimed_job_or_trial(desk.db, claim, "code", "x")
     monkeypatch.setattr(
         validating, "decode_archive_to_datasets", build_decode_stub(classes={"cat": 1, "cow": 1})
     )

@@ -21,7 +21,7 @@ from core.export import onnx_card
 from core.export.format import VersionToExport
 from core.export.formats.onnx_zip import OnnxZipFormat
 from core.ingest.decoding.resizing import SquareResizingSettings
-from core.ingest.images import decode_image
+from core.ingest.images import decode_image_to_square_pixels
 from core.learning.evaluation import predicting
 from core.learning.export import graph
 from tests.learning_catalogue import copy_catalogue
@@ -113,7 +113,9 @@ def test_the_readmes_code_reads_images_to_the_pixel_as_the_service_does(
 ) -> None:
     resizing, wrong = SquareResizingSettings(image.crop, image.interpolation), []
     for path in write_pictures(tmp_path):
-        ours = decode_image(path.read_bytes(), image.size, image.channels, 1 << 24, resizing)
+        ours = decode_image_to_square_pixels(
+            path.read_bytes(), image.size, image.channels, 1 << 24, resizing
+        )
         if not np.array_equal(read_pixels_with_card_code(image, tmp_path, path), ours):
             wrong.append(path.name)
     assert not wrong
@@ -151,7 +153,7 @@ def test_the_readmes_code_runs_without_torch_and_prints_what_the_version_says(
     )
     assert done.returncode == 0, done.stderr
     said = [line.split() for line in done.stdout.splitlines()]
-    read = decode_image((tmp_path / "cat.png").read_bytes(), 8, 3, 1 << 24)
+    read = decode_image_to_square_pixels((tmp_path / "cat.png").read_bytes(), 8, 3, 1 << 24)
     (label,), (probabilities,) = predicting.predict_images(
         QUICK["mlp"].build_prediction_module().network, read[None], None, NORMALISE
     )

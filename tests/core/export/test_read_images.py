@@ -15,7 +15,7 @@ from PIL import Image
 from core.contract.architecture import ImageSettings as ImageSpec
 from core.export.card_code import build_image_reading_code
 from core.ingest.decoding.resizing import SquareResizingSettings
-from core.ingest.images import decode_image
+from core.ingest.images import decode_image_to_square_pixels
 
 SIZES = [(8, 1), (32, 3), (96, 3), (97, 3), (128, 1), (224, 3)]
 """Side and channels of a model's images: up to 96 pixels without a margin, above with one."""
@@ -147,7 +147,7 @@ def test_a_file_becomes_the_same_pixels(tmp_path: Path, name: str) -> None:
     data = FILES[name]()
     (tmp_path / "file").write_bytes(data)
     for size, channels in SIZES:
-        ours = decode_image(data, size, channels, 1 << 26)
+        ours = decode_image_to_square_pixels(data, size, channels, 1 << 26)
         theirs = run_reading_code(size, channels)["read"](tmp_path / "file").numpy()
         assert theirs.dtype == np.uint8 and np.array_equal(theirs, ours), (size, channels)
 
@@ -171,7 +171,9 @@ def test_a_file_becomes_the_same_pixels_with_the_crop_and_interpolation_of_a_bas
     data = FILES[name]()
     (tmp_path / "file").write_bytes(data)
     for size, crop, interpolation in RESIZING:
-        ours = decode_image(data, size, 3, 1 << 26, SquareResizingSettings(crop, interpolation))
+        ours = decode_image_to_square_pixels(
+            data, size, 3, 1 << 26, SquareResizingSettings(crop, interpolation)
+        )
         read = run_reading_code(size, 3, crop=crop, interpolation=interpolation)["read"]
         assert np.array_equal(read(tmp_path / "file").numpy(), ours), (size, crop, interpolation)
 

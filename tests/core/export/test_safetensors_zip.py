@@ -20,11 +20,11 @@ from core.contract.architecture import ImageSettings as ModelImage
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
 from core.export.card_code import build_image_reading_code
-from core.export.format import PartFileToExport, VersionToExport
+from core.export.format import VersionPartFileToExport, VersionToExport
 from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.export.image_reader import build_image_reader_files
 from core.export.model_card import build_download_config, render_download_readme
-from core.ingest.images import decode_image
+from core.ingest.images import decode_image_to_square_pixels
 from core.learning.evaluation import predicting
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.der_net import DerNetwork
@@ -64,7 +64,7 @@ def export_network(
     state = state or {}
     for part, tensors in {**network.copy_parts_to_cpu(), **state}.items():
         save_file(tensors, folder / part)
-        parts.append(PartFileToExport(part, folder / part, digest_file(folder / part)))
+        parts.append(VersionPartFileToExport(part, folder / part, digest_file(folder / part)))
     manifest = {
         "model": "mdl_x",
         "version": 3,
@@ -401,7 +401,7 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
     with zipfile.ZipFile(archive) as file:
         code = re.findall(r"```python\n(.*?)```", file.read("README.md").decode(), re.DOTALL)[1]
     exec(compile(code, "README.md", "exec"), scope)
-    ours = decode_image((tmp_path / "cat.png").read_bytes(), 32, 3, 1 << 24)
+    ours = decode_image_to_square_pixels((tmp_path / "cat.png").read_bytes(), 32, 3, 1 << 24)
     assert np.array_equal(scope["read"]("cat.png").numpy(), ours)
     labels, probabilities = predicting.predict_images(
         network,
@@ -467,7 +467,7 @@ def test_the_cards_code_runs_on_its_own_where_torchvisions_operators_are_missing
     )
     assert done.returncode == 0, done.stderr
     label, told = done.stdout.splitlines()
-    pixels = decode_image((tmp_path / "cat.png").read_bytes(), 16, 3, 1 << 24)
+    pixels = decode_image_to_square_pixels((tmp_path / "cat.png").read_bytes(), 16, 3, 1 << 24)
     labels, probabilities = predicting.predict_images(network, pixels[None], None, PIXELS)
     assert labels == [label]
     assert np.abs(probabilities[0] - json.loads(told)).max() < 1e-6
@@ -539,7 +539,7 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
         "classes": [],
         "heads": [],
     }
-    part = PartFileToExport("base", tmp_path / "base", digest_file(tmp_path / "base"))
+    part = VersionPartFileToExport("base", tmp_path / "base", digest_file(tmp_path / "base"))
     SafetensorsZipFormat().write_download(
         tmp_path / "out.zip", VersionToExport(Manifest.from_json(manifest), [part], CATALOGUE)
     )

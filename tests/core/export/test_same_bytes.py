@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.contract.manifest import Manifest
-from core.export.format import PartFileToExport, VersionToExport
+from core.export.format import VersionPartFileToExport, VersionToExport
 from core.export.formats.safetensors_zip import SafetensorsZipFormat
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.networks.families import FAMILIES
@@ -23,7 +23,9 @@ def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -
         SafetensorsZipFormat().write_download(
             target,
             VersionToExport(
-                Manifest.from_json(manifest), [PartFileToExport(*part) for part in parts], known
+                Manifest.from_json(manifest),
+                [VersionPartFileToExport(*part) for part in parts],
+                known,
             ),
         )
 

@@ -11,7 +11,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from core.files import spool
-spool.create_locked_upload_file(Path(sys.argv[1]))
+spool.create_and_lock_file(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)
 """

@@ -14,12 +14,12 @@ sys.path.append(str(Path(__file__).parent))
 import hostile_corpus
 
 from core.ingest.ingest import (
-    DecodingMonitor,
+    DecodingCallbacks,
     IngestedBatch,
     IngestOptions,
     decode_archive_to_datasets,
 )
-from core.ingest.inspect import ArchiveDirectory, read_archive_directory_and_digest
+from core.ingest.inspect import ArchiveSummary, summarise_archive_and_digest_content
 from core.ingest.limits import ArchiveLimits
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 
@@ -31,15 +31,15 @@ def hostile_archives() -> list[hostile_corpus.Attack]:
 
 
 @pytest.fixture
-def look(tmp_path: Path) -> Callable[..., ArchiveDirectory]:
+def look(tmp_path: Path) -> Callable[..., ArchiveSummary]:
     """look(data, declared=None, **limits): sniff and inspect bytes, as the API does."""
 
     def read_archive_directory(
         data: bytes, declared: str | None = None, **limits: int
-    ) -> ArchiveDirectory:
+    ) -> ArchiveSummary:
         path = tmp_path / "body"
         path.write_bytes(data)
-        return read_archive_directory_and_digest(
+        return summarise_archive_and_digest_content(
             path, detect_upload_format(data[:SNIFF_BYTES], declared), ArchiveLimits(**limits)
         )
 
@@ -60,7 +60,7 @@ def take(tmp_path: Path) -> Callable[..., IngestedBatch]:
         path = tmp_path / "archive"
         path.write_bytes(data)
         kind = detect_upload_format(data[:SNIFF_BYTES], None)
-        monitor = DecodingMonitor(
+        monitor = DecodingCallbacks(
             **{name: options.pop(name) for name in ("progress", "stop") if name in options}
         )
         options = {"processes": 1} | options

@@ -91,6 +91,6 @@ def test_a_snapshot_gives_its_answers_back_also_one_from_before() -> None:
         rows, probabilities, *(torch.ones(2, dtype=torch.uint8) for _ in range(3))
     )
     kept = {("new", 1): now, ("parent", 2): ClassPredictions(rows, probabilities)}
-    tensors = stored_predictions.convert_predictions_to_tensors(kept)
+    tensors = stored_predictions.convert_predictions_to_snapshot_tensors(kept)
     back = stored_predictions.pop_predictions_from_snapshot(tensors, CLASSIFICATION)
     assert not tensors and back["new", 1].leaders is not None and back["parent", 2].leaders is None

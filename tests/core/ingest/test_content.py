@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from core.contract.reports.report import DuplicatesPolicy
-from core.ingest.inspect import read_archive_directory_and_digest
+from core.ingest.inspect import summarise_archive_and_digest_content
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.entries import BatchReadingOptions
@@ -78,7 +78,7 @@ class Digest:
     ) -> str:
         self.path.write_bytes(data)
         kind = detect_upload_format(data[:SNIFF_BYTES], None)
-        found = read_archive_directory_and_digest(
+        found = summarise_archive_and_digest_content(
             self.path, kind, ArchiveLimits(), BatchReadingSettings(options), duplicates
         ).content
         assert found is not None and len(found) == 64

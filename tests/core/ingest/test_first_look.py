@@ -18,7 +18,7 @@ from PIL import Image
 from core.errors import ArchiveInvalid
 from core.ingest import first_look
 from core.ingest.image_file import Unreadable, headers
-from core.ingest.inspect import ArchiveDirectory, read_archive_directory_and_digest
+from core.ingest.inspect import ArchiveSummary, summarise_archive_and_digest_content
 from core.ingest.limits import ArchiveLimits
 from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from tests.core.ingest.hostile_corpus import draw_png
@@ -46,9 +46,9 @@ def build_tar(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def read_directory(path: Path, data: bytes) -> ArchiveDirectory:
+def read_directory(path: Path, data: bytes) -> ArchiveSummary:
     path.write_bytes(data)
-    return read_archive_directory_and_digest(
+    return summarise_archive_and_digest_content(
         path, detect_upload_format(data[:SNIFF_BYTES], None), ArchiveLimits()
     )
 

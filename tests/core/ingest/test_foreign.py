@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from core.errors import ArchiveInvalid, UnsupportedContentType
-from core.ingest.inspect import read_archive_directory_and_digest
+from core.ingest.inspect import summarise_archive_and_digest_content
 from core.ingest.limits import ArchiveLimits
 from core.ingest.rules.foreign import FIRST_BYTES, find_unsupported_file_kind
 from core.ingest.sniff import detect_upload_format
@@ -81,7 +81,7 @@ def test_a_packed_idx_file_is_told_from_a_tar(tmp_path: Path) -> None:
     file = tmp_path / "x.gz"
     file.write_bytes(gzip.compress(build_idx(3)))
     with pytest.raises(ArchiveInvalid, match="no tar but an IDX file"):
-        read_archive_directory_and_digest(file, "gzip", ArchiveLimits())
+        summarise_archive_and_digest_content(file, "gzip", ArchiveLimits())
 
 
 def build_idx(images: int, side: int = 28) -> bytes:
@@ -101,7 +101,9 @@ def test_the_lines_for_idx_files_make_a_batch(
     kind = find_unsupported_file_kind("train-images-idx3-ubyte")
     assert kind is not None
     exec("\n".join(kind.commands), {})
-    assert read_archive_directory_and_digest(Path("batch.npz"), "npz", ArchiveLimits()).classes == {
+    assert summarise_archive_and_digest_content(
+        Path("batch.npz"), "npz", ArchiveLimits()
+    ).classes == {
         "3": 10,
         "7": 10,
     }

@@ -11,7 +11,7 @@ import pytest
 from hostile_corpus import Attack
 
 from core.errors import PerennialError
-from core.ingest.inspect import ArchiveDirectory
+from core.ingest.inspect import ArchiveSummary
 from core.ingest.limits import ArchiveLimits
 
 ATTACKS = hostile_corpus.list_attacks()
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=[a.name for a in ATTACKS])
 def test_an_attack_is_refused_with_an_error_that_names_the_entry(
-    attack: Attack, look: Callable[..., ArchiveDirectory]
+    attack: Attack, look: Callable[..., ArchiveSummary]
 ) -> None:
     data = attack.build()
     with pytest.raises(PerennialError) as caught:
@@ -45,7 +45,7 @@ def test_the_corpus_has_a_name_for_every_attack(hostile_archives: list[Attack]) 
     assert len({attack.name for attack in hostile_archives}) == len(hostile_archives) > 70
 
 
-def test_limits_name_what_is_too_large(look: Callable[..., ArchiveDirectory]) -> None:
+def test_limits_name_what_is_too_large(look: Callable[..., ArchiveSummary]) -> None:
     data = hostile_corpus.build_zip(hostile_corpus.draw_pictures(5))
     cases = ({"entries": 9}, {"unpacked_bytes": 900}, {"classes": 1}, {"body_bytes": 100})
     for limits in cases:
@@ -54,7 +54,7 @@ def test_limits_name_what_is_too_large(look: Callable[..., ArchiveDirectory]) ->
         assert caught.value.code == "archive-too-large"
 
 
-def test_an_honest_zip64_is_accepted(look: Callable[..., ArchiveDirectory]) -> None:
+def test_an_honest_zip64_is_accepted(look: Callable[..., ArchiveSummary]) -> None:
     assert look(hostile_corpus.build_zip64()).n_train == 8
 
 
@@ -68,7 +68,7 @@ pages = int(Path("/proc/self/statm").read_text().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (int(sys.argv[3]) << 20),) * 2)
 try:
     path, media_type = Path(sys.argv[1]), sys.argv[2]
-    print(inspect.read_archive_directory_and_digest(path, media_type, ArchiveLimits()).n_train)
+    print(inspect.summarise_archive_and_digest_content(path, media_type, ArchiveLimits()).n_train)
 except PerennialError as error:
     print(error.code)
 """

@@ -13,7 +13,7 @@ from PIL import Image
 from core.errors import ImageInvalid
 from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizingSettings
 from core.ingest.image_file import gif, heic, jpeg, kinds, png
-from core.ingest.images import decode_image, decode_square_image
+from core.ingest.images import decode_image_to_square_pixels, decode_square_image
 
 MAX = 4096 * 4096
 
@@ -51,7 +51,10 @@ def test_an_image_of_the_wanted_size_keeps_its_pixels(kind: str) -> None:
     if kind == "GIF":
         pixels = np.asarray(Image.fromarray(pixels).quantize(200).convert("RGB"))
     assert np.array_equal(
-        decode_image(encode_image(Image.fromarray(pixels), kind, **options), 32, 3, MAX), pixels
+        decode_image_to_square_pixels(
+            encode_image(Image.fromarray(pixels), kind, **options), 32, 3, MAX
+        ),
+        pixels,
     )
 
 
@@ -60,7 +63,8 @@ def test_what_is_packed_with_losses_is_read(kind: str) -> None:
     flat = Image.new("RGB", (64, 48), (200, 100, 50))
     assert (
         np.abs(
-            decode_image(encode_image(flat, kind), 32, 3, MAX).astype(int) - [200, 100, 50]
+            decode_image_to_square_pixels(encode_image(flat, kind), 32, 3, MAX).astype(int)
+            - [200, 100, 50]
         ).max()
         <= 4
     )
@@ -69,7 +73,9 @@ def test_what_is_packed_with_losses_is_read(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["PPM", "ICO", "PCX"])
 def test_other_formats_are_refused(kind: str) -> None:
     with pytest.raises(ImageInvalid, match="not a PNG"):
-        decode_image(encode_image(Image.fromarray(draw_noise(16, 16)), kind), 16, 3, MAX)
+        decode_image_to_square_pixels(
+            encode_image(Image.fromarray(draw_noise(16, 16)), kind), 16, 3, MAX
+        )
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
@@ -95,7 +101,7 @@ def test_orientation_is_applied(turn: int, kind: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = turn
     data = encode_image(stored, kind, exif=exif.tobytes() if kind != "TIFF" else exif)
-    got = decode_image(data, 32, 1, MAX)[:, :, 0].astype(int)
+    got = decode_image_to_square_pixels(data, 32, 1, MAX)[:, :, 0].astype(int)
     assert got[4, 4] > 230 and 100 < got[4, 28] < 160 and got[28, 4] < 30
 
 
@@ -104,39 +110,58 @@ def test_broken_exif_does_not_cost_the_image() -> None:
     data = encode_image(
         Image.fromarray(draw_noise(8, 8)), "JPEG", exif=b"Exif\0\0MM\0*" + b"\xff" * 20
     )
-    assert decode_image(data, 8, 3, MAX).shape == (8, 8, 3)
+    assert decode_image_to_square_pixels(data, 8, 3, MAX).shape == (8, 8, 3)
 
 
 def test_alpha_is_laid_over_white() -> None:
     half = Image.new("RGBA", (8, 8), (0, 0, 0, 128))
-    assert np.abs(decode_image(encode_image(half), 8, 3, MAX).astype(int) - 127).max() <= 1
+    assert (
+        np.abs(decode_image_to_square_pixels(encode_image(half), 8, 3, MAX).astype(int) - 127).max()
+        <= 1
+    )
     clear = Image.new("LA", (8, 8), (0, 0))
-    assert decode_image(encode_image(clear), 8, 1, MAX).min() == 255
+    assert decode_image_to_square_pixels(encode_image(clear), 8, 1, MAX).min() == 255
     palette = Image.new("P", (8, 8), 0)
     palette.putpalette([10, 20, 30] * 256)
-    assert decode_image(encode_image(palette, transparency=0), 8, 3, MAX).min() == 255
-    assert decode_image(encode_image(palette), 8, 3, MAX)[0, 0].tolist() == [10, 20, 30]
+    assert (
+        decode_image_to_square_pixels(encode_image(palette, transparency=0), 8, 3, MAX).min() == 255
+    )
+    assert decode_image_to_square_pixels(encode_image(palette), 8, 3, MAX)[0, 0].tolist() == [
+        10,
+        20,
+        30,
+    ]
 
 
 def test_16_bit_grey_is_scaled() -> None:
     wide = np.array([[0, 257, 65535, 32768]] * 4, np.uint16)
-    got = decode_image(encode_image(Image.fromarray(wide)), 4, 1, MAX)
+    got = decode_image_to_square_pixels(encode_image(Image.fromarray(wide)), 4, 1, MAX)
     assert got[0, :, 0].tolist() == [0, 1, 255, 128]
 
 
 def test_grey_and_colour_are_converted_to_what_is_wanted() -> None:
     grey = draw_noise(8, 8, 1)
     assert np.array_equal(
-        decode_image(encode_image(Image.fromarray(grey)), 8, 3, MAX),
+        decode_image_to_square_pixels(encode_image(Image.fromarray(grey)), 8, 3, MAX),
         np.repeat(grey[:, :, None], 3, 2),
     )
-    assert decode_image(encode_image(Image.fromarray(draw_noise(8, 8))), 8, 1, MAX).shape == (
+    assert decode_image_to_square_pixels(
+        encode_image(Image.fromarray(draw_noise(8, 8))), 8, 1, MAX
+    ).shape == (
         8,
         8,
         1,
     )
-    assert decode_image(encode_image(Image.new("CMYK", (8, 8)), "TIFF"), 8, 3, MAX).min() == 255
-    assert decode_image(encode_image(Image.new("1", (8, 8), 1)), 8, 1, MAX).min() == 255
+    assert (
+        decode_image_to_square_pixels(
+            encode_image(Image.new("CMYK", (8, 8)), "TIFF"), 8, 3, MAX
+        ).min()
+        == 255
+    )
+    assert (
+        decode_image_to_square_pixels(encode_image(Image.new("1", (8, 8), 1)), 8, 1, MAX).min()
+        == 255
+    )
 
 
 def crop_after_resizing(pixels: np.ndarray, size: int) -> np.ndarray:
@@ -160,25 +185,29 @@ def test_geometry_is_that_of_resizing_the_shorter_side_and_cropping(
     width: int, height: int, size: int
 ) -> None:
     pixels = draw_noise(width, height)
-    got = decode_image(encode_image(Image.fromarray(pixels)), size, 3, MAX).astype(int)
+    got = decode_image_to_square_pixels(encode_image(Image.fromarray(pixels)), size, 3, MAX).astype(
+        int
+    )
     assert np.abs(got - crop_after_resizing(pixels, size)).max() <= 1
 
 
 def test_an_extreme_strip_costs_no_more_than_its_centre() -> None:
     strip = encode_image(Image.new("L", (1_000_000, 1), 77))
-    assert np.unique(decode_image(strip, 32, 1, MAX)).tolist() == [77]
+    assert np.unique(decode_image_to_square_pixels(strip, 32, 1, MAX)).tolist() == [77]
 
 
 def test_too_many_pixels_are_refused_before_they_are_decoded() -> None:
     with pytest.raises(ImageInvalid, match="30000×30000 pixels, more than 16777216"):
-        decode_image(build_huge_png(30_000, 30_000), 32, 3, MAX)
+        decode_image_to_square_pixels(build_huge_png(30_000, 30_000), 32, 3, MAX)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 20, 60, 400])
 def test_truncated_files_are_refused(keep: int) -> None:
     for kind in ("JPEG", "PNG"):
         with pytest.raises(ImageInvalid):
-            decode_image(encode_image(Image.fromarray(draw_noise(64, 64)), kind)[:keep], 32, 3, MAX)
+            decode_image_to_square_pixels(
+                encode_image(Image.fromarray(draw_noise(64, 64)), kind)[:keep], 32, 3, MAX
+            )
 
 
 def test_the_first_frame_is_taken() -> None:
@@ -197,7 +226,10 @@ def test_the_first_frame_is_taken() -> None:
 def test_transparent_pixels_of_a_gif_are_white() -> None:
     palette = Image.new("P", (8, 8), 0)
     palette.putpalette([10, 20, 30] * 256)
-    assert decode_image(encode_image(palette, "GIF", transparency=0), 8, 3, MAX).min() == 255
+    assert (
+        decode_image_to_square_pixels(encode_image(palette, "GIF", transparency=0), 8, 3, MAX).min()
+        == 255
+    )
 
 
 def build_gif(before: bytes = b"", blocks: bytes | None = None) -> bytes:
@@ -213,7 +245,7 @@ def test_a_gif_whose_frame_is_larger_than_its_screen_is_measured_by_the_frame() 
     at = data.index(b",")
     data[at + 5 : at + 9] = b"\xff\xff\xff\xff"
     with pytest.raises(ImageInvalid, match="65535×65535 pixels, more than"):
-        decode_image(bytes(data), 8, 3, MAX)
+        decode_image_to_square_pixels(bytes(data), 8, 3, MAX)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +260,7 @@ def test_a_gif_of_hundreds_of_thousands_of_blocks_is_refused_before_it_is_decode
     data: bytes,
 ) -> None:
     with pytest.raises(ImageInvalid, match=f"more than {gif.MAX_BLOCKS} blocks"):
-        decode_image(data, 8, 3, MAX)
+        decode_image_to_square_pixels(data, 8, 3, MAX)
 
 
 def test_nothing_behind_the_first_frame_of_a_gif_is_looked_at() -> None:
@@ -247,7 +279,7 @@ def test_a_cut_file_is_called_damaged_and_not_of_an_unknown_format(kind: str) ->
     whole = encode_image(Image.fromarray(draw_noise(64, 64)), kind)
     for keep in (20, 60, len(whole) // 2):
         with pytest.raises(ImageInvalid, match="damaged or cut off"):
-            decode_image(whole[:keep], 32, 3, MAX)
+            decode_image_to_square_pixels(whole[:keep], 32, 3, MAX)
 
 
 def build_first_box(*brands: bytes) -> bytes:
@@ -272,24 +304,24 @@ def test_heic_and_avif_are_told_apart_by_their_brands(data: bytes, kind: str) ->
 def test_avif_says_what_it_is_where_pillow_cannot_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("PIL.AvifImagePlugin.SUPPORTED", False)
     with pytest.raises(ImageInvalid, match="an AVIF image"):
-        decode_image(build_first_box(b"avif"), 8, 3, MAX)
+        decode_image_to_square_pixels(build_first_box(b"avif"), 8, 3, MAX)
 
 
 def test_heic_says_what_it_is_where_its_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heic, "load_library", lambda: None)
     with pytest.raises(ImageInvalid, match="a HEIC image, which needs the package pi-heif"):
-        decode_image(build_first_box(b"heic"), 8, 3, MAX)
+        decode_image_to_square_pixels(build_first_box(b"heic"), 8, 3, MAX)
 
 
 @pytest.mark.parametrize("decoding", [FIRST, LATEST])
 def test_a_jpeg_may_have_four_times_the_pixels_of_others(decoding: int) -> None:
     large, resizing = Image.new("L", (2000, 2000), 77), SquareResizingSettings(decoding=decoding)
     assert np.unique(
-        decode_image(encode_image(large, "JPEG"), 32, 1, 1_000_000, resizing)
+        decode_image_to_square_pixels(encode_image(large, "JPEG"), 32, 1, 1_000_000, resizing)
     ).tolist() == [77]
     for kind, most in (("JPEG", 999_999), ("PNG", 3_999_999), ("WEBP", 3_999_999)):
         with pytest.raises(ImageInvalid, match="2000×2000 pixels, more than"):
-            decode_image(encode_image(large, kind), 32, 1, most, resizing)
+            decode_image_to_square_pixels(encode_image(large, kind), 32, 1, most, resizing)
 
 
 def test_a_progressive_jpeg_is_bounded_by_what_its_decoder_holds(
@@ -303,7 +335,9 @@ def test_a_progressive_jpeg_is_bounded_by_what_its_decoder_holds(
     frame = jpeg.frame_of(data)
     assert frame is not None and frame.coefficient_bytes == 320 * 320 * 2 * 3 // 2
     monkeypatch.setattr(jpeg, "MAX_COEFFICIENT_BYTES", 320 * 320 * 2 * 3 // 2)
-    assert decode_image(data, 32, 3, MAX, SquareResizingSettings(decoding=LATEST)).shape == (
+    assert decode_image_to_square_pixels(
+        data, 32, 3, MAX, SquareResizingSettings(decoding=LATEST)
+    ).shape == (
         32,
         32,
         3,
@@ -312,8 +346,8 @@ def test_a_progressive_jpeg_is_bounded_by_what_its_decoder_holds(
     with pytest.raises(
         ImageInvalid, match="a progressive JPEG of 320×320 pixels takes too much memory"
     ):
-        decode_image(larger, 32, 3, MAX, SquareResizingSettings(decoding=LATEST))
-    assert decode_image(
+        decode_image_to_square_pixels(larger, 32, 3, MAX, SquareResizingSettings(decoding=LATEST))
+    assert decode_image_to_square_pixels(
         encode_image(image, "JPEG", subsampling=0),
         32,
         3,

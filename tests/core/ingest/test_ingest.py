@@ -29,7 +29,7 @@ import core.ingest.ingest as module
 from core.errors import ArchiveHostile, LabelsInvalid, Rejected
 from core.ingest.dataset import memory_map_image_dataset
 from core.ingest.decoding import archive_decoding, pool
-from core.ingest.images import decode_image
+from core.ingest.images import decode_image_to_square_pixels
 from core.ingest.ingest import (
     IngestedBatch,
     IngestStopped,
@@ -57,7 +57,9 @@ def test_pixels_and_labels_are_those_of_the_files(take: Take) -> None:
     result = take(build_zip(files))
     images, labels = memory_map_image_dataset(result.train)
     expected = [v for k, v in files.items() if k.startswith("train")]
-    assert np.array_equal(images, np.stack([decode_image(data, 8, 3, 10**6) for data in expected]))
+    assert np.array_equal(
+        images, np.stack([decode_image_to_square_pixels(data, 8, 3, 10**6) for data in expected])
+    )
     assert labels.tolist() == [0] * 4 + [1] * 4
     assert result.class_list == ["cat", "dog"]
     assert result.classes == {"cat": 6, "dog": 6}

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from core.errors import ArchiveHostile, ArchiveInvalid, LabelsInvalid, PerennialError
 from core.ingest.ingest import IngestedBatch
-from core.ingest.inspect import ArchiveDirectory
+from core.ingest.inspect import ArchiveSummary
 from core.ingest.layout import build_archive_layout
 from core.ingest.limits import ArchiveLimits
 from core.ingest.names import (
@@ -30,7 +30,7 @@ from core.ingest.names import (
     quote_name,
 )
 
-Look = Callable[..., ArchiveDirectory]
+Look = Callable[..., ArchiveSummary]
 
 
 def build_csv_zip(text: str | bytes) -> bytes:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from core.errors import PerennialError
-from core.ingest.inspect import ArchiveDirectory
+from core.ingest.inspect import ArchiveSummary
 
-Look = Callable[..., ArchiveDirectory]
+Look = Callable[..., ArchiveSummary]
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
 NAMES = np.array(["cat", "dog"] * 3)
 NUMBERS = np.array([0, 1] * 3)

@@ -20,7 +20,7 @@ import pytest
 from core.errors import ImageInvalid
 from core.ingest.decoding.decoder import REASON_BYTES
 from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizingSettings
-from core.ingest.images import decode_image, decode_square_image
+from core.ingest.images import decode_image_to_square_pixels, decode_square_image
 from core.ingest.limits import ArchiveLimits
 from core.recipe.images import DECODING
 
@@ -65,7 +65,9 @@ def find_kind(name: str) -> Kind:
 
 
 def decode_kind(kind: Kind, decoding: int = LATEST) -> Pixels:
-    return decode_image(kind.data, SIDE, 3, MAX, SquareResizingSettings(decoding=decoding))
+    return decode_image_to_square_pixels(
+        kind.data, SIDE, 3, MAX, SquareResizingSettings(decoding=decoding)
+    )
 
 
 def find_worst_error(found: Pixels, right: Pixels) -> int:
@@ -115,7 +117,7 @@ def test_the_first_decoding_leaves_colour_profiles_aside(name: str) -> None:
     before, today = decode_kind(kind, FIRST), decode_kind(kind)
     assert find_worst_error(before, today) > 20
     assert np.array_equal(
-        before, decode_image(kind.data, SIDE, 3, MAX)
+        before, decode_image_to_square_pixels(kind.data, SIDE, 3, MAX)
     )  # what a manifest without a number means
 
 
@@ -142,12 +144,16 @@ def test_a_jpeg_that_lacks_more_than_its_end_mark_is_cut_off(name: str) -> None:
     data, whole = find_kind(name).data, decode_kind(find_kind(name))
     for missing in (1, 2):
         assert np.array_equal(
-            decode_image(data[:-missing], SIDE, 3, MAX, SquareResizingSettings(decoding=LATEST)),
+            decode_image_to_square_pixels(
+                data[:-missing], SIDE, 3, MAX, SquareResizingSettings(decoding=LATEST)
+            ),
             whole,
         )
     for missing in range(3, 60):
         with pytest.raises(ImageInvalid, match="damaged or cut off"):
-            decode_image(data[:-missing], SIDE, 3, MAX, SquareResizingSettings(decoding=LATEST))
+            decode_image_to_square_pixels(
+                data[:-missing], SIDE, 3, MAX, SquareResizingSettings(decoding=LATEST)
+            )
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from core.ingest import image_file
 from core.ingest.dataset import memory_map_image_dataset
 from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizingSettings
 from core.ingest.first_report import build_batch_report_before_decoding
-from core.ingest.ingest import DecodingMonitor, IngestOptions, decode_archive_to_datasets
+from core.ingest.ingest import DecodingCallbacks, IngestOptions, decode_archive_to_datasets
 from core.ingest.limits import ArchiveLimits
 from core.learning.catalogue import build_recipe_catalogue
 from core.settings import Settings
@@ -83,7 +83,7 @@ def test_a_check_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Pa
     folder = tmp_path / "made"
     database: Any = None  # it is asked only about damage
     path = fetch_uploaded_archive(database, store, model.id, batch, folder)
-    made = decode_batch_within_limits(path, batch, model, Settings(), folder, DecodingMonitor())
+    made = decode_batch_within_limits(path, batch, model, Settings(), folder, DecodingCallbacks())
     found = np.concatenate(
         [memory_map_image_dataset(made.train)[0], memory_map_image_dataset(made.held_out)[0]]
     )
@@ -237,8 +237,8 @@ def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_p
             form.write_download(path, VersionToExport(manifest, [], build_recipe_catalogue(), made))
             with open_downloaded_version_zip(path) as package:
                 assert {name for name in package.names if name.endswith(".py")} == reads
-                assert json.loads(package.read_packed_file("config.json"))["image"] == image
+                assert json.loads(package.read_small_file("config.json"))["image"] == image
                 assert (
                     "from image_file import read_array"
-                    in package.read_packed_file("README.md").decode()
+                    in package.read_small_file("README.md").decode()
                 ) == bool(reads)

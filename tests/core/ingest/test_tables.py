@@ -113,7 +113,7 @@ def test_an_image_is_found_by_the_ways_in_which_tables_name_it(
     name: str, folder: str, found: str | int
 ) -> None:
     names = ["a/1.jpg", "b/1.jpg", "b/2.jpg", "b/a b.jpg", "b/Käfer.jpg"]
-    number = ImageNameIndex(names, range(len(names))).find_image(name, folder)
+    number = ImageNameIndex(names, range(len(names))).find_image_number(name, folder)
     assert (names[number] if number >= 0 else number) == found
 
 
@@ -480,7 +480,7 @@ def test_many_images_of_one_name_cost_no_search_for_each() -> None:
 
     images = ImageNameIndex(Counted(names), range(len(names)))
     for _ in range(3000):
-        assert images.find_image("1.jpg") == AMBIGUOUS
+        assert images.find_image_number("1.jpg") == AMBIGUOUS
     assert len(seen) < 20 * len(names)
 
 
@@ -544,7 +544,10 @@ def test_case_counts_only_where_names_differ_by_it(name: str) -> None:
     plan = plan_reading({**files, "labels.csv": f"path,label\n{rows}"})
     assert find_labels(plan, {**files, "labels.csv": ""}) == dict.fromkeys(there, "cat")
     twins = ImageNameIndex(["images/a.PNG", "images/A.png"], range(2))
-    assert twins.find_image("images/a.png") == MISSING and twins.find_image("images/A.png") == 1
+    assert (
+        twins.find_image_number("images/a.png") == MISSING
+        and twins.find_image_number("images/A.png") == 1
+    )
 
 
 @pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;"])

@@ -11,14 +11,14 @@ from hostile_corpus import Entry, build_raw_zip, draw_png
 
 from core.errors import ArchiveHostile, ArchiveInvalid
 from core.ingest.ingest import IngestedBatch
-from core.ingest.inspect import ArchiveDirectory, read_archive_directory_and_digest
+from core.ingest.inspect import ArchiveSummary, summarise_archive_and_digest_content
 from core.ingest.layout import BatchReadingSettings
 from core.ingest.limits import ArchiveLimits
 from core.ingest.readers.zip import list_regular_zip_files
 from core.ingest.rules.entries import BatchReadingOptions
 from core.ingest.zip_names import choose_likely_zip_name_encoding
 
-Look = Callable[..., ArchiveDirectory]
+Look = Callable[..., ArchiveSummary]
 CHINESE = ["猫/照片 1.jpg", "狗/2.jpg", "苹果/1.jpg", "向日葵/1.jpg", "图片/膜/1.jpg"]
 JAPANESE = [
     "犬/1.jpg",
@@ -176,7 +176,7 @@ def test_the_sender_s_encoding_holds_at_check_and_at_ingest(
         build_named_zip([f"жук/{n}.png".encode("cp866") for n in range(3)])
     )
     reading = BatchReadingSettings(BatchReadingOptions(names="cp866"))
-    assert read_archive_directory_and_digest(
+    assert summarise_archive_and_digest_content(
         tmp_path / "a.zip", "zip", ArchiveLimits(), reading
     ).classes == {"жук": 3}
     taken = take((tmp_path / "a.zip").read_bytes(), reading=reading, held_out_share=0)

@@ -16,25 +16,27 @@ from core.uploads.uploads import AnnouncedUpload, ReceivedUploadPiece, UploadLim
 
 
 def test_the_first_start_leaves_an_admin_key_that_only_its_owner_can_read(database, tmp_path):
-    secret = keys.ensure_admin_key(database, tmp_path)
+    secret = keys.ensure_admin_key_and_write_file(database, tmp_path)
     path = tmp_path / "admin-key"
     assert path.read_text().strip() == secret
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert keys.ensure_admin_key(database, tmp_path) is None
+    assert keys.ensure_admin_key_and_write_file(database, tmp_path) is None
 
 
 def test_an_admin_key_that_expired_is_followed_by_another(database, tmp_path):
-    keys.ensure_admin_key(database, tmp_path)
+    keys.ensure_admin_key_and_write_file(database, tmp_path)
     with database.write() as session:
         session.query(AccessKey).one().expires_at = 1.0
-    assert keys.ensure_admin_key(database, tmp_path) is not None
+    assert keys.ensure_admin_key_and_write_file(database, tmp_path) is not None
 
 
 @pytest.mark.both_databases
 def test_processes_that_start_together_make_one_admin_key(database, tmp_path):
     made: list[str | None] = []
     threads = [
-        threading.Thread(target=lambda: made.append(keys.ensure_admin_key(database, tmp_path)))
+        threading.Thread(
+            target=lambda: made.append(keys.ensure_admin_key_and_write_file(database, tmp_path))
+        )
         for _ in range(4)
     ]
     for thread in threads:

@@ -10,7 +10,7 @@ import pytest
 
 from core.database.polling import PollingDatabaseReads
 from core.database.session import Database
-from core.database.tables import AccessKey, Owner, PredictKey
+from core.database.tables import AccessKey, Owner, PredictKeyBindingRow
 from core.errors import TooManyRequests
 from core.keys import predict_keys
 from tests.core.rows import make_model_row
@@ -39,7 +39,7 @@ def make_key(database: Database) -> Any:
             session.flush()
             usual = {"requests_per_s": 5.0, "images_per_day": 1000}
             session.add(
-                PredictKey(
+                PredictKeyBindingRow(
                     key_id="key_1", model_id="mdl_1", alias="production", **{**usual, **limits}
                 )
             )
@@ -81,7 +81,7 @@ def test_requests_at_once_take_no_more_than_there_is(
     key = make_key(**limits)
     assert count_granted_at_once(database, key, 8, images) == granted
     with database.read() as session:
-        row = session.get_one(PredictKey, key)
+        row = session.get_one(PredictKeyBindingRow, key)
         assert (
             row.images == granted * images
             and row.day == database.now(session) // predict_keys.DAY_S

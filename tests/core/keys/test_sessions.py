@@ -13,7 +13,7 @@ PLACE = "127.0.0.1:8000"
 
 @pytest.fixture
 def secret(database, tmp_path):
-    return keys.ensure_admin_key(database, tmp_path)
+    return keys.ensure_admin_key_and_write_file(database, tmp_path)
 
 
 def count_sessions(database):

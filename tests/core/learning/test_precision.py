@@ -13,7 +13,7 @@ from core.learning.networks.backbones.mlp import MlpBackbone
 from core.learning.precision import InputNormaliser
 from core.learning.reports.would_say import (
     ParentPredictor,
-    find_parent_predictions_for_new_classes,
+    find_most_predicted_class_of_new_classes,
 )
 
 CPU = torch.device("cpu")
@@ -39,7 +39,7 @@ def compute_losses(
 
 
 PATHS: dict[str, Callable[[Network], object]] = {
-    "answers on a task": lambda n: evaluate.predict_dataset(
+    "answers on a task": lambda n: evaluate.predict_and_score_dataset(
         n, make_known_dataset(), 1, Network.forward, INPUTS
     ),
     "logits on a task": lambda n: evaluate.compute_task_logits(
@@ -48,7 +48,7 @@ PATHS: dict[str, Callable[[Network], object]] = {
     "mean loss": lambda n: evaluate.compute_mean_loss(
         n, make_known_dataset(), 1, compute_losses, INPUTS
     ),
-    "validation": lambda n: evaluate.score_image_predictions(
+    "validation": lambda n: evaluate.score_network_on_images(
         n,
         evaluate.EvaluationImages(make_known_dataset().images, make_known_dataset().labels),
         None,
@@ -60,7 +60,7 @@ PATHS: dict[str, Callable[[Network], object]] = {
         n, make_known_dataset().images, lambda: None
     ),
     "predicting": lambda n: predicting.predict_images(n, make_known_dataset().images.numpy()),
-    "data report": lambda n: find_parent_predictions_for_new_classes(
+    "data report": lambda n: find_most_predicted_class_of_new_classes(
         ParentPredictor(n, Network.forward, INPUTS, 1.0, 1, None), make_dataset()
     ),
 }

@@ -7,7 +7,7 @@ import pytest
 from core.contract.features import AncestorFeatureComparison
 from core.contract.gate import GateCheck
 from core.contract.losses import GateClassComparison, GateComparison, GateComparisons
-from core.lineage.checks import ALL_OFF, CHECKS, NEW_GATE, check_lost_images_against_gate_limits
+from core.lineage.checks import ALL_OFF, CHECKS, NEW_GATE, build_version_comparison_gate_checks
 
 PICTURE = {"task": 1, "index": 7, "label": "cat", "before": "cat", "now": "hat"}
 
@@ -69,9 +69,7 @@ def check_comparison(name: str, **some: Any) -> GateCheck:
     """Return one check by the gate of a new model."""
     (check,) = (
         one
-        for one in check_lost_images_against_gate_limits(
-            NEW_GATE, make_comparisons(**some), "mdl_1"
-        )
+        for one in build_version_comparison_gate_checks(NEW_GATE, make_comparisons(**some), "mdl_1")
         if one["name"] == name
     )
     return check
@@ -202,7 +200,7 @@ def test_a_batch_of_known_classes_whose_labels_contradict_what_was_learned_is_he
     "new", [make_gate_comparison(20, positive=18), make_gate_comparison(missing="no new class")]
 )
 def test_a_doubt_about_the_labels_of_a_batch_holds_its_version(new: GateComparison) -> None:
-    checks = check_lost_images_against_gate_limits(
+    checks = build_version_comparison_gate_checks(
         NEW_GATE, make_comparisons(new=new), "mdl_1", None, "Are the labels wrong?"
     )
     (check,) = [one for one in checks if not one["passed"]]
@@ -211,14 +209,14 @@ def test_a_doubt_about_the_labels_of_a_batch_holds_its_version(new: GateComparis
 
 
 def test_a_doubt_holds_a_version_whose_losses_were_not_counted() -> None:
-    checks = check_lost_images_against_gate_limits(
+    checks = build_version_comparison_gate_checks(
         NEW_GATE, None, "mdl_1", None, "Are the labels wrong?"
     )
     assert [one["name"] for one in checks if not one["passed"]] == ["learned_nothing"]
 
 
 def test_a_gate_without_the_check_on_learning_ignores_a_doubt() -> None:
-    checks = check_lost_images_against_gate_limits(
+    checks = build_version_comparison_gate_checks(
         {**NEW_GATE, "learned_nothing": None},
         make_comparisons(),
         "mdl_1",
@@ -242,7 +240,7 @@ def test_a_held_batch_of_known_classes_names_both_counts() -> None:
 
 
 def test_a_version_that_was_not_compared_passes_and_says_so() -> None:
-    checks = check_lost_images_against_gate_limits(NEW_GATE, None, "mdl_1", None)
+    checks = build_version_comparison_gate_checks(NEW_GATE, None, "mdl_1", None)
     assert [check["name"] for check in checks] == list(CHECKS)
     assert all(check["passed"] and check["not_measured"] for check in checks)
 
@@ -260,7 +258,7 @@ def test_a_version_that_was_not_compared_passes_and_says_so() -> None:
 def test_features_that_lost_more_than_the_limit_are_held(
     right: int, before: int, limit: float, passed: bool
 ) -> None:
-    (check,) = check_lost_images_against_gate_limits(
+    (check,) = build_version_comparison_gate_checks(
         {"features_collapsed": limit},
         make_comparisons(),
         "mdl_1",
@@ -277,7 +275,7 @@ def test_features_that_were_not_compared_pass_and_say_why() -> None:
         "ancestors": [],
         "missing": "it is the first version of its line",
     }
-    (check,) = check_lost_images_against_gate_limits(
+    (check,) = build_version_comparison_gate_checks(
         {"features_collapsed": 0.1}, make_comparisons(), "mdl_1", missing
     )
     assert check["passed"] and check["not_measured"] == "it is the first version of its line"
@@ -285,13 +283,13 @@ def test_features_that_were_not_compared_pass_and_say_why() -> None:
 
 def test_each_check_can_be_switched_off() -> None:
     for name in CHECKS:
-        checks = check_lost_images_against_gate_limits(
+        checks = build_version_comparison_gate_checks(
             {**NEW_GATE, name: None}, make_comparisons(), "mdl_1"
         )
         assert [check["name"] for check in checks] == [one for one in CHECKS if one != name]
     assert (
-        check_lost_images_against_gate_limits(ALL_OFF, make_comparisons(), "mdl_1")
-        == check_lost_images_against_gate_limits({}, make_comparisons(), "mdl_1")
+        build_version_comparison_gate_checks(ALL_OFF, make_comparisons(), "mdl_1")
+        == build_version_comparison_gate_checks({}, make_comparisons(), "mdl_1")
         == []
     )
 

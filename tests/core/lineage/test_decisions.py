@@ -14,7 +14,7 @@ from core.errors import WrongState
 from core.jobs import jobs
 from core.lineage import lineage
 from core.models import attention, model_deletion
-from core.publishing.publish import JobVersionStatus, publish_job_result
+from core.publishing.publish import JobVersionStatus, publish_or_hold_job_result
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
@@ -39,7 +39,7 @@ def publish_next_job(desk: Desk, correct: int = GOOD) -> tuple[int, JobVersionSt
     """
     claim = desk.claim()
     result = desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
-    return claim.task_number, publish_job_result(desk.db, desk.store, claim, result)
+    return claim.task_number, publish_or_hold_job_result(desk.db, desk.store, claim, result)
 
 
 def make_taught_model(desk: Desk, *batches: str, scenario: str = "class", **values: Any) -> str:
@@ -70,7 +70,11 @@ def relearn_task_again(desk: Desk, model: str, number: int) -> tuple[Any, bool]:
 
 def roll_production_back(desk: Desk, model: str) -> None:
     aliases.roll_alias_back(
-        desk.db, make_actor(desk), model, "production", aliases.RequestedAliasMove("worse")
+        desk.db,
+        make_actor(desk),
+        model,
+        "production",
+        aliases.AliasMoveReasonAndSeenVersion("worse"),
     )
 
 
@@ -175,7 +179,7 @@ def test_the_line_of_a_deleted_model_ends_its_running_job_publishes_nothing(desk
     result = desk.result({"head": "x"}, [("new", 2, GOOD, 10)])
     model_deletion.delete_model(desk.db, desk.store, desk.blobs, make_actor(desk), model)
     with pytest.raises(WrongState):
-        publish_job_result(desk.db, desk.store, claim, result)
+        publish_or_hold_job_result(desk.db, desk.store, claim, result)
     claims.complete_pause_or_cancellation(desk.db, claim)
     states = {job.task_number: job.state for job in desk.all(Job, model_id=model)}
     assert states == {1: "succeeded", 2: "cancelled", 3: "cancelled"}
@@ -253,7 +257,7 @@ def test_a_failed_task_stops_the_line_only_where_the_model_says_so(desk: Desk) -
     for on_failed, stops in (("continue", False), ("stop", True)):
         model = make_taught_model(desk, "", on_failed=on_failed)
         submit_batch(desk, model)
-        claims.fail_job(desk.db, desk.claim(), "code", "no")
+        claims.fail_claimed_job_or_trial(desk.db, desk.claim(), "code", "no")
         submit_batch(desk, model)
         found = claims.claim_job(desk.db, "w", 60.0)
         assert (found is None) is stops
@@ -268,7 +272,7 @@ def test_a_job_whose_parent_was_rolled_back_while_it_ran_is_held(desk: Desk) -> 
     claim = desk.claim()
     roll_production_back(desk, model)
     result = desk.result({"head": "x"}, [("new", 3, GOOD, 10)])
-    assert publish_job_result(desk.db, desk.store, claim, result).status == "held"
+    assert publish_or_hold_job_result(desk.db, desk.store, claim, result).status == "held"
     (version,) = desk.all(Version, model_id=model, number=3)
     assert [c["name"] for c in version.gate["checks"] if not c["passed"]] == ["parent_rolled_back"]
 
@@ -311,7 +315,7 @@ def test_what_a_promoted_version_lacks_is_passed_over(desk: Desk) -> None:
         model,
         "production",
         3,
-        aliases.RequestedAliasMove("seen and accepted"),
+        aliases.AliasMoveReasonAndSeenVersion("seen and accepted"),
     )
     assert answer["lost_tasks"][0]["lost_classes"] == ["2a", "2b"]
     assert list_standings(desk, model) == ["learned", "skipped", "learned"]
@@ -353,7 +357,12 @@ def test_a_held_version_is_retried_once_the_task_that_it_lacked_is_learned_again
 def test_several_tasks_are_brought_back_one_after_the_other(desk: Desk) -> None:
     model = make_taught_model(desk, "", "", "")
     aliases.roll_alias_back(
-        desk.db, make_actor(desk), model, "production", aliases.RequestedAliasMove("worse"), 1
+        desk.db,
+        make_actor(desk),
+        model,
+        "production",
+        aliases.AliasMoveReasonAndSeenVersion("worse"),
+        1,
     )
     for number in (3, 2):
         relearn_task_again(desk, model, number)
@@ -383,7 +392,12 @@ def test_what_the_line_head_was_taught_meanwhile_stays_learned_though_a_retry_is
     assert publish_next_job(desk, BAD)[1].status == "held"
     retries.retry_job(desk.db, CATALOGUE, make_actor(desk), held, None)
     aliases.set_alias(
-        desk.db, make_actor(desk), model, "production", 2, aliases.RequestedAliasMove("seen")
+        desk.db,
+        make_actor(desk),
+        model,
+        "production",
+        2,
+        aliases.AliasMoveReasonAndSeenVersion("seen"),
     )
     assert publish_next_job(desk, BAD)[1].status == "held"
     assert list_standings(desk, model) == ["learned", "learned"]

@@ -7,7 +7,7 @@ import pytest
 from core.contract.figures import VersionFigures
 from core.database import measurements
 from core.lineage.coverage import MissingTasksAndClasses
-from core.lineage.gate import GateMetrics, LineagePosition, judge_gate_metrics
+from core.lineage.gate import GateMetrics, VersionLineageFacts, judge_gate_metrics
 from core.lineage.judgement import read_forecast_loss_rise
 from tests.core.desk import Desk
 
@@ -20,12 +20,12 @@ def judge_version(
     gate: dict[str, Any],
     rise: float | None = None,
     version: int = 2,
-    place: LineagePosition | None = None,
+    place: VersionLineageFacts | None = None,
 ) -> dict[str, Any]:
     return judge_gate_metrics(
         gate,
         GateMetrics(*FIGURES[version], rise),
-        place or LineagePosition(version - 1, version - 1),
+        place or VersionLineageFacts(version - 1, version - 1),
     )
 
 
@@ -41,7 +41,9 @@ def test_without_limits_a_version_of_the_line_that_lost_nothing_passes() -> None
 
 
 def test_a_version_that_lost_a_task_is_held_and_names_it_with_its_classes() -> None:
-    found = judge_version({}, place=LineagePosition(1, 1, MissingTasksAndClasses((2, 5), ("hat",))))
+    found = judge_version(
+        {}, place=VersionLineageFacts(1, 1, MissingTasksAndClasses((2, 5), ("hat",)))
+    )
     assert not found["passed"]
     assert found["checks"][0] == {
         "name": "lost_tasks", "limit": 0, "value": 2, "passed": False, "tasks": [2, 5], "classes": ["hat"],
@@ -50,13 +52,13 @@ def test_a_version_that_lost_a_task_is_held_and_names_it_with_its_classes() -> N
 
 def test_a_model_that_allows_losses_still_names_them() -> None:
     found = judge_version(
-        {}, place=LineagePosition(1, 1, MissingTasksAndClasses((2,), ("hat",)), may_lose=True)
+        {}, place=VersionLineageFacts(1, 1, MissingTasksAndClasses((2,), ("hat",)), may_lose=True)
     )
     assert found["passed"] and found["checks"][0]["tasks"] == [2]
 
 
 def test_a_version_whose_parent_the_line_has_left_is_held() -> None:
-    found = judge_version({}, place=LineagePosition(2, 1))
+    found = judge_version({}, place=VersionLineageFacts(2, 1))
     assert not found["passed"]
     assert found["checks"][1] == {
         "name": "parent_rolled_back",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.lineage.labels import explain_mostly_doubted_labels
+from core.lineage.labels import find_mostly_doubted_labels_finding
 
 FINDING = {"kind": "suspects", "holds": True, "text": "Are the labels wrong?"}
 DOUBTED = [{"images": 30}, {"images": 20}]
@@ -33,9 +33,9 @@ DOUBTED = [{"images": 30}, {"images": 20}]
     ],
 )
 def test_most_labels_must_be_doubted_and_not_accepted(data: Any, doubt: str | None) -> None:
-    assert explain_mostly_doubted_labels({"data": data}) == doubt
+    assert find_mostly_doubted_labels_finding({"data": data}) == doubt
 
 
 @pytest.mark.parametrize("report", [None, {}])
 def test_a_batch_without_a_data_report_is_not_doubted(report: Any) -> None:
-    assert explain_mostly_doubted_labels(report) is None
+    assert find_mostly_doubted_labels_finding(report) is None

@@ -25,7 +25,11 @@ from core.publishing.measured import NewVersionMeasurements, store_version_measu
 from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
 from core.statistics import matrix
-from core.versions.metrics import MatrixWindow, load_cached_metrics, read_model_accuracy_metrics
+from core.versions.metrics import (
+    MatrixWindow,
+    get_or_build_metrics_json,
+    read_model_accuracy_metrics,
+)
 from tests.core.desk import Desk
 
 ADMIN = Actor("", None, "admin")
@@ -245,7 +249,7 @@ def compute_metrics_slowly(
         "accuracy_matrix": matrix.build_accuracy_matrix(rows, learned, cells),
         "marks": [],
         "summary": {
-            **matrix.compute_metrics_of_newest_version(
+            **matrix.summarise_lineage_accuracy_matrix(
                 matrix.LineageAccuracyMatrix(rows, cells, version, model.scenario),
                 per_class=per_class,
             ),
@@ -379,8 +383,8 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
 
     def load_and_check_metrics(version: str = "latest", window: MatrixWindow = whole) -> bytes:
         asked = (desk.db, ADMIN, history.model)
-        answer = load_cached_metrics(*asked, kept, version=version, window=window)
-        assert load_cached_metrics(*asked, kept, version=version, window=window) is answer, (
+        answer = get_or_build_metrics_json(*asked, kept, version=version, window=window)
+        assert get_or_build_metrics_json(*asked, kept, version=version, window=window) is answer, (
             "nothing has changed"
         )
         assert answer.body == to_json(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.lineage.gate import GateMetrics, LineagePosition, judge_gate_metrics
+from core.lineage.gate import GateMetrics, VersionLineageFacts, judge_gate_metrics
 from core.lineage.sure import choose_threshold_for_promised_precision
 
 CURVE = [
@@ -60,7 +60,7 @@ def test_what_a_version_keeps(
 )
 def test_the_gate_asks_for_coverage(value: float | None, passed: bool) -> None:
     found = judge_gate_metrics(
-        {"min_coverage": 0.5}, GateMetrics(coverage=value), LineagePosition(0, 0)
+        {"min_coverage": 0.5}, GateMetrics(coverage=value), VersionLineageFacts(0, 0)
     )
     check = found["checks"][0]
     assert (check["name"], check["value"], check["passed"]) == ("min_coverage", value, passed)

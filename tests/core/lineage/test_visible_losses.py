@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.lineage.checks import ALL_OFF, NEW_GATE, check_lost_images_against_gate_limits
+from core.lineage.checks import ALL_OFF, NEW_GATE, build_version_comparison_gate_checks
 from core.lineage.visible_losses import (
     describe_detectable_losses,
     find_smallest_detectable_class_loss,
@@ -116,7 +116,7 @@ def test_the_smallest_noticed_loss_is_the_first_at_which_a_check_fails(
         )
         return not all(
             check["passed"]
-            for check in check_lost_images_against_gate_limits(NEW_GATE, after, "mdl_1")
+            for check in build_version_comparison_gate_checks(NEW_GATE, after, "mdl_1")
         )
 
     failing = [lost for lost in range(1, images + 1) if is_held(lost)]

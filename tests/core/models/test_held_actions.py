@@ -10,7 +10,7 @@ from core.models.held_actions import (
     PLAIN,
     SLOW,
     WITH_IMAGES,
-    HeldVersion,
+    HeldVersionFacts,
     list_held_version_requests,
 )
 from tests.learning_catalogue import copy_catalogue
@@ -44,7 +44,7 @@ def list_actions(
         "epochs": 4,
         "depth": job.pop("depth", 5),
     }
-    held = HeldVersion(
+    held = HeldVersionFacts(
         SimpleNamespace(
             id="mdl_1", scenario=job.pop("scenario", "class"), allow_lost_classes=False
         ),  # type: ignore[arg-type]

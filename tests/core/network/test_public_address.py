@@ -11,7 +11,7 @@ from core.network.public_address import (
     find_embedded_ipv4,
     parse_ip_networks,
     parse_url_target,
-    resolve_allowed_addresses,
+    resolve_addresses_and_require_allowed,
 )
 from tests.security import addresses
 from tests.security.addresses import Named
@@ -36,7 +36,7 @@ def test_an_address_in_another_spelling_is_no_url_of_a_webhook(url: str) -> None
 @pytest.mark.parametrize("url", [*addresses.LITERALS, *addresses.INSIDE])
 def test_an_address_that_is_not_public_is_refused_with_its_reason(url: str) -> None:
     with pytest.raises(AddressRefused, match="PERENNIAL_WEBHOOK_ALLOW"):
-        resolve_allowed_addresses(parse_url_target(url), ())
+        resolve_addresses_and_require_allowed(parse_url_target(url), ())
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_an_address_that_is_not_public_is_refused_with_its_reason(url: str) -> N
 )
 def test_a_name_of_which_one_address_is_not_public_is_refused(named: Named) -> None:
     with pytest.raises(AddressRefused):
-        resolve_allowed_addresses(
+        resolve_addresses_and_require_allowed(
             parse_url_target(named.url), (), lambda host, port: list(named.answers)
         )
 
@@ -52,7 +52,7 @@ def test_a_name_of_which_one_address_is_not_public_is_refused(named: Named) -> N
 @pytest.mark.parametrize("url", addresses.FINE)
 def test_a_plain_address_is_taken(url: str) -> None:
     target = parse_url_target(url)
-    assert resolve_allowed_addresses(target, (), lambda host, port: PUBLIC)
+    assert resolve_addresses_and_require_allowed(target, (), lambda host, port: PUBLIC)
     assert target.host == target.host.lower()
 
 
@@ -63,16 +63,18 @@ def test_a_public_address_is_public(address: str) -> None:
 
 def test_what_is_allowed_may_be_reached_by_http_and_nothing_else() -> None:
     allow = parse_ip_networks("10.1.0.0/16, fd00::/8")
-    assert resolve_allowed_addresses(parse_url_target("http://10.1.2.3/"), allow) == [
+    assert resolve_addresses_and_require_allowed(parse_url_target("http://10.1.2.3/"), allow) == [
         ipaddress.ip_address("10.1.2.3")
     ]
-    assert resolve_allowed_addresses(parse_url_target("https://[fd00::1]/"), allow)
-    assert resolve_allowed_addresses(parse_url_target("https://[::ffff:10.1.2.3]/"), allow)
+    assert resolve_addresses_and_require_allowed(parse_url_target("https://[fd00::1]/"), allow)
+    assert resolve_addresses_and_require_allowed(
+        parse_url_target("https://[::ffff:10.1.2.3]/"), allow
+    )
     for url in ("https://10.2.0.1/", "https://[fe80::1]/"):
         with pytest.raises(AddressRefused):
-            resolve_allowed_addresses(parse_url_target(url), allow)
+            resolve_addresses_and_require_allowed(parse_url_target(url), allow)
     with pytest.raises(AddressRefused, match="needs https"):
-        resolve_allowed_addresses(parse_url_target("http://93.184.215.14/"), allow)
+        resolve_addresses_and_require_allowed(parse_url_target("http://93.184.215.14/"), allow)
 
 
 def test_an_embedded_address_is_read_out_of_its_last_or_its_own_bits() -> None:

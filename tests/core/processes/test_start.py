@@ -9,7 +9,7 @@ import pytest
 from core.errors import ProcessCannotStart
 from core.files import descriptors
 from core.processes import start
-from core.processes.start import prepare_data_and_check_startup
+from core.processes.start import prepare_data_directory_and_check_startup
 from core.settings import Settings
 from tests.damaged_database import damage_head, damage_table
 
@@ -30,7 +30,7 @@ def settings(tmp_path: Path, _sqlite_template: bytes) -> Settings:
 
 
 def test_a_sound_place_is_taken_and_left_as_it_was(settings: Settings) -> None:
-    assert prepare_data_and_check_startup(settings) is None
+    assert prepare_data_directory_and_check_startup(settings) is None
     assert {path.name.partition("-")[0] for path in settings.data_dir.iterdir()} == {"perennial.db"}
 
 
@@ -39,12 +39,12 @@ def test_few_descriptors_are_told_with_how_to_have_more(
 ) -> None:
     needed = settings.reserved_descriptors + 2 * start.LEAST_CONNECTIONS
     monkeypatch.setattr(descriptors, "increase_file_descriptor_limit", lambda wanted: needed)
-    prepare_data_and_check_startup(settings)
+    prepare_data_directory_and_check_startup(settings)
     monkeypatch.setattr(descriptors, "increase_file_descriptor_limit", lambda wanted: 64)
     with pytest.raises(
         ProcessCannotStart, match=r"may open 64 files, and needs 96 .*ulimit -n 4096"
     ):
-        prepare_data_and_check_startup(settings)
+        prepare_data_directory_and_check_startup(settings)
 
 
 @pytest.mark.parametrize("where", ["mkdir", "open"])
@@ -58,7 +58,7 @@ def test_a_directory_that_cannot_be_written_is_told(
     with pytest.raises(
         ProcessCannotStart, match=r"cannot be written: Read-only file system\. .*PERENNIAL_DATA_DIR"
     ):
-        prepare_data_and_check_startup(settings)
+        prepare_data_directory_and_check_startup(settings)
 
 
 def test_a_full_disk_is_started_on_once_its_reserve_is_released(
@@ -71,14 +71,14 @@ def test_a_full_disk_is_started_on_once_its_reserve_is_released(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "open", raise_disk_full)
-    prepare_data_and_check_startup(settings)
+    prepare_data_directory_and_check_startup(settings)
     assert not (settings.data_dir / "reserve").exists()
 
 
 def test_a_damaged_database_is_told_with_what_is_damaged_and_what_to_do(settings: Settings) -> None:
     damage_table(settings.data_dir / "perennial.db", "jobs")
     with pytest.raises(ProcessCannotStart, match=r"is damaged: table jobs: .*perennial restore"):
-        prepare_data_and_check_startup(settings)
+        prepare_data_directory_and_check_startup(settings)
     damage_head(settings.data_dir / "perennial.db")
     with pytest.raises(ProcessCannotStart, match="file is not a database"):
-        prepare_data_and_check_startup(settings)
+        prepare_data_directory_and_check_startup(settings)

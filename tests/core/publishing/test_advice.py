@@ -12,12 +12,12 @@ from core.database.tables import Job, Model, Task, Version
 from core.learning.evaluation import stored_predictions
 from core.packaged import imagenet_base
 from core.publishing.advice import (
-    LargerBaseModel,
-    VersionAccuracy,
+    ModelOnLargerBase,
+    VersionAccuracyOverTasks,
     is_accuracy_falling,
     is_far_below_larger_base,
 )
-from core.publishing.publish import publish_job_result
+from core.publishing.publish import publish_or_hold_job_result
 from core.recipe.catalogue import load_recipe_catalogue
 from core.requests.resources import UseCaseResources
 from core.tasks import settling
@@ -65,7 +65,7 @@ def publish_running_job(
     ]
     document = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**document, "answers": files}))
-    published = publish_job_result(desk.db, desk.store, claim, folder)
+    published = publish_or_hold_job_result(desk.db, desk.store, claim, folder)
     (row,) = desk.all(Version, model_id=model, number=published.number)
     warnings: list[str] = row.warnings
     return warnings
@@ -86,7 +86,9 @@ def test_accuracy_falls_where_it_fell_twice_and_by_more_than_chance(
     last: list[int], falling: bool
 ) -> None:
     assert (
-        is_accuracy_falling([VersionAccuracy(n, right, 200) for n, right in enumerate(last, 1)])
+        is_accuracy_falling(
+            [VersionAccuracyOverTasks(n, right, 200) for n, right in enumerate(last, 1)]
+        )
         is falling
     )
 
@@ -100,7 +102,7 @@ def test_far_below_is_more_than_ten_points_and_chance(
 ) -> None:
     assert (
         is_far_below_larger_base(
-            VersionAccuracy(3, own, images), LargerBaseModel("big", 2, larger, images)
+            VersionAccuracyOverTasks(3, own, images), ModelOnLargerBase("big", 2, larger, images)
         )
         is far
     )

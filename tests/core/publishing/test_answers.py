@@ -21,7 +21,7 @@ from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import make_class_predictions
 from core.publishing import publish as publishing
 from core.publishing import version_rows
-from core.publishing.publish import publish_job_result
+from core.publishing.publish import publish_or_hold_job_result
 from core.retention.answers import clear_prediction_digests_and_keys
 from core.storage.folder import FolderStore
 from tests.core.desk import Desk
@@ -76,7 +76,9 @@ def publish_next_version(desk: Desk, model: str) -> dict[int, bytes]:
     left = {
         task: data for (_, task), data in read_predictions_written_by_job(result, files).items()
     }
-    publish_job_result(desk.db, desk.store, claim, result, desk.settings.make_folder("cache"))
+    publish_or_hold_job_result(
+        desk.db, desk.store, claim, result, desk.settings.make_folder("cache")
+    )
     return left
 
 

@@ -15,7 +15,7 @@ from core.errors import LeaseLost
 from core.ids import new_id
 from core.jobs.job_story import BestStateSummary, read_job_page_data
 from core.publishing import anytime
-from core.publishing.publish import publish_job_result
+from core.publishing.publish import publish_or_hold_job_result
 from core.requests.actor import Actor
 from core.scheduling import claim as claims
 
@@ -171,7 +171,7 @@ def test_it_goes_at_once_when_its_failed_job_cannot_be_retried(
 ) -> None:
     job_id, claim = job
     register_best_state(desk, claim, 5)
-    claims.fail_job(desk.db, claim, "code", "x")
+    claims.fail_claimed_job_or_trial(desk.db, claim, "code", "x")
     with desk.db.write() as session:
         row = session.get_one(Job, job_id)
         if gone == "model":
@@ -208,7 +208,7 @@ def write_result_with_curve(desk: Any) -> Path:
 
 
 def test_the_curve_becomes_part_of_the_versions_manifest(desk: Any, job: Any) -> None:
-    publish_job_result(desk.db, desk.store, job[1], write_result_with_curve(desk))
+    publish_or_hold_job_result(desk.db, desk.store, job[1], write_result_with_curve(desk))
     adp = desk.manifests(job[1].model_id)[-1]["adp"]
     assert adp["mean"] == {"1": 0.25, "2": 0.75} and adp["curve"][0]["best_step"] == 1
 
@@ -220,7 +220,7 @@ def test_the_curve_is_published_without_tasks_whose_data_was_deleted(desk: Any) 
     with desk.db.write() as session:
         session.scalars(select(Task).where(Task.model_id == model)).one().data_deleted_at = 1.0
     desk.submit(model)
-    publish_job_result(desk.db, desk.store, desk.claim(), write_result_with_curve(desk))
+    publish_or_hold_job_result(desk.db, desk.store, desk.claim(), write_result_with_curve(desk))
     adp = desk.manifests(model)[2]["adp"]
     assert adp["mean"] == {"2": 0.75}
     assert [point["accuracy"] for point in adp["curve"]] == [{"2": 0.75}]

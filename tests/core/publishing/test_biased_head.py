@@ -11,7 +11,7 @@ import pytest
 from core.contract.jobs.job_result import LearnJobResult
 from core.database.tables import Model, StoredJobEvent, Version
 from core.publishing.biased_head import find_biased_head_warning
-from core.publishing.publish import publish_job_result
+from core.publishing.publish import publish_or_hold_job_result
 
 MODEL = Model(
     name="photos",
@@ -117,7 +117,7 @@ def test_a_published_version_its_job_and_its_log_say_it(desk: Any) -> None:
     beside = make_job_result(48, 71, 60).to_json()
     figures = {name: beside[name] for name in ("baseline_ncm", "baseline_lda")}
     (folder / "result.json").write_text(json.dumps({**document, **figures}))
-    publish_job_result(desk.db, desk.store, desk.claim(), folder)
+    publish_or_hold_job_result(desk.db, desk.store, desk.claim(), folder)
     (told,) = desk.job(job_id).warnings
     assert told.startswith("The features of version 1 tell the classes apart")
     assert desk.all(Version, model_id=model)[1].warnings == [told]

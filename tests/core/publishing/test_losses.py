@@ -19,7 +19,7 @@ from core.learning.problems.class_answers import (
     find_running_maximum_columns,
 )
 from core.lineage.checks import NEW_GATE
-from core.publishing.publish import publish_job_result
+from core.publishing.publish import publish_or_hold_job_result
 from core.storage import Blobs
 from tests.core.desk import Desk
 
@@ -60,7 +60,7 @@ class Stream:
             ("parent", task): self._answers(number - 1, task, ranked) for task in range(1, number)
         }
         result = self._result(number, answers)
-        published = publish_job_result(self.desk.db, self.desk.store, claim, result)
+        published = publish_or_hold_job_result(self.desk.db, self.desk.store, claim, result)
         return self._counted(published.number)
 
     def _result(self, number: int, answers: Any) -> Path:

@@ -22,7 +22,7 @@ from core.database.tables import (
 from core.errors import LeaseLost, WrongState
 from core.publishing import publish as publishing
 from core.publishing import version_rows
-from core.publishing.publish import JobVersionStatus, publish_job_result
+from core.publishing.publish import JobVersionStatus, publish_or_hold_job_result
 from core.recipe.code_version import compute_learning_code_digest
 from core.scheduling import claim as claims
 from tests.core.at_once import run_at_once
@@ -128,14 +128,14 @@ def test_bytes_that_were_deleted_count_as_new_again(desk: Any) -> None:
 def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> None:
     _, claim, result = ready
     first, again = (
-        publish_job_result(desk.db, desk.store, claim, result),
-        publish_job_result(desk.db, desk.store, claim, result),
+        publish_or_hold_job_result(desk.db, desk.store, claim, result),
+        publish_or_hold_job_result(desk.db, desk.store, claim, result),
     )
     assert first == again == JobVersionStatus(1, "published")
     assert len(desk.all(Version)) == 2
     assert len(desk.all(StoredJobEvent, type="state")) == 2
     assert (
-        publish_job_result(desk.db, desk.store, claim, desk.folder / "gone") == first
+        publish_or_hold_job_result(desk.db, desk.store, claim, desk.folder / "gone") == first
     )  # the commit is enough
 
 
@@ -145,7 +145,7 @@ def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> Non
         (version_rows, "store_version_measurements"),
         (version_rows, "judge_version_by_gate"),
         (version_rows, "_add_next_version"),
-        (publishing, "_end_published_job"),
+        (publishing, "_end_job_that_made_version"),
         (publishing, "change_job_state"),
         (version_rows, "lock_claimed_job"),
     ],
@@ -164,7 +164,7 @@ def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
 
         patched.setattr(module, step, call_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
-            publish_job_result(desk.db, desk.store, claim, result)
+            publish_or_hold_job_result(desk.db, desk.store, claim, result)
     assert desk.state(job_id) is JobState.RUNNING
     assert len(desk.all(Version)) == 1
     assert (
@@ -174,7 +174,7 @@ def test_a_crash_inside_leaves_nothing_but_blobs_and_can_be_repeated(
         and not desk.all(AuditEntry)
     )
     assert desk.all(Model)[0].next_version == 1
-    assert publish_job_result(desk.db, desk.store, claim, result).number == 1
+    assert publish_or_hold_job_result(desk.db, desk.store, claim, result).number == 1
 
 
 def test_a_crash_at_the_commit_itself_is_repeated_without_a_gap(
@@ -190,8 +190,8 @@ def test_a_crash_at_the_commit_itself_is_repeated_without_a_gap(
 
         patched.setattr(Session, "commit", committed_but_not_told)
         with pytest.raises(ConnectionError):
-            publish_job_result(desk.db, desk.store, claim, result)
-    assert publish_job_result(desk.db, desk.store, claim, result).number == 1
+            publish_or_hold_job_result(desk.db, desk.store, claim, result)
+    assert publish_or_hold_job_result(desk.db, desk.store, claim, result).number == 1
     assert publish_next_task(desk, claim.model_id) == 2
     assert [version.number for version in desk.all(Version)] == [0, 1, 2]
 
@@ -202,12 +202,12 @@ def test_a_crash_after_the_commit_leaves_the_rest_to_a_repeat(
     job_id, claim, result = ready
     desk.register(claim)
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "_delete_states_and_blobs_of_published_job", lambda *_: 1 / 0)
+        patched.setattr(publishing, "_delete_states_and_unneeded_task_blobs", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            publish_job_result(desk.db, desk.store, claim, result)
+            publish_or_hold_job_result(desk.db, desk.store, claim, result)
     assert desk.state(job_id) is JobState.SUCCEEDED
     assert desk.keys("snapshots/")
-    assert publish_job_result(desk.db, desk.store, claim, result).number == 1
+    assert publish_or_hold_job_result(desk.db, desk.store, claim, result).number == 1
     assert not desk.keys("snapshots/")
 
 
@@ -235,7 +235,7 @@ def test_a_stop_that_came_first_wins_over_publishing(
     job_id, claim, result = ready
     desk.act(job_id, asked)
     with pytest.raises(WrongState):
-        publish_job_result(desk.db, desk.store, claim, result)
+        publish_or_hold_job_result(desk.db, desk.store, claim, result)
     assert len(desk.all(Version)) == 1
     assert claims.complete_pause_or_cancellation(desk.db, claim) is ends
 
@@ -249,7 +249,7 @@ def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(
         job_id, claim = desk.begin()
         result = desk.result(FIRST, CELLS)
         ways = {
-            "published": partial(publish_job_result, desk.db, desk.store, claim, result),
+            "published": partial(publish_or_hold_job_result, desk.db, desk.store, claim, result),
             "stopped": partial(desk.act, job_id, asked),
         }
 
@@ -271,12 +271,12 @@ def test_version_numbers_have_no_gaps_whatever_fails_between(desk: Any) -> None:
     model = desk.model()
     assert publish_next_task(desk, model) == 1
     desk.submit(model)
-    claims.fail_job(desk.db, desk.claim(), "code", "x")
+    claims.fail_claimed_job_or_trial(desk.db, desk.claim(), "code", "x")
     desk.submit(model)
     claim = desk.claim()
     with pytest.raises(ValueError, match="complete result"):
-        publish_job_result(desk.db, desk.store, claim, desk.folder / "nothing")
-    claims.fail_job(desk.db, claim, "code", "x")
+        publish_or_hold_job_result(desk.db, desk.store, claim, desk.folder / "nothing")
+    claims.fail_claimed_job_or_trial(desk.db, claim, "code", "x")
     assert publish_next_task(desk, model) == 2
 
 
@@ -417,4 +417,4 @@ def test_a_part_must_be_a_file_of_the_result(desk: Any, file: str) -> None:
     text = (result / "result.json").read_text().replace("parts/head.safetensors", file)
     (result / "result.json").write_text(text)
     with pytest.raises(ValueError, match="not a file of its result"):
-        publish_job_result(desk.db, desk.store, desk.claim(), result)
+        publish_or_hold_job_result(desk.db, desk.store, desk.claim(), result)

@@ -13,7 +13,7 @@ from core.database.tables import (
     VersionPart,
     VersionTaskResult,
 )
-from core.publishing.trials import judge_version_of_trial
+from core.publishing.trials import judge_trial_version_without_publishing
 
 PARTS = {"backbone.1": "b1", "head": "h1"}
 CELLS = [("base", 1, 1, 10), ("new", 1, 9, 10)]
@@ -27,7 +27,9 @@ def test_a_trial_is_judged_without_a_version(desk: Any) -> None:
     result = desk.result(PARTS, CELLS)
     before = [len(desk.all(table)) for table in TABLES]
     for _ in range(2):  # the second verdict is the same
-        figures = judge_version_of_trial(desk.db, desk.store, claim, result, desk.folder / "cache")
+        figures = judge_trial_version_without_publishing(
+            desk.db, desk.store, claim, result, desk.folder / "cache"
+        )
         assert figures.accuracy == {"1": [9, 10]}
         assert (figures.acc, figures.images, figures.bytes) == (0.9, 0, 4)
     assert [len(desk.all(table)) for table in TABLES] == before

@@ -7,7 +7,7 @@ from pathlib import Path
 from core.recipe.catalogue import load_recipe_catalogue
 from core.recipe.code_version import compute_learning_code_digest, digest_python_files
 from core.settings import Settings
-from tools.service import link_catalogue_for_tests
+from tools.service import link_shared_test_catalogue
 
 LEARN = Path(__file__).parents[3] / "core" / "learning"
 
@@ -31,7 +31,7 @@ def test_it_changes_with_a_file_with_its_name_and_with_its_folder(tmp_path: Path
 
 
 def test_the_catalogues_file_has_its_name(tmp_path: Path) -> None:
-    link_catalogue_for_tests(tmp_path)
+    link_shared_test_catalogue(tmp_path)
     settings = Settings(data_dir=tmp_path)
     load_recipe_catalogue(settings)
     assert (settings.make_folder("catalogue") / f"{compute_learning_code_digest()}.json").exists()

@@ -189,12 +189,12 @@ READS: Reads = {
     "claim": lambda db: claim.complete_pause_or_cancellation(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
     "reap": lambda db: claim.take_back_jobs_with_expired_lease(db),
     "ring": lambda db: sweep.find_long_waiting_claimable_jobs(db),
-    "uploads to sweep": lambda db: upload_removal.delete_uploads_of_finished_jobs(db, EMPTY),
+    "uploads to sweep": lambda db: upload_removal.delete_archives_of_finished_jobs(db, EMPTY),
     "archives in use": lambda db: find_archives_in_use(db),
     "states to sweep": lambda db: sweep._delete_unneeded_job_snapshots(
         db, EMPTY, Settings(), "snapshot", "snapshots/"
     ),
-    "memories to sweep": lambda db: sweep._delete_replay_data_of_deleted_tasks(db, EMPTY),
+    "memories to sweep": lambda db: sweep._delete_replay_of_tasks_with_deleted_data(db, EMPTY),
     "deleted models to sweep": lambda db: sweep._delete_deleted_models_data(db, EMPTY),
     "files to sweep": lambda db: task_files.select_tasks_with_expirable_files(db),
 }
@@ -337,8 +337,8 @@ def test_the_figures_of_monitoring_count_the_past_once(filled: list[Database]) -
     _, many = filled
     queue._past.clear()
     first, second = (
-        record_statements(many, queue.read_queue_metrics),
-        record_statements(many, queue.read_queue_metrics),
+        record_statements(many, queue.read_queue_and_service_metrics),
+        record_statements(many, queue.read_queue_and_service_metrics),
     )
     assert len(second) < len(first)
     for statement, values in second:

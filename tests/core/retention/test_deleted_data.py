@@ -145,7 +145,7 @@ def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(
     job = desk.submit(model)
     claim = desk.claim()
     desk.register(claim, "images of task 1")
-    claims.fail_job(desk.db, claim, "code", "x")
+    claims.fail_claimed_job_or_trial(desk.db, claim, "code", "x")
     if erased:
         delete_task_data(desk, model, 1)
     desk.remove_unwanted_runs()
@@ -183,7 +183,7 @@ def test_a_failed_job_keeps_no_snapshot_with_images_that_an_edit_removed_since(
     job = desk.submit(model)
     claim = desk.claim()
     desk.register(claim, "images of task 1")
-    claims.fail_job(desk.db, claim, "code", "x")
+    claims.fail_claimed_job_or_trial(desk.db, claim, "code", "x")
     desk.remove_unwanted_runs()
     assert desk.keys("snapshots/")
     add_edit_row(desk, model, 2, undo_until)
@@ -196,6 +196,6 @@ def test_a_failed_edit_keeps_no_snapshot_since_it_is_not_retried(desk: Any) -> N
     job, claim = desk.begin()
     desk.register(claim)
     desk.set(job, kind="edit")
-    claims.fail_job(desk.db, claim, "lost", "x")
+    claims.fail_claimed_job_or_trial(desk.db, claim, "lost", "x")
     desk.remove_unwanted_runs()
     assert desk.keys("snapshots/") == [] and desk.job(job).snapshot is None

@@ -103,7 +103,7 @@ def prepare_held_and_skipped_task(desk: Any) -> Callable[[], bool]:
 
 def prepare_failed_task_that_stops(desk: Any) -> Callable[[], bool]:
     desk.submit(desk.model(on_failed="stop"))
-    claims.fail_job(desk.db, desk.claim(), "code", "x")
+    claims.fail_claimed_job_or_trial(desk.db, desk.claim(), "code", "x")
     return watch_training_part(desk)
 
 
@@ -122,7 +122,7 @@ def prepare_published_task_without_data(desk: Any) -> Callable[[], bool]:
 
 def prepare_failed_task(desk: Any) -> Callable[[], bool]:
     desk.submit(desk.model())
-    claims.fail_job(desk.db, desk.claim(), "code", "x")
+    claims.fail_claimed_job_or_trial(desk.db, desk.claim(), "code", "x")
     return watch_training_part(desk)
 
 
@@ -204,7 +204,7 @@ def prepare_job_state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]
             }
             desk.set(job, anytime=StoredBestState.from_json(best))
         if end == "failed":
-            claims.fail_job(desk.db, claim, "code", "x")
+            claims.fail_claimed_job_or_trial(desk.db, claim, "code", "x")
         elif end in ("cancelled", "paused"):
             with desk.db.write() as session:
                 change_job_state(
@@ -259,7 +259,7 @@ def prepare_job_event(state: str) -> Callable[[Any], Callable[[], bool]]:
     def prepare_event(desk: Any) -> Callable[[], bool]:
         job = desk.submit(desk.model())
         if state == "failed":
-            claims.fail_job(desk.db, desk.claim(), "code", "x")
+            claims.fail_claimed_job_or_trial(desk.db, desk.claim(), "code", "x")
         with desk.db.write() as session:
             session.add(StoredJobEvent(job_id=job, type="log", data={}, at=desk.db.now(session)))
         return lambda: bool(desk.all(StoredJobEvent, type="log"))

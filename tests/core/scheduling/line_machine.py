@@ -17,13 +17,13 @@ from sqlalchemy import select
 from core.database.states import LEASED, UNFINISHED, JobAction, JobState
 from core.database.tables import Alias, Job, Model, Task, Version
 from core.errors import Invalid, LeaseLost, PerennialError, Rejected, WrongState
-from core.ingest.inspect import ArchiveDirectory
+from core.ingest.inspect import ArchiveSummary
 from core.jobs import jobs
 from core.jobs.job_response import read_job_response_contexts
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.models import attention, models
-from core.publishing.publish import publish_job_result
+from core.publishing.publish import publish_or_hold_job_result
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
@@ -94,9 +94,7 @@ class Line(RuleBasedStateMachine):
         """A batch of new classes, or of those that the first one had."""
         self.sent += 1
         number = 1 if again or self.scenario == "data" else self.sent
-        found = ArchiveDirectory(
-            {f"{number}a": 4, f"{number}b": 4}, 8, 0, 0, "zip", "folders", False
-        )
+        found = ArchiveSummary({f"{number}a": 4, f"{number}b": 4}, 8, 0, 0, "zip", "folders", False)
         path = Path(self.desk.folder) / f"upload-{self.sent}"
         path.write_bytes(b"archive %d" % self.sent)
         batch = SpooledBatch(path, f"{self.sent:064x}", 9, found, None, {})
@@ -167,7 +165,7 @@ class Line(RuleBasedStateMachine):
                 self.actor,
                 self.model,
                 "production",
-                aliases.RequestedAliasMove("worse"),
+                aliases.AliasMoveReasonAndSeenVersion("worse"),
                 version,
             )
         )
@@ -227,7 +225,7 @@ class Line(RuleBasedStateMachine):
         before = self.must_cover(claim.task_number)
         result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
         try:
-            made = publish_job_result(self.desk.db, self.desk.store, claim, result)
+            made = publish_or_hold_job_result(self.desk.db, self.desk.store, claim, result)
         except WrongState:  # a stop was asked for
             claims.complete_pause_or_cancellation(self.desk.db, claim)
             return
@@ -271,7 +269,7 @@ class Line(RuleBasedStateMachine):
         if how == "reject" and claim.state is not JobState.VALIDATING:
             how = "fail"
         ways: dict[str, Callable[[], object]] = {
-            "fail": lambda: claims.fail_job(db, claim, "code", "no"),
+            "fail": lambda: claims.fail_claimed_job_or_trial(db, claim, "code", "no"),
             "reject": lambda: claims.reject_job(db, claim, Rejected("Not one.")),
             "requeue": lambda: claims.requeue_or_fail_job(db, claim, "died"),
             "stopped": lambda: claims.complete_pause_or_cancellation(db, claim),
@@ -364,7 +362,7 @@ class Line(RuleBasedStateMachine):
             result = self.desk.result(
                 {"head": claim.job_id}, [("new", claim.task_number, GOOD, 10)]
             )
-            publish_job_result(self.desk.db, self.desk.store, claim, result)
+            publish_or_hold_job_result(self.desk.db, self.desk.store, claim, result)
         waiting = [job.id for job in self.rows(Job) if JobState(job.state) in UNFINISHED]
         assert not waiting, f"jobs wait for ever: {waiting}"
 
@@ -486,7 +484,7 @@ class Line(RuleBasedStateMachine):
                 self.model,
                 "production",
                 version,
-                aliases.RequestedAliasMove(reason),
+                aliases.AliasMoveReasonAndSeenVersion(reason),
             ),
             granted=granted,
         )

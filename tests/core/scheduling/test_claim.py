@@ -212,7 +212,7 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
     [
         (claims.complete_pause_or_cancellation, ()),
         (claims.requeue_or_fail_job, ("x",)),
-        (claims.fail_job, ("code", "x")),
+        (claims.fail_claimed_job_or_trial, ("code", "x")),
         (claims.reject_job, (Rejected("x"),)),
         (claims.finish_job_without_version, (JobOutcome({"valid": True}),)),
     ],
@@ -232,7 +232,7 @@ def test_a_worker_that_lost_its_lease_cannot_end_the_job(
 
 def test_every_change_of_state_is_an_event_with_a_new_revision(desk: Any) -> None:
     job_id, claim = desk.begin(decoded=False)
-    claims.fail_job(desk.db, claim, "code", "x")
+    claims.fail_claimed_job_or_trial(desk.db, claim, "code", "x")
     states = [
         event.data["state"] for event in desk.all(StoredJobEvent, job_id=job_id, type="state")
     ]
@@ -271,7 +271,7 @@ def test_many_workers_never_share_a_model(desk: Any) -> None:
             threading.Event().wait(0.002)
             with guard:
                 running.discard(claim.model_id)
-            claims.fail_job(desk.db, claim, "code", "done")
+            claims.fail_claimed_job_or_trial(desk.db, claim, "code", "done")
 
     run_at_once(claim_until_idle, ["w0", "w1", "w2", "w3"])
     assert not errors

@@ -34,7 +34,7 @@ def claim_jobs_in_order(desk: Any, count: int) -> list[str]:
     for _ in range(count):
         found = desk.claim()
         claimed.append(found.job_id)
-        claims.fail_job(desk.db, found, "code", "done")
+        claims.fail_claimed_job_or_trial(desk.db, found, "code", "done")
     return claimed
 
 
@@ -188,10 +188,10 @@ def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(
     for _ in range(2):
         desk.remove_unwanted_runs(
             grace_days=0
-        ) if by_a_sweep else upload_removal.delete_uploads_of_finished_jobs(desk.db, desk.store)
+        ) if by_a_sweep else upload_removal.delete_archives_of_finished_jobs(desk.db, desk.store)
         assert desk.keys("archives/") == [f"archives/{open_one}"]
     assert desk.job(over).archive_key is None
-    upload_removal.delete_upload_of_finished_job(desk.db, desk.store, open_one)
+    upload_removal.delete_archive_of_finished_job(desk.db, desk.store, open_one)
     assert desk.keys("archives/") == [f"archives/{open_one}"]
 
 
@@ -230,7 +230,7 @@ def test_the_upload_of_a_check_counts_among_the_bytes_of_its_model(desk: Any) ->
 
     assert sum_archive_bytes() == 12
     desk.act(check, JobAction.CANCEL)
-    upload_removal.delete_upload_of_finished_job(desk.db, desk.store, check)
+    upload_removal.delete_archive_of_finished_job(desk.db, desk.store, check)
     assert sum_archive_bytes() == 5
 
 
@@ -239,7 +239,7 @@ def test_deleting_a_tasks_data_passes_over_a_check_that_runs(desk: Any) -> None:
     job, check = desk.submit(model), desk.check(model)
     other = desk.check(model)
     claim = next(c for c in (desk.claim(), desk.claim(), desk.claim()) if c.job_id == job)
-    claims.fail_job(desk.db, claim, "code", "no")
+    claims.fail_claimed_job_or_trial(desk.db, claim, "code", "no")
     desk.set(other, state="running")
     tasks.delete_task_data(desk.db, desk.store, desk.blobs, desk.actor, model, 1)
     assert desk.task(job).data_deleted_at is not None
@@ -268,7 +268,7 @@ def test_a_deleted_model_cancels_its_checks_and_deletes_their_uploads(desk: Any)
     assert desk.keys("archives/") == [f"archives/{running}"]
     assert desk.job(waiting).archive_key is None
     claims.complete_pause_or_cancellation(desk.db, claim)
-    upload_removal.delete_upload_of_finished_job(desk.db, desk.store, running)
+    upload_removal.delete_archive_of_finished_job(desk.db, desk.store, running)
     assert desk.keys("archives/") == []
 
 
@@ -276,7 +276,7 @@ def make_stopped_model(desk: Any) -> str:
     """Make a model whose lineage waits, since a task failed."""
     model = desk.model(on_failed="stop")
     desk.submit(model)
-    claims.fail_job(desk.db, desk.claim(), "code", "no")
+    claims.fail_claimed_job_or_trial(desk.db, desk.claim(), "code", "no")
     return str(model)
 
 
@@ -292,9 +292,9 @@ def test_an_open_check_opens_no_task_and_waits_in_no_line(desk: Any) -> None:
 def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any) -> None:
     model = make_stopped_model(desk)
     desk.submit(model)
-    assert queue.read_queue_metrics(desk.db).oldest_s == 0.0
+    assert queue.read_queue_and_service_metrics(desk.db).oldest_s == 0.0
     desk.check(model)
-    assert queue.read_queue_metrics(desk.db).oldest_s > 1000.0
+    assert queue.read_queue_and_service_metrics(desk.db).oldest_s > 1000.0
 
 
 def test_an_unrung_check_is_rung_for(desk: Any) -> None:

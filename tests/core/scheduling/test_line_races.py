@@ -15,7 +15,7 @@ from core.database.states import JobAction, JobState
 from core.database.tables import Alias, Job, Model, StoredJobEvent, Task, Version
 from core.errors import LeaseLost, PerennialError
 from core.jobs import jobs
-from core.publishing.publish import publish_job_result
+from core.publishing.publish import publish_or_hold_job_result
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
@@ -36,7 +36,7 @@ def queue_after_a_failed_job(desk: Any) -> tuple[str, str]:
     """Return a job that failed, and the next one of its model."""
     model = desk.model()
     first, second = desk.submit(model), desk.submit(model)
-    claims.fail_job(desk.db, desk.claim(), "code", "no")
+    claims.fail_claimed_job_or_trial(desk.db, desk.claim(), "code", "no")
     return first, second
 
 
@@ -126,16 +126,16 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                     result = desk.result(
                         {"head": claim.job_id}, [("new", claim.task_number, correct, 10)]
                     )
-                    publish_job_result(desk.db, desk.store, claim, result)
+                    publish_or_hold_job_result(desk.db, desk.store, claim, result)
                 elif way < 0.85:
-                    claims.fail_job(desk.db, claim, "code", "no")
+                    claims.fail_claimed_job_or_trial(desk.db, claim, "code", "no")
                 else:
                     claims.requeue_or_fail_job(desk.db, claim, "died")
             except (PerennialError, LeaseLost):
                 claims.complete_pause_or_cancellation(desk.db, claim)
 
     resources = UseCaseResources(desk.db, desk.blobs, CATALOGUE)
-    given = aliases.RequestedAliasMove("seen")
+    given = aliases.AliasMoveReasonAndSeenVersion("seen")
 
     def act_as_random_person(seed: int) -> None:
         draw = random.Random(seed)

@@ -173,7 +173,9 @@ class Protocol(RuleBasedStateMachine):
 
         def publish_result() -> int:
             result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, 9, 10)])
-            return publish.publish_job_result(self.desk.db, self.desk.store, claim, result).number
+            return publish.publish_or_hold_job_result(
+                self.desk.db, self.desk.store, claim, result
+            ).number
 
         if now.version is not None:
             assert publish_result() == now.version, "published twice is published once"
@@ -197,7 +199,7 @@ class Protocol(RuleBasedStateMachine):
             "stopped": lambda: claims.complete_pause_or_cancellation(db, claim),
             "requeue": lambda: claims.requeue_or_fail_job(db, claim, "died"),
             "outage": lambda: claims.requeue_or_fail_job(db, claim, "away", counts=False),
-            "fail": lambda: claims.fail_job(db, claim, "code", "no"),
+            "fail": lambda: claims.fail_claimed_job_or_trial(db, claim, "code", "no"),
         }
         if now.owner != claim:
             self.is_lease_lost(ways[how])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.jobs import job_response, workers
-from core.jobs.jobs import set_job_devices_from_recipe
+from core.jobs.jobs import set_job_devices_and_drop_unfit_snapshot
 from core.jobs.workers import WorkerDevice
 from core.scheduling import claim as claims
 from core.scheduling.eligible import WorkerResources
@@ -88,7 +88,7 @@ def test_a_retry_leaves_a_snapshot_of_another_device_behind_unless_it_may_move(
     desk.register(claim_with_resources(desk, GPU), "weights")
     job = desk.job(job_id)
     job.recipe = {"resources": asked}
-    set_job_devices_from_recipe(job)
+    set_job_devices_and_drop_unfit_snapshot(job)
     assert (job.device, job.resume_on) == (asked.get("device", "any"), resume_on)
     assert (job.snapshot is not None) is stays
 
@@ -99,7 +99,7 @@ def test_memory_that_lacks_again_after_a_snapshot_ends_the_job(desk: Any) -> Non
         claim = claim_with_resources(desk, GPU)
         desk.register(claim, f"snapshot of attempt {attempt}")
         assert (
-            claims.requeue_or_fail_after_out_of_memory(
+            claims.count_out_of_memory_and_requeue_or_fail_job(
                 desk.db, claim, "out of memory", "72 GB at its peak"
             )
             == state

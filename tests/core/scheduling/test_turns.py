@@ -29,7 +29,7 @@ def count_claims_before(desk: Any, job: str, *, workers: int) -> int:
     busy: list[Any] = []
     for before in range(1000):
         if len(busy) == workers:
-            claims.fail_job(desk.db, busy.pop(0), "code", "done")
+            claims.fail_claimed_job_or_trial(desk.db, busy.pop(0), "code", "done")
         found = claims.claim_job(desk.db, "w", 60)
         assert found is not None
         if found.job_id == job:
@@ -48,7 +48,7 @@ def test_many_jobs_of_one_owner_keep_a_single_one_of_another_waiting_for_one_rou
     desk.new_owner("one")
     (job,) = queue_jobs(desk, 1)
     for claim in first:
-        claims.fail_job(desk.db, claim, "code", "done")
+        claims.fail_claimed_job_or_trial(desk.db, claim, "code", "done")
     assert count_claims_before(desk, job, workers=workers) <= 1
 
 
@@ -71,7 +71,7 @@ def test_a_lone_worker_serves_owners_in_turn(desk: Any) -> None:
     for _ in range(12):
         claim = desk.claim()
         served.append(desk.job(claim.job_id).owner_id)
-        claims.fail_job(desk.db, claim, "code", "done")
+        claims.fail_claimed_job_or_trial(desk.db, claim, "code", "done")
     assert served == wanted * 4
 
 
@@ -93,7 +93,7 @@ def test_an_owner_whose_jobs_all_wait_for_something_takes_nobodys_turn(desk: Any
     desk.new_owner("stopped")
     model = desk.model()
     desk.submit(model)
-    claims.fail_job(desk.db, desk.claim(), "code", "no")
+    claims.fail_claimed_job_or_trial(desk.db, desk.claim(), "code", "no")
     desk.change(Task, desk.all(Task)[0].id, stops=True)
     desk.submit(model)
     desk.new_owner("other")
@@ -122,7 +122,7 @@ def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_l
             age[job] = step
         elif running and draw.random() < 0.5:
             _, claim = running.pop(draw.randrange(len(running)))
-            claims.fail_job(desk.db, claim, "code", "done")
+            claims.fail_claimed_job_or_trial(desk.db, claim, "code", "done")
         else:
             count = Counter(one for one, _ in running)
             able = [one for one in owners if waiting[one]]

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from core.statistics import flips
-from core.statistics.flips import PredictionFlipStatistics
+from core.statistics.flips import PredictionFlipCounts
 
 Masks = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 4)), max_size=60)
 
 
-def count_flips_slowly(rows: list[tuple[bool, bool, int]]) -> PredictionFlipStatistics:
+def count_flips_slowly(rows: list[tuple[bool, bool, int]]) -> PredictionFlipCounts:
     """Count the flips image by image."""
     counts = [0, 0, 0, 0]
     for old, new, _ in rows:
         counts[0 if old and new else 1 if old else 2 if new else 3] += 1
-    return PredictionFlipStatistics(*counts)
+    return PredictionFlipCounts(*counts)
 
 
 @given(Masks)
@@ -28,7 +28,7 @@ def test_counts_are_those_of_a_loop_over_images(rows: list[tuple[bool, bool, int
     assert flips.count_prediction_flips(old, new) == count_flips_slowly(rows)
     groups = np.array([row[2] for row in rows], np.int64)
     found = flips.count_prediction_flips_by_group(groups, 5, old, new)
-    assert [PredictionFlipStatistics(*row) for row in found.tolist()] == [
+    assert [PredictionFlipCounts(*row) for row in found.tolist()] == [
         count_flips_slowly([r for r in rows if r[2] == g]) for g in range(5)
     ]
 
@@ -61,7 +61,7 @@ def test_the_interval_is_that_of_wilson(n: int, data: st.DataObject) -> None:
 
 def test_without_images_there_is_no_rate() -> None:
     assert (
-        PredictionFlipStatistics().negative_flip_rate is None
+        PredictionFlipCounts().negative_flip_rate is None
         and flips.compute_wilson_interval(0, 0) is None
         and flips.compute_two_sided_mcnemar_p(0, 0) == 1.0
     )

@@ -11,11 +11,11 @@ from core.statistics.matrix import (
     AccuracyMatrixVersion,
     LineageAccuracyMatrix,
     build_accuracy_matrix,
-    compute_metrics_of_newest_version,
     compute_regression_and_improvement_rates,
     find_learned_classes_without_test_images,
     find_single_class_tasks,
     list_matrix_rows_of_lineage,
+    summarise_lineage_accuracy_matrix,
 )
 
 ROWS = [
@@ -30,7 +30,7 @@ CELLS = {(v, j + 1): (correct, 100) for v, row in ORACLE.items() for j, correct 
 
 def compute_summary(rows: Any, cells: Any, version: int, scenario: str, **counts: Any) -> Any:
     """Return the figures that follow from R along the ancestors of a version."""
-    return compute_metrics_of_newest_version(
+    return summarise_lineage_accuracy_matrix(
         LineageAccuracyMatrix(rows, cells, version, scenario), **counts
     )
 
@@ -190,10 +190,10 @@ def test_macro_accuracy_weighs_classes_and_leaves_out_those_without_images() -> 
 
 def test_a_class_of_two_tasks_counts_once_except_with_a_head_each() -> None:
     counts = {(2, 1): {"ant": [10, 10], "bee": [0, 10]}, (2, 2): {"bee": [20, 30]}}
-    assert LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "class").compute_macro_accuracy(
+    assert LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "class").compute_mean_class_accuracy(
         2, counts
     ) == pytest.approx((1 + 0.5) / 2)
-    assert LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "task").compute_macro_accuracy(
+    assert LineageAccuracyMatrix(ROWS[:3], CELLS, 2, "task").compute_mean_class_accuracy(
         2, counts
     ) == pytest.approx((1 + 0 + 2 / 3) / 3)
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from core.ingest.findings.batch_data import (
     EXAMPLES,
-    EarlierTaskFingerprints,
+    EarlierTaskWithFingerprints,
     add_near_duplicates_of_earlier_tasks,
     build_class_balance_report,
     find_near_duplicates_in_batch,
@@ -185,7 +185,9 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
         ["b0", "b1", "b2", "b3"],
     )
     told = add_near_duplicates_of_earlier_tasks(
-        found, own, iter([EarlierTaskFingerprints(3, None), EarlierTaskFingerprints(2, theirs)])
+        found,
+        own,
+        iter([EarlierTaskWithFingerprints(3, None), EarlierTaskWithFingerprints(2, theirs)]),
     )
     assert told["earlier"] == [
         {

@@ -9,7 +9,7 @@ from core.database.jobs import change_job_state, lock_job
 from core.database.states import JobAction
 from core.database.tables import Model
 from core.errors import LabelsInvalid
-from core.ingest.inspect import ArchiveDirectory
+from core.ingest.inspect import ArchiveSummary
 from core.tasks import batch_report, tasks
 from core.tasks.class_names import compare_class_names
 from core.tasks.sent_batch import SpooledBatch
@@ -24,8 +24,8 @@ def make_batch_of_classes(folder: Path, number: int, *labels: str) -> SpooledBat
     return replace(plain, directory=replace(plain.directory, classes=dict.fromkeys(labels, 1)))
 
 
-def make_directory(*labels: str, encoded: bool = True) -> ArchiveDirectory:
-    return ArchiveDirectory(
+def make_directory(*labels: str, encoded: bool = True) -> ArchiveSummary:
+    return ArchiveSummary(
         dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", "folders", False, encoded=encoded
     )
 
@@ -126,9 +126,9 @@ def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(office: Offic
 def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
     found = make_directory(*[f"{a}{b}x" for a in "abcdefghij" for b in ("é", "e", "É")])
     compared = compare_class_names(found.classes, [])
-    warnings = batch_report.list_batch_warnings(found, compared, "m", "class")
+    warnings = batch_report.list_layout_and_class_name_warnings(found, compared, "m", "class")
     assert len(compared.look_alike) == 20 and len(warnings) == 20
-    more = batch_report.list_batch_warnings(
+    more = batch_report.list_layout_and_class_name_warnings(
         found, replace(compared, look_alike=compared.look_alike * 2), "m", "class"
     )
     assert len(more) == 21 and more[-1].startswith("20 more new classes look like others")

@@ -20,7 +20,7 @@ from core.tasks.class_names import (
     compare_class_names,
     list_possible_singular_names,
     normalise_class_name_spelling,
-    strip_plural,
+    strip_plural_s,
 )
 
 
@@ -131,7 +131,7 @@ def is_alike(a: str, b: str) -> bool:
     fold_a, fold_b = normalise_class_name_spelling(a), normalise_class_name_spelling(b)
     if set(list_possible_singular_names(fold_a)) & set(list_possible_singular_names(fold_b)):
         return True
-    one, other = strip_plural(fold_a), strip_plural(fold_b)
+    one, other = strip_plural_s(fold_a), strip_plural_s(fold_b)
     if not all(MIN_SLIPPED <= len(word) <= MAX_EDITED for word in (one, other)):
         return False
     if len(collapse_double_letters(one)) >= MIN_SLIPPED and collapse_double_letters(

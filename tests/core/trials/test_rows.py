@@ -99,7 +99,7 @@ def test_a_trial_is_run_after_the_budget_if_those_before_failed(desk: Any) -> No
     limit_trial_seconds(desk, job_id, 1e-9)
     trials = claim_trials(desk)
     assert trials.begin_next_trial() == 1
-    claims.fail_job(desk.db, trials.claim, "non-finite", "the loss diverged")
+    claims.fail_claimed_job_or_trial(desk.db, trials.claim, "non-finite", "the loss diverged")
     measure_trials(desk, claim_trials(desk), 0.5)
     assert list_trial_states(desk, job_id) == ["failed", "measured", "waiting"]
 
@@ -147,7 +147,7 @@ def test_strikes_count_per_trial_and_the_job_fails_with_its_last_one(desk: Any) 
     assert list_trial_states(desk, job_id) == ["failed", "waiting"]
     trials = claim_trials(desk)
     assert trials.begin_next_trial() == 2
-    claims.fail_job(desk.db, trials.claim, "non-finite", "the loss diverged")
+    claims.fail_claimed_job_or_trial(desk.db, trials.claim, "non-finite", "the loss diverged")
     assert (desk.job(job_id).state, desk.job(job_id).error["kind"]) == ("failed", "non-finite")
     assert list_trial_states(desk, job_id) == ["failed", "failed"]
 
@@ -157,7 +157,7 @@ def test_an_error_that_all_trials_would_meet_fails_the_job(desk: Any, kind: str)
     job_id = submit_with_trials(desk, desk.model())
     trials = claim_trials(desk)
     trials.begin_next_trial()
-    claims.fail_job(desk.db, trials.claim, kind, "too late")
+    claims.fail_claimed_job_or_trial(desk.db, trials.claim, kind, "too late")
     assert desk.job(job_id).state == "failed"
 
 

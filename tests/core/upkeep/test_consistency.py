@@ -75,7 +75,7 @@ def repair_inconsistencies(desk: Any) -> list[tuple[str, str]]:
         found = consistency.find_store_inconsistencies(
             desk.db, desk.store, desk.settings, verify=True
         )
-        consistency.repair_store_inconsistencies(
+        consistency.repair_store_and_run_sweep(
             desk.db, desk.store, open_blobs(desk), desk.settings, found
         )
     return find_inconsistencies(desk, verify=True)

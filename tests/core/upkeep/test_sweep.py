@@ -45,7 +45,7 @@ def test_what_was_superseded_goes_and_the_registered_snapshot_stays(desk: Any) -
 
 def test_a_retry_beats_the_sweep(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    claims.fail_job(desk.db, desk.claim(), "code", "x")
+    claims.fail_claimed_job_or_trial(desk.db, desk.claim(), "code", "x")
     desk.set(job_id, finished_at=1.0)
     desk.act(job_id, JobAction.RETRY)
     desk.remove_unwanted_runs()
@@ -194,7 +194,7 @@ def test_what_an_attempt_left_unregistered_goes_when_it_is_over(
     if end == "published":
         desk.publish(claim=claim)
     elif end == "failed":
-        claims.fail_job(desk.db, claim, "code", "x")
+        claims.fail_claimed_job_or_trial(desk.db, claim, "code", "x")
     else:
         claims.complete_pause_or_cancellation(desk.db, claim)
     desk.store.put_bytes(f"{prefix}/{job_id}/{claim.fence:08d}-000001/tensors", b"late")

@@ -118,7 +118,9 @@ def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> 
     def publish_and_check_blobs() -> int:
         while (claim := claims.claim_job(desk.db, "w", 60.0)) is None:
             time.sleep(0.01)  # the jobs that are left are all of a model that has one under way
-        number = publish.publish_job_result(desk.db, desk.store, claim, results.pop()).number
+        number = publish.publish_or_hold_job_result(
+            desk.db, desk.store, claim, results.pop()
+        ).number
         missing = [
             part.name
             for part in desk.all(VersionPart)

@@ -19,7 +19,7 @@ def leave_litter(desk: Any) -> None:
         desk.submit(model)
         desk.publish({"head": model}, [("new", 1, 1, 2)])
     failed = desk.submit(models[2])
-    claims.fail_job(desk.db, desk.claim(), "code", "x")
+    claims.fail_claimed_job_or_trial(desk.db, desk.claim(), "code", "x")
     shared = desk.blob("the same test images")
     with desk.db.write() as session:
         for task in session.query(Task):

@@ -122,7 +122,7 @@ def test_a_check_names_pieces_that_are_missing_short_or_damaged(desk: Any) -> No
         ("missing", missing),
         ("size", short),
     ]
-    consistency.repair_store_inconsistencies(
+    consistency.repair_store_and_run_sweep(
         desk.db,
         desk.store,
         desk.blobs,

@@ -33,7 +33,7 @@ def test_what_a_job_did_is_told_signed_and_in_few_bytes(post: Post, receiver: Re
     desk.submit(model)
     claim = desk.claim()
     result = desk.result({"backbone": "b", "head": "h"}, [("new", 1, 3, 4)])
-    published = publish.publish_job_result(desk.db, desk.store, claim, result)
+    published = publish.publish_or_hold_job_result(desk.db, desk.store, claim, result)
     post.empty()
     told = [one.verified(secret) for one in receiver.of("/all")]
     assert [one["type"] for one in told] == [
@@ -315,7 +315,9 @@ def test_the_key_of_one_machine_is_made_once_by_whoever_is_first(tmp_path: Path)
     settings = Settings(data_dir=tmp_path)
     found: list[bytes] = []
     makers = [
-        threading.Thread(target=lambda: found.append(webhook_secret.load_webhook_key(settings)))
+        threading.Thread(
+            target=lambda: found.append(webhook_secret.load_or_create_webhook_key(settings))
+        )
         for _ in range(8)
     ]
     for maker in makers:

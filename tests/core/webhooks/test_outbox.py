@@ -30,7 +30,7 @@ def test_each_end_of_a_job_a_held_version_and_deleted_data_have_their_type(post:
     tasks.delete_task_data(desk.db, desk.store, desk.blobs, post.actor(), model, 1)
     other = desk.model()
     desk.submit(other)
-    claims.fail_job(desk.db, desk.claim(), "code", "broken")
+    claims.fail_claimed_job_or_trial(desk.db, desk.claim(), "code", "broken")
     check = desk.check(other)
     claims.finish_job_without_version(desk.db, desk.claim(), JobOutcome({"valid": True}, []))
     told = [json.loads(row.payload) for row in post.rows(hook)]
@@ -90,16 +90,16 @@ def test_a_worker_that_lost_its_lease_notes_nothing_and_sends_nothing_more(post:
     hook, _ = post.hook("http://127.0.0.1:9/")
     post.happen(post.desk.model(), 1)
     zombie = post.lease(hook)
-    sent = outbox.lease_next_delivery(post.db, zombie)
+    sent = outbox.find_next_delivery_or_release_webhook(post.db, zombie)
     assert sent is not None and outbox.lease_webhooks(post.db, (), 8, 8) == []
     post.set(hook, lease_until=1.0)
     heir = post.lease(hook)
-    assert outbox.lease_next_delivery(post.db, zombie) is None
+    assert outbox.find_next_delivery_or_release_webhook(post.db, zombie) is None
     outbox.record_delivery_outcome(
         post.db, zombie, sent, DeliveryAttemptOutcome(200, None, None, 0.1)
     )
     outbox.release_webhook_lease(post.db, zombie)
-    again = outbox.lease_next_delivery(post.db, heir)
+    again = outbox.find_next_delivery_or_release_webhook(post.db, heir)
     assert again is not None and again.id == sent.id
     assert post.row(hook).lease_until is not None
 
@@ -144,7 +144,7 @@ def test_a_gate_of_many_kilobytes_is_told_without_its_checks(post: Post) -> None
             "classes": ["c" * 90] * 500,
         }
         version.gate = {"passed": True, "checks": [check]}
-        deliveries.record_version_outcome_for_webhooks(session, row, version, 1.0)
+        deliveries.collect_version_outcome_for_webhooks(session, row, version, 1.0)
     (one,) = post.rows(hook)
     assert len(one.payload) < 1000 and json.loads(one.payload)["data"]["gate"] == {
         "passed": True,

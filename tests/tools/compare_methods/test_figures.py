@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tools.compare_methods.comparison import (
-    ComparisonWorkload,
+    ComparisonTimeEstimateInputs,
     SecondsPerImage,
     describe_estimated_comparison_time,
     estimate_comparison_seconds,
@@ -23,7 +23,7 @@ OUTCOME = UpdateOutcome(
     "full", {"cat": (9, 10), "dog": (1, 5), "owl": (5, 5)}, 12.34, 1200, ["held"]
 )
 RATES = SecondsPerImage(decode=0.01, features=0.1, training=0.5)
-WORK = ComparisonWorkload(learned=600, held_out=400, epochs=3)
+WORK = ComparisonTimeEstimateInputs(learned=600, held_out=400, epochs=3)
 TRAINING = 3 * 600 * 0.5 + 400 * 0.1
 
 

@@ -38,7 +38,7 @@ def test_each_class_is_in_one_batch_and_no_held_out_image_is_learned(
     assert 2 <= len(sizes) <= 3 and max(sizes) - min(sizes) <= 1
     for label in split.classes:
         learned, held_out = split.learned[label], split.held_out[label]
-        assert 1 <= len(learned) <= sample.compute_max_images_per_class(len(counts))
+        assert 1 <= len(learned) <= sample.compute_max_training_images_per_class(len(counts))
         assert 1 <= len(held_out) <= sample.compute_max_held_out_per_class(len(counts))
         assert len({*learned, *held_out}) == len(learned) + len(held_out)
         assert {rows[number].label for number in (*learned, *held_out)} == {label}

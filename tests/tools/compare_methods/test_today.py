@@ -9,11 +9,11 @@ from core.contract.architecture import Normalisation
 from core.ingest.decoding.resizing import SquareResizingSettings
 from core.learning.networks import ImageSpec, build_network
 from tools.compare_methods.base import ComparisonBase
-from tools.compare_methods.pixels import DecodedImagePart, SplitPixels
+from tools.compare_methods.pixels import DecodedLabelledImages, SplitPixels
 from tools.compare_methods.today import BaselineUpdates
 from tools.compare_methods.training import (
     BATCH,
-    _resume_download_and_print_digest,
+    _predict_labels,
     extract_features,
     train_all_weights,
 )
@@ -29,7 +29,7 @@ def base() -> ComparisonBase:
     return ComparisonBase("small", NETWORK, SIZE, SquareResizingSettings(), normalise, tensors)
 
 
-def draw_image_part(count: int, seed: int) -> DecodedImagePart:
+def draw_image_part(count: int, seed: int) -> DecodedLabelledImages:
     """Draw `count` noisy images of each class, whose brightest quarter says the class."""
     draw = np.random.default_rng(seed)
     labels = np.repeat(np.arange(CLASSES), count)
@@ -38,7 +38,7 @@ def draw_image_part(count: int, seed: int) -> DecodedImagePart:
     for row, label in enumerate(labels.tolist()):
         down, right = divmod(label, 2)
         pixels[row, down * half : (down + 1) * half, right * half : (right + 1) * half] += 90
-    return DecodedImagePart(pixels, labels, list(range(len(labels))))
+    return DecodedLabelledImages(pixels, labels, list(range(len(labels))))
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,9 @@ def test_seconds_of_the_last_batch_include_its_decoding(
 def test_features_do_not_depend_on_how_images_are_cut(
     data: SplitPixels, base: ComparisonBase
 ) -> None:
-    network, images = base.build_network(0), data.get_batch_images(slice(None))
+    network, images = base.build_network(0), data.select_training_images_of_batches(slice(None))
     assert len(images) > BATCH and len(images) % BATCH == 0
-    odd = data.get_batch_images(slice(0, 1))
+    odd = data.select_training_images_of_batches(slice(0, 1))
     whole = extract_features(network, base.build_input_conversion(), images)
     assert torch.allclose(
         whole[odd.rows], extract_features(network, base.build_input_conversion(), odd), atol=1e-5
@@ -123,10 +123,14 @@ def test_the_same_seed_trains_the_same_network(data: SplitPixels, base: Comparis
         network = base.build_network(0)
         network.add_task_classes(1, data.classes, "default", torch.Generator().manual_seed(0))
         train_all_weights(
-            network, base.build_input_conversion(), data.get_batch_images(slice(None)), 1, seed=3
+            network,
+            base.build_input_conversion(),
+            data.select_training_images_of_batches(slice(None)),
+            1,
+            seed=3,
         )
         answers.append(
-            _resume_download_and_print_digest(
+            _predict_labels(
                 network, base.build_input_conversion(), data.all_held_out_images
             ).tolist()
         )

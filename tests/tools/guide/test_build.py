@@ -18,7 +18,7 @@ MOST_BYTES = 3_000_000
 @pytest.fixture(scope="module")
 def guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("guide") / "built"
-    build.build_guide(folder)
+    build.rebuild_guide_folder(folder)
     return folder
 
 
@@ -92,12 +92,12 @@ def test_a_fault_in_a_document_stops_the_build(
         (folder / "howto" / "install.md").write_text("# Install\n")
         (folder / "index.md").write_text(f"# First\n\n{line}\n")
 
-    monkeypatch.setattr(build, "copy_guide_documents", copy_few)
+    monkeypatch.setattr(build, "copy_documents_as_guide_sources", copy_few)
     keep_pages(monkeypatch, tmp_path, lambda page: page in ("index.md", "howto/install.md"))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "before.html").touch()
     with pytest.raises(SystemExit) as stopped:
-        build.build_guide(tmp_path / "out")
+        build.rebuild_guide_folder(tmp_path / "out")
     assert said in re.sub(r"\x1b\[[\d;]*m", "", str(stopped.value))
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["before.html"]
 

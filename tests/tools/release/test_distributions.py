@@ -18,7 +18,7 @@ from redis_server import RedisServer
 from tests.own_commands import NAMED
 from tools.guide.sources import find_guide_documents
 from tools.release import distributions
-from tools.release.distributions import build_release_distributions
+from tools.release.distributions import build_distributions_into_emptied_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -39,7 +39,7 @@ INFO = f"perennial_service-{VERSION}.dist-info"
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that `make dist` makes."""
     out = tmp_path_factory.mktemp("release") / "dist"
-    build_release_distributions(out)
+    build_distributions_into_emptied_folder(out)
     return out
 
 

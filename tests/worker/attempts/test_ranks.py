@@ -20,7 +20,11 @@ from core.contract.jobs.job_event import BestStateFolderReadyEvent, JobEvent, Sn
 from core.database.states import JobState
 from worker.attempts import ranks
 from worker.attempts.child import ForkServer, JobProcess
-from worker.attempts.supervisor import ProcessOutcome, SupervisionPeriods, supervise_job_process
+from worker.attempts.supervisor import (
+    ProcessOutcome,
+    SupervisionPeriodsAndLimits,
+    supervise_job_process,
+)
 
 LONG = {"method": "er", "shards": 2, "epochs": 60}
 """360 steps: they take longer on two ranks than a snapshot takes to be heard of."""
@@ -97,7 +101,7 @@ def supervise_child(child: JobProcess, recorder: Recorder, snapshot_s: float) ->
         child,
         HeartbeatState(),
         recorder,
-        SupervisionPeriods(snapshot_s, 60.0, 120.0, 30.0),
+        SupervisionPeriodsAndLimits(snapshot_s, 60.0, 120.0, 30.0),
         lambda: False,
     )
 

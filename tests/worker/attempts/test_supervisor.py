@@ -30,11 +30,11 @@ from worker.attempts.child import ForkServer
 from worker.attempts.supervisor import (
     TICK_S,
     ProcessOutcome,
-    SupervisionPeriods,
+    SupervisionPeriodsAndLimits,
     supervise_job_process,
 )
 
-NEVER = SupervisionPeriods(snapshot_s=1000, anytime_s=1000, stall_s=1000, grace_s=1000)
+NEVER = SupervisionPeriodsAndLimits(snapshot_s=1000, anytime_s=1000, stall_s=1000, grace_s=1000)
 DONE, LOG = DoneEvent(path="/r"), LogEvent(level="info", message="m")
 BEST = BestStateFoundEvent(step=3)
 SILENT: list[list[JobEvent]] = []

@@ -13,7 +13,7 @@ from core.settings import Settings
 from worker import setup
 from worker.devices.torch_check import (
     FIRST_START,
-    check_torch_in_background,
+    check_torch_while_block_runs,
     has_torch_check_passed,
     main,
 )
@@ -57,7 +57,7 @@ def test_a_broken_pair_is_told_with_the_command_that_mends_it(
     monkeypatch.setenv("PYTHONPATH", write_fake_modules(tmp_path / "path", **modules))
     with (
         pytest.raises(Unavailable) as refused,
-        check_torch_in_background(Settings(data_dir=tmp_path)),
+        check_torch_while_block_runs(Settings(data_dir=tmp_path)),
     ):
         pass
     assert said in refused.value.detail and " do not work together: " in refused.value.detail
@@ -103,7 +103,7 @@ def test_a_missing_library_is_told_as_missing(
     replace_python(tmp_path, 'echo \'{"name": "torchvision", "error": "no"}\'; exit 1', monkeypatch)
     with (
         pytest.raises(Unavailable, match="torchvision is not installed for ") as caught,
-        check_torch_in_background(Settings(data_dir=tmp_path)),
+        check_torch_while_block_runs(Settings(data_dir=tmp_path)),
     ):
         pass
     assert "--force-reinstall" not in str(caught.value)
@@ -115,7 +115,7 @@ def test_a_silent_end_of_the_imports_is_told_by_its_status(
     replace_python(tmp_path, "kill -SEGV $$", monkeypatch)
     with (
         pytest.raises(Unavailable, match="the import ended with status -11"),
-        check_torch_in_background(Settings(data_dir=tmp_path)),
+        check_torch_while_block_runs(Settings(data_dir=tmp_path)),
     ):
         pass
 
@@ -128,7 +128,7 @@ def test_a_good_pair_is_tried_once_until_one_of_its_files_changes(
     settings = Settings(data_dir=tmp_path)
 
     def count_tries() -> int:
-        with check_torch_in_background(settings):
+        with check_torch_while_block_runs(settings):
             pass
         return len((tmp_path / "tries").read_text().split())
 
@@ -145,7 +145,7 @@ def test_a_first_start_is_one_whose_pair_has_not_passed(
     replace_python(tmp_path, "exit 0", monkeypatch)
     settings = Settings(data_dir=tmp_path)
     assert not has_torch_check_passed(settings)
-    with check_torch_in_background(settings):
+    with check_torch_while_block_runs(settings):
         pass
     assert has_torch_check_passed(settings)
 

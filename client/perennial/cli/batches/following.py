@@ -12,8 +12,8 @@ from perennial.cli.command import CommandContext
 from perennial.cli.exits import FollowInterrupted
 from perennial.cli.models.accuracies import (
     explain_sign_of_unmeasured_accuracy,
+    fetch_task_accuracies_of_version,
     format_accuracies_in_words,
-    read_task_accuracies_of_version,
 )
 from perennial.cli.output import print_json_document, print_json_line, print_notice, print_text
 from perennial.errors import BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout
@@ -178,7 +178,7 @@ def print_job_outcome(client: Perennial, job: Job, task: Task | None) -> None:
         else f"production is at version {production}"
     )
     print_text(make_text_one_line(f"Version {job.version} of {model.name} is published, {where}."))
-    accuracies = read_task_accuracies_of_version(client, job.model, version)
+    accuracies = fetch_task_accuracies_of_version(client, job.model, version)
     if accuracies:
         print_text(f"  accuracy: {format_accuracies_in_words(accuracies)}")
     for text in explain_sign_of_unmeasured_accuracy(accuracies):

@@ -9,7 +9,7 @@ import click
 
 from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.listing import ListingFormat
-from perennial.cli.output import Cell, is_terminal, print_notice, print_text
+from perennial.cli.output import Cell, is_stdout_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, Conflict, Forbidden, Invalid, NotFound
 from perennial.guard import quote_shell_word
 from perennial.types import NearPair, Task
@@ -45,7 +45,7 @@ def run_list_issues_command(shell: CommandContext, model: str, task: int, kind: 
     batch = client.tasks.retrieve(model, task)
     rows = [row for row in list_finding_rows(batch) if kind in (None, row[0])]
     # Options such as --csv are for programs, which read rows alone.
-    is_for_person = not shell.is_json and is_terminal() and shell.form == ListingFormat()
+    is_for_person = not shell.is_json and is_stdout_terminal() and shell.form == ListingFormat()
     refusal = (
         _explain_refused_relabelling(client, model, batch, rows)
         if is_for_person or shell.is_json

@@ -23,7 +23,7 @@ from perennial.cli.output import Cell, print_fields, print_notice, print_text
 from perennial.errors import NotFound, UndecidedBatch
 from perennial.guard import quote_shell_word
 from perennial.pack.remote.address import is_remote_address
-from perennial.pack.remote.url_list import is_remote_source
+from perennial.pack.remote.url_list import is_address_or_url_list
 from perennial.shapes import convert_to_json
 from perennial.text import make_text_one_line
 from perennial.transfer import PackedSource, open_batch_as_transfer_source
@@ -126,7 +126,7 @@ def run_submit_batch_command(
             chosen["allow_private"] = True
         # Only lists of URLs and buckets take `progress`; another kind would refuse the option.
         with show_listing_bar(
-            is_shown and "kind" not in chosen and is_remote_source(path)
+            is_shown and "kind" not in chosen and is_address_or_url_list(path)
         ) as progress:
             if progress is not None:
                 chosen["progress"] = progress

@@ -16,7 +16,7 @@ from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import (
     Cell,
     format_time,
-    is_terminal,
+    is_stdout_terminal,
     print_fields,
     print_text,
     require_user_confirmation,
@@ -62,7 +62,7 @@ def run_list_tasks_command(shell: CommandContext, model: str, standing: str | No
     client = shell.create_client()
     matching_tasks = [one for one in client.tasks.list(model) if standing in (None, one.standing)]
     # Marks beside version numbers are for people, and cost another request.
-    if shell.is_json or not is_terminal() or shell.form != ListingFormat():
+    if shell.is_json or not is_stdout_terminal() or shell.form != ListingFormat():
         shell.print_rows(
             matching_tasks, (_build_task_row(one, one.version) for one in matching_tasks), EMPTY
         )
@@ -70,7 +70,10 @@ def run_list_tasks_command(shell: CommandContext, model: str, standing: str | No
     where = ProductionAndLatestVersions.from_aliases(client.models.retrieve(model).aliases)
     shell.print_rows(
         matching_tasks,
-        (_build_task_row(one, where.format_marked_version(one.version)) for one in matching_tasks),
+        (
+            _build_task_row(one, where.format_version_with_production_mark(one.version))
+            for one in matching_tasks
+        ),
         EMPTY,
     )
     for text in filter(
@@ -121,7 +124,9 @@ def _print_task_fields(model: str, task: Task, where: ProductionAndLatestVersion
         # Programs get the number alone.
         (
             "version",
-            task.version if not is_terminal() else _describe_task_version(task.version, where),
+            task.version
+            if not is_stdout_terminal()
+            else _describe_task_version(task.version, where),
         ),
         ("classes", classes),
         ("images", f"{task.n_train} to learn, {task.n_held_out} held out"),
@@ -144,7 +149,7 @@ def _print_task_fields(model: str, task: Task, where: ProductionAndLatestVersion
 
 def _describe_accuracy(accuracy: float | None, task: Task) -> Cell:
     """Format an accuracy on a task; on a terminal, with its number of held-out images."""
-    if accuracy is None or task.n_held_out is None or not is_terminal():
+    if accuracy is None or task.n_held_out is None or not is_stdout_terminal():
         return accuracy
     return str(MeasuredAccuracy(accuracy, task.n_held_out))
 

@@ -35,7 +35,7 @@ def print_trials(shell: CommandContext, trials: Trials) -> None:
     shell.print_rows(trials, rows, "No trial.", TRIAL_COLUMNS)
     if shell.is_json:
         return
-    if images := _describe_trial_images(trials):
+    if images := _describe_image_counts_of_trials(trials):
         print_text(images)
     if trials.chosen is not None:
         print_text(f"Trial {trials.chosen} is chosen.")
@@ -47,7 +47,7 @@ def print_trials(shell: CommandContext, trials: Trials) -> None:
         )
 
 
-def _describe_trial_images(trials: Trials) -> str:
+def _describe_image_counts_of_trials(trials: Trials) -> str:
     """Describe how many images the trials' scores and accuracies rest on; empty if none is
     measured.
     """

@@ -13,7 +13,7 @@ import click
 from perennial.cli.batches import inbox
 from perennial.cli.batches.inbox import FAILED, HELD, LEARNED, FoundBatch
 from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
-from perennial.cli.exits import ExitStatus, choose_exit_status
+from perennial.cli.exits import ExitStatus, choose_exit_status_for_error
 from perennial.cli.models.accuracies import MeasuredAccuracy
 from perennial.cli.output import print_json_line, print_notice, print_text
 from perennial.errors import (
@@ -123,7 +123,7 @@ def run_watch_folder_command(
             while True:
                 watch.move_and_send_batches()
                 is_late = until is not None and time.monotonic() > until
-                if is_late or (once and watch.has_nothing_in_progress):
+                if is_late or (once and watch.can_single_run_end):
                     watch.report_remaining_batches()
                     return watch.exit_status
                 # A finished job should be noticed soon; new batches are less urgent.
@@ -172,7 +172,7 @@ class FolderWatcher:
     heard: float = field(default_factory=time.monotonic)
 
     @property
-    def has_nothing_in_progress(self) -> bool:
+    def can_single_run_end(self) -> bool:
         """True if no batch continues by itself, so that a single run over the folder can end.
 
         An unavailable service is waited for while batches are under way, as `JobHandle.wait` does.
@@ -187,7 +187,7 @@ class FolderWatcher:
         """Exit status of the command: that of the batch with the worst outcome."""
         ends = set(self.ends)
         if self.away is not None:
-            ends.add(choose_exit_status(self.away))
+            ends.add(choose_exit_status_for_error(self.away))
         if self.sent:
             lacking = any(
                 one.job is not None and explain_missing_base_weights(one.job)
@@ -358,7 +358,7 @@ class FolderWatcher:
         )
         about = f"job {error.job.id}\n" if isinstance(error, JobEnded) else ""
         where = inbox.move_batch_to_outcome_folder(batch.path, place, f"{reason}\n{about}")
-        status = choose_exit_status(error)
+        status = choose_exit_status_for_error(error)
         # A batch that cannot be packed is a ConfigError, whose status would blame the command line.
         self.ends.add(
             ExitStatus.FAILED
@@ -391,11 +391,13 @@ class FolderWatcher:
 def _is_temporary_error(error: PerennialError) -> bool:
     """Return True for an error that may pass and is not the batch's fault, such as an outage."""
     return (
-        isinstance(error, AWAY) or is_service_error_temporary(error) or _is_request_in_flight(error)
+        isinstance(error, AWAY)
+        or is_service_error_temporary(error)
+        or _is_error_of_request_in_flight(error)
     )
 
 
-def _is_request_in_flight(error: PerennialError) -> bool:
+def _is_error_of_request_in_flight(error: PerennialError) -> bool:
     """Return True if the service is still processing an earlier attempt of the same request."""
     return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
 

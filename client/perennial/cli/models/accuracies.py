@@ -29,7 +29,7 @@ class MeasuredAccuracy(NamedTuple):
         return f"{self.value:.3f} ({format_count_with_noun(self.images, 'image')})"
 
 
-def read_task_accuracies_of_version(
+def fetch_task_accuracies_of_version(
     client: Perennial, model: str, version: Version
 ) -> dict[int, MeasuredAccuracy]:
     """Return the accuracy of a version on each task that it was taught, by task number.

@@ -13,7 +13,7 @@ from perennial.cli.command import RECIPE, CommandContext, cli_command, parse_jso
 from perennial.cli.models.recipe import describe_architecture
 from perennial.cli.models.references import (
     ClassifierAndClosedFormAccuracies,
-    read_reference_batches,
+    pack_reference_images_into_batches,
     train_and_compare_closed_form_model,
 )
 from perennial.cli.output import print_fields, print_text
@@ -72,7 +72,7 @@ def run_adopt_classifier_command(
     references = (
         None
         if reference is None
-        else read_reference_batches(reference, read_class_names_of_file(classes))
+        else pack_reference_images_into_batches(reference, read_class_names_of_file(classes))
     )
     adopted = client.models.adopt(
         model, weights, architecture, classes, progress=sys.stderr.isatty(), **values

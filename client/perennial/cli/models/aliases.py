@@ -29,7 +29,7 @@ def run_promote_version_command(
 ) -> None:
     """Move production to a version; a held version requires a --reason."""
     client = shell.create_client()
-    with _raise_not_found_for_missing_version(client, model, version):
+    with _convert_invalid_to_version_not_found(client, model, version):
         moved_alias = client.aliases.set(model, alias, version, reason=reason)
     shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))
 
@@ -52,7 +52,7 @@ def run_roll_production_back_command(
     `follow`.
     """
     client = shell.create_client()
-    with _raise_not_found_for_missing_version(client, model, version):
+    with _convert_invalid_to_version_not_found(client, model, version):
         moved_alias = client.aliases.rollback(model, version, alias=alias, reason=reason)
     shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))
 
@@ -66,7 +66,7 @@ def run_let_production_follow_command(shell: CommandContext, model: str) -> None
 
 
 @contextmanager
-def _raise_not_found_for_missing_version(
+def _convert_invalid_to_version_not_found(
     client: Perennial, model: str, version: int | None
 ) -> Iterator[None]:
     """Within the block, raise NotFound for a missing version that the service reports as Invalid."""

@@ -8,7 +8,13 @@ import click
 
 from perennial.cli.command import DYNAMIC, CommandContext, cli_command
 from perennial.cli.listing import ListingFormat
-from perennial.cli.output import is_terminal, print_json_line, print_notice, print_table, print_text
+from perennial.cli.output import (
+    is_stdout_terminal,
+    print_json_line,
+    print_notice,
+    print_table,
+    print_text,
+)
 from perennial.types import Compare, ComparedImage
 
 CLASSES = 20
@@ -54,7 +60,7 @@ def run_compare_versions_command(
 
 def _print_comparison(shell: CommandContext, compared: Compare) -> None:
     # Programs get every column; a terminal of 80 columns has room for fewer.
-    if not is_terminal() or shell.form != ListingFormat():
+    if not is_stdout_terminal() or shell.form != ListingFormat():
         columns = (
             "task",
             "images",
@@ -69,7 +75,7 @@ def _print_comparison(shell: CommandContext, compared: Compare) -> None:
         )
         shell.print_rows(
             compared,
-            _build_task_rows(compared),
+            _build_task_comparison_rows(compared),
             "There is no task on which both were measured.",
             columns,
         )
@@ -87,7 +93,7 @@ def _print_comparison(shell: CommandContext, compared: Compare) -> None:
             f"Negative flip rate {total.nfr:.4f} (95 %: {low:.4f} to {high:.4f}); p of no "
             f"difference {total.mcnemar_p:.3g} (McNemar)."
         )
-        tasks = [(*row[:2], *row[3:5], *row[6:]) for row in _build_task_rows(compared)]
+        tasks = [(*row[:2], *row[3:5], *row[6:]) for row in _build_task_comparison_rows(compared)]
         print_table(("task", "images", "worse", "better", "nfr", "low", "high", "p"), tasks, "")
         changed = [one for one in compared.classes if one.negative or one.positive]
         rows = [
@@ -102,7 +108,7 @@ def _print_comparison(shell: CommandContext, compared: Compare) -> None:
         print_text(f"recipe.{one.path}: {one.a} → {one.b}")
 
 
-def _build_task_rows(compared: Compare) -> list[tuple[int | float | None, ...]]:
+def _build_task_comparison_rows(compared: Compare) -> list[tuple[int | float | None, ...]]:
     return [
         (
             *(one.task, one.n, one.both_right, one.negative, one.positive, one.both_wrong, one.nfr),

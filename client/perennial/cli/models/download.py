@@ -99,7 +99,7 @@ def run_download_version_command(
     target = (
         resolve_output_path_and_make_folder(output, name)
         if layout == "zip"
-        else prepare_output_folder(output) / f".{name}"
+        else get_or_create_output_folder(output) / f".{name}"
     )
     downloaded = client.download(
         model, number, target, format=form, progress=sys.stderr.isatty(), max_bytes=max_size
@@ -141,7 +141,7 @@ def resolve_output_path_and_make_folder(place: str | None, name: str) -> Path:
     return target
 
 
-def prepare_output_folder(place: str | None) -> Path:
+def get_or_create_output_folder(place: str | None) -> Path:
     """Return the folder to write a download into, creating it if necessary."""
     target = Path(place or ".")
     target.mkdir(parents=True, exist_ok=True)

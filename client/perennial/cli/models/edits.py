@@ -274,7 +274,9 @@ def _print_undone_edit(client: Perennial, model: str, edit: Edit) -> None:
 @click.argument("model")
 @click.argument("edit", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def run_purge_edit_command(shell: CommandContext, model: str, edit: int, yes: bool) -> None:
+def run_purge_removed_images_command(
+    shell: CommandContext, model: str, edit: int, yes: bool
+) -> None:
     """Delete from older versions the features and images of tasks from which an edit removed
     images.
     """

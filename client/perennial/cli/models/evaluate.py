@@ -16,9 +16,9 @@ from perennial.bars import show_listing_bar
 from perennial.cli.command import DYNAMIC, VERSION, CommandContext, cli_command
 from perennial.cli.listing import ListingFormat
 from perennial.cli.models.predict import MOST_BYTES, MOST_IMAGES
-from perennial.cli.output import Cell, is_terminal, print_notice, print_text
+from perennial.cli.output import Cell, is_stdout_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, ConfigError, PerennialError
-from perennial.pack.tar_batch import TarBatch
+from perennial.pack.tar_batch import GeneratedTarBatch
 from perennial.text import format_count_with_noun, make_text_one_line
 from perennial.types import Prediction
 
@@ -203,7 +203,7 @@ def _print_evaluation_result(
             f"right, {score.correct_count / len(score.rows):.1%} (95 %: {around[0]:.1%} to "
             f"{around[1]:.1%})."
         )
-    if shell.form != ListingFormat() or not is_terminal():
+    if shell.form != ListingFormat() or not is_stdout_terminal():
         return
     if listed == "classes":
         for (label, called), number in score.count_confused_classes().most_common(PAIRS):
@@ -215,7 +215,7 @@ def _print_evaluation_result(
 class LabelledFolderImages:
     """Labelled images of a folder to evaluate a version on. `count`: number of images."""
 
-    batch: TarBatch
+    batch: GeneratedTarBatch
     count: int
 
 
@@ -227,7 +227,7 @@ def open_labelled_images(folder: Path) -> LabelledFolderImages:
         batch = open_batch(folder)
     except PackError as error:
         raise ConfigError(str(error)) from error
-    if not isinstance(batch, TarBatch):
+    if not isinstance(batch, GeneratedTarBatch):
         raise ConfigError(f"{folder} is an archive: unpack it, and name the folder.")
     return LabelledFolderImages(batch, batch.count)
 

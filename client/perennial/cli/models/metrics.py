@@ -8,7 +8,7 @@ from perennial.cli.command import DYNAMIC, CommandContext, cli_command
 from perennial.cli.listing import ListingFormat
 from perennial.cli.marks import EDITED, ProductionAndLatestVersions
 from perennial.cli.models.accuracies import MeasuredAccuracy
-from perennial.cli.output import Cell, is_terminal, print_fields, print_notice, print_text
+from perennial.cli.output import Cell, is_stdout_terminal, print_fields, print_notice, print_text
 from perennial.types import Metrics
 
 FITTING = 6
@@ -34,16 +34,16 @@ FITTING = 6
     show_default=True,
     help="Number of versions, newest first.",
 )
-def run_metrics_command(shell: CommandContext, model: str, version: str, last: int) -> None:
+def run_show_accuracies_command(shell: CommandContext, model: str, version: str, last: int) -> None:
     """Show the accuracy of each version (row) on each task (column), and the figures of one
     version."""
     client = shell.create_client()
     matrix = client.metrics.retrieve(model, version)
 
-    def print_metrics_tables() -> None:
+    def print_accuracy_tables() -> None:
         columns = matrix.columns
         # Marks and fewer columns are for people; programs get plain numbers and all tasks.
-        is_free = is_terminal() and shell.form == ListingFormat()
+        is_free = is_stdout_terminal() and shell.form == ListingFormat()
         shown_columns = columns[-FITTING:] if is_free else columns
         if len(shown_columns) < len(columns):
             print_notice(
@@ -58,7 +58,7 @@ def run_metrics_command(shell: CommandContext, model: str, version: str, last: i
         marked = {(mark.version, mark.task) for mark in matrix.marks or ()} if is_free else set()
         rows: list[tuple[Cell, ...]] = [
             (
-                where.format_marked_version(row.version),
+                where.format_version_with_production_mark(row.version),
                 row.status,
                 *(
                     f"{cell:.3f}{EDITED}" if (row.version, column.task) in marked else cell
@@ -90,7 +90,7 @@ def run_metrics_command(shell: CommandContext, model: str, version: str, last: i
             ]
         )
 
-    shell.print_result(matrix, print_metrics_tables)
+    shell.print_result(matrix, print_accuracy_tables)
 
 
 def _describe_mean_accuracy(matrix: Metrics) -> str | None:

@@ -17,7 +17,7 @@ from perennial.cli.output import (
     Cell,
     format_bytes,
     format_time,
-    is_terminal,
+    is_stdout_terminal,
     print_fields,
     print_text,
     require_user_confirmation,
@@ -295,7 +295,7 @@ def run_show_model_command(shell: CommandContext, model: str) -> None:
 
 def _print_new_model(model: Model) -> None:
     """Print a new model's settings and the next command; off a terminal, only its fields."""
-    if not is_terminal():
+    if not is_stdout_terminal():
         _print_model_fields(model)
         return
     method = model.recipe.method.name if model.recipe.method else "its recipe"
@@ -405,7 +405,9 @@ def run_delete_model_command(shell: CommandContext, model: str, yes: bool) -> No
 @cli_command("memory", model_commands)
 @click.argument("model")
 @click.option("--delete", is_flag=True, help="Delete all of them.")
-def run_show_or_delete_memory_command(shell: CommandContext, model: str, delete: bool) -> None:
+def run_show_or_delete_replay_images_command(
+    shell: CommandContext, model: str, delete: bool
+) -> None:
     """Show the images that a model retains for replay, or delete them."""
     client = shell.create_client()
     if delete:

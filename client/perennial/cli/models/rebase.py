@@ -65,12 +65,12 @@ def run_rebase_model_command(
         progress = shell.create_client().models.rebase_status(model)
         shell.print_result(progress, lambda: _print_rebase_comparison(progress))
         return
-    _finish_or_undo_rebase(
+    _confirm_and_finish_or_undo_rebase(
         shell, model, "allow" if allow_missing else "refuse", reason, is_back=back, yes=yes
     )
 
 
-def _finish_or_undo_rebase(
+def _confirm_and_finish_or_undo_rebase(
     shell: CommandContext,
     model: str,
     missing: Literal["refuse", "allow"],
@@ -94,7 +94,7 @@ def _finish_or_undo_rebase(
         )
     # By id, because the request exchanges the names.
     moved = client.models.finish_rebase(comes.id, reason=reason, missing=missing)
-    shell.print_result(moved, lambda: _print_moved_production(moved, is_back=is_back))
+    shell.print_result(moved, lambda: _print_finished_or_undone_rebase(moved, is_back=is_back))
 
 
 def _print_started_rebase(move: Rebase) -> None:
@@ -105,7 +105,13 @@ def _print_started_rebase(move: Rebase) -> None:
     )
     columns = ("task", "name", "classes", "images", "what happens")
     rows: list[tuple[Cell, ...]] = [
-        (one.task, one.name, ", ".join(one.classes), one.images, _describe_batch_arrival(one))
+        (
+            one.task,
+            one.name,
+            ", ".join(one.classes),
+            one.images,
+            _describe_how_task_is_carried_over(one),
+        )
         for one in move.tasks
     ]
     print_table(columns, rows, "There is no task.")
@@ -148,7 +154,7 @@ def _print_rebase_comparison(move: Rebase, *, with_next: bool = True) -> None:
         print_text(words.replace_requests_by_commands(move.next))
 
 
-def _print_moved_production(move: Rebase, *, is_back: bool) -> None:
+def _print_finished_or_undone_rebase(move: Rebase, *, is_back: bool) -> None:
     current, replaced = (move.old, move.new) if is_back else (move.new, move.old)
     print_text(
         f"{current.name} is model {current.id} now, with version {current.version} in production."
@@ -173,7 +179,7 @@ def _print_commands_to_resend_batches(move: Rebase) -> None:
         print_text(f"      task {one.task}, sha256 {one.sha256[:SHORT_SHA]}…")
 
 
-def _describe_batch_arrival(task: RebaseTask) -> str:
+def _describe_how_task_is_carried_over(task: RebaseTask) -> str:
     if task.arrival == "relearned":
         return "learned from the images that are kept"
     return "its archive must be sent again" if task.arrival == "send_again" else "was sent again"

@@ -27,7 +27,7 @@ _HELD_OUT_EVERY = 4
 
 
 @dataclass(frozen=True)
-class ReferenceImageBatches:
+class HeldOutAndFullReferenceBatches:
     """Batches made from a user's reference images: held-out ones alone, and all of them.
 
     Attributes:
@@ -63,7 +63,9 @@ class ClassifierAndClosedFormAccuracies:
         return dict(vars(self))
 
 
-def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceImageBatches:
+def pack_reference_images_into_batches(
+    folder: Path, classes: Sequence[str]
+) -> HeldOutAndFullReferenceBatches:
     """Read reference images from one folder per class into batches.
 
     Raises:
@@ -92,7 +94,7 @@ def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceIma
             # The first image of each class is held out, so that every class is measured.
             part = held_out if number % _HELD_OUT_EVERY == 0 else training
             part[f"{name}/{number:06}{file.suffix}"] = file
-    return ReferenceImageBatches(
+    return HeldOutAndFullReferenceBatches(
         len(held_out) + len(training),
         _zip_files({f"test/{name}": file for name, file in held_out.items()}),
         _zip_files(
@@ -103,7 +105,7 @@ def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceIma
 
 
 def train_and_compare_closed_form_model(
-    client: Perennial, model: str, references: ReferenceImageBatches
+    client: Perennial, model: str, references: HeldOutAndFullReferenceBatches
 ) -> ClassifierAndClosedFormAccuracies:
     """Create a closed-form model on the classifier's features, and compare both on held-out images.
 

@@ -37,8 +37,8 @@ def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -
             if name == "model.onnx" or name.startswith("model.onnx."):
                 package.unpack_file(name, target)
         labels, config = (
-            parse_json(package.read_packed_file("labels.json")),
-            parse_json(package.read_packed_file("config.json")),
+            parse_json(package.read_small_file("labels.json")),
+            parse_json(package.read_small_file("config.json")),
         )
     outputs = _parse_labels_of_onnx_outputs(labels)
     text = build_triton_config(model, config, outputs)

@@ -47,7 +47,7 @@ class DownloadedVersionZip:
             for chunk in self._read_unpacked_chunks(name):
                 file.write(chunk)
 
-    def read_packed_file(self, name: str) -> bytes:
+    def read_small_file(self, name: str) -> bytes:
         """Return the content of a small file in the download. Raises BadAnswer if it is too large."""
         content = bytearray()
         for chunk in self._read_unpacked_chunks(name):

@@ -12,8 +12,8 @@ from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.listing import ListingFormat
 from perennial.cli.models.accuracies import (
     explain_sign_of_unmeasured_accuracy,
+    fetch_task_accuracies_of_version,
     format_accuracies_in_words,
-    read_task_accuracies_of_version,
 )
 from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import (
@@ -76,7 +76,7 @@ def run_show_version_command(shell: CommandContext, model: str, version: str) ->
 
 
 def _print_version(client: Perennial, model: str, version: Version) -> None:
-    accuracies = read_task_accuracies_of_version(client, model, version)
+    accuracies = fetch_task_accuracies_of_version(client, model, version)
     rows: list[tuple[str, Cell]] = [
         ("version", version.number),
         ("status", version.status),

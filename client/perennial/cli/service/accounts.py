@@ -192,7 +192,7 @@ def run_audit_trail_command(shell: CommandContext, newest: bool, limit: int, **w
 
 @cli_command("usage", columns=DYNAMIC, short_help="Bytes and jobs, by model or owner.")
 @click.option("--by", type=click.Choice(["model", "owner"]), default="model", show_default=True)
-def run_usage_command(shell: CommandContext, by: str) -> None:
+def run_storage_usage_command(shell: CommandContext, by: str) -> None:
     """Show bytes and jobs, by model or owner. Requires an admin key."""
     client = shell.create_client()
     items: list[Any] = list(client.usage.by_model() if by == "model" else client.usage.by_owner())

@@ -74,7 +74,7 @@ def run_create_webhook_command(
 ) -> None:
     """Register a receiver, https://…. Its secret is printed once, on standard output."""
     # click gives an empty tuple without the option, and the service refuses an empty list.
-    _show_secret_once(
+    _print_new_webhook_secret(
         shell, shell.create_client().webhooks.create(address, events=events or None, model=model)
     )
 
@@ -84,10 +84,10 @@ def run_create_webhook_command(
 def run_rotate_secret_command(shell: CommandContext, webhook: str) -> None:
     """Create a new secret; for a day deliveries are signed with the old one too."""
     client, webhook = _create_client_and_find_webhook_id(shell, webhook)
-    _show_secret_once(shell, client.webhooks.rotate(webhook))
+    _print_new_webhook_secret(shell, client.webhooks.rotate(webhook))
 
 
-def _show_secret_once(shell: CommandContext, made: types.NewWebhook) -> None:
+def _print_new_webhook_secret(shell: CommandContext, made: types.NewWebhook) -> None:
     def print_secret() -> None:
         print_notice(f"Webhook {made.id} for {made.url}. The secret is shown this once:")
         # Alone on standard output, so that a script can store it.
@@ -159,7 +159,7 @@ def run_enable_webhook_command(shell: CommandContext, webhook: str) -> None:
 def run_send_test_event_command(shell: CommandContext, webhook: str) -> int:
     """Send a webhook.test event, and show its result."""
     client, webhook = _create_client_and_find_webhook_id(shell, webhook)
-    return _wait_for_first_delivery_attempt(shell, client, client.webhooks.test(webhook))
+    return _wait_for_delivery_and_print_result(shell, client, client.webhooks.test(webhook))
 
 
 @cli_command(
@@ -200,12 +200,12 @@ def run_list_deliveries_command(
 def run_resend_delivery_command(shell: CommandContext, webhook: str, delivery: str) -> int:
     """Send a delivery again, and show its result."""
     client, webhook = _create_client_and_find_webhook_id(shell, webhook)
-    return _wait_for_first_delivery_attempt(
+    return _wait_for_delivery_and_print_result(
         shell, client, client.webhooks.redeliver(webhook, delivery)
     )
 
 
-def _wait_for_first_delivery_attempt(
+def _wait_for_delivery_and_print_result(
     shell: CommandContext, client: Perennial, requested: types.DeliveryDetail
 ) -> int:
     """Wait for the first attempt to deliver a webhook event; return 0 if it succeeded, else 1."""

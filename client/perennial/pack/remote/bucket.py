@@ -140,7 +140,7 @@ class BucketImages(RemoteImageSource):
     def _add_listed_object(self, name: str, listed: ListedObject, label: str, part: str) -> None:
         size = listed.size
         if not 0 < size <= MAX_ENTRY_BYTES:
-            self._bad.add_bad_entry(
+            self._bad.record_bad_entry(
                 f"The object {quote_name(listed.key)}",
                 f"has {size:,} bytes; an image has 1 to {MAX_ENTRY_BYTES:,}",
             )
@@ -167,7 +167,7 @@ class BucketImages(RemoteImageSource):
                     f"several batches, or raise the limit with -o max_entries={max_entries * 2}."
                 )
             for listed in page:
-                self._register_listed_object(listed, object_by_name)
+                self._add_object_by_name_or_as_bad_entry(listed, object_by_name)
             if progress is not None:
                 progress(keys, 0)
         if not object_by_name:
@@ -177,7 +177,7 @@ class BucketImages(RemoteImageSource):
             raise PackError(f"{self.origin} has {problem}")
         return object_by_name
 
-    def _register_listed_object(
+    def _add_object_by_name_or_as_bad_entry(
         self, listed: ListedObject, object_by_name: dict[str, ListedObject]
     ) -> None:
         prefix = self._address.prefix
@@ -187,12 +187,12 @@ class BucketImages(RemoteImageSource):
         where = f"The object {quote_name(listed.key)}"
         wrong = explain_invalid_path(name)
         if not listed.key.startswith(prefix):
-            self._bad.add_bad_entry(where, "is not below the prefix")
+            self._bad.record_bad_entry(where, "is not below the prefix")
         elif wrong or any(part in ("", ".", "..") for part in name.split("/")):
-            self._bad.add_bad_entry(where, wrong or "has an empty part, or “.”, in its key")
+            self._bad.record_bad_entry(where, wrong or "has an empty part, or “.”, in its key")
         # Keys may differ in Unicode composition alone, and the service would see one name twice.
         elif normalise_to_nfc(name) in object_by_name:
-            self._bad.add_bad_entry(where, "is listed twice")
+            self._bad.record_bad_entry(where, "is listed twice")
         else:
             object_by_name[normalise_to_nfc(name)] = listed
 
@@ -204,6 +204,6 @@ class BucketImages(RemoteImageSource):
         """Name the bucket's object of an image by its number, for messages."""
         return f"The object {quote_name(self._objects[number].key)}"
 
-    def get_image_version(self, number: int) -> str:
+    def get_image_change_marker(self, number: int) -> str:
         """Return the ETag or generation of an image's object, which changes when it is replaced."""
         return self._objects[number].version

@@ -63,7 +63,7 @@ class RemoteImageSource(ImageSource):
         """Describe where a remote image is, for messages."""
 
     @abstractmethod
-    def get_image_version(self, number: int) -> str:
+    def get_image_change_marker(self, number: int) -> str:
         """Return a text that changes when a remote image is replaced, such as its ETag."""
 
     def identity(self) -> str:
@@ -74,11 +74,11 @@ class RemoteImageSource(ImageSource):
         for number, row in enumerate(self.rows):
             digest.update(
                 f"{row!r} {self.describe_image_place(number)!r} {self._sizes[number]} "
-                f"{self.get_image_version(number)!r}\n".encode()
+                f"{self.get_image_change_marker(number)!r}\n".encode()
             )
         return digest.hexdigest()
 
-    def collect_image_sizes(self) -> "array[int]":
+    def collect_image_byte_sizes(self) -> "array[int]":
         """Return the sizes of the remote images, as listed."""
         return self._sizes
 
@@ -142,7 +142,7 @@ class RemoteImageSource(ImageSource):
                     f"{self.describe_image_place(number)} {changed}. Let it settle, and submit it again."
                 )
             self._empty.add(number)
-            self._bad.add_bad_entry(self.describe_image_place(number), str(changed))
+            self._bad.record_bad_entry(self.describe_image_place(number), str(changed))
             self.check_bad_share_and_update_warnings()
         left = self._sizes[number]
         while left > 0:

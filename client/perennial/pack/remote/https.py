@@ -53,7 +53,7 @@ class UnusableUrl(Exception):
         self.is_passing = is_passing
 
 
-class ImageSizeAndVersion(NamedTuple):
+class RemoteFileSizeAndVersion(NamedTuple):
     """Size and version of an image, from the headers of an HTTP response.
 
     Attributes:
@@ -84,14 +84,14 @@ class ImageFetcher:
             seconds,
         )
 
-    def fetch_size_and_version(self, url: str) -> ImageSizeAndVersion:
+    def fetch_size_and_version(self, url: str) -> RemoteFileSizeAndVersion:
         """Return size and version of the image at a URL, by a HEAD request. Raises UnusableUrl."""
         with self._open_response("HEAD", url) as response:
             return _parse_size_and_version_headers(response)
 
     def fetch_size_version_and_first_bytes(
         self, url: str, most: int
-    ) -> tuple[ImageSizeAndVersion, bytes]:
+    ) -> tuple[RemoteFileSizeAndVersion, bytes]:
         """Return size and version of the image at a URL, and its first `most` bytes. Raises
         UnusableUrl.
         """
@@ -117,7 +117,7 @@ class ImageFetcher:
                     self._create_pool(target, deadline) as pool,
                     pool.stream(
                         method,
-                        _build_url(target),
+                        _convert_target_to_httpcore_url(target),
                         headers=[("Host", target.host_header), *_HEADERS],
                     ) as response,
                 ):
@@ -216,7 +216,7 @@ _HEADERS = (
 )
 
 
-def _build_url(target: HttpRequestTarget) -> httpcore2.URL:
+def _convert_target_to_httpcore_url(target: HttpRequestTarget) -> httpcore2.URL:
     return httpcore2.URL(
         scheme=b"https", host=target.host.encode(), port=target.port, target=target.path.encode()
     )
@@ -253,13 +253,13 @@ def _get_response_header(answer: Any, name: bytes) -> str:
     return values[0].decode("latin-1") if values else ""
 
 
-def _parse_size_and_version_headers(answer: Any) -> ImageSizeAndVersion:
+def _parse_size_and_version_headers(answer: Any) -> RemoteFileSizeAndVersion:
     length = _get_response_header(answer, b"content-length")
     version = _get_response_header(answer, b"etag") or _get_response_header(
         answer, b"last-modified"
     )
     # Cut, because a list may have half a million URLs, and each version stays in memory.
-    return ImageSizeAndVersion(
+    return RemoteFileSizeAndVersion(
         int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None, version[:500]
     )
 
@@ -300,7 +300,7 @@ class _CheckedAddressBackend(httpcore2.NetworkBackend):
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
             connection = socket.socket(family, socket.SOCK_STREAM)
             try:
-                connection.settimeout(_compute_seconds_left(self._deadline))
+                connection.settimeout(_require_seconds_left(self._deadline))
                 connection.connect((str(address), self._target.port))
                 return _DeadlineStream(connection, self._deadline)
             except TimeoutError:
@@ -321,12 +321,12 @@ class _DeadlineStream(httpcore2.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Receive bytes from the connection before the deadline."""
-        self._socket.settimeout(_compute_seconds_left(self._deadline))
+        self._socket.settimeout(_require_seconds_left(self._deadline))
         return self._socket.recv(max_bytes)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send all bytes over the connection before the deadline."""
-        self._socket.settimeout(_compute_seconds_left(self._deadline))
+        self._socket.settimeout(_require_seconds_left(self._deadline))
         self._socket.sendall(buffer)
 
     def close(self) -> None:
@@ -341,7 +341,7 @@ class _DeadlineStream(httpcore2.NetworkStream):
     ) -> "_DeadlineStream":
         """Start TLS on the connection and return the encrypted one."""
         try:
-            self._socket.settimeout(_compute_seconds_left(self._deadline))
+            self._socket.settimeout(_require_seconds_left(self._deadline))
             return _DeadlineStream(
                 ssl_context.wrap_socket(self._socket, server_hostname=server_hostname),
                 self._deadline,
@@ -355,7 +355,7 @@ class _DeadlineStream(httpcore2.NetworkStream):
         return self._socket if info == "socket" else None
 
 
-def _compute_seconds_left(deadline: float) -> float:
+def _require_seconds_left(deadline: float) -> float:
     """Return the seconds left until the deadline. Raises TimeoutError if it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:

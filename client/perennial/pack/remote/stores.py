@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from perennial.pack.errors import PackError
-from perennial.pack.extras import import_optional_module
+from perennial.pack.extras import import_optional_module_or_raise
 from perennial.pack.remote.address import BucketAddress
 from perennial.pack.remote.fetching import RemoteImageChanged
 from perennial.pack.text import quote_name
@@ -108,10 +108,10 @@ class S3Store(RemoteBucket):
 
     def __init__(self, address: BucketAddress, options: StoreOptions) -> None:
         super().__init__(address)
-        s3fs = import_optional_module("s3fs", "A bucket of S3", "s3")
-        botocore = import_optional_module("botocore.exceptions", "A bucket of S3", "s3")
+        s3fs = import_optional_module_or_raise("s3fs", "A bucket of S3", "s3")
+        botocore = import_optional_module_or_raise("botocore.exceptions", "A bucket of S3", "s3")
         self.errors = (*self.errors, botocore.BotoCoreError, botocore.ClientError)
-        self._sync = import_optional_module("fsspec.asyn", "A bucket of S3", "s3").sync
+        self._sync = import_optional_module_or_raise("fsspec.asyn", "A bucket of S3", "s3").sync
         file_system_options: dict[str, Any] = {"anon": options.anonymous}
         if options.endpoint:
             file_system_options["endpoint_url"] = options.endpoint
@@ -144,7 +144,9 @@ class S3Store(RemoteBucket):
             "get_object", Bucket=self.address.bucket, Key=listed.key, **match
         )
         # In the event loop of fsspec, to which the body's connection belongs.
-        content: bytes = self._sync(self._fs.loop, _read_first_bytes, response["Body"], most)
+        content: bytes = self._sync(
+            self._fs.loop, _read_body_start_and_close, response["Body"], most
+        )
         return content
 
     def _is_changed_error(self, error: Exception) -> bool:
@@ -161,10 +163,12 @@ class GoogleStore(RemoteBucket):
     def __init__(self, address: BucketAddress, options: StoreOptions) -> None:
         super().__init__(address)
         # gcsfs.core, so that no other protocol is tried.
-        gcsfs = import_optional_module("gcsfs.core", "A bucket of Google Cloud", "gs")
-        google = import_optional_module("google.auth.exceptions", "A bucket of Google Cloud", "gs")
-        http = import_optional_module("gcsfs.retry", "A bucket of Google Cloud", "gs")
-        aiohttp = import_optional_module("aiohttp", "A bucket of Google Cloud", "gs")
+        gcsfs = import_optional_module_or_raise("gcsfs.core", "A bucket of Google Cloud", "gs")
+        google = import_optional_module_or_raise(
+            "google.auth.exceptions", "A bucket of Google Cloud", "gs"
+        )
+        http = import_optional_module_or_raise("gcsfs.retry", "A bucket of Google Cloud", "gs")
+        aiohttp = import_optional_module_or_raise("aiohttp", "A bucket of Google Cloud", "gs")
         self.errors = (*self.errors, google.GoogleAuthError, http.HttpError, aiohttp.ClientError)
         file_system_options: dict[str, Any] = {"token": "anon"} if options.anonymous else {}
         if options.endpoint:
@@ -204,10 +208,14 @@ class AzureStore(RemoteBucket):
 
     def __init__(self, address: BucketAddress, options: StoreOptions) -> None:
         super().__init__(address)
-        adlfs = import_optional_module("adlfs", "A container of Azure", "az")
-        azure = import_optional_module("azure.core.exceptions", "A container of Azure", "az")
-        self._core = import_optional_module("azure.core", "A container of Azure", "az")
-        self._sync = import_optional_module("fsspec.asyn", "A container of Azure", "az").sync
+        adlfs = import_optional_module_or_raise("adlfs", "A container of Azure", "az")
+        azure = import_optional_module_or_raise(
+            "azure.core.exceptions", "A container of Azure", "az"
+        )
+        self._core = import_optional_module_or_raise("azure.core", "A container of Azure", "az")
+        self._sync = import_optional_module_or_raise(
+            "fsspec.asyn", "A container of Azure", "az"
+        ).sync
         self.errors = (*self.errors, azure.AzureError)
         self._changes = (azure.ResourceModifiedError, azure.ResourceNotFoundError)
         if options.endpoint:
@@ -282,7 +290,7 @@ def open_remote_bucket(address: BucketAddress, options: StoreOptions) -> RemoteB
     return STORES[address.scheme](address, options)
 
 
-async def _read_first_bytes(body: Any, most: int) -> bytes:
+async def _read_body_start_and_close(body: Any, most: int) -> bytes:
     """Read up to `most` bytes of a response's body, then close it."""
     pieces, left = [], most
     try:

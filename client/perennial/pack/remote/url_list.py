@@ -36,7 +36,7 @@ FORM = (
 )
 
 
-def is_remote_source(source: Path | str) -> bool:
+def is_address_or_url_list(source: Path | str) -> bool:
     """Return True if a source is a cloud storage address or a list of URLs."""
     if isinstance(source, str):
         return is_remote_address(source)
@@ -56,7 +56,7 @@ def looks_like_url_list(file: Path) -> bool:
     return first.startswith(("https://", "http://")) or ("url" in cells and "label" in cells)
 
 
-def iterate_url_lines(file: Path) -> Iterator[UrlListRow]:
+def iterate_url_list_rows(file: Path) -> Iterator[UrlListRow]:
     """Yield the lines of a file with a list of URLs. Raises PackError if it cannot be read."""
     try:
         if file.stat().st_size > MAX_LIST_BYTES:

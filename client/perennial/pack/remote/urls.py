@@ -13,7 +13,7 @@ from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
 from perennial.pack.images import BatchImageEntry
-from perennial.pack.labels import normalise_label_text
+from perennial.pack.labels import convert_label_to_stripped_nfc
 from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.remote.fetching import (
     AT_ONCE,
@@ -25,7 +25,7 @@ from perennial.pack.remote.fetching import (
 )
 from perennial.pack.remote.https import ImageFetcher, UnusableUrl, parse_https_url
 from perennial.pack.remote.names import is_safe_file_name
-from perennial.pack.remote.url_list import FORM, UNKNOWN_PART, UrlListRow, iterate_url_lines
+from perennial.pack.remote.url_list import FORM, UNKNOWN_PART, UrlListRow, iterate_url_list_rows
 from perennial.pack.text import format_count_with_noun, quote_name
 
 MAX_IMAGE_BYTES = 256 << 20
@@ -86,7 +86,7 @@ class UrlImages(RemoteImageSource):
             )
             self.rows.append(
                 BatchImageEntry(
-                    name, normalise_label_text(image.row.label), as_taken[image.row.part]
+                    name, convert_label_to_stripped_nfc(image.row.label), as_taken[image.row.part]
                 )
             )
         self.check_bad_share_and_update_warnings()
@@ -96,7 +96,7 @@ class UrlImages(RemoteImageSource):
         rows: dict[str, UrlListRow] = {}
         urls: set[str] = set()
         unlabelled = repeated = 0
-        for row in iterate_url_lines(file):
+        for row in iterate_url_list_rows(file):
             if len(urls) >= max_entries:
                 raise PackError(
                     f"{quote_name(file)} has more than {format_count_with_noun(max_entries, 'line')}. Send "
@@ -106,25 +106,25 @@ class UrlImages(RemoteImageSource):
             try:
                 parse_https_url(row.url)
             except UnusableUrl as error:
-                self._bad.add_bad_entry(row.where, f"names {quote_name(row.url)}, which {error}")
+                self._bad.record_bad_entry(row.where, f"names {quote_name(row.url)}, which {error}")
                 continue
             if row.url in urls:
                 first = rows.get(row.url)
                 if first is not None and (first.label, first.part) == (row.label, row.part):
                     repeated += 1
                     continue
-                self._bad.add_bad_entry(
+                self._bad.record_bad_entry(
                     row.where, f"names {quote_name(row.url)}, which the list has named already"
                 )
                 # Nothing shows which of two labels is right, so neither line is used.
                 if first is not None:
-                    self._bad.add_bad_entry(
+                    self._bad.record_bad_entry(
                         first.where,
                         f"names {quote_name(row.url)}, of which {row.where} says something else",
                     )
                     del rows[row.url]
             elif row.part == UNKNOWN_PART:
-                self._bad.add_bad_entry(
+                self._bad.record_bad_entry(
                     row.where, "has a split that is not train, test, validation or empty"
                 )
             elif row.label.strip().lower() in _NO_LABELS:
@@ -162,7 +162,7 @@ class UrlImages(RemoteImageSource):
                     if isinstance(result, _UrlImageSizeAndVersion):
                         yield result
                     else:
-                        self._bad.add_bad_entry(
+                        self._bad.record_bad_entry(
                             row.where, f"names {quote_name(row.url)}, which {result}"
                         )
                 if progress is not None:
@@ -227,7 +227,7 @@ class UrlImages(RemoteImageSource):
         row = self._found[number].row
         return f"{row.where}, {quote_name(row.url)},"
 
-    def get_image_version(self, number: int) -> str:
+    def get_image_change_marker(self, number: int) -> str:
         """Return the ETag, time or digest of an image at a URL, which changes when it is replaced."""
         return self._found[number].version
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from perennial.pack.rules.builder import IGNORED, FileClassesAndPartsBuilder
 from perennial.pack.rules.by_folders import count_images_by_folder
 from perennial.pack.rules.entries import BatchReadingOptions, UnreadableBatchError
-from perennial.pack.rules.levels import FolderClassAndPart, find_class_folders
+from perennial.pack.rules.levels import FolderClassAndPart, find_path_to_class_folders
 from perennial.pack.rules.names import CSV_NAME, is_clearly_no_image, is_image_path, quote_name
 from perennial.pack.rules.sentences import format_count_with_noun
 from perennial.pack.rules.tables import (
@@ -67,7 +67,7 @@ def _are_clearly_class_folders(
         return False
     try:
         # `tuple` knows no labels: the model is asked only where its classes may decide.
-        levels = find_class_folders(images, options.class_level, tuple)
+        levels = find_path_to_class_folders(images, options.class_level, tuple)
     # Folders that can be read in several ways are not clearly classes.
     except UnreadableBatchError:
         return False

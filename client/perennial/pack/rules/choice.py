@@ -10,7 +10,12 @@ from perennial.pack.rules.entries import (
     UnreadableBatchError,
 )
 from perennial.pack.rules.levels import ClassFolderPath, Known
-from perennial.pack.rules.names import CSV_NAME, is_image_path, normalise_label_text, quote_name
+from perennial.pack.rules.names import (
+    CSV_NAME,
+    convert_label_to_stripped_nfc,
+    is_image_path,
+    quote_name,
+)
 from perennial.pack.rules.sentences import (
     format_count_with_noun,
     format_counts_by_name,
@@ -24,7 +29,7 @@ from perennial.pack.rules.words import (
 )
 
 
-class ClassFolderDecider:
+class FolderLabelDecider:
     """Decides if the names of a batch's folders are its class labels, with remedies if they are
     not.
     """
@@ -41,7 +46,7 @@ class ClassFolderDecider:
         self._builder, self._remaining, self._options = builder, remaining, options
         self._levels, self._known, self._tally = levels, known, tally
 
-    def choose_folder_labels(self) -> dict[str, str]:
+    def choose_labels_other_than_folder_names(self) -> dict[str, str]:
         """Return class labels by folder, where they differ from the folder's name.
 
         Raises UnreadableBatchError if the folders may be mere containers.
@@ -65,7 +70,9 @@ class ClassFolderDecider:
             if self._options.one_class:
                 # There is only one here: several were refused above.
                 (name,) = tally
-                return {name: normalise_label_text(self._find_folder_naming_single_class())}
+                return {
+                    name: convert_label_to_stripped_nfc(self._find_folder_naming_single_class())
+                }
             if not self._are_class_folders_known_to_model():
                 raise self._build_unclear_labels_error(label_files_found)
         if len(tally) > 1:
@@ -90,7 +97,7 @@ class ClassFolderDecider:
 
     def _are_class_folders_known_to_model(self) -> bool:
         """Return True if the model knows all class folders as classes."""
-        labels = {normalise_label_text(name) for name in self._tally}
+        labels = {convert_label_to_stripped_nfc(name) for name in self._tally}
         if not labels <= set(self._known()):
             return False
         # Stored with the batch, since the model may know other classes when its job reads it again.
@@ -115,7 +122,7 @@ class ClassFolderDecider:
         remedies = []
         if len(tally) == 1:
             (name,) = tally
-            label = normalise_label_text(self._find_folder_naming_single_class())
+            label = convert_label_to_stripped_nfc(self._find_folder_naming_single_class())
             path = quote_name("/".join([*self._levels.passed, name]))
             issue = (
                 f"{images} lie in one folder {path}"

@@ -184,20 +184,20 @@ def _split_folder_name_into_words(folder: str) -> list[str]:
     # Letters beyond ASCII would divide a word into wrong ones.
     if not _PLAIN.fullmatch(name):
         return []
-    return [_to_singular(word) for word in _TOKEN.findall(name.lower())]
+    return [_to_singular_if_known_word(word) for word in _TOKEN.findall(name.lower())]
 
 
-def _to_singular(word: str) -> str:
+def _to_singular_if_known_word(word: str) -> str:
     single = word.removesuffix("s")
     # Only of known words: `glass` and `bus` are in the singular.
     is_known = (
         single in _CONTAINERS
         or single in _BESIDE
         or single == "test"
-        or _is_compound_part_word(single)
+        or _is_compound_dataset_part_word(single)
     )
     return single if is_known else word
 
 
-def _is_compound_part_word(word: str) -> bool:
+def _is_compound_dataset_part_word(word: str) -> bool:
     return word not in PART_WORDS and _find_dataset_part_named_by_word(word) is not None

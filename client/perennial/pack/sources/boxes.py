@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError, SourceChanged
-from perennial.pack.extras import import_optional_module
+from perennial.pack.extras import import_optional_module_or_raise
 from perennial.pack.files import FileImages, ListedFileStates
 from perennial.pack.images import BatchImageEntry, ImageSource
-from perennial.pack.labels import normalise_label_text
+from perennial.pack.labels import convert_label_to_stripped_nfc
 from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.text import format_count_with_noun, quote_name
 
@@ -144,12 +144,12 @@ class SingleClassBoxImages(FileImages):
         several = none = 0
         # Sorted, so that the same data set gives the same bytes wherever it lies.
         for picture in sorted(pictures, key=lambda picture: picture.name):
-            labels = {normalise_label_text(box.label) for box in picture.boxes}
+            labels = {convert_label_to_stripped_nfc(box.label) for box in picture.boxes}
             if len(labels) == 1:
                 try:
                     self.add_image_file(picture.path)
                 except PackError as error:
-                    bad.add_bad_entry(
+                    bad.record_bad_entry(
                         quote_name(picture.name), f"names an image that is not there: {error}"
                     )
                     continue
@@ -188,7 +188,7 @@ class BoxCropImages(ImageSource):
     ) -> None:
         """List boxes and files without reading images. Raises PackError."""
         super().__init__(origin)
-        self._pillow = import_optional_module("PIL.Image", "Cropping boxes")
+        self._pillow = import_optional_module_or_raise("PIL.Image", "Cropping boxes")
         self._counted, self._bad, self._said = boxes, bad, notices
         self._pictures: list[_BoxedPictureWithFileNumber] = []
         self._first: list[int] = []  # for each picture, the row of its first box
@@ -196,7 +196,7 @@ class BoxCropImages(ImageSource):
         self._guessed = 0
         self._without = self._empty = 0
         for picture in sorted(pictures, key=lambda picture: picture.name):
-            boxes_in = [box for box in picture.boxes if _is_box_in_picture(box, picture)]
+            boxes_in = [box for box in picture.boxes if _is_box_partly_in_picture(box, picture)]
             self._empty += len(picture.boxes) - len(boxes_in)
             self._without += not boxes_in
             if boxes_in:
@@ -234,7 +234,7 @@ class BoxCropImages(ImageSource):
         try:
             self._seen.record_file_state(picture.path)
         except PackError as error:
-            self._bad.add_bad_entry(
+            self._bad.record_bad_entry(
                 quote_name(picture.name), f"names an image that is not there: {error}"
             )
             return
@@ -244,9 +244,11 @@ class BoxCropImages(ImageSource):
         stem = picture.name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
         for number, box in enumerate(picture.boxes):
             name = build_sortable_numbered_name(len(self.rows), f"{stem}-{number}.png")
-            self.rows.append(BatchImageEntry(name, normalise_label_text(box.label), picture.part))
+            self.rows.append(
+                BatchImageEntry(name, convert_label_to_stripped_nfc(box.label), picture.part)
+            )
 
-    def collect_image_sizes(self) -> "array[int]":
+    def collect_image_byte_sizes(self) -> "array[int]":
         """Cut out and encode all boxes once, because only then the sizes of the PNGs are known."""
         sizes, rows, pictures, first = (
             array("q"),
@@ -256,16 +258,16 @@ class BoxCropImages(ImageSource):
         )
         for (picture, number), at in zip(self._pictures, self._first, strict=True):
             try:
-                image = self._decode_image(number, picture)
+                image = self._read_and_orient_picture(number, picture)
             except _UnusableImage as error:
-                self._bad.add_bad_entry(f"The image {quote_name(picture.path)}", str(error))
+                self._bad.record_bad_entry(f"The image {quote_name(picture.path)}", str(error))
                 continue
             usable = []
             for row, box in enumerate(picture.boxes, start=at):
-                area = _convert_box_to_pixels(box, picture, image.oriented_size)
+                area = _convert_box_to_pixels(box, picture, image.annotated_size)
                 if area is None:
-                    width, height = image.oriented_size
-                    self._bad.add_bad_entry(
+                    width, height = image.annotated_size
+                    self._bad.record_bad_entry(
                         f"A box of {quote_name(picture.path)}",
                         f"lies outside its {width} × {height} pixels",
                     )
@@ -291,19 +293,19 @@ class BoxCropImages(ImageSource):
             skip = max(0, first - begin)
             if skip < len(picture.boxes):
                 try:
-                    image = self._decode_image(number, picture)
+                    image = self._read_and_orient_picture(number, picture)
                 except _UnusableImage as error:
                     raise SourceChanged(
                         f"The image {quote_name(picture.path)} could be read when it was listed, "
                         f"and now it {error}."
                     ) from error
                 for box in picture.boxes[skip:]:
-                    area = _convert_box_to_pixels(box, picture, image.oriented_size)
+                    area = _convert_box_to_pixels(box, picture, image.annotated_size)
                     # Listed boxes have an area: without one, the picture has changed, and
                     # `_iterate_bytes_checking_size` says so.
                     yield _encode_png(image.cut_upright_crop(area)) if area else b""
 
-    def _decode_image(self, number: int, picture: BoxedPicture) -> "_OrientedPixels":
+    def _read_and_orient_picture(self, number: int, picture: BoxedPicture) -> "_PixelsAsAnnotated":
         """Decode a picture to pixels. Raises _UnusableImage or SourceChanged."""
         # Through `_seen`, so that a picture that has changed is noticed.
         data = b"".join(self._seen.read_pieces(number, picture.path))
@@ -327,7 +329,9 @@ class BoxCropImages(ImageSource):
         is_turned = self._counted == TURNED if is_guessed else size == turned
         if operation is not None and is_turned:
             pixels, operation = pixels.transpose(self._pillow.Transpose[operation]), None
-        return _OrientedPixels(pixels, operation and self._pillow.Transpose[operation], is_guessed)
+        return _PixelsAsAnnotated(
+            pixels, operation and self._pillow.Transpose[operation], is_guessed
+        )
 
 
 class _UnusableImage(Exception):
@@ -341,7 +345,7 @@ class _BoxedPictureWithFileNumber(NamedTuple):
     number: int
 
 
-class _OrientedPixels(NamedTuple):
+class _PixelsAsAnnotated(NamedTuple):
     """A picture's pixels in the orientation that its boxes refer to, and how to turn a crop
     upright.
 
@@ -354,7 +358,7 @@ class _OrientedPixels(NamedTuple):
     is_guessed: bool
 
     @property
-    def oriented_size(self) -> tuple[int, int]:
+    def annotated_size(self) -> tuple[int, int]:
         """Width and height of the picture in pixels, in the orientation of its boxes."""
         width, height = self.pixels.size
         return width, height
@@ -365,7 +369,7 @@ class _OrientedPixels(NamedTuple):
         return crop if self.transposition is None else crop.transpose(self.transposition)
 
 
-def _is_box_in_picture(box: LabelledBox, picture: BoxedPicture) -> bool:
+def _is_box_partly_in_picture(box: LabelledBox, picture: BoxedPicture) -> bool:
     """Return True if part of a bounding box lies in its picture, as far as the size is known."""
     width, height = (1, 1) if picture.shares else picture.size or (math.inf, math.inf)
     numbers = box[1:]

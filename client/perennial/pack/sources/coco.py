@@ -51,7 +51,7 @@ def open_coco_boxes(
     folder = source if source.is_dir() else _get_dataset_folder_of_annotations(source)
     root = SourceFolder(folder, allow_outside)
     files = (
-        find_annotation_files(root, root.list_files())
+        find_coco_annotation_files(root, root.list_files())
         if source.is_dir()
         else [source.relative_to(folder).as_posix()]
     )
@@ -73,9 +73,7 @@ def open_coco_boxes(
             isinstance(row, dict) and bool(row.get("iscrowd")) for row in document["annotations"]
         )
         base = (
-            images_root.folder
-            if images is not None
-            else _require_image_folder(root, file, document)
+            images_root.folder if images is not None else _find_image_folder(root, file, document)
         )
         pictures += _iterate_annotated_images(
             _CocoAnnotationFile(file, document, bad), base.absolute(), images_root, as_taken[part]
@@ -91,7 +89,7 @@ def _get_dataset_folder_of_annotations(file: Path) -> Path:
     return file.parent.parent if file.parent.name == "annotations" else file.parent
 
 
-def find_annotation_files(root: SourceFolder, names: Iterable[str]) -> list[str]:
+def find_coco_annotation_files(root: SourceFolder, names: Iterable[str]) -> list[str]:
     """Find the COCO annotation files with boxes among a folder's files, at most two folders deep.
 
     Files with keypoints or captions are left out.
@@ -133,7 +131,7 @@ def _read_coco_document(path: Path) -> dict[str, Any]:
     return lists
 
 
-def _require_image_folder(root: SourceFolder, file: str, document: dict[str, Any]) -> Path:
+def _find_image_folder(root: SourceFolder, file: str, document: dict[str, Any]) -> Path:
     """Find the folder that contains the images of a COCO file. Raises PackError if there is none."""
     annotations_folder = Path(root.resolve_named_path(file)).parent
     # Roboflow calls its file `_annotations.coco.json`.
@@ -148,7 +146,7 @@ def _require_image_folder(root: SourceFolder, file: str, document: dict[str, Any
     first = [
         name
         for row in document["images"][:_LOOKED_FOR]
-        if (name := _get_text_field(row, "file_name"))
+        if (name := _get_text_field_or_empty(row, "file_name"))
     ]
     for name in first:
         for place in places:
@@ -182,13 +180,13 @@ def _iterate_annotated_images(
     for number, row in enumerate(document.lists["images"], start=1):
         where = f"The image number {number} of {quote_name(document.file)}"
         name, identity = (
-            _get_text_field(row, "file_name").replace("\\", "/"),
+            _get_text_field_or_empty(row, "file_name").replace("\\", "/"),
             _get_entry_id(row, "id"),
         )
         if not name or identity is None or "\0" in name:
-            document.bad.add_bad_entry(where, "has no id and file_name")
+            document.bad.record_bad_entry(where, "has no id and file_name")
         elif identity in image_ids:
-            document.bad.add_bad_entry(
+            document.bad.record_bad_entry(
                 f"{where} ({quote_name(name)})", f"has the id {identity} of an image before it"
             )
         else:
@@ -199,7 +197,7 @@ def _iterate_annotated_images(
     # What is left belongs to no image: `boxes.pop` has removed the others.
     for lacking, orphans in boxes.items():
         for _ in orphans:
-            document.bad.add_bad_entry(
+            document.bad.record_bad_entry(
                 f"An annotation of {quote_name(document.file)}",
                 f"is of the image {lacking}, which it lacks",
             )
@@ -209,9 +207,9 @@ def _read_boxes_by_image(document: _CocoAnnotationFile) -> dict[object, list[Lab
     """Return the bounding boxes in a COCO file by image id, ordered by annotation id."""
     names: dict[object, str] = {}
     for number, row in enumerate(document.lists["categories"], start=1):
-        identity, name = _get_entry_id(row, "id"), _get_text_field(row, "name")
+        identity, name = _get_entry_id(row, "id"), _get_text_field_or_empty(row, "name")
         if identity is None or not name:
-            document.bad.add_bad_entry(
+            document.bad.record_bad_entry(
                 f"The category number {number} of {quote_name(document.file)}", "has no id and name"
             )
         else:
@@ -226,13 +224,13 @@ def _read_boxes_by_image(document: _CocoAnnotationFile) -> dict[object, list[Lab
         where = f"The annotation number {number} of {quote_name(document.file)}"
         image, category = _get_entry_id(row, "image_id"), _get_entry_id(row, "category_id")
         if image is None or category is None:
-            document.bad.add_bad_entry(where, "misses image_id or category_id")
+            document.bad.record_bad_entry(where, "misses image_id or category_id")
         elif category not in names:
-            document.bad.add_bad_entry(
+            document.bad.record_bad_entry(
                 where, f"has the category {category}, which categories do not name"
             )
         elif (corners := _convert_bbox_to_corners(row.get("bbox"))) is None:
-            document.bad.add_bad_entry(
+            document.bad.record_bad_entry(
                 where,
                 f"has the bbox {quote_name(str(row.get('bbox')))} instead of [x, y, width, height]",
             )
@@ -255,7 +253,7 @@ def _get_entry_id(row: object, key: str) -> int | str | None:
     return value if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
-def _get_text_field(row: object, key: str) -> str:
+def _get_text_field_or_empty(row: object, key: str) -> str:
     value = row.get(key) if isinstance(row, dict) else None
     return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
 

@@ -14,7 +14,7 @@ from perennial.pack.bad import BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, SourceFolder
 from perennial.pack.images import BatchImageEntry
-from perennial.pack.labels import normalise_label_text
+from perennial.pack.labels import convert_label_to_stripped_nfc
 from perennial.pack.names import (
     CSV_NAME,
     build_sortable_numbered_name,
@@ -115,12 +115,12 @@ class _DiskImageNames(ImageNameIndex):
         self._walked: list[str] = []
         self._in_folder: ImageNameIndex | None = None
 
-    def find_image(self, name: str, folder: str = "", part: Part = "") -> int:
+    def find_image_number(self, name: str, folder: str = "", part: Part = "") -> int:
         """Find an image named by the table on disk, and return its number."""
         # Many rows may name one image, and each look at the disk takes time.
         number = self._found.get(name)
         if number is None:
-            number = self._found[name] = self._find_image_on_disk(name, folder, part)
+            number = self._found[name] = self._find_image_number_on_disk(name, folder, part)
         return number
 
     def get_name_of_image_folder(self, number: int) -> str:
@@ -141,7 +141,7 @@ class _DiskImageNames(ImageNameIndex):
             else super().describe_lookup_failure(name, code)
         )
 
-    def _find_image_on_disk(self, name: str, folder: str, part: Part) -> int:
+    def _find_image_number_on_disk(self, name: str, folder: str, part: Part) -> int:
         path = name.replace("\\", "/").removeprefix("./")
         whole = os.path.join(self._root.folder, path)  # noqa: PTH118  # pathlib adds 5 µs per file
         is_outside = False
@@ -153,7 +153,7 @@ class _DiskImageNames(ImageNameIndex):
         if self._in_folder is None:
             self._walked = [path for path in self._root.list_files() if _may_be_image(path)]
             self._in_folder = ImageNameIndex(self._walked, range(len(self._walked)))
-        index = self._in_folder.find_image(name, folder, part)
+        index = self._in_folder.find_image_number(name, folder, part)
         return (
             self._get_or_add_path_number(self._walked[index])
             if index >= 0
@@ -230,7 +230,7 @@ def add_table_images(
         name = normalise_to_nfc(path.replace("\\", "/").removeprefix("./"))
         if name in place_by_name:
             if bad is not None:
-                bad.add_bad_entry(
+                bad.record_bad_entry(
                     where,
                     f"names {quote_name(path)}, which {place_by_name[name]} has named already",
                 )
@@ -257,10 +257,10 @@ def add_table_images(
             images.add_image_file(file)
         except PackError as error:
             if bad is not None:
-                bad.add_bad_entry(where, f"names an image that is not there: {error}")
+                bad.record_bad_entry(where, f"names an image that is not there: {error}")
                 continue
             raise PackError(f"{where}: {error}") from error
-        images.rows.append(BatchImageEntry(name, normalise_label_text(label), part))
+        images.rows.append(BatchImageEntry(name, convert_label_to_stripped_nfc(label), part))
     if renamed:
         images.warnings.append(
             f"{format_count_with_noun(renamed, 'image')} got another name in the batch, "

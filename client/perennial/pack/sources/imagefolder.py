@@ -38,7 +38,7 @@ class MetadataImages(FileImages):
         """
         super().__init__(f"the imagefolder {quote_name(folder.name or folder)}", folder)
         root = SourceFolder(folder, allow_outside)
-        files = find_metadata_files(root.list_files())
+        files = find_imagefolder_metadata_files(root.list_files())
         if not files:
             raise PackError(f"The folder {quote_name(folder)} has no {' or '.join(METADATA)}.")
         bad = BadEntryCollector(self.origin, max_bad)
@@ -80,13 +80,13 @@ class MetadataImages(FileImages):
         for line_number, row in rows:
             where = f"Line {line_number} of {quote_name(file)}"
             if isinstance(row, str):
-                bad.add_bad_entry(where, row)
+                bad.record_bad_entry(where, row)
                 continue
             missing = [column for column in (_FILE, label) if column not in row]
             if missing:
                 columns = format_first_names([str(key) for key in row], 20)
                 problem = problem or f"{where} has no {format_first_names(missing)}, but {columns}"
-                bad.add_bad_entry(where, f"has no {format_first_names(missing)}")
+                bad.record_bad_entry(where, f"has no {format_first_names(missing)}")
                 continue
             is_any_whole = True
             name, value = row[_FILE], row[label]
@@ -94,7 +94,7 @@ class MetadataImages(FileImages):
             if value is None or value == "" or value == -1:
                 self._unlabelled += 1
             elif (wrong := _explain_bad_row(name, value)) is not None:
-                bad.add_bad_entry(where, wrong)
+                bad.record_bad_entry(where, wrong)
             else:
                 yield folder + str(name), _format_label(value), where
         # If no row has the columns, the columns are wrong rather than the rows.
@@ -122,7 +122,7 @@ def _format_label(value: object) -> str:
     return str(int(value)) if isinstance(value, float) else str(value)
 
 
-def find_metadata_files(names: Iterable[str]) -> list[str]:
+def find_imagefolder_metadata_files(names: Iterable[str]) -> list[str]:
     """Return the metadata.csv and metadata.jsonl files among a folder's files."""
     return [name for name in names if name.rpartition("/")[2] in METADATA]
 
@@ -151,12 +151,12 @@ def _iterate_metadata_jsonl_lines(path: Path) -> Iterator[_Line]:
         with path.open(encoding="utf-8-sig") as text:
             for number, text_line in enumerate(text, start=1):
                 if text_line.strip():
-                    yield number, _parse_json_row(text_line)
+                    yield number, _parse_json_row_or_explain(text_line)
     except (OSError, UnicodeDecodeError) as error:
         raise PackError(f"{quote_name(path)} is no JSON Lines in UTF-8: {error}.") from error
 
 
-def _parse_json_row(line: str) -> dict[str, object] | str:
+def _parse_json_row_or_explain(line: str) -> dict[str, object] | str:
     try:
         row = json.loads(line)
     # Deeply nested text makes the parser raise a RecursionError.

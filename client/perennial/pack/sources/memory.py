@@ -8,7 +8,7 @@ from perennial.pack import parts
 from perennial.pack.errors import PackError
 from perennial.pack.files import ListedFileStates
 from perennial.pack.images import BatchImageEntry, ImageSource
-from perennial.pack.labels import normalise_label_text
+from perennial.pack.labels import convert_label_to_stripped_nfc
 from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.text import quote_name
 
@@ -86,12 +86,12 @@ class ImagesFromMapping(ImageSource):
             self.rows.append(
                 BatchImageEntry(
                     build_sortable_numbered_name(len(self.rows), name.replace(os.sep, "/")),
-                    normalise_label_text(label),
+                    convert_label_to_stripped_nfc(label),
                     part,
                 )
             )
 
-    def collect_image_sizes(self) -> "array[int]":
+    def collect_image_byte_sizes(self) -> "array[int]":
         """Return the sizes of the mapped images in bytes and files, without reading the files."""
         return array(
             "q", (len(c) if isinstance(c, bytes) else self._seen.sizes[c] for c in self._contents)

@@ -15,10 +15,10 @@ from typing import Any
 from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
-from perennial.pack.extras import import_optional_module
+from perennial.pack.extras import import_optional_module_or_raise
 from perennial.pack.files import ListedFileStates, SourceFolder
 from perennial.pack.images import BatchImageEntry, ImageSource
-from perennial.pack.labels import normalise_label_text
+from perennial.pack.labels import convert_label_to_stripped_nfc
 from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.sources.parquet_columns import ParquetColumns, find_image_and_label_columns
@@ -67,7 +67,7 @@ class ParquetImages(ImageSource):
             PackError: the files cannot be used, or too many rows are bad.
             ExtraMissing: pyarrow is not installed.
         """
-        self._parquet = import_optional_module("pyarrow.parquet", "A parquet file")
+        self._parquet = import_optional_module_or_raise("pyarrow.parquet", "A parquet file")
         folder = source if source.is_dir() else source.parent
         root = SourceFolder(folder, allow_outside)
         files = find_parquet_files(root.list_files()) if source.is_dir() else [source.name]
@@ -123,32 +123,34 @@ class ParquetImages(ImageSource):
                         self.rows.append(
                             BatchImageEntry(
                                 build_sortable_numbered_name(len(self.rows), path or ""),
-                                normalise_label_text(name),
+                                convert_label_to_stripped_nfc(name),
                                 part,
                             )
                         )
                         labelled_rows.append(at)
                 except PackError as error:
                     # A list of bad entries already names the place.
-                    self._bad.add_bad_entry(where, str(error).removeprefix(where).strip())
+                    self._bad.record_bad_entry(where, str(error).removeprefix(where).strip())
                 at += 1
         self._rows_of.append(labelled_rows)
 
-    def collect_image_sizes(self) -> "array[int]":
+    def collect_image_byte_sizes(self) -> "array[int]":
         """Read the image column once to determine all sizes, leaving out rows without an image."""
         sizes, rows, at = array("q"), list[BatchImageEntry](), 0
         for number, labelled_rows in enumerate(self._rows_of):
             rows_with_images = array("l")
             with self._open_parquet_file(number) as file:
                 for row, content in zip(
-                    labelled_rows, self._iterate_images_of_plain_rows(file, number, 0), strict=True
+                    labelled_rows,
+                    self._iterate_images_of_labelled_rows(file, number, 0),
+                    strict=True,
                 ):
                     if content:
                         rows_with_images.append(row)
                         rows.append(self.rows[at])
                         sizes.append(len(content))
                     else:
-                        self._bad.add_bad_entry(
+                        self._bad.record_bad_entry(
                             f"Row {row} of {quote_name(self._files[number])}",
                             "has no image in it, perhaps only its path: embed the images when the "
                             "parquet is written",
@@ -167,10 +169,10 @@ class ParquetImages(ImageSource):
         for number, usable_rows in enumerate(self._rows_of):
             if first < len(usable_rows):
                 with self._open_parquet_file(number) as file:
-                    yield from self._iterate_images_of_plain_rows(file, number, first)
+                    yield from self._iterate_images_of_labelled_rows(file, number, first)
             first = max(0, first - len(usable_rows))
 
-    def _iterate_images_of_plain_rows(
+    def _iterate_images_of_labelled_rows(
         self, file: Any, number: int, first: int
     ) -> Iterator[bytes | None]:
         """Yield the image bytes of a parquet file's labelled rows from the `first` one on."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perennial.pack.errors import PackError
-from perennial.pack.extras import import_optional_module
+from perennial.pack.extras import import_optional_module_or_raise
 from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.text import format_first_names, quote_name
 
@@ -82,7 +82,7 @@ def find_image_and_label_columns(
     schema: Any, path: str, image: str | None, label: str | None
 ) -> ParquetColumns:
     """Find the image and label columns of a parquet file. Raises PackError if that is not clear."""
-    types = import_optional_module("pyarrow", "A parquet file").types
+    types = import_optional_module_or_raise("pyarrow", "A parquet file").types
     features = _read_dataset_features(schema)
     images = [
         name for name, feature in features.items() if _is_parquet_feature_of_kind(feature, "Image")

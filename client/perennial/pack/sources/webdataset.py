@@ -18,7 +18,7 @@ from perennial.pack.bad import MAX_BAD, BadEntryCollector
 from perennial.pack.errors import PackError
 from perennial.pack.files import ListedFileStates, SourceFolder
 from perennial.pack.images import BatchImageEntry, ImageSource
-from perennial.pack.labels import normalise_label_text
+from perennial.pack.labels import convert_label_to_stripped_nfc
 from perennial.pack.names import IMAGE_SUFFIXES, build_sortable_numbered_name, is_junk_path
 from perennial.pack.sources.numbers import NumberedClassNames
 from perennial.pack.text import format_count_with_noun, format_first_names, quote_name
@@ -101,7 +101,7 @@ class ShardImages(ImageSource):
     ) -> None:
         where = f"The sample {quote_name(sample.key)} of {quote_name(self._shards[shard])}"
         if sample.wrong:
-            self._bad.add_bad_entry(where, sample.wrong)
+            self._bad.record_bad_entry(where, sample.wrong)
             return
         if not sample.image or sample.label is None:
             self._without.append(sample.key)
@@ -110,12 +110,12 @@ class ShardImages(ImageSource):
             label = classes.get_class_name(sample.label, where)
         except PackError as error:
             # The list of bad entries already names the place.
-            self._bad.add_bad_entry(where, str(error).removeprefix(where).strip())
+            self._bad.record_bad_entry(where, str(error).removeprefix(where).strip())
             return
         self.rows.append(
             BatchImageEntry(
                 build_sortable_numbered_name(len(self.rows), sample.image),
-                normalise_label_text(label),
+                convert_label_to_stripped_nfc(label),
                 part,
             )
         )
@@ -123,7 +123,7 @@ class ShardImages(ImageSource):
         self._offsets.append(sample.offset)
         self._sizes.append(sample.bytes)
 
-    def collect_image_sizes(self) -> "array[int]":
+    def collect_image_byte_sizes(self) -> "array[int]":
         """Return the sizes of the shards' images, as the tar headers give them."""
         return self._sizes
 
@@ -171,7 +171,7 @@ def read_shard_samples(path: str) -> Iterator[ShardSample]:
             while at is not None:
                 file.seek(at)
                 end = yield from _read_tar_samples(file, path)
-                at = yield from _find_concatenated_tar_start(file, end, path)
+                at = yield from _find_next_tar_reporting_damage(file, end, path)
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise PackError(f"The shard {quote_name(path)} is damaged, or no tar: {error}.") from error
 
@@ -204,7 +204,7 @@ def _read_tar_samples(file: _Bytes, path: str) -> Generator[ShardSample, None, i
     return end
 
 
-def _find_concatenated_tar_start(
+def _find_next_tar_reporting_damage(
     file: _Bytes, end: int, path: str
 ) -> Generator[ShardSample, None, int | None]:
     """Find the start of a further tar concatenated after `end`; None if there is none.

@@ -67,7 +67,7 @@ def open_yolo_boxes(
     pictures = []
     unlabelled = 0
     for image, part in part_of.items():
-        boxes_in = _read_image_boxes(root, image, classes, bad)
+        boxes_in = _read_yolo_boxes_of_image(root, image, classes, bad)
         unlabelled += boxes_in is None
         path = root.resolve_named_path(image, quote_name(file.name))
         pictures.append(BoxedPicture(image, path, as_taken[part], boxes_in or (), shares=True))
@@ -94,10 +94,10 @@ def find_yolo_yaml_files(folder: Path) -> list[Path]:
     candidates = sorted(
         path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file()
     )
-    return [path for path in candidates if looks_like_yolo(path)]
+    return [path for path in candidates if looks_like_yolo_yaml(path)]
 
 
-def looks_like_yolo(file: Path) -> bool:
+def looks_like_yolo_yaml(file: Path) -> bool:
     """Return True if a YAML file describes a YOLO data set: class names and a training part."""
     try:
         document = plain_yaml.parse_simple_yaml(file.read_text("utf-8"), file.name)
@@ -186,7 +186,7 @@ def _normalise_image_path(path: str) -> str:
     return rooted + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
-def _read_image_boxes(
+def _read_yolo_boxes_of_image(
     root: SourceFolder, image: str, classes: NumberedClassNames, bad: BadEntryCollector
 ) -> list[LabelledBox] | None:
     """Read the YOLO label file of an image: its bounding boxes; None without a file."""
@@ -200,7 +200,7 @@ def _read_image_boxes(
     try:
         box_lines = _read_text_lines(path)
     except PackError as error:
-        bad.add_bad_entry("A file of boxes:", str(error))
+        bad.record_bad_entry("A file of boxes:", str(error))
         return boxes
     for number, box_line in enumerate(box_lines, start=1):
         if box_line.strip():
@@ -208,7 +208,7 @@ def _read_image_boxes(
             try:
                 boxes.append(_parse_box_line(box_line.split(), where, classes))
             except PackError as error:
-                bad.add_bad_entry(where, str(error).removeprefix(where).strip())
+                bad.record_bad_entry(where, str(error).removeprefix(where).strip())
     return boxes
 
 

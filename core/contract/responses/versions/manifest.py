@@ -266,14 +266,14 @@ class Forecast(TypedDict):
     tasks: dict[str, TaskForecast]
 
 
-class Origin(TypedDict, total=False):
+class VersionZeroWeightsOrigin(TypedDict, total=False):
     """Origin of version 0's weights: random, or a base."""
 
     init: RandomInit | None
     base: BaseOrigin
 
 
-class ManifestOut(Origin, total=False):
+class ManifestOut(VersionZeroWeightsOrigin, total=False):
     """Manifest of a version: its parts, and everything it was made from.
 
     Version 0 lacks some fields, and so do versions older than a field.

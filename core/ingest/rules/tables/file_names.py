@@ -91,8 +91,8 @@ def parse_file_name_pattern(text: str) -> FileNamePattern:
         )
     if (
         # Anything right beside the label would leave open where the label ends.
-        _is_single_pattern_field(before[-1:], "{any}")
-        or _is_single_pattern_field(after[-1:], "{any}")
+        _has_only_given_field(before[-1:], "{any}")
+        or _has_only_given_field(after[-1:], "{any}")
         or _has_adjacent_pattern_fields(before)
         or _has_adjacent_pattern_fields(after)
     ):
@@ -122,7 +122,7 @@ def add_labels_by_file_name_pattern(
                 find_dataset_part_in_folders(names[i], folders.count("/") + 1),
             )
         else:
-            rows.add_bad_entry(names[i], "does not fit the pattern of names")
+            rows.record_bad_entry(names[i], "does not fit the pattern of names")
 
 
 def find_teachable_machine_pattern(
@@ -156,7 +156,7 @@ def suggest_file_name_pattern(names: Sequence[str], images: Sequence[int]) -> st
     return ""
 
 
-def _is_single_pattern_field(last: tuple[str, ...], field: str) -> bool:
+def _has_only_given_field(last: tuple[str, ...], field: str) -> bool:
     return last == (field,)
 
 

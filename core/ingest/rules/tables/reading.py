@@ -192,7 +192,7 @@ class _LabelTableSearch:
         files = []
         for i in candidates:
             is_own = is_table_named or self._is_labels_csv_near_top(i)
-            file = self._open_table_candidate(i, is_own)
+            file = self._read_table_candidate(i, is_own)
             if file is None:
                 continue
             if is_own and not self._add_labels_if_label_table(file, is_own=True):
@@ -220,7 +220,7 @@ class _LabelTableSearch:
         # Named as a label table: it must be readable, or the batch ends.
         return base == CSV_NAME and "/" not in folder
 
-    def _open_table_candidate(self, number: int, is_own: bool) -> LabelTableCandidate | None:
+    def _read_table_candidate(self, number: int, is_own: bool) -> LabelTableCandidate | None:
         """Open a file that may be a label table.
 
         None means that it is unreadable or too large, and need not be a table.
@@ -279,7 +279,7 @@ class _LabelTableSearch:
             return None
         for file in files:
             if file.name.rpartition("/")[2].lower() == synsets.VALIDATION:
-                synsets.add_tiny_imagenet_validation(file, mapping, rows)
+                synsets.add_labels_of_tiny_imagenet_validation(file, mapping, rows)
         return rows.table
 
     def _choose_found_table(self) -> FoundLabelTable | None:
@@ -291,7 +291,7 @@ class _LabelTableSearch:
         if not tables:
             if self._label_errors:
                 raise self._label_errors[0]
-            self._refuse_unknown_columns()
+            self._refuse_options_naming_missing_columns()
             return None
         specific_tables = [table for table in tables if not plain.is_plain_table_kind(table.kind)]
         if len(specific_tables or tables) > 1:
@@ -311,7 +311,7 @@ class _LabelTableSearch:
             ]
         return table
 
-    def _refuse_unknown_columns(self) -> None:
+    def _refuse_options_naming_missing_columns(self) -> None:
         """Raise UnreadableBatchError for an option that names a column that no table has."""
         for option, column in (
             ("image", self._options.image_column),
@@ -332,7 +332,7 @@ class _LabelTableSearch:
 
     def _build_unread_table_error(self, file: LabelTableCandidate) -> UnreadableBatchError:
         records = self._sources[-1].records
-        self._refuse_unknown_columns()
+        self._refuse_options_naming_missing_columns()
         if records is None:
             first = file.data[:200].decode("utf-8", "replace").splitlines()
             finding = (

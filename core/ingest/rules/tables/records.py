@@ -68,7 +68,7 @@ class TableRecords:
         max_entries = max(_FEWEST, min(SAMPLE, _SAMPLE_VALUES // len(self.columns)))
         return [entry.values for entry in islice(self, max_entries) if not entry.problem]
 
-    def read_all_rows(self) -> Iterator[TableRecord]:
+    def iterate_rows_of_any_length(self) -> Iterator[TableRecord]:
         """Yield all rows of cells of a table, regardless of their lengths."""
         for line_number, line_count, values, problem in cells.read_table_rows(
             self.file.data, self.separator
@@ -118,7 +118,7 @@ def iterate_json_entries(file: LabelTableCandidate, form: str) -> Iterator[tuple
         return
     try:
         document = JsonTextReader(read_whole_text_file(file))
-        for number in document.iterate_array_positions():
+        for number in document.iterate_array_item_numbers():
             yield f"entry {number} of {file.name}", document.read_value()
     # The place is lost after an error, so that no further entry can be read.
     except NotJson as error:
@@ -179,7 +179,7 @@ def open_table_records(file: LabelTableCandidate, form: str) -> TableRecords | N
     return TableRecords(file, CELLS, [cell.strip() for cell in first.cells], separator=separator)
 
 
-def read_header_as_entry(records: TableRecords) -> TableRecords:
+def treat_header_as_entry(records: TableRecords) -> TableRecords:
     """Return a table's records with the first row as an entry, not as a header."""
     names = [str(number) for number in range(1, len(records.columns) + 1)]
     return TableRecords(

@@ -65,7 +65,7 @@ def resolve_label_table_images(
     by_image: dict[int, LabelTableRow | None] = {}
     for row, of in zip(table.rows, table.of, strict=True):
         folder = table.folders[of] if table.folders else ""
-        number = images.find_image(
+        number = images.find_image_number(
             row.image,
             folder,
             row.part or (find_dataset_part_in_path(table.names[of]) if table.names else ""),

@@ -54,7 +54,7 @@ class LabelTableReadingContext:
                 return value
         return None
 
-    def get_collector_for_table_file(self, kind: str) -> LabelTableEntryCollector:
+    def start_collector_for_table_file(self, kind: str) -> LabelTableEntryCollector:
         """Return the collector of labels for a kind of table, ready for this table's file."""
         rows = self.rows_of(kind)
         rows.set_current_table_file(self.file)
@@ -66,14 +66,14 @@ class LabelTableReadingContext:
         """Yield the JSON objects of the table file with their places; other values are bad entries."""
         for where, value in iterate_json_entries(self.file, form):
             if isinstance(value, NotJson):
-                rows.add_bad_entry(where, str(value))
+                rows.record_bad_entry(where, str(value))
             elif isinstance(value, dict):
                 yield where, value
             else:
-                rows.add_bad_entry(where, "is no JSON object")
+                rows.record_bad_entry(where, "is no JSON object")
 
-    def find_image(self, name: str) -> int:
+    def find_image_number(self, name: str) -> int:
         """Return the number of the image that a name in this table means; negative for none."""
-        return self.images.find_image(
+        return self.images.find_image_number(
             name, self.file.folder, find_dataset_part_in_path(self.file.name)
         )

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from core.ingest.rules.entries import Part
 from core.ingest.rules.labels import MAX_LABEL_CHARS, explain_invalid_label
-from core.ingest.rules.names import normalise_label_text, quote_name
+from core.ingest.rules.names import convert_label_to_stripped_nfc, quote_name
 from core.ingest.rules.sentences import format_first_names
 
 SEVERAL = "has several labels, {}: one is read for each image"
@@ -51,7 +51,7 @@ class LabelParser:
     def parse_label_or_describe_problem(self, value: object) -> ParsedLabelValue:
         """Parse a table's cell or JSON value to a label."""
         if isinstance(value, list):
-            return self._parse_label_list(value)
+            return self._parse_json_list_as_label(value)
         # Before the numbers, because a bool is an int in Python.
         if isinstance(value, bool):
             value = "true" if value else "false"
@@ -68,7 +68,7 @@ class LabelParser:
                 self._cache[text] = label
         return label
 
-    def _parse_label_list(self, values: list[object]) -> ParsedLabelValue:
+    def _parse_json_list_as_label(self, values: list[object]) -> ParsedLabelValue:
         if any(isinstance(value, list) for value in values):
             return ParsedLabelValue("", "has a list of lists for a label")
         distinct = sorted({str(value) for value in values})
@@ -80,7 +80,7 @@ class LabelParser:
 def _parse_label_text(text: str) -> ParsedLabelValue:
     if _SURROGATES.search(text):
         return ParsedLabelValue("", "is not UTF-8: save the table as “CSV UTF-8”")
-    label = normalise_label_text(text)
+    label = convert_label_to_stripped_nfc(text)
     # Pandas writes whole numbers so where a column lacks some.
     if _WHOLE.fullmatch(label):
         label = label.partition(".")[0]

@@ -25,7 +25,9 @@ class HeldOutLogits:
     targets: Tensor
 
 
-def choose_stride_of_stored_logits(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) -> int:
+def choose_stride_of_images_with_stored_logits(
+    sizes: Iterable[tuple[int, int]], most: int = NUMBERS
+) -> int:
     """Choose the stride between images whose logits are stored; 1 if all fit into memory.
 
     Args:

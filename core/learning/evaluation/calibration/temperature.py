@@ -118,7 +118,7 @@ def _find_rows_for_temperature_fit(logits: Tensor, targets: Tensor) -> Tensor:
     return (own_possible & (possible.sum(1) > 1)).nonzero().squeeze(1)
 
 
-def choose_softmax_temperature(
+def choose_softmax_temperature_and_source(
     held_out: HeldOutLogits,
     left_out: Callable[[], tuple[Tensor, Tensor] | None],
     parent: Temperature | None,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from core.learning.curvature.fisher import EXACT_CLASSES, Kind, estimate_diagonal_fisher
 from core.learning.data.augment import derive_seed
-from core.learning.methods.method import TrainingMemoryFootprint
+from core.learning.methods.method import TrainingMemoryMultiples
 from core.learning.methods.penalties.quadratic import (
     QuadraticPenaltyMethod,
     clone_parameter_values,
@@ -56,7 +56,7 @@ class EwcMethod(QuadraticPenaltyMethod):
     """
 
     name = "ewc"
-    footprint = TrainingMemoryFootprint(copies=10.0, growing=2.0, examples=45.0, images=64)
+    footprint = TrainingMemoryMultiples(copies=10.0, growing=2.0, examples=45.0, images=64)
     description = (
         "Elastic weight consolidation: earlier tasks hold the weights that mattered to them, by "
         "their Fisher information. Keeps no data. With SGD, weights that are held too steeply for "
@@ -83,7 +83,7 @@ class EwcMethod(QuadraticPenaltyMethod):
         penalty.
         """
         tensors = self.stored_tensors
-        for name, fresh in self._measure_fisher(ctx, batches).items():
+        for name, fresh in self._measure_diagonal_fisher(ctx, batches).items():
             key, anchor, now = (
                 self.get_importance_key(name),
                 f"anchor.{name}",
@@ -96,7 +96,7 @@ class EwcMethod(QuadraticPenaltyMethod):
             else:
                 tensors[key], tensors[anchor] = fresh, now
 
-    def _measure_fisher(
+    def _measure_diagonal_fisher(
         self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]
     ) -> dict[str, Tensor]:
         kind, limit, generator = self._choose_fisher_sampling(ctx)

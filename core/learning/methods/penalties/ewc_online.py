@@ -19,7 +19,7 @@ from core.learning.curvature.layers import (
     list_layers_owning_parameters,
     require_layer_with_measurable_curvature,
 )
-from core.learning.methods.method import AcceptedRecipes, TrainingMemoryFootprint
+from core.learning.methods.method import AcceptedRecipes, TrainingMemoryMultiples
 from core.learning.methods.penalties.ewc import EwcHyper, EwcMethod
 from core.learning.methods.penalties.factored import FactoredImportance
 from core.learning.methods.penalties.quadratic import clone_parameter_values, iterate_example_chunks
@@ -50,7 +50,7 @@ class EwcOnlineMethod(EwcMethod):
 
     name = "ewc-online"
     accepts = AcceptedRecipes(unfit={"timm": {"curvature": ("kfac", "tkfac")}})
-    footprint = TrainingMemoryFootprint(
+    footprint = TrainingMemoryMultiples(
         copies=10.0,
         copies_with={"curvature": {"kfac": 20.0, "tkfac": 20.0}},
         examples=45.0,
@@ -135,7 +135,7 @@ class EwcOnlineMethod(EwcMethod):
             )
             return
         tensors = self.stored_tensors
-        fresh = self._measure_fisher(ctx, batches)
+        fresh = self._measure_diagonal_fisher(ctx, batches)
         # All stored parameters: those that this task did not train gain no importance, but decay.
         for name in self.list_parameters_with_importance():
             tensors[self.get_importance_key(name)] = (
@@ -148,11 +148,11 @@ class EwcOnlineMethod(EwcMethod):
             # All anchors move: the penalty is around the latest weights alone.
             tensors[f"anchor.{name}"] = clone_parameter_values(ctx, name)
 
-    def renumber_classes(self, classes: ClassMap) -> None:
+    def renumber_and_drop_classes(self, classes: ClassMap) -> None:
         """Average the stored importance of merged classes' head rows; Kronecker factors of the head
         are dropped.
         """
-        super().renumber_classes(classes)
+        super().renumber_and_drop_classes(classes)
         section = self.state[self.section]
         if section and self._uses_kronecker_factors:
             # A factor of the outputs is a matrix of classes by classes, whose mean over several

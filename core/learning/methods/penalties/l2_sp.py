@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from core.learning.methods.method import Method, TrainingMemoryFootprint
+from core.learning.methods.method import Method, TrainingMemoryMultiples
 from core.learning.methods.registration import register_method
 from core.learning.recipe import StartingPoint, Strength, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext
@@ -44,7 +44,7 @@ class L2SpMethod(Method):
     """
 
     name = "l2-sp"
-    footprint = TrainingMemoryFootprint(copies=8.0)
+    footprint = TrainingMemoryMultiples(copies=8.0)
     description = (
         "Weight decay towards the weights that the task starts from. Keeps no data and no state."
     )

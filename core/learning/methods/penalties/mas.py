@@ -15,7 +15,7 @@ import torch
 from pydantic import ConfigDict, Field
 
 from core.learning.curvature.per_sample import PerExampleGradientSizeSums
-from core.learning.methods.method import TrainingMemoryFootprint
+from core.learning.methods.method import TrainingMemoryMultiples
 from core.learning.methods.penalties.quadratic import (
     QuadraticPenaltyMethod,
     clone_parameter_values,
@@ -43,7 +43,7 @@ class MemoryAwareSynapses(QuadraticPenaltyMethod):
     """
 
     name = "mas"
-    footprint = TrainingMemoryFootprint(copies=10.0, examples=45.0, images=64)
+    footprint = TrainingMemoryMultiples(copies=10.0, examples=45.0, images=64)
     description = (
         "Memory aware synapses: holds the weights to which the outputs on earlier tasks are "
         "sensitive. Keeps no data and uses no labels. With SGD, weights that are held too steeply "

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 
-from core.learning.methods.method import TrainingMemoryFootprint
+from core.learning.methods.method import TrainingMemoryMultiples
 from core.learning.methods.penalties.quadratic import QuadraticPenaltyMethod, clone_parameter_values
 from core.learning.methods.registration import register_method
 from core.learning.recipe import Strength, StrictRecipeModel
@@ -39,7 +39,7 @@ class SynapticIntelligence(QuadraticPenaltyMethod):
     """The method `si` (synaptic intelligence): importance by the path integral of the gradient."""
 
     name = "si"
-    footprint = TrainingMemoryFootprint(copies=12.0)
+    footprint = TrainingMemoryMultiples(copies=12.0)
     description = (
         "Synaptic intelligence: holds the weights whose movement lowered the loss of earlier "
         "tasks, measured while training. Keeps no data. With SGD, weights that are held too "

@@ -18,7 +18,7 @@ from core.learning.memory.gradient import (
     compute_replay_gradient_vector,
     read_gradient_vector,
 )
-from core.learning.methods.method import TrainingMemoryFootprint
+from core.learning.methods.method import TrainingMemoryMultiples
 from core.learning.methods.registration import register_method
 from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -42,7 +42,7 @@ class AGemMethod(ReservoirMethod):
     """
 
     name = "a-gem"
-    footprint = TrainingMemoryFootprint(copies=9.0, images=256)
+    footprint = TrainingMemoryMultiples(copies=9.0, images=256)
     description = (
         "Averaged GEM: projects each step so that a random batch of earlier examples "
         "does not get worse."

@@ -25,14 +25,14 @@ from core.learning.data.transfer import copy_tensor_to_device
 from core.learning.memory.replay import (
     Groups,
     compute_replay_cross_entropy,
-    compute_replay_distillation_loss,
     compute_replay_logits_by_head,
     compute_replay_logits_jointly,
-    draw_replay_items,
+    compute_replay_logits_squared_error,
+    draw_replay_items_of_batch_slice,
     make_inputs_of_replay_items,
 )
 from core.learning.memory.reservoir import ReplayItems
-from core.learning.methods.method import TrainingMemoryFootprint
+from core.learning.methods.method import TrainingMemoryMultiples
 from core.learning.methods.registration import register_method
 from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
 from core.learning.recipe import NotNegative, StrictRecipeModel
@@ -47,7 +47,7 @@ CHUNK = 256  # images per forward pass without gradient
 def compute_stored_logits_loss(groups: Groups, items: ReplayItems) -> Tensor:
     """Compute the loss of replayed logits: mean squared difference from the stored logits."""
     assert items.logits is not None
-    return compute_replay_distillation_loss(groups, items.logits)
+    return compute_replay_logits_squared_error(groups, items.logits)
 
 
 def compute_stored_labels_loss(groups: Groups, items: ReplayItems) -> Tensor:
@@ -71,7 +71,7 @@ class DarkExperienceReplay(ReservoirMethod):
     name = "der"
     description = "Dark experience replay: replays stored examples with the logits that they had."
     source = "Buzzega et al. 2020, arXiv 2004.07211"
-    footprint = TrainingMemoryFootprint(batches=2.0)
+    footprint = TrainingMemoryMultiples(batches=2.0)
     Hyper: ClassVar[type[StrictRecipeModel]] = DerHyper
     neutral: ClassVar[StrictRecipeModel | None] = DerHyper(alpha=0.0)
     regularisers: ClassVar[tuple[str, ...]] = ("logits",)
@@ -98,7 +98,7 @@ class DarkExperienceReplay(ReservoirMethod):
         without them.
         """
         reservoir = self._open_reservoir(ctx)
-        reservoir.prepare_buffer_for_task(offers=ctx.recipe.epochs, logits=True)
+        reservoir.rescale_offers_and_trim_reservoir(offers=ctx.recipe.epochs, logits=True)
         if reservoir.item_count and "logits" not in self.state["buffer"].tensors:
             tensors = self.state["buffer"].tensors
             tensors["logits"] = torch.zeros(reservoir.item_count, 0, device=ctx.device)
@@ -130,7 +130,7 @@ class DarkExperienceReplay(ReservoirMethod):
         }
         size = self.hyper.replay_batch or ctx.recipe.batch_size
         count = min(len(terms_in_use), 1) if self.shares_one_replay_draw else len(terms_in_use)
-        draws = draw_replay_items(ctx, reservoir, size, count)
+        draws = draw_replay_items_of_batch_slice(ctx, reservoir, size, count)
         if any(items.labels.shape[0] == 0 for items, _, _ in draws):
             terms_in_use, draws = {}, []  # there are fewer items than slices, and none for this one
         parts = [

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from core.learning.methods.method import CLIP_FROM_RANDOM, TrainingMemoryFootprint
+from core.learning.methods.method import CLIP_FROM_RANDOM, TrainingMemoryMultiples
 from core.learning.methods.registration import register_method
 from core.learning.methods.replay.der import (
     DarkExperienceReplay,
@@ -42,7 +42,7 @@ class DarkExperienceReplayPlusPlus(DarkExperienceReplay):
     """The method `der++`: replays stored logits and labels, from separate draws or one."""
 
     name = "der++"
-    footprint = TrainingMemoryFootprint(batches=3.0)
+    footprint = TrainingMemoryMultiples(batches=3.0)
     description = (
         "Dark experience replay++: replays stored examples with their old logits and their labels."
     )

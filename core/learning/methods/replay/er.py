@@ -16,11 +16,11 @@ from torch import Tensor
 from core.learning.memory.replay import (
     compute_replay_cross_entropy,
     compute_replay_logits_by_head,
-    draw_replay_items,
+    draw_replay_items_of_batch_slice,
     make_inputs_of_replay_items,
 )
 from core.learning.memory.reservoir import ReplayItems
-from core.learning.methods.method import CLIP_FROM_RANDOM, TrainingMemoryFootprint
+from core.learning.methods.method import CLIP_FROM_RANDOM, TrainingMemoryMultiples
 from core.learning.methods.registration import register_method
 from core.learning.methods.replay.with_reservoir import BufferHyper, ReservoirMethod
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -45,7 +45,7 @@ class ExperienceReplay(ReservoirMethod):
     source = (
         "Chaudhry et al. 2019, On Tiny Episodic Memories in Continual Learning, arXiv 1902.10486"
     )
-    footprint = TrainingMemoryFootprint(batches=2.0)
+    footprint = TrainingMemoryMultiples(batches=2.0)
     Hyper = ErHyper
     neutral: ClassVar[ErHyper | None] = ErHyper(replay_batch=0)
     replays = True
@@ -62,7 +62,7 @@ class ExperienceReplay(ReservoirMethod):
         n, reservoir = self._get_replay_size(ctx), self._open_reservoir(ctx)
         if n == 0 or reservoir.item_count == 0:
             return super().compute_loss_terms(ctx, batch)
-        ((items, table, whole),) = draw_replay_items(ctx, reservoir, n, 1)
+        ((items, table, whole),) = draw_replay_items_of_batch_slice(ctx, reservoir, n, 1)
         if items.labels.shape[0] == 0:  # there are fewer items than slices
             terms = super().compute_loss_terms(ctx, batch)
         else:

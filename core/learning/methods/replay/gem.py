@@ -30,7 +30,7 @@ from core.learning.memory.gradient import (
 )
 from core.learning.memory.per_task import PerTaskReplayBuffer
 from core.learning.memory.reservoir import ReplayItems
-from core.learning.methods.method import Method, TrainingMemoryFootprint
+from core.learning.methods.method import Method, TrainingMemoryMultiples
 from core.learning.methods.registration import register_method
 from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_gem_dual_problem
 from core.learning.recipe import NotNegative, StrictRecipeModel
@@ -63,7 +63,7 @@ class GemMethod(Method):
     """
 
     name = "gem"
-    footprint = TrainingMemoryFootprint(growing=1.0, images=256)
+    footprint = TrainingMemoryMultiples(growing=1.0, images=256)
     description = (
         "Gradient episodic memory: projects each step so that no earlier task's memory gets worse. "
         "Every step costs a pass over all memories, or over `memory_batch` images of each."
@@ -78,7 +78,7 @@ class GemMethod(Method):
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Cut the replay buffer to its share per task when a task begins."""
-        self._task_replay_buffer.fit_buffer_to_share()
+        self._task_replay_buffer.trim_each_task_to_share()
 
     def project_gradient(self, ctx: TaskTrainingContext) -> None:
         """Project the gradient if it opposes the gradient of any earlier task's examples."""
@@ -97,7 +97,7 @@ class GemMethod(Method):
         gram = torch.zeros(t, t, dtype=torch.float64)
         dots = torch.zeros(t, dtype=torch.float64)
         # P and q are sums over parameters, so they are computed block by block within the limit.
-        blocks = _group_parameters_by_size(parameters, GRADIENT_BYTES // (4 * t))
+        blocks = _split_parameters_into_limited_runs(parameters, GRADIENT_BYTES // (4 * t))
         for block in blocks:
             # Allocated once and filled, since a list of gradients and their stack would take twice
             # the memory.
@@ -167,7 +167,7 @@ def _group_tasks_by_gem_constraint(tasks: list[int]) -> list[list[int]]:
     return [tasks[: spare + 1], *([task] for task in tasks[spare + 1 :])] if tasks else []
 
 
-def _group_parameters_by_size(
+def _split_parameters_into_limited_runs(
     parameters: list[nn.Parameter], numbers: int
 ) -> list[list[nn.Parameter]]:
     """Group parameters into runs of one or more, with at most `numbers` elements each.

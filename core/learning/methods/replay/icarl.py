@@ -32,9 +32,9 @@ from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.memory.rehearsal import (
     choose_exemplars_by_herding,
     compute_normalised_features,
-    draw_exemplars_for_batch,
+    draw_exemplars_to_add_to_batch,
 )
-from core.learning.methods.method import CLIP_FROM_RANDOM, Method, TrainingMemoryFootprint
+from core.learning.methods.method import CLIP_FROM_RANDOM, Method, TrainingMemoryMultiples
 from core.learning.methods.registration import register_method
 from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import Network
@@ -60,7 +60,7 @@ class IcarlMethod(Method):
     """
 
     name = "icarl"
-    footprint = TrainingMemoryFootprint(copies=8.0, batches=2.0, images=64)
+    footprint = TrainingMemoryMultiples(copies=8.0, batches=2.0, images=64)
     description = (
         "iCaRL: keeps exemplars chosen by herding, distils sigmoid outputs, answers by the nearest "
         "class mean. Its loss is a mean over classes: from random weights, rates above those of "
@@ -113,7 +113,7 @@ class IcarlMethod(Method):
         offset = ctx.network.find_first_class_number(ctx.task_argument_of_forward)
         x, labels = batch.x, batch.y + offset
         if (
-            share := draw_exemplars_for_batch(ctx, ExemplarBuffer(self.state["exemplars"]))
+            share := draw_exemplars_to_add_to_batch(ctx, ExemplarBuffer(self.state["exemplars"]))
         ) is not None:
             x, labels = torch.cat([x, share[0]]), torch.cat([labels, share[1]])
         logits = _compute_logits_of_all_heads(ctx.network, x)
@@ -145,7 +145,9 @@ class IcarlMethod(Method):
         # The teacher is no longer needed, and takes as much memory as the network.
         ctx.cache.clear()
         exemplars = ExemplarBuffer(self.state["exemplars"])
-        classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
+        classes = sum(
+            len(ctx.network.list_classes(task)) for task in ctx.network.list_tasks_with_own_head()
+        )
         share = self.hyper.exemplars // classes
         exemplars.trim_exemplars_per_class(share)
         if share == 0:
@@ -161,9 +163,9 @@ class IcarlMethod(Method):
             exemplars.append_and_trim_class_exemplars(lists, ctx.task, share)
             self._compute_and_store_class_means(ctx, exemplars, classes)
 
-    def renumber_classes(self, classes: ClassMap) -> None:
+    def renumber_and_drop_classes(self, classes: ClassMap) -> None:
         """Renumber the exemplars' classes, and average the means of merged classes."""
-        super().renumber_classes(classes)
+        super().renumber_and_drop_classes(classes)
         tensors = self.state["own"].tensors
         if MEANS in tensors:
             tensors[MEANS] = functional.normalize(
@@ -223,5 +225,5 @@ def _compute_logits_of_all_heads(network: Network, x: Tensor) -> Tensor:
     """Compute logits float32 [B, C] over all classes of all heads."""
     features = network.features(x)
     return torch.cat(
-        [network.logits(features, task) for task in network.list_head_tasks()], dim=1
+        [network.logits(features, task) for task in network.list_tasks_with_own_head()], dim=1
     ).float()

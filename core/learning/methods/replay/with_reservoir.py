@@ -29,7 +29,7 @@ class ReservoirMethod(Method):
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Fit the reservoir replay buffer to its capacity when a task begins."""
-        self._open_reservoir(ctx).prepare_buffer_for_task()
+        self._open_reservoir(ctx).rescale_offers_and_trim_reservoir()
 
     def erase_task_examples(self, tasks: set[int]) -> None:
         """Delete every stored example of these tasks from the reservoir."""

@@ -111,9 +111,9 @@ class VisionTransformer(Backbone):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, hidden]."""
-        return self.encoder(self.embed_tokens(x))[:, 0]  # type: ignore[no-any-return]
+        return self.encoder(self.embed_class_token_and_patches(x))[:, 0]  # type: ignore[no-any-return]
 
-    def embed_tokens(self, x: Tensor) -> Tensor:
+    def embed_class_token_and_patches(self, x: Tensor) -> Tensor:
         """Embed images [B, channels, size, size] as class token and patches [B, 1 + patches,
         hidden].
 

@@ -38,7 +38,7 @@ class DneArchitectureHyper(BaseModel):
     patch: int | None = Field(None, ge=1, le=64)
 
 
-class DneBackbone(Backbone):
+class DneFirstExpertBackbone(Backbone):
     """The first expert of DNE as a backbone: features are the last layer's normalised class
     token.
     """

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from core.learning.networks.dne.backbone import DneBackbone
+from core.learning.networks.dne.backbone import DneFirstExpertBackbone
 from core.learning.networks.dne.chain import run_expert_chain, run_next_expert_of_chain
 from core.learning.networks.dne.expert import DneExpert, initialise_expert_module
 from core.learning.networks.dne.packed import PackedExperts
@@ -21,14 +21,14 @@ class DneNetwork(GrowingNetwork):
     """The growing network of DNE, whose experts are measured in attention heads."""
 
     family: ClassVar[str] = "dne"
-    backbone: DneBackbone
+    backbone: DneFirstExpertBackbone
 
     def __init__(self, plain: Network, sizes: Sequence[int] = ()) -> None:
         """Add experts to a plain network.
 
         Raises ValueError for a backbone that is no expert, and as `GrowingNetwork` does.
         """
-        if not isinstance(plain.backbone, DneBackbone):
+        if not isinstance(plain.backbone, DneFirstExpertBackbone):
             raise ValueError(
                 f"experts are added to the architecture dne, not to {type(plain.backbone).__name__}"
             )

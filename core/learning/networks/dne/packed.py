@@ -73,12 +73,12 @@ class PackedExperts:
                 for layer, r, part in zip(layers, rs, attended_by_stack, strict=True)
             ]
             normalised = [layer.norm(s) for layer, s in zip(layers, ss, strict=True)]
-            sources = _join_source_heads(layers, normalised)
+            sources = _join_expert_outputs_as_attention_sources(layers, normalised)
             wide = [
                 layer.compute_hidden_channels(y, sources)
                 for layer, y in zip(layers, normalised, strict=True)
             ]
-            sources = _join_source_heads(layers, wide)
+            sources = _join_expert_outputs_as_attention_sources(layers, wide)
             rs = [
                 layer.add_channel_mixing(s, y, sources)
                 for layer, s, y in zip(layers, ss, wide, strict=True)
@@ -300,7 +300,9 @@ def _pack_channel_mixings(
     return _pack_linear_layers([m for m in modules if isinstance(m, nn.Linear)])
 
 
-def _join_source_heads(layers: Sequence[_PackedLayer], stacks: Sequence[Tensor]) -> Tensor:
+def _join_expert_outputs_as_attention_sources(
+    layers: Sequence[_PackedLayer], stacks: Sequence[Tensor]
+) -> Tensor:
     """Join the outputs of all packed experts as attention sources [B N, heads of all experts,
     c].
     """

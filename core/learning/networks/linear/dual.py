@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from core.learning.networks.linear.tangents import (
-    TangentConv,
-    TangentLinear,
-    TangentRelu,
+    ConvolutionTangentFunction,
+    LeakyReluTangentFunction,
+    LinearTangentFunction,
     sum_tangents,
 )
 
@@ -239,7 +239,8 @@ def _convolve_dual(
     moved = None if bias is None else bias.dx
     if x.dx is None and weight.dx is None and moved is None:
         return DualTensor(value, None)
-    return DualTensor(value, TangentConv.apply(x.x, x.dx, weight.x, weight.dx, moved, args))  # type: ignore[no-untyped-call]
+    tangent = ConvolutionTangentFunction.apply(x.x, x.dx, weight.x, weight.dx, moved, args)  # type: ignore[no-untyped-call]
+    return DualTensor(value, tangent)
 
 
 def _convert_to_height_width_pair(value: Any) -> tuple[int, int]:
@@ -255,7 +256,7 @@ def _apply_dual_linear(x: Any, weight: Any, bias: Any = None) -> DualTensor:
     moved = None if bias is None else bias.dx
     if x.dx is None and weight.dx is None and moved is None:
         return DualTensor(value, None)
-    return DualTensor(value, TangentLinear.apply(x.x, x.dx, weight.x, weight.dx, moved))  # type: ignore[no-untyped-call]
+    return DualTensor(value, LinearTangentFunction.apply(x.x, x.dx, weight.x, weight.dx, moved))  # type: ignore[no-untyped-call]
 
 
 # Activations and pooling: masks and indices are those of the value.
@@ -268,7 +269,7 @@ def _apply_dual_leaky_relu(
     value = functional.leaky_relu(x.x, negative_slope)
     if x.dx is None:
         return DualTensor(value, None)
-    return DualTensor(value, TangentRelu.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
+    return DualTensor(value, LeakyReluTangentFunction.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
 
 
 def _apply_dual_relu(x: Any, inplace: bool = False) -> DualTensor:

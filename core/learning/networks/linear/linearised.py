@@ -50,8 +50,8 @@ class LinearisedNetwork(Network):
         self.slope = slope
         self.fixed_head = fixed_head
         self.frozen = False
-        self.displacement = ModuleParameterCopies()
-        self.reference = ModuleParameterCopies()
+        self.displacement = DottedNameParameterModule()
+        self.reference = DottedNameParameterModule()
         self._by_jvp = False
         self._base: str | None = None  # digest of ψ0 that a load checks
         replace_relu_by_leaky_relu(self.backbone, slope)
@@ -122,7 +122,7 @@ class LinearisedNetwork(Network):
             self.displacement.add_parameter(name, nn.Parameter(torch.zeros_like(parameter)))
         self.frozen = True
 
-    def match_state_dict_shape(self, names: set[str]) -> None:
+    def prepare_to_load_state_dict(self, names: set[str]) -> None:
         """Prepare the network for a state dict's names: freeze it if needed, and add reference
         rows.
         """
@@ -297,7 +297,7 @@ class LinearisedNetwork(Network):
         ]
 
 
-class ModuleParameterCopies(nn.Module):
+class DottedNameParameterModule(nn.Module):
     """A module with copies of another module's parameters and buffers under their dotted names."""
 
     def add_parameter(self, name: str, parameter: nn.Parameter) -> None:
@@ -308,7 +308,7 @@ class ModuleParameterCopies(nn.Module):
             return
         child = self._modules.get(first)
         if child is None:
-            child = ModuleParameterCopies()
+            child = DottedNameParameterModule()
             self.add_module(first, child)
-        assert isinstance(child, ModuleParameterCopies)
+        assert isinstance(child, DottedNameParameterModule)
         child.add_parameter(remainder, parameter)

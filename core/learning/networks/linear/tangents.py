@@ -26,7 +26,7 @@ def sum_tangents(terms: Sequence[Tensor | None]) -> Tensor | None:
     return total
 
 
-class TangentConv(torch.autograd.Function):
+class ConvolutionTangentFunction(torch.autograd.Function):
     """Autograd function of a convolution's derivative: conv(x; v, b) + conv(dx; w).
 
     Saves x and w for the backward pass, where torch would also save dx.
@@ -74,7 +74,7 @@ class TangentConv(torch.autograd.Function):
         return None, dx, None, v, b, None
 
 
-class TangentLinear(torch.autograd.Function):
+class LinearTangentFunction(torch.autograd.Function):
     """Autograd function of a linear layer's derivative: x vᵀ + b + dx wᵀ.
 
     Saves x and w for the backward pass.
@@ -103,7 +103,7 @@ class TangentLinear(torch.autograd.Function):
         return None, dx, None, v, b
 
 
-class TangentRelu(torch.autograd.Function):
+class LeakyReluTangentFunction(torch.autograd.Function):
     """Autograd function of a (leaky) ReLU's derivative: dx where the value is positive, else slope
     · dx.
 

@@ -132,7 +132,7 @@ def expected_tensors() -> Iterator[None]:
     tensors = {name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()}
     answer = {"tensors": tensors, "optional": [], "ignored": [], "parameters": 260}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expected_base, "_compute_expected_base_tensors", lambda request: answer)
+        patch.setattr(expected_base, "_compute_expected_base_tensor_shapes", lambda request: answer)
         yield
 
 

@@ -57,7 +57,7 @@ for line in sys.stdin:
                 conduct.draw_experiment_figures = lambda outcomes, folder: []
             if request["hold_after"] is not None:
                 hold_second_stage(request["hold_after"])
-            status = program.run_main_and_get_exit_status(main)
+            status = program.run_main_and_report_plan_errors(main)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -65,7 +65,9 @@ def test_what_an_earlier_attempt_left_is_gone_on_with_and_a_cut_connection_too(
     hub: Hub, tmp_path: Path
 ) -> None:
     path = (
-        unfinished.get_hub_download_folder(tmp_path, REPOSITORY) / COMMIT / "model.safetensors.part"
+        unfinished.get_hub_repository_download_folder(tmp_path, REPOSITORY)
+        / COMMIT
+        / "model.safetensors.part"
     )
     path.parent.mkdir(parents=True)
     path.write_bytes(DATA[:300_000])

@@ -119,7 +119,7 @@ def fetch_hub_file(folder: Path, repository: str = "timm/net") -> HubDownloadCom
     asked = HubDownloadRequest(
         repository=repository, file="w.safetensors", folder=folder, max_bytes=1 << 20
     )
-    return process.download_hub_file(asked)
+    return process.download_hub_file_printing_start_event(asked)
 
 
 def _build_info_change(**fields: Any) -> Callable[[Hub], None]:

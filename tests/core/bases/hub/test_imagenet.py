@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.bases.hub.imagenet import convert_imagenet_checkpoint_to_timm
-from core.bases.pretrained import PretrainedWeightsLimits
+from core.bases.pretrained import PretrainedWeightsPolicy
 from core.database.states import JobState
 from core.database.tables import Version
 from core.ingest.decoding.resizing import SquareResizingSettings
-from core.ingest.images import decode_image
+from core.ingest.images import decode_image_to_square_pixels
 from core.learning.networks.backbone import ImageSpec
 from core.learning.networks.backbones.timm_backbone import TimmBackbone
 from core.learning.networks.backbones.timm_names import get_timm_weights_properties
@@ -50,7 +50,7 @@ def read_photo(name: str) -> Tensor:
     """Return float32 [1, 3, 224, 224] as the weights expect it, from -1 to 1."""
     known = get_timm_weights_properties(imagenet_base.MODEL)
     resizing = SquareResizingSettings(float(known.crop), known.interpolation)
-    pixels = decode_image((PHOTOS / name).read_bytes(), 224, 3, 1 << 24, resizing)
+    pixels = decode_image_to_square_pixels((PHOTOS / name).read_bytes(), 224, 3, 1 << 24, resizing)
     return torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
 
 
@@ -106,7 +106,7 @@ def create_model(desk: Any, name: str, **fields: Any) -> dict[str, Any]:
     if not desk.owner:
         desk.new_owner("team")
     given = {"name": name, "scenario": "class", **fields}
-    limits = NewModelLimits(terms=PretrainedWeightsLimits(hub=False, photos=True))
+    limits = NewModelLimits(terms=PretrainedWeightsPolicy(hub=False, photos=True))
     service = UseCaseResources(desk.db, desk.blobs, load_recipe_catalogue(desk.settings))
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return dict(made)

@@ -29,7 +29,7 @@ def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> Imag
         near.hash_images_perceptually(images),
         np.zeros((0, 2), np.uint64),
         [f"{prefix}{row}.png" for row in range(len(images))],
-        contradictions.digest_image_pixels(images),
+        contradictions.digest_pixels_of_each_image(images),
         np.array([classes.index(label) for label in labels], np.int64),
         classes,
     )

@@ -97,10 +97,10 @@ def test_a_batch_with_an_unknown_image_stays_images(other: torch.Tensor) -> None
 def test_versions_with_different_backbones_have_no_features_in_common() -> None:
     assert cache_known_features(
         build_seeded_network(1), build_seeded_network(1), draw_images(4)
-    ).has_features
+    ).has_known_features
     assert not cache_known_features(
         build_seeded_network(1), build_seeded_network(2), draw_images(4)
-    ).has_features
+    ).has_known_features
 
 
 def test_beyond_their_bound_features_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def run_validation(
         measured.append(int(network.step))
         return {"1": tested[measured[-1]]}
 
-    monkeypatch.setattr(validation, "score_image_predictions", score_image_predictions)
+    monkeypatch.setattr(validation, "score_network_on_images", score_image_predictions)
     recipe = SimpleNamespace(anytime=True, validation=0.5)
     recipe.batch_size = 32
     class_rows, warned = torch.arange(2), pytest.fail
@@ -340,7 +340,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
     data = Dataset.read_dataset_file(Path(spec["task"]["train"]), spec["task"]["classes"])
     part = split_validation_rows(data, spec)
     held_back = EvaluationImages(data.images[part], data.labels[part])
-    right = validation.score_image_predictions(
+    right = validation.score_network_on_images(
         network, held_back, None, type(network).forward, run._inputs
     )
     assert (int(right.sum()), len(part)) == (

@@ -129,7 +129,7 @@ def test_all_tasks_together_share_classes_except_with_a_head_each() -> None:
         probe = VersionKnnProbe(make_network(scenario), 2, INPUTS)
         for task, part in parts.items():
             probe.probe_task(task, part)
-        counts[scenario] = probe.probe_all_tasks()
+        counts[scenario] = probe.probe_all_tasks_together()
     assert counts["class"][1] == counts["task"][1] == 16
     assert counts["task"][0] < counts["class"][0]
 
@@ -137,7 +137,7 @@ def test_all_tasks_together_share_classes_except_with_a_head_each() -> None:
 def test_many_tasks_share_a_bounded_number_of_images() -> None:
     probe = VersionKnnProbe(make_network(), ALL_IMAGES // 10, INPUTS)
     assert probe.probe_task(1, make_dataset(50, ("ant", "bee")))[1] == 50
-    assert probe.probe_all_tasks()[1] == 10
+    assert probe.probe_all_tasks_together()[1] == 10
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,15 @@ def test_more_images_are_compared_for_more_classes_and_not_for_more_tasks(
     assert choose_probe_image_limit(classes) == images
     probe = VersionKnnProbe(make_network(), images // 10, INPUTS, all_images=images)
     probe.probe_task(1, make_dataset(50, ("ant", "bee")))
-    assert probe.probe_all_tasks()[1] == 10
+    assert probe.probe_all_tasks_together()[1] == 10
 
 
 def test_one_image_has_no_neighbour_and_no_count() -> None:
     probe = VersionKnnProbe(make_network(), 1, INPUTS)
-    assert probe.probe_all_tasks() == [0, 0]
-    assert probe.probe_task(1, make_dataset(1, ("ant",))) == [0, 0] == probe.probe_all_tasks()
+    assert probe.probe_all_tasks_together() == [0, 0]
+    assert (
+        probe.probe_task(1, make_dataset(1, ("ant",))) == [0, 0] == probe.probe_all_tasks_together()
+    )
 
 
 @pytest.mark.parametrize(("measured", "reused"), [({1: (9, 30)}, True), ({1: (9, 31)}, False)])
@@ -168,7 +170,7 @@ def test_counts_of_the_same_features_are_reused_while_no_image_is_missing(
     own = counted.probe_task(1, part)
     assert own != [9, 30]
     assert probe.probe_task(1, part) == ([9, 30] if reused else own)
-    assert probe.probe_all_tasks() == counted.probe_all_tasks()
+    assert probe.probe_all_tasks_together() == counted.probe_all_tasks_together()
 
 
 def test_groups_of_alike_images_have_no_vote_as_when_all_are_compared() -> None:

@@ -42,7 +42,7 @@ def test_the_score_is_the_mean_over_tasks_and_never_certain(
         return torch.arange(len(data)) < counts[task]
 
     monkeypatch.setattr(trial, "can_predict_task", lambda *_: True)
-    monkeypatch.setattr(trial, "score_task_predictions", mark_first_images_correct)
+    monkeypatch.setattr(trial, "score_network_on_task", mark_first_images_correct)
     nothing: Any = None
     method: Any = type("Some", (), {"predict_logits": None})
     found = trial._score_trial_on_selection_images(nothing, method, nothing, parts, Parts())  # type: ignore[arg-type]

@@ -27,10 +27,10 @@ from bench.service.exported_networks import (
     SMALL_CNN,
     ExportCase,
     build_analytic_export_case,
+    build_head_prediction_export_case,
     build_method_with_state,
     build_nearest_mean_export_case,
     build_random_network,
-    build_trained_heads_export_case,
 )
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.evaluation import predicting
@@ -47,7 +47,7 @@ from core.learning.torchvision_import import import_torchvision_models
 CELLS = list_exportable_cases()
 OFTEN = {
     "mlp": QUICK["mlp"],
-    "small-cnn, a head per task": build_trained_heads_export_case(SMALL_CNN, 8, "task"),
+    "small-cnn, a head per task": build_head_prediction_export_case(SMALL_CNN, 8, "task"),
 }
 """Small versions of several ways to answer, for the tests of each build."""
 LDA = build_analytic_export_case(MLP, 8, "lda", 50)

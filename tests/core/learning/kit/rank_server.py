@@ -37,7 +37,7 @@ def run_rank(request: dict, rank: int, port: int, events: Path) -> None:
 
         try:
             job.learn_task(
-                output.read_job_spec(request["spec"]),
+                output.read_learn_job_spec(request["spec"]),
                 write_event if rank == 0 else id,
                 control,
                 ranks=TorchrunRanks(torch.device("cpu")),

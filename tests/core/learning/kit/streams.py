@@ -21,7 +21,7 @@ from recipes import complete_recipe
 from safetensors.torch import load, save_file
 
 from core.contract.jobs.control_request import JobControlRequest
-from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
+from core.contract.jobs.job_result import MeasuredVersion, TaskPredictionsByteRange
 from core.contract.jobs.job_spec import LearnJobSpec, LocalVersionPartFile
 from core.contract.manifest import PER_TASK, Manifest
 from core.ingest.answers import read_predictions_written_by_job
@@ -113,7 +113,7 @@ class Learned:
 
     @property
     def _written_answers(self) -> dict[tuple[MeasuredVersion, int], bytes]:
-        parts = [PredictionsFile.from_json(said) for said in self.result["answers"]]
+        parts = [TaskPredictionsByteRange.from_json(said) for said in self.result["answers"]]
         return read_predictions_written_by_job(self.folder, parts)
 
     @property

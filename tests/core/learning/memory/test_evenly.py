@@ -128,14 +128,14 @@ def test_a_memory_that_was_not_balanced_becomes_so() -> None:
 def test_a_smaller_memory_gives_up_items_of_its_large_classes() -> None:
     section = MethodStateSection()
     offer_items(section, ONE_SIDED, capacity=200)
-    ReservoirBuffer(section, 14, 0, balanced=True).prepare_buffer_for_task()
+    ReservoirBuffer(section, 14, 0, balanced=True).rescale_offers_and_trim_reservoir()
     assert count_labels(section.tensors["labels"]) == [4, 4, 4, 2]
 
 
 def test_items_offered_are_counted_by_class_in_units_of_examples() -> None:
     section = MethodStateSection()
-    ReservoirBuffer(section, 200, 0, balanced=True).prepare_buffer_for_task(offers=3)
+    ReservoirBuffer(section, 200, 0, balanced=True).rescale_offers_and_trim_reservoir(offers=3)
     for _ in range(3):
         offer_items(section, ONE_SIDED, capacity=20)
-    ReservoirBuffer(section, 20, 0, balanced=True).prepare_buffer_for_task(offers=1)
+    ReservoirBuffer(section, 20, 0, balanced=True).rescale_offers_and_trim_reservoir(offers=1)
     assert section.json[SEEN] == {"0": 120, "1": 6, "2": 6, "3": 2}

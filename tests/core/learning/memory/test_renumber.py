@@ -90,7 +90,7 @@ def test_gaussians_of_merged_classes_are_drawn_in_the_shares_of_their_images() -
     gaussians.fit_and_store_task_gaussians(
         2, features[:4], torch.ones(4).long(), torch.tensor([1]), "full"
     )
-    gaussians.renumber_classes(CLASSES)
+    gaussians.renumber_and_drop_classes(CLASSES)
     assert gaussians.list_stored_tasks() == [1]
     drawn, rows = gaussians.draw_gaussian_features(8, torch.Generator().manual_seed(0))
     assert rows.tolist() == [0] * 8 and int((drawn.mean(1) > 50).sum()) == 2

@@ -122,6 +122,6 @@ def test_a_smaller_capacity_shrinks_it_and_a_larger_one_lets_it_fill(capacity, l
     section = MethodStateSection()
     offer_items(section, range(30))
     reservoir = ReservoirBuffer(section, capacity, 0)
-    reservoir.prepare_buffer_for_task()
+    reservoir.rescale_offers_and_trim_reservoir()
     assert reservoir.item_count == left
     assert offer_items(section, range(30, 60), capacity).item_count == capacity

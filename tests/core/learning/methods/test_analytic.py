@@ -14,7 +14,7 @@ from core.learning.analytic import balance, discriminant, ridge
 from core.learning.analytic.linear import append_column_of_ones
 from core.learning.analytic.sums import FeatureSums
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import EvaluationImages, score_image_predictions
+from core.learning.evaluation.evaluate import EvaluationImages, score_network_on_images
 from core.learning.evaluation.probe import compute_image_features
 from core.learning.methods.analytic import UNTRAINED, AnalyticMethod
 from core.learning.networks import Network
@@ -32,7 +32,7 @@ def measure_accuracy(learned: Learned, bench: Bench, task: int) -> float:
     data = Dataset.read_dataset_file(bench.dataset(task, "held_out"), bench.task_classes(task))
     head = task if bench.scenario == "task" else None
     part = EvaluationImages(data.images, data.convert_labels_to_targets(network.list_classes(head)))
-    right = score_image_predictions(network, part, head, method.predict_logits, INPUTS)
+    right = score_network_on_images(network, part, head, method.predict_logits, INPUTS)
     return float(right.float().mean())
 
 

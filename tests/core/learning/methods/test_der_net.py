@@ -11,7 +11,7 @@ from streams import Script, spy_on_calls, spy_on_losses
 from torch.nn import functional
 
 from core.learning.memory.exemplars import ExemplarBuffer
-from core.learning.memory.rehearsal import draw_exemplars_for_batch
+from core.learning.memory.rehearsal import draw_exemplars_to_add_to_batch
 from core.learning.methods.der_net import DerNetMethod
 from core.learning.methods.expanding import CLASSIFIER, EXPERT
 
@@ -50,7 +50,7 @@ def test_its_losses_are_cross_entropies_over_all_classes_and_of_the_new_backbone
     def record_expected_losses(method, ctx, batch, terms):
         if ctx.task == 1 or ctx.stage != EXPERT or found:
             return
-        share = draw_exemplars_for_batch(ctx, ExemplarBuffer(method.state["exemplars"]))
+        share = draw_exemplars_to_add_to_batch(ctx, ExemplarBuffer(method.state["exemplars"]))
         x, y = torch.cat([batch.x, share[0]]), torch.cat([batch.y, share[1]])
         with torch.no_grad():
             task = functional.cross_entropy(ctx.network(x), y)

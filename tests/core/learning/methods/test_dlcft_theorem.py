@@ -19,7 +19,10 @@ from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import make_basis_vector_cotangents
 from core.learning.curvature.layers import list_layers_owning_parameters
 from core.learning.methods.dlcft_memory import CurvatureMemory
-from core.learning.methods.squared_loss import compute_squared_errors, compute_target_residuals
+from core.learning.methods.squared_loss import (
+    compute_squared_errors,
+    subtract_scaled_onehot_targets,
+)
 from core.learning.networks import HeadSpec, Network
 from core.learning.networks.backbone import Backbone
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -40,7 +43,7 @@ class Linear:
         y = torch.randint(0, OUTPUTS, (n,), generator=generator)
         self.n = n
         self.h = torch.einsum("nci,ncj->ij", j, j) / n
-        r = -compute_target_residuals(f0, y, ALPHA)
+        r = -subtract_scaled_onehot_targets(f0, y, ALPHA)
         self.b = torch.einsum("nci,nc->i", j, r) / n
         self.constant = 0.5 * r.square().sum() / n
 
@@ -373,7 +376,7 @@ def compute_best_rows(network, tasks, decay=0.0):
             z = torch.cat([z, torch.ones(len(z), 1, dtype=z.dtype)], 1)
             gram, cross = (
                 gram + z.T @ z / len(z),
-                cross - z.T @ compute_target_residuals(0 * network(x), y, ALPHA) / len(z),
+                cross - z.T @ subtract_scaled_onehot_targets(0 * network(x), y, ALPHA) / len(z),
             )
         return torch.linalg.solve(gram, cross).T
 
@@ -484,7 +487,7 @@ def measure_excess_losses(seed, count=5, n=60):
     facts = []
     for x, y in tasks:
         j = compute_jacobian(network, x)
-        r = -compute_target_residuals(network(x).detach(), y, ALPHA)
+        r = -subtract_scaled_onehot_targets(network(x).detach(), y, ALPHA)
         facts.append((torch.einsum("nci,ncj->ij", j, j) / n, torch.einsum("nci,nc->i", j, r) / n))
     zero = torch.zeros(len(facts[0][1]), dtype=torch.float64)
     h, b = (sum(f[i] for f in facts) / count for i in (0, 1))

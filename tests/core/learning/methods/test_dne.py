@@ -11,7 +11,10 @@ from streams import Bench, spy_on_calls, spy_on_losses
 from torch.nn import functional
 
 from core.learning.memory.exemplars import ExemplarBuffer
-from core.learning.memory.rehearsal import choose_exemplars_by_herding, draw_exemplars_for_batch
+from core.learning.memory.rehearsal import (
+    choose_exemplars_by_herding,
+    draw_exemplars_to_add_to_batch,
+)
 from core.learning.methods import dne, expanding, registry
 from core.learning.methods.dne import DneMethod
 from core.learning.methods.expanding import CLASSIFIER, EXPERT
@@ -116,7 +119,7 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
         if ctx.task == 1 or ctx.stage != EXPERT or ctx.cache.setdefault("looked", False):
             return
         ctx.cache["looked"] = True
-        share = draw_exemplars_for_batch(ctx, ExemplarBuffer(method.state["exemplars"]))
+        share = draw_exemplars_to_add_to_batch(ctx, ExemplarBuffer(method.state["exemplars"]))
         x, y = torch.cat([batch.x, share[0]]), torch.cat([batch.y, share[1]])
         with torch.no_grad():
             z, old = ctx.network(x).double(), before(x).double()

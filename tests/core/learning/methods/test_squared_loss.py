@@ -8,8 +8,8 @@ from core.learning.methods.squared_loss import (
     RIDGE,
     append_column_of_ones,
     compute_squared_errors,
-    compute_target_residuals,
     fit_ridge_head,
+    subtract_scaled_onehot_targets,
 )
 
 
@@ -32,7 +32,7 @@ def test_it_is_half_the_squared_distance_summed_over_outputs() -> None:
 def test_its_gradient_is_the_residual(alpha) -> None:
     f = draw_outputs().requires_grad_()
     compute_squared_errors(f, Y, alpha).sum().backward()
-    assert torch.equal(f.grad, compute_target_residuals(f.detach(), Y, alpha))
+    assert torch.equal(f.grad, subtract_scaled_onehot_targets(f.detach(), Y, alpha))
 
 
 def test_its_second_derivative_by_the_outputs_is_the_identity() -> None:
@@ -62,7 +62,7 @@ def test_an_output_that_is_zero_for_a_class_not_shown_adds_nothing_and_learns_no
 
 def test_half_precision_outputs_are_compared_in_float32() -> None:
     f = draw_outputs().bfloat16()
-    assert compute_target_residuals(f, Y, 15.0).dtype == torch.float32
+    assert subtract_scaled_onehot_targets(f, Y, 15.0).dtype == torch.float32
     assert torch.equal(
         compute_squared_errors(f, Y, 15.0), compute_squared_errors(f.float(), Y, 15.0)
     )

@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 from core.learning.networks import (
     ImageSpec,
     build_initialised_backbone,
+    describe_expected_base_tensors,
     expected,
     get_architectures,
     list_backbone_tensor_dtypes_and_shapes,
-    list_tensors_expected_of_base,
 )
 from core.learning.networks.backbone import Backbone
 from core.learning.networks.init import initialise_by_torch_rule, initialise_weights
@@ -85,7 +85,7 @@ def test_the_expected_base_is_printed_for_a_process_without_torch(capsys) -> Non
     request = {"architecture": {"name": "small-cnn"}, "image": {"size": 28, "channels": 1}}
     assert expected.main(json.dumps(request)) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed == list_tensors_expected_of_base({"name": "small-cnn"}, ImageSpec(28, 1))
+    assert printed == describe_expected_base_tensors({"name": "small-cnn"}, ImageSpec(28, 1))
     assert printed["tensors"]["conv1.weight"] == {"dtype": "F32", "shape": [32, 1, 3, 3]}
 
 

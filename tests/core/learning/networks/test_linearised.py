@@ -384,6 +384,6 @@ def test_it_takes_the_shape_of_a_state_that_came_later(frozen) -> None:
     network = LinearisedNetwork(
         copy_plain_network("resnet20"), slope=0.01, fixed_head=True, frozen=frozen
     )
-    network.match_state_dict_shape(set(later.state_dict()))
+    network.prepare_to_load_state_dict(set(later.state_dict()))
     network.load_state_dict(later.state_dict(), strict=True)
     assert torch.equal(network.eval()(draw_images("resnet20")), later(draw_images("resnet20")))

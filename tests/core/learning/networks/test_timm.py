@@ -20,7 +20,7 @@ from core.learning.networks import (
     build_initialised_backbone,
     build_network,
     build_uninitialised_network,
-    list_tensors_expected_of_base,
+    describe_expected_base_tensors,
 )
 from core.learning.networks.backbones.timm_names import (
     RECOMMENDED,
@@ -131,7 +131,7 @@ def test_a_checkpoint_of_timm_loads_without_renaming() -> None:
     assert all(
         torch.equal(tensor, published[name]) for name, tensor in backbone.state_dict().items()
     )
-    expected = list_tensors_expected_of_base(name_architecture(RESNET), OWN)
+    expected = describe_expected_base_tensors(name_architecture(RESNET), OWN)
     beside = set(published) - set(expected["tensors"])
     assert beside and all(name.startswith(tuple(expected["ignored"])) for name in beside)
 

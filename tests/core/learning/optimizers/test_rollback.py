@@ -11,7 +11,7 @@ from torch import nn
 
 from core.learning.optimizers.build import NamedOptimizer
 from core.learning.optimizers.olor import AnchoredParameter
-from core.learning.optimizers.rollback import StageDepthAndSteps, resolve_olor_settings
+from core.learning.optimizers.rollback import TrainingStageDepthAndSteps, resolve_olor_settings
 from core.learning.recipe import Recipe
 
 
@@ -45,7 +45,7 @@ def measure_remaining_distance(of: Recipe, iota: float, steps: int) -> float:
 def test_what_the_steps_roll_back_is_the_sum_that_was_asked_for(optimizer, wanted) -> None:
     """With many small shares the way that is left is exp(-sum)."""
     asked = resolve_olor_recipe({"iota1": 0.9, "iota_total": wanted}, **optimizer)
-    found = resolve_olor_settings(asked, [StageDepthAndSteps(5, 4000)])
+    found = resolve_olor_settings(asked, [TrainingStageDepthAndSteps(5, 4000)])
     assert found is not None and found.iota_total is None and found.iota1 < 0.01
     assert measure_remaining_distance(asked, found.iota1, 4000) == pytest.approx(
         torch.tensor(-wanted).exp().item(), rel=0.01
@@ -54,7 +54,11 @@ def test_what_the_steps_roll_back_is_the_sum_that_was_asked_for(optimizer, wante
 
 def test_a_stage_that_leaves_the_backbone_alone_takes_no_part_in_the_sum() -> None:
     asked = resolve_olor_recipe({"iota_total": 6.0}, schedule="constant")
-    stages = [StageDepthAndSteps(1, 1000), StageDepthAndSteps(3, 40), StageDepthAndSteps(5, 20)]
+    stages = [
+        TrainingStageDepthAndSteps(1, 1000),
+        TrainingStageDepthAndSteps(3, 40),
+        TrainingStageDepthAndSteps(5, 20),
+    ]
     assert resolve_olor_settings(asked, stages).iota1 == pytest.approx(0.1)
     assert resolve_olor_settings(asked, stages[:1]).iota1 == pytest.approx(
         0.006
@@ -63,8 +67,8 @@ def test_a_stage_that_leaves_the_backbone_alone_takes_no_part_in_the_sum() -> No
 
 def test_a_recipe_without_a_sum_keeps_its_share_per_step() -> None:
     asked = resolve_olor_recipe({"iota1": 0.25})
-    assert resolve_olor_settings(asked, [StageDepthAndSteps(5, 7)]) == asked.optimizer.olor
-    assert resolve_olor_settings(resolve_patch({}), [StageDepthAndSteps(5, 7)]) is None
+    assert resolve_olor_settings(asked, [TrainingStageDepthAndSteps(5, 7)]) == asked.optimizer.olor
+    assert resolve_olor_settings(resolve_patch({}), [TrainingStageDepthAndSteps(5, 7)]) is None
 
 
 def learn_with_olor(bench, olor, **more):

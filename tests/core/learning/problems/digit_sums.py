@@ -15,7 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.problems.problem import DataError, PredictionBatch, PrimaryMeasure, Problem
+from core.learning.problems.problem import (
+    DataError,
+    PredictionBatch,
+    PrimaryMeasureDefinition,
+    Problem,
+)
 from core.learning.problems.registration import register_problem
 
 GREATEST = 36
@@ -41,7 +46,7 @@ class DigitSums(Problem[Sums]):
     name = "digit-sums"
     description = "The sum of the digits in an image."
     source = "a test"
-    primary_measure = PrimaryMeasure(
+    primary_measure = PrimaryMeasureDefinition(
         "closeness", "closeness", f"Mean over images of 1 - |error| / {FAR:g}, at least 0."
     )
     augmentations = ("none", "shift")

@@ -38,7 +38,7 @@ def test_scores_of_outputs_are_those_of_predictions() -> None:
     predictions = CLASSIFICATION.decode(outputs, targets, 2.0)
     scores = CLASSIFICATION.score(predictions, targets)
     assert torch.equal(scores, CLASSIFICATION.score_outputs(outputs, targets))
-    assert CLASSIFICATION.sum_scores(scores) == int(scores.sum())
+    assert CLASSIFICATION.multiply_measure_by_image_count(scores) == int(scores.sum())
     assert CLASSIFICATION.measure(scores) == pytest.approx(int(scores.sum()) / 50)
     assert len(predictions) == 50
     again = CLASSIFICATION.read_prediction_from_tensors(predictions.to_tensors())

@@ -194,7 +194,7 @@ def test_predictions_are_stored_and_rendered(tmp_path: Path) -> None:
     learned = make_learnable_bench(tmp_path).learn_task(1, method="finetune")
     (said,) = (a for a in learned.result["answers"] if a["version"] == "new")
     data = (learned.folder / said["file"]).read_bytes()[said["begin"] : said["end"]]
-    stored = stored_predictions.read_prediction_file(data, problem)
+    stored = stored_predictions.parse_stored_predictions(data, problem)
     assert len(stored) == 150
     scores = problem.score(stored, stored.targets)
     assert problem.measure(scores) == learned.cell("new", 1)["measure"]

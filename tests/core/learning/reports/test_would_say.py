@@ -11,7 +11,7 @@ from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.would_say import (
     ParentPredictor,
-    find_parent_predictions_for_new_classes,
+    find_most_predicted_class_of_new_classes,
 )
 
 KNOWN = ("cap", "shoe")
@@ -54,7 +54,7 @@ def build_batch() -> Dataset:
 
 def test_new_classes_are_counted_by_what_they_would_have_been_called() -> None:
     least = {"least": 0.9, "version": 4}
-    assert find_parent_predictions_for_new_classes(build_parent(), build_batch()) == [
+    assert find_most_predicted_class_of_new_classes(build_parent(), build_batch()) == [
         {"label": "glove", "said": "shoe", "images": 5, "surely": 5, "of": 5, **least},
         {"label": "hat", "said": "cap", "images": 18, "surely": 15, "of": 20, **least},
     ]
@@ -67,7 +67,7 @@ def test_new_classes_are_counted_by_what_they_would_have_been_called() -> None:
 def test_sure_is_what_the_model_says_at_the_temperature_of_the_version(
     temperature, sure_from, surely
 ) -> None:
-    found = find_parent_predictions_for_new_classes(
+    found = find_most_predicted_class_of_new_classes(
         build_parent(temperature, sure_from), build_batch()
     )
     assert sorted(one["surely"] for one in found) == surely
@@ -76,7 +76,7 @@ def test_sure_is_what_the_model_says_at_the_temperature_of_the_version(
 def test_without_new_classes_there_is_nothing_to_say() -> None:
     data = build_batch()
     assert (
-        find_parent_predictions_for_new_classes(
+        find_most_predicted_class_of_new_classes(
             build_parent(), Dataset(data.images, data.labels.clamp(max=0), ["cap"])
         )
         == []
@@ -85,7 +85,9 @@ def test_without_new_classes_there_is_nothing_to_say() -> None:
 
 def test_a_person_reads_it() -> None:
     (told,) = build_data_findings(
-        {"would_say": find_parent_predictions_for_new_classes(build_parent(), build_batch())}, 30, 0
+        {"would_say": find_most_predicted_class_of_new_classes(build_parent(), build_batch())},
+        30,
+        0,
     )
     assert (told["kind"], told["holds"]) == ("would_say", False)
     assert told["text"] == (

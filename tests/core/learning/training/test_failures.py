@@ -7,7 +7,7 @@ import torch
 from safetensors import SafetensorError
 
 from core.learning.precision import open_device_with_limit
-from core.learning.training.failures import classify_job_error, measure_process_memory
+from core.learning.training.failures import classify_job_error, measure_peak_and_free_memory
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,5 @@ def test_a_device_that_is_asked_for_and_missing_is_no_fault_of_the_code() -> Non
 
 
 def test_a_run_out_of_memory_reports_its_peak_and_what_was_free() -> None:
-    figures = measure_process_memory()
+    figures = measure_peak_and_free_memory()
     assert figures.peak > 1_000_000 and figures.free > 0

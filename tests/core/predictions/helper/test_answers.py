@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.dne.network import DneNetwork
 from core.predictions.helper import networks as kept
-from core.predictions.helper.answers import PredictionRefused, predict_request_images
+from core.predictions.helper.answers import PredictionRefused, predict_request_images_within_turn
 from core.predictions.helper.graphs import OnnxGraphMaker
 from core.predictions.helper.networks import LoadedVersion, LoadedVersionCache
 
@@ -22,7 +22,7 @@ ASKED = {"owner": "own", "task": None, "top_k": 10, "turn_s": 60}
 def predict_images(networks: LoadedVersionCache, header: dict, pixels: np.ndarray) -> list[dict]:
     """Return a version's predictions for images. The header also holds its manifest."""
     manifest = json.dumps(header["manifest"]).encode()
-    items, _ = predict_request_images(networks, header, manifest, pixels.tobytes())
+    items, _ = predict_request_images_within_turn(networks, header, manifest, pixels.tobytes())
     return [json.loads(item) for item in items]
 
 

@@ -16,7 +16,7 @@ from core.learning.export.engine import ExportedPredictionEngine
 from core.learning.export.graph import ExportFailed
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.predictions.helper import graphs
-from core.predictions.helper.answers import predict_request_images
+from core.predictions.helper.answers import predict_request_images_within_turn
 from core.predictions.helper.graphs import OnnxGraphMaker
 from core.predictions.helper.networks import LoadedVersionCache
 
@@ -75,7 +75,7 @@ def predict_with_engine(
     networks: LoadedVersionCache, header: dict, images: int = 100
 ) -> tuple[list[dict], str]:
     manifest = json.dumps(header["manifest"]).encode()
-    items, engine = predict_request_images(
+    items, engine = predict_request_images_within_turn(
         networks,
         header,
         manifest,

@@ -56,7 +56,7 @@ Find = Callable[[str], int]
 """Function that returns the number of the image that a text names; negative for none."""
 
 
-class LabelTableColumns(NamedTuple):
+class LabelTableColumnPositions(NamedTuple):
     """Positions of a label table's columns of image, label and part; `part` is -1 without one."""
 
     image: int
@@ -75,7 +75,7 @@ def choose_table_columns(
     images: ImageNameIndex,
     *,
     is_own: bool,
-) -> LabelTableColumns:
+) -> LabelTableColumnPositions:
     """Choose the columns of image, label and part in a table that lists some of `images`.
 
     `find` finds an image by a name as this table writes it. `is_own` is true if the table is named
@@ -98,10 +98,10 @@ def choose_table_columns(
         sample,
         {image, part},
         [images.get_name_of_image_folder(i) if i >= 0 else "" for i in sample_images],
-        not (is_own or options.image_column or _has_mostly_image_endings(sample, image))
+        not (is_own or options.image_column or _has_column_mostly_image_endings(sample, image))
         and 2 * len({i for i in sample_images if i >= 0}) <= min(SAMPLE, len(images)),
     )
-    return LabelTableColumns(image, label, part)
+    return LabelTableColumnPositions(image, label, part)
 
 
 def find_column_position_ignoring_case(records: TableRecords, name: str) -> int:
@@ -178,10 +178,10 @@ def _find_possible_image_columns(
     If some have values with the ending of an image, only those are returned.
     """
     columns = range(len(records.columns))
-    return [at for at in columns if _has_mostly_image_endings(sample, at)] or list(columns)
+    return [at for at in columns if _has_column_mostly_image_endings(sample, at)] or list(columns)
 
 
-def _has_mostly_image_endings(sample: list[Sequence[object]], column: int) -> bool:
+def _has_column_mostly_image_endings(sample: list[Sequence[object]], column: int) -> bool:
     """Return True if most values of a column end like image files."""
     # At least one, or an empty sample would have endings.
     return 2 * sum(_has_image_ending(row[column]) for row in sample) >= max(1, len(sample))

@@ -56,40 +56,40 @@ class JsonTextReader:
                     raise NotJson(self._describe_json_error(is_last))
             size = min(16 * size, MAX_ENTRY_CHARS)
 
-    def iterate_array_positions(self) -> Iterator[int]:
+    def iterate_array_item_numbers(self) -> Iterator[int]:
         """Iterate over a JSON list; yield the number of each item, from 1, with the reader at its
         value.
 
         The caller must read the item before requesting the next one.
         """
-        self._expect_character("[")
+        self._consume_expected_character("[")
         if self.peek_nonblank_character() == "]":
-            return self._expect_character("]")
+            return self._consume_expected_character("]")
         number = 1
         while True:
             yield number
             number += 1
             if self.peek_nonblank_character() != ",":
-                return self._expect_character("]")
-            self._expect_character(",")
+                return self._consume_expected_character("]")
+            self._consume_expected_character(",")
 
     def iterate_object_keys(self) -> Iterator[str]:
         """Iterate over a JSON object; yield each key, with the reader at its value.
 
         The caller must read the key's value before requesting the next key.
         """
-        self._expect_character("{")
+        self._consume_expected_character("{")
         if self.peek_nonblank_character() == "}":
-            return self._expect_character("}")
+            return self._consume_expected_character("}")
         while True:
             key = self.read_value()
             if not isinstance(key, str):
                 raise NotJson("has a key that is no text")
-            self._expect_character(":")
+            self._consume_expected_character(":")
             yield key
             if self.peek_nonblank_character() != ",":
-                return self._expect_character("}")
-            self._expect_character(",")
+                return self._consume_expected_character("}")
+            self._consume_expected_character(",")
 
     def skip_value(self) -> None:
         """Skip the JSON value at the current position, entry by entry if it is large."""
@@ -100,7 +100,7 @@ class JsonTextReader:
             self._at = at
             first = self.peek_nonblank_character()
             if first == "[":
-                for _ in self.iterate_array_positions():
+                for _ in self.iterate_array_item_numbers():
                     self.read_value()
             elif first == "{":
                 for _ in self.iterate_object_keys():
@@ -108,7 +108,7 @@ class JsonTextReader:
             else:
                 raise
 
-    def _expect_character(self, character: str) -> None:
+    def _consume_expected_character(self, character: str) -> None:
         if self.peek_nonblank_character() != character:
             raise NotJson(f"is no valid JSON at character {self._at + 1}")
         self._at += 1

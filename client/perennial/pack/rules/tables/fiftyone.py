@@ -19,7 +19,7 @@ def add_labels_if_fiftyone_export(source: LabelTableReadingContext) -> bool:
         return False
     if not has_labels:
         return False
-    rows = source.get_collector_for_table_file(TITLE)
+    rows = source.start_collector_for_table_file(TITLE)
     # A second pass, because the classes may follow the labels.
     text = JsonTextReader(read_whole_text_file(source.file))
     try:
@@ -29,7 +29,7 @@ def add_labels_if_fiftyone_export(source: LabelTableReadingContext) -> bool:
             else:
                 text.skip_value()
     except NotJson as error:
-        rows.add_bad_entry(f"the rest of {source.file.name}", str(error))
+        rows.record_bad_entry(f"the rest of {source.file.name}", str(error))
     return True
 
 
@@ -72,7 +72,7 @@ def _add_labels_of_fiftyone_images(
                 if value == -1:
                     rows.add_label_entry(image, None, where)
                 else:
-                    rows.add_bad_entry(
+                    rows.record_bad_entry(
                         where, f"has the class {value}, and there are {len(classes)} names"
                     )
                 continue

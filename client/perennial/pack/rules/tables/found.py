@@ -92,10 +92,10 @@ class LabelTableEntryCollector:
         """Add an entry of a label table: its image's name and its label, as written in the table."""
         # Names of images may be numbers; a bool is an int in Python.
         if not isinstance(image, str | int) or isinstance(image, bool):
-            return self.add_bad_entry(where, "names no image")
+            return self.record_bad_entry(where, "names no image")
         name = str(image).strip()
         if not name or len(name) > MAX_NAME_CHARS:
-            return self.add_bad_entry(
+            return self.record_bad_entry(
                 where,
                 f"has a name of more than {MAX_NAME_CHARS} characters"
                 if name
@@ -103,8 +103,8 @@ class LabelTableEntryCollector:
             )
         read = self.labels.parse_label_or_describe_problem(label)
         if read.problem:
-            return self.add_bad_entry(where, read.problem)
-        self._register_entry_within_limit()
+            return self.record_bad_entry(where, read.problem)
+        self._count_entry_within_limit()
         if not read.label:
             self.table.unlabelled.append(
                 BadLabelTableEntry(where, f"{quote_name(name)} has no label")
@@ -115,13 +115,13 @@ class LabelTableEntryCollector:
         self.table.of.append(max(0, len(self.table.files) - 1))
         return None
 
-    def add_bad_entry(self, where: str, reason: str) -> None:
+    def record_bad_entry(self, where: str, reason: str) -> None:
         """Add an unreadable entry of a label table, with its place and the reason."""
         # Bad entries are stored as well, so they count for the limit.
-        self._register_entry_within_limit()
+        self._count_entry_within_limit()
         self.table.bad.append(BadLabelTableEntry(where, reason))
 
-    def _register_entry_within_limit(self) -> None:
+    def _count_entry_within_limit(self) -> None:
         self._entries += 1
         if self._entries > self._max_entries:
             raise UnreadableBatchError(

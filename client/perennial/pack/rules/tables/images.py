@@ -47,7 +47,7 @@ class ImageNameIndex:
     def __len__(self) -> int:
         return len(self._among)
 
-    def find_image(self, name: str, folder: str = "", part: Part = "") -> int:
+    def find_image_number(self, name: str, folder: str = "", part: Part = "") -> int:
         """Return the number of the image that a table's name means, MISSING or AMBIGUOUS.
 
         `folder` is that of the table. `part` is the table's part, which decides between images of

@@ -32,16 +32,16 @@ def add_labels_if_label_studio_export(source: LabelTableReadingContext) -> bool:
 
 
 def _add_labels_of_label_studio_tasks(source: LabelTableReadingContext) -> None:
-    rows = source.get_collector_for_table_file(TITLE)
+    rows = source.start_collector_for_table_file(TITLE)
     for where, task in iterate_json_entries(source.file, LIST):
         if isinstance(task, NotJson):
-            rows.add_bad_entry(where, str(task))
+            rows.record_bad_entry(where, str(task))
         elif not isinstance(task, dict) or not isinstance(task.get("data"), dict):
-            rows.add_bad_entry(where, "is no task with data")
+            rows.record_bad_entry(where, "is no task with data")
         else:
             choices = _list_annotation_choices(task)
             if choices is None:
-                rows.add_bad_entry(where, "has annotations that are no list of results")
+                rows.record_bad_entry(where, "has annotations that are no list of results")
             else:
                 rows.add_label_entry(_find_label_studio_image_name(source, task), choices, where)
 
@@ -55,10 +55,10 @@ def _find_label_studio_image_name(
     values = islice(data.values(), _MOST_VALUES)
     texts = [value for value in values if isinstance(value, str) and 0 < len(value) <= 1024]
     for value in texts:
-        if source.find_image(value) >= 0:
+        if source.find_image_number(value) >= 0:
             return value
     upload = task.get("file_upload")
-    if isinstance(upload, str) and source.find_image(upload) >= 0:
+    if isinstance(upload, str) and source.find_image_number(upload) >= 0:
         return upload
     return data.get("image", texts[0] if texts else None)
 
@@ -111,12 +111,12 @@ def _add_labels_if_flat_label_studio_export(
     )
     if image < 0 or label < 0:
         return False
-    rows = source.get_collector_for_table_file(TITLE)
+    rows = source.start_collector_for_table_file(TITLE)
     for entry in records:
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
-                rows.add_bad_entry(entry.where, entry.problem)
+                rows.record_bad_entry(entry.where, entry.problem)
         else:
             rows.add_label_entry(
                 entry.values[image],
@@ -135,7 +135,8 @@ def _choose_label_studio_image_column(
             continue
         values = [row[at] for row in sample]
         matches = sum(
-            isinstance(v, str) and 0 < len(v) <= 1024 and source.find_image(v) >= 0 for v in values
+            isinstance(v, str) and 0 < len(v) <= 1024 and source.find_image_number(v) >= 0
+            for v in values
         )
         if matches > most_matches:
             best, most_matches = at, matches

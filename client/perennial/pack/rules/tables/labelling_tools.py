@@ -18,8 +18,8 @@ from perennial.pack.rules.tables.records import (
     LIST,
     TableRecords,
     iterate_json_entries,
-    read_header_as_entry,
     read_whole_text_file,
+    treat_header_as_entry,
 )
 from perennial.pack.rules.tables.source import LabelTableReadingContext
 from perennial.pack.rules.tables.values import parse_dataset_part_word
@@ -53,14 +53,14 @@ def _are_label_cells_zero_or_one(row: Sequence[object]) -> bool:
 def _add_labels_of_roboflow_one_hot_table(
     source: LabelTableReadingContext, records: TableRecords
 ) -> None:
-    rows = source.get_collector_for_table_file(ROBOFLOW_TITLE)
+    rows = source.start_collector_for_table_file(ROBOFLOW_TITLE)
     for entry in records:
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
-                rows.add_bad_entry(entry.where, entry.problem)
+                rows.record_bad_entry(entry.where, entry.problem)
         elif not _are_label_cells_zero_or_one(entry.values):
-            rows.add_bad_entry(entry.where, "has something else than 0 and 1 for a class")
+            rows.record_bad_entry(entry.where, "has something else than 0 and 1 for a class")
         else:
             flags = [str(cell).strip() in _ONE for cell in entry.values[1:]]
             classes = [
@@ -82,8 +82,8 @@ def add_labels_if_edge_impulse_export(source: LabelTableReadingContext) -> bool:
     try:
         for key in text.iterate_object_keys():
             if key == "files" and text.peek_nonblank_character() == "[":
-                rows = source.get_collector_for_table_file(EDGE_IMPULSE_TITLE)
-                for number in text.iterate_array_positions():
+                rows = source.start_collector_for_table_file(EDGE_IMPULSE_TITLE)
+                for number in text.iterate_array_item_numbers():
                     _add_labels_of_edge_impulse_entry(
                         text.read_value(), f"entry {number} of {source.file.name}", rows
                     )
@@ -93,7 +93,7 @@ def add_labels_if_edge_impulse_export(source: LabelTableReadingContext) -> bool:
         # Nothing was read yet, so that another kind of table may still fit.
         if rows is None:
             return False
-        rows.add_bad_entry(f"the rest of {source.file.name}", str(error))
+        rows.record_bad_entry(f"the rest of {source.file.name}", str(error))
     return rows is not None
 
 
@@ -102,7 +102,7 @@ def _add_labels_of_edge_impulse_entry(
 ) -> None:
     label = value.get("label") if isinstance(value, dict) else None
     if not isinstance(value, dict):
-        rows.add_bad_entry(where, "is no JSON object")
+        rows.record_bad_entry(where, "is no JSON object")
     elif not isinstance(label, dict):
         rows.add_label_entry(value.get("path"), label, where, _parse_edge_impulse_category(value))
     elif label.get("type") == "unlabeled":
@@ -112,7 +112,7 @@ def _add_labels_of_edge_impulse_entry(
             value.get("path"), label.get("label"), where, _parse_edge_impulse_category(value)
         )
     else:
-        rows.add_bad_entry(
+        rows.record_bad_entry(
             where,
             f"has a label of the type {str(label.get('type'))[:40]!r}: one for the whole image is "
             f"read",
@@ -135,7 +135,7 @@ def add_labels_if_make_sense_export(source: LabelTableReadingContext) -> bool:
         first = source.first_entry
         if not isinstance(first, dict) or set(first) != {"image", "annotations"}:
             return False
-        rows = source.get_collector_for_table_file(MAKE_SENSE_TITLE)
+        rows = source.start_collector_for_table_file(MAKE_SENSE_TITLE)
         for where, value in source.iterate_object_entries(rows, LIST):
             rows.add_label_entry(value.get("image"), value.get("annotations"), where)
         return True
@@ -146,10 +146,10 @@ def add_labels_if_make_sense_export(source: LabelTableReadingContext) -> bool:
         or not _is_bracketed_list_cell(records.columns[1])
     ):
         return False
-    rows = source.get_collector_for_table_file(MAKE_SENSE_TITLE)
-    for entry in read_header_as_entry(records):
+    rows = source.start_collector_for_table_file(MAKE_SENSE_TITLE)
+    for entry in treat_header_as_entry(records):
         if entry.problem or not _is_bracketed_list_cell(str(entry.values[1])):
-            rows.add_bad_entry(entry.where, entry.problem or "has labels without brackets")
+            rows.record_bad_entry(entry.where, entry.problem or "has labels without brackets")
         else:
             names = [name.strip() for name in str(entry.values[1]).strip()[1:-1].split(",")]
             rows.add_label_entry(entry.values[0], [name for name in names if name], entry.where)
@@ -173,11 +173,11 @@ def add_labels_if_sagemaker_manifest(source: LabelTableReadingContext) -> bool:
     first = next((value for _, value in iterate_json_entries(source.file, form)), None)
     if not isinstance(first, dict) or _REF not in first:
         return False
-    rows = source.get_collector_for_table_file(SAGEMAKER_TITLE)
+    rows = source.start_collector_for_table_file(SAGEMAKER_TITLE)
     for where, value in source.iterate_object_entries(rows, form):
         names = _list_classes_of_manifest_entry(value)
         if names is None:
-            rows.add_bad_entry(where, "has annotations that are no classes of whole images")
+            rows.record_bad_entry(where, "has annotations that are no classes of whole images")
         else:
             rows.add_label_entry(value.get(_REF), names, where)
     return True

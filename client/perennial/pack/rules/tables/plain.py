@@ -2,7 +2,7 @@
 
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.columns import (
-    LabelTableColumns,
+    LabelTableColumnPositions,
     NotALabelTable,
     choose_table_columns,
     find_column_position_ignoring_case,
@@ -14,8 +14,8 @@ from perennial.pack.rules.tables.records import (
     LINES,
     LIST,
     TableRecords,
-    read_header_as_entry,
     read_whole_text_file,
+    treat_header_as_entry,
 )
 from perennial.pack.rules.tables.source import LabelTableReadingContext
 from perennial.pack.rules.tables.values import has_invalid_utf8, parse_dataset_part_word
@@ -41,7 +41,7 @@ def add_labels_if_plain_table(source: LabelTableReadingContext) -> bool:
     records = _convert_header_naming_image_to_entry(source, source.records)
     try:
         columns = choose_table_columns(
-            records, source.options, source.find_image, source.images, is_own=source.is_own
+            records, source.options, source.find_image_number, source.images, is_own=source.is_own
         )
     except NotALabelTable:
         return False
@@ -68,40 +68,40 @@ def _convert_header_naming_image_to_entry(
     ):
         return records
     names_image = any(
-        source.find_image(cell) >= 0
+        source.find_image_number(cell) >= 0
         for cell in records.columns
         # A header such as `image` may also be the stem of an image.
         if 0 < len(cell) <= 1024 and not is_image_column_name(cell)
     )
-    return read_header_as_entry(records) if records.form == CELLS and names_image else records
+    return treat_header_as_entry(records) if records.form == CELLS and names_image else records
 
 
 def _add_labels_of_plain_table(
-    source: LabelTableReadingContext, records: TableRecords, columns: LabelTableColumns
+    source: LabelTableReadingContext, records: TableRecords, columns: LabelTableColumnPositions
 ) -> None:
     image, label, part = columns
     kind = (
         f"{_FORMS[records.form]}, columns {quote_name(records.columns[image])} and "
         f"{quote_name(records.columns[label])}"
     )
-    rows = source.get_collector_for_table_file(kind)
+    rows = source.start_collector_for_table_file(kind)
     for entry in records:
         if entry.problem:
             # A quote that is not closed swallows the lines after it, each of which is a lost entry.
             for _ in range(entry.line_count):
-                rows.add_bad_entry(entry.where, entry.problem)
+                rows.record_bad_entry(entry.where, entry.problem)
             continue
         values = entry.values
         name = values[image]
         part_word = "" if part < 0 else str(values[part] or "")
         part_name = parse_dataset_part_word(part_word)
         if part_name is None:
-            rows.add_bad_entry(
+            rows.record_bad_entry(
                 entry.where,
                 f"has the split {quote_name(part_word)}; it must be train, test, validation or empty",
             )
         elif isinstance(name, str) and has_invalid_utf8(name):
-            rows.add_bad_entry(entry.where, "is not UTF-8: save the table as “CSV UTF-8”")
+            rows.record_bad_entry(entry.where, "is not UTF-8: save the table as “CSV UTF-8”")
         else:
             rows.add_label_entry(name, values[label], entry.where, part_name)
 
@@ -116,7 +116,7 @@ def _add_labels_if_image_to_label_object(source: LabelTableReadingContext) -> bo
             return False
     except NotJson:
         return False
-    rows = source.get_collector_for_table_file(_PAIRS)
+    rows = source.start_collector_for_table_file(_PAIRS)
     text = JsonTextReader(read_whole_text_file(source.file))
     try:
         for name in text.iterate_object_keys():
@@ -124,7 +124,7 @@ def _add_labels_if_image_to_label_object(source: LabelTableReadingContext) -> bo
                 name, text.read_value(), f"{quote_name(name)} in {source.file.name}"
             )
     except NotJson as error:
-        rows.add_bad_entry(f"the rest of {source.file.name}", str(error))
+        rows.record_bad_entry(f"the rest of {source.file.name}", str(error))
     return True
 
 
@@ -135,7 +135,7 @@ def _are_object_keys_images(source: LabelTableReadingContext) -> bool:
         if isinstance(text.read_value(), dict | list):
             return False
         checked += 1
-        matches += 0 < len(name) <= 1024 and source.find_image(name) >= 0
+        matches += 0 < len(name) <= 1024 and source.find_image_number(name) >= 0
         if checked == _SAMPLE:
             break
     return checked > 0 and 2 * matches >= checked

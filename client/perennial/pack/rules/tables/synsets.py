@@ -53,13 +53,13 @@ def label_images_by_synset_table(
                     find_dataset_part_in_folders(names[i], at),
                 )
             else:
-                rows.add_bad_entry(
+                rows.record_bad_entry(
                     names[i], f"lies in the folder {wnid}, which {file.name} does not name"
                 )
     return True
 
 
-def add_tiny_imagenet_validation(
+def add_labels_of_tiny_imagenet_validation(
     file: LabelTableCandidate, mapping: LabelTableCandidate, rows: LabelTableEntryCollector
 ) -> None:
     """Add the labels of Tiny ImageNet's validation images, from a file with an image and an id per
@@ -71,9 +71,9 @@ def add_tiny_imagenet_validation(
     for line_number, _, values, problem in cells.read_table_rows(file.data, "\t"):
         where = f"line {line_number} of {file.name}"
         if problem or len(values) < 2:
-            rows.add_bad_entry(where, problem or "has one cell")
+            rows.record_bad_entry(where, problem or "has one cell")
         elif values[1] not in labels:
-            rows.add_bad_entry(
+            rows.record_bad_entry(
                 where, f"has the id {quote_name(values[1])}, which {mapping.name} does not name"
             )
         else:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from perennial.pack.rules.names import quote_name
-from perennial.pack.rules.tables.records import CELLS, LINES, TableRecords, read_header_as_entry
+from perennial.pack.rules.tables.records import CELLS, LINES, TableRecords, treat_header_as_entry
 from perennial.pack.rules.tables.source import LabelTableReadingContext
 from perennial.pack.rules.tables.values import parse_dataset_part_word
 
@@ -18,7 +18,7 @@ def add_labels_if_vertex_import(source: LabelTableReadingContext) -> bool:
         return False
     # The file has no header, so that its first row was taken as the names of columns.
     if records.form == CELLS and any(cell.startswith("gs://") for cell in records.columns[:2]):
-        _add_labels_of_vertex_cells(source, read_header_as_entry(records))
+        _add_labels_of_vertex_cells(source, treat_header_as_entry(records))
         return True
     if isinstance(source.first_entry, dict) and _URI in source.first_entry:
         _add_labels_of_vertex_jsonl(source, records.form)
@@ -27,20 +27,20 @@ def add_labels_if_vertex_import(source: LabelTableReadingContext) -> bool:
 
 
 def _add_labels_of_vertex_cells(source: LabelTableReadingContext, records: TableRecords) -> None:
-    rows = source.get_collector_for_table_file(TITLE)
+    rows = source.start_collector_for_table_file(TITLE)
     # Rows with several labels are longer than others, so rows are read regardless of their length.
     for entry in TableRecords(
         source.file, CELLS, [], header=False, separator=records.separator
-    ).read_all_rows():
+    ).iterate_rows_of_any_length():
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
-                rows.add_bad_entry(entry.where, entry.problem)
+                rows.record_bad_entry(entry.where, entry.problem)
             continue
         uri, labels, use = _parse_vertex_row([str(value).strip() for value in entry.values])
         part = parse_dataset_part_word(use)
         if part is None:
-            rows.add_bad_entry(
+            rows.record_bad_entry(
                 entry.where,
                 f"has {quote_name(use)} where TRAINING, VALIDATION, TEST or UNASSIGNED is expected",
             )
@@ -55,12 +55,12 @@ def _parse_vertex_row(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
 
 
 def _add_labels_of_vertex_jsonl(source: LabelTableReadingContext, form: str = LINES) -> None:
-    rows = source.get_collector_for_table_file(TITLE)
+    rows = source.start_collector_for_table_file(TITLE)
     for where, value in source.iterate_object_entries(rows, form):
         use = _get_value_of_json_object(value.get("dataItemResourceLabels"), _USE)
         part = parse_dataset_part_word(use) if isinstance(use, str) else ""
         if part is None:
-            rows.add_bad_entry(where, f"has the ml_use {quote_name(str(use))}")
+            rows.record_bad_entry(where, f"has the ml_use {quote_name(str(use))}")
         else:
             rows.add_label_entry(value.get(_URI), _find_vertex_label(value), where, part)
 

@@ -8,11 +8,11 @@ from core.contract.manifest import Temperature
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.calibration.held_out import (
     HeldOutLogits,
-    choose_stride_of_stored_logits,
+    choose_stride_of_images_with_stored_logits,
     concatenate_task_logits,
 )
 from core.learning.evaluation.calibration.temperature import (
-    choose_softmax_temperature,
+    choose_softmax_temperature_and_source,
     fit_softmax_temperature,
 )
 from core.learning.evaluation.evaluate import compute_task_logits
@@ -123,7 +123,7 @@ PARENT = Temperature(value=3.0, source="held-out", images=90)
 def test_the_best_source_that_there_is(held_out, left_out, parent, source, images) -> None:
     scores, targets = draw_logits(100, 3, 5.0)
     logits = HeldOutLogits(scores[:held_out].float(), targets[:held_out])
-    chosen = choose_softmax_temperature(
+    chosen = choose_softmax_temperature_and_source(
         logits,
         lambda: None if left_out is None else (scores[:left_out], targets[:left_out]),
         parent,
@@ -147,7 +147,7 @@ def test_tasks_with_heads_of_their_own_are_joined() -> None:
 
 @pytest.mark.parametrize(("most", "stride"), [(70, 1), (69, 2), (20, 4)])
 def test_of_more_logits_than_fit_every_second_is_taken(most: int, stride: int) -> None:
-    assert choose_stride_of_stored_logits([(10, 3), (20, 2)], most) == stride
+    assert choose_stride_of_images_with_stored_logits([(10, 3), (20, 2)], most) == stride
 
 
 def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -> None:
@@ -187,7 +187,8 @@ def test_of_too_many_logits_some_are_fitted_to_and_all_images_are_answered(
     bench.n_held_out = 200
     whole = bench.learn_task(1, method="finetune")
     monkeypatch.setattr(
-        "core.learning.evaluation.evaluator.choose_stride_of_stored_logits", lambda sizes: 2
+        "core.learning.evaluation.evaluator.choose_stride_of_images_with_stored_logits",
+        lambda sizes: 2,
     )
     some = bench.learn_task(1, method="finetune")
     assert (whole.result["temperature"]["images"], some.result["temperature"]["images"]) == (

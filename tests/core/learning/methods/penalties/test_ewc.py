@@ -149,7 +149,7 @@ def capture_fisher_request(monkeypatch, fisher, classes=2, examples=None):
     )
     ctx.network.list_classes.return_value = ["c"] * classes
     batch = mock.Mock(x=torch.zeros(100, 1), y=torch.zeros(100, dtype=torch.int64))
-    make_method("ewc", fisher=fisher, examples=examples)._measure_fisher(ctx, [batch] * 30)
+    make_method("ewc", fisher=fisher, examples=examples)._measure_diagonal_fisher(ctx, [batch] * 30)
     return asked[0]
 
 

@@ -32,7 +32,9 @@ def test_at_the_end_of_a_task_the_memory_is_gamma_times_the_old_one_and_the_new(
 ) -> None:
     old, new = torch.tensor([2.0, 3.0]).double(), torch.tensor([5.0, 0.0]).double()
     method, ctx = make_method_and_context("ewc-online", torch.zeros(2).double(), old, gamma=gamma)
-    monkeypatch.setattr(EwcOnlineMethod, "_measure_fisher", lambda self, ctx, batches: {"w": new})
+    monkeypatch.setattr(
+        EwcOnlineMethod, "_measure_diagonal_fisher", lambda self, ctx, batches: {"w": new}
+    )
     method.end_task(ctx, [])
     assert torch.equal(method.stored_tensors["fisher.w"], gamma * old + new)
 

@@ -9,7 +9,7 @@ from streams import Bench, spy_on_calls, spy_on_losses
 from torch.nn import functional
 
 from core.learning.evaluation import predicting
-from core.learning.evaluation.evaluate import EvaluationImages, score_image_predictions
+from core.learning.evaluation.evaluate import EvaluationImages, score_network_on_images
 from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.methods.replay import icarl
 from core.learning.methods.replay.icarl import IcarlMethod
@@ -86,7 +86,9 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 ) -> None:
     bench = Bench(tmp_path, scenario)
     first = bench.learn_task(1, method="icarl")
-    shares = spy_on_calls(monkeypatch, icarl, "draw_exemplars_for_batch", lambda share, *_: share)
+    shares = spy_on_calls(
+        monkeypatch, icarl, "draw_exemplars_to_add_to_batch", lambda share, *_: share
+    )
 
     def all_logits(net, x):
         return torch.cat([net(x, t) for t in (1, 2)], 1) if scenario == "task" else net(x)
@@ -117,7 +119,7 @@ def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
             [] if found is None else found[0].flatten(1).tolist()
         )
 
-    spy_on_calls(monkeypatch, icarl, "draw_exemplars_for_batch", record_shown_exemplars)
+    spy_on_calls(monkeypatch, icarl, "draw_exemplars_to_add_to_batch", record_shown_exemplars)
     bench.learn_task(2, first, method={"name": "icarl", "exemplars": 14}, augment="none")
     held = INPUTS(first.tensors("exemplars")["images"]).flatten(1).tolist()
     for steps in shown.values():
@@ -132,7 +134,7 @@ def test_no_batch_takes_more_exemplars_than_the_batch_size(tmp_path, monkeypatch
     small = Bench(tmp_path / "small", n=10)
     spec = {**small.spec(2, first, method="icarl"), "history": []}
     sizes = spy_on_calls(
-        monkeypatch, icarl, "draw_exemplars_for_batch", lambda found, *_: len(found[1])
+        monkeypatch, icarl, "draw_exemplars_to_add_to_batch", lambda found, *_: len(found[1])
     )
     small.learn(spec)
     assert sizes == [4] * 6
@@ -238,7 +240,7 @@ def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
         for kind, named in method.state.collect_tensors_by_type().items()
     }
     for _ in range(2):
-        score_image_predictions(
+        score_network_on_images(
             net, EvaluationImages(images, labels), None, method.predict_logits, INPUTS
         )
     after = method.state.collect_tensors_by_type()

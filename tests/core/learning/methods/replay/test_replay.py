@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from core.learning.memory.replay import (
     compute_replay_cross_entropy,
-    compute_replay_distillation_loss,
+    compute_replay_logits_squared_error,
 )
 from core.learning.memory.reservoir import ReservoirBuffer
 from core.learning.methods import registry
@@ -80,7 +80,7 @@ def test_with_shared_draws_both_terms_are_of_one_draw(bench, monkeypatch) -> Non
         x = ctx.inputs(items.images)
         wanted = {
             "logits": method.hyper.alpha
-            * compute_replay_distillation_loss([(None, ctx.network(x))], items.logits),
+            * compute_replay_logits_squared_error([(None, ctx.network(x))], items.logits),
             "labels": method.hyper.beta * functional.cross_entropy(ctx.network(x), items.labels),
         }
         return max(float((terms[name] - value).detach().abs()) for name, value in wanted.items())
@@ -253,7 +253,7 @@ def test_replay_leaves_batch_statistics_alone(tmp_path) -> None:
 def test_distillation_has_zero_as_target_of_units_that_came_later() -> None:
     now = torch.tensor([[1.0, 2.0, 9.0], [0.0, 0.0, 5.0]])
     stored = torch.tensor([[0.0, 0.0], [1.0, 0.0]])
-    assert float(compute_replay_distillation_loss([(None, now)], stored)) == pytest.approx(
+    assert float(compute_replay_logits_squared_error([(None, now)], stored)) == pytest.approx(
         (1 + 4 + 81 + 1 + 25) / 6
     )
 
@@ -262,13 +262,15 @@ def test_distillation_over_heads_counts_each_items_own_units() -> None:
     narrow, wide = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 0.0, 3.0]])
     stored = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     groups = [(torch.tensor([1]), narrow), (torch.tensor([0]), wide)]
-    assert float(compute_replay_distillation_loss(groups, stored)) == pytest.approx((1 + 4 + 4) / 5)
+    assert float(compute_replay_logits_squared_error(groups, stored)) == pytest.approx(
+        (1 + 4 + 4) / 5
+    )
 
 
 def test_distillation_of_one_width_is_the_mean_squared_error() -> None:
     a, b = torch.randn(4, 3), torch.randn(4, 3)
     assert torch.allclose(
-        compute_replay_distillation_loss([(None, a)], b), functional.mse_loss(a, b)
+        compute_replay_logits_squared_error([(None, a)], b), functional.mse_loss(a, b)
     )
 
 
