@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from perennial._sync.page import ListRequest, Page, request_list_page
+from perennial._sync.page import PaginatedListQuery, Page, request_list_page
 
 if TYPE_CHECKING:
     from perennial._sync.http import Http
@@ -20,7 +20,7 @@ class Pages(Generic[T]):
     The first page is requested when it is first needed, and cached. A loop requests the list again.
     """
 
-    def __init__(self, http: Http, of: ListRequest[T]) -> None:
+    def __init__(self, http: Http, of: PaginatedListQuery[T]) -> None:
         self._http, self._of = http, of
         self._first: Page[T] | None = None
 

@@ -34,7 +34,7 @@ def iterate_in_thread(items: Iterator[T]) -> Iterator[T]:
 
 def create_http_client() -> httpx2.Client:
     """Return a new httpx2 client for the connection to a service, whose reads respect
-    `limit_total_waiting_time`.
+    `limit_response_waiting_time`.
     """
     client = httpx2.Client()
     for transport in (client._transport, *client._mounts.values()):
@@ -45,7 +45,7 @@ def create_http_client() -> httpx2.Client:
 
 
 @contextmanager
-def limit_total_waiting_time(seconds: float) -> Iterator[None]:
+def limit_response_waiting_time(seconds: float) -> Iterator[None]:
     """Limit the time that the block waits, even if bytes keep arriving.
 
     The timeout of a single read never expires if a server sends a byte now and then.
