@@ -514,6 +514,12 @@ def test_every_command_that_is_listed_exists() -> None:
         assert run_command_line([name, "--help"]) == 0
 
 
+def test_the_help_lists_the_commands_under_a_heading(capsys: Said) -> None:
+    assert run_command_line(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert re.findall(r"^([A-Z]\w*):$", shown, re.MULTILINE)[:2] == ["Options", "Commands"]
+
+
 def test_on_a_terminal_a_batch_is_followed_by_a_bar(capsys: Said, weeks: list[Path]) -> None:
     create_slow_model(capsys, "bar")
     status, shown = run_on_terminal(["-m", "perennial", "submit", "bar", str(weeks[0])])
