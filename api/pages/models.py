@@ -65,7 +65,8 @@ def show_models_page(
         service.db, service.catalogue(), actor, ROWS, filters.cursor, listing
     )
     name = model_deletion.find_deleted_model_name(service.db, actor, deleted) if deleted else None
-    return _render_model_list(request, service, model_page, filters, events, name)
+    notices = {"events": events, "deleted": name, "wrong": None}
+    return _render_model_list(request, service, model_page, filters, notices)
 
 
 def render_model_list_with_error(
@@ -75,9 +76,9 @@ def render_model_list_with_error(
     events = read_newest_event_cursor(request, actor)
     listing = models.ModelListQuery(summary=True, newest_first=True)
     model_page = models.list_models(service.db, service.catalogue(), actor, ROWS, None, listing)
-    return _render_model_list(
-        request, service, model_page, ModelListFilters("", "newest", None), events, None, error
-    )
+    filters = ModelListFilters("", "newest", None)
+    notices = {"events": events, "deleted": None, "wrong": error.detail}
+    return _render_model_list(request, service, model_page, filters, notices, error.status)
 
 
 def _render_model_list(
@@ -85,12 +86,11 @@ def _render_model_list(
     service: ServiceDependencies,
     model_page: ModelPage,
     filters: ModelListFilters,
-    events: str,
-    deleted: str | None,
-    error: PerennialError | None = None,
+    notices: dict[str, str | None],
+    status: int = 200,
 ) -> Response:
     context: dict[str, object] = {
-        "events": events,
+        **notices,
         "models": model_page["items"],
         "next_cursor": model_page["next_cursor"],
         "lines": {
@@ -98,8 +98,6 @@ def _render_model_list(
             for one in model_page["items"]
             if one["summary"] is not None
         },
-        "deleted": deleted,
-        "wrong": error.detail if error else None,
         "samples": [kind for kinds in sample_pictures.BATCHES.values() for kind in kinds],
         "of_class": sample_pictures.OF_CLASS,
         "most": service.settings.max_body_bytes,
@@ -107,4 +105,4 @@ def _render_model_list(
         "url": f"{request.url.scheme}://{request.url.netloc}{get_root_path(request.scope)}",
     }
     context |= {**vars(filters), "width": WIDTH, "height": HEIGHT}
-    return render_page(request, "models.html", context, error.status if error else 200)
+    return render_page(request, "models.html", context, status)
