@@ -101,7 +101,7 @@ ENTRIES = (
           f"Send the next batch with `rebalance`: POST {M}/tasks with Perennial-Recipe: "
           '{"rebalance": {"epochs": 5}}.',
           FOLLOWED + "test_rebalancing_the_next_batch_makes_up_for_a_biased_head"),
-    AdviceRow("collapsed", ("core/publishing/version_warnings.py:warn_of_feature_collapse",
+    AdviceRow("collapsed", ("core/publishing/version_warnings.py:build_feature_collapse_warning",
           "core/publishing/version_warnings.py:_describe_steps_after_feature_collapse"),
           "features lost more than 10 points against those of the best ancestor",
           f'Roll production back to it with POST {M}/aliases/production/rollback {{"version": 2, '
@@ -223,7 +223,7 @@ ENTRIES = (
               "that you want.",
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
     AdviceRow("no-weights", ("core/recipe/pretrained.py:find_pretrained_weights_of_architecture",
-                         "core/bases/pretrained.py:find_pretrained_weights_catalogue_entry",
+                         "core/bases/pretrained.py:require_pretrained_weights_entry",
                          "core/execution/kinds/fetch.py:_find_pretrained_weights_entry_of_model"),
                              "timm has no weights of "
                              "this name",
@@ -335,7 +335,7 @@ ENTRIES = (
           "production would predict known classes for images of new ones",
           "", TELLS),
     AdviceRow("weak", ("core/recipe/weaknesses.py:list_recipe_warnings",
-                   "core/recipe/weaknesses.py:warn_of_ineffective_fields"),
+                   "core/recipe/weaknesses.py:list_ineffective_field_warnings"),
           "a method or modifier is weak in a scenario, or changes nothing", "Name a method that "
               "trains.",
           "not followed: docs/benchmarks.md has measurements of both sides"),

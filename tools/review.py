@@ -131,7 +131,7 @@ def build_version_network(version: DownloadedVersion) -> Network:
     return network.eval()
 
 
-def build_interpolation_end_weights(
+def build_older_interpolation_end_weights(
     old: DownloadedVersion, new: DownloadedVersion
 ) -> dict[str, Tensor]:
     """Return the weights at the end of the interpolation, made from the older version's ones.
@@ -293,7 +293,7 @@ def main(arguments: list[str]) -> None:
     try:
         old, new = read_downloaded_version(chosen.old), read_downloaded_version(chosen.new)
         network = build_version_network(new)
-        end = build_interpolation_end_weights(old, new)
+        end = build_older_interpolation_end_weights(old, new)
         image = ImageSpec.parse_image_field(new.config["image"])
         with tempfile.TemporaryDirectory() as folder:
             sets = [

@@ -122,7 +122,7 @@ def unpack_vendored_files(package: NpmPackage, tarball: Path) -> None:
         VendoredDigestMismatch: a file is missing or does not have the bytes in the list.
     """
     # Before it is opened, so that tarfile reads only expected bytes.
-    _require_content_digest(package.tarball, tarball.read_bytes(), package.sha256)
+    _require_content_matches_digest(package.tarball, tarball.read_bytes(), package.sha256)
     with tarfile.open(tarball) as archive:
         for path, (into, digest) in package.files.items():
             # npm packs all files below `package/`.
@@ -130,13 +130,13 @@ def unpack_vendored_files(package: NpmPackage, tarball: Path) -> None:
             if member is None:
                 raise VendoredDigestMismatch(f"{package.tarball} has no file {path}.")
             text = member.read()
-            _require_content_digest(f"{path} of {package.tarball}", text, digest)
+            _require_content_matches_digest(f"{path} of {package.tarball}", text, digest)
             target = package.folder / into
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(text)
 
 
-def _require_content_digest(what: str, content: bytes, digest: str) -> None:
+def _require_content_matches_digest(what: str, content: bytes, digest: str) -> None:
     if _hash_content(content) != digest:
         raise VendoredDigestMismatch(
             f"{what} has the sha256 {_hash_content(content)}, and the list says {digest}."

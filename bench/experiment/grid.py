@@ -306,7 +306,9 @@ def _resolve_planned_base(
         "classes": classes,
     }
     return BaseTrainingRun(
-        base.name, config, _build_experiment_task_data(base.images, files, 1, classes, classes)
+        base.name,
+        config,
+        _build_data_of_one_experiment_task(base.images, files, 1, classes, classes),
     )
 
 
@@ -341,7 +343,9 @@ def _build_task_data_of_run(
     for number, task in enumerate(tasks, 1):
         union = sorted({c for earlier in tasks[:number] for c in earlier})
         stages.append(
-            _build_experiment_task_data(images, files, number, union if joint else task, task)
+            _build_data_of_one_experiment_task(
+                images, files, number, union if joint else task, task
+            )
         )
     return stages
 
@@ -380,7 +384,7 @@ def _build_data_incremental_task_stages(
     ]
 
 
-def _build_experiment_task_data(
+def _build_data_of_one_experiment_task(
     images: PlannedImages,
     files: ExperimentDatasetCache,
     number: int,

@@ -45,7 +45,10 @@ class LinearisationCostSubject:
         move_network_to_device(self.network, device)
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
-            for p in (*self.network.displacement.parameters(), self.network.get_own_head_rows()):
+            for p in (
+                *self.network.displacement.parameters(),
+                self.network.get_learned_head_rows(),
+            ):
                 p.copy_(torch.randn(p.shape, generator=generator) * 0.01)
         self.device = device
         self.x = torch.randn(batch, 3, size, size, generator=generator).to(device)
@@ -117,7 +120,7 @@ def main() -> None:
         )
         for line in (
             *render_dlcft_operations_table(subject),
-            *render_saved_memory_table(subject),
+            *render_backward_pass_memory_table(subject),
             *render_version_size_table(subject),
             *render_pass_seconds_table(subject, options.rounds),
         ):
@@ -154,7 +157,7 @@ def render_dlcft_operations_table(subject: LinearisationCostSubject) -> list[str
     ]
 
 
-def render_saved_memory_table(subject: LinearisationCostSubject) -> list[str]:
+def render_backward_pass_memory_table(subject: LinearisationCostSubject) -> list[str]:
     """Render a table of the memory that a training step keeps for its backward pass."""
     network = subject.network
     found = {

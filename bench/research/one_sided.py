@@ -139,7 +139,7 @@ def main() -> None:
             patch = {**ROWS[row], "epochs": options.epochs, **options.recipe}
             print(f"| {row} ", end="", flush=True)
             for stream in streams:
-                base = BatchLearner(options.base, patch, stream, options.cache)
+                base = BatchPlanAccuracyBenchmark(options.base, patch, stream, options.cache)
                 print(
                     f"| {base.measure_and_format_plan_accuracy(CASES[case], options.draws)} ",
                     end="",
@@ -206,7 +206,7 @@ def hold_out_images_of_each_class(name: str, images: closed_forms.Labelled) -> E
     return EncodedImagesByClass(name, train, held_out)
 
 
-class BatchLearner:
+class BatchPlanAccuracyBenchmark:
     """Learns batches from one of the two bases by a recipe, and measures accuracies."""
 
     def __init__(self, base: str, patch: Json, stream: EncodedImagesByClass, cache: Path) -> None:

@@ -66,7 +66,7 @@ class PretrainedWeightsPolicy:
 ANY = PretrainedWeightsPolicy()
 
 
-def find_pretrained_weights_catalogue_entry(
+def require_pretrained_weights_entry(
     catalogue: RecipeCatalogue, architecture: ArchitectureChoice, base: ModelBase
 ) -> PretrainedWeights:
     """Return the catalogue entry of weights that an architecture names, or of the ImageNet base.

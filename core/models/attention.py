@@ -73,7 +73,7 @@ def list_attention_items(
     if not tasks:
         return items
     versions, jobs = (
-        _find_newest_versions_of_held_tasks(session, tasks),
+        _find_newest_versions_of_gate_held_tasks(session, tasks),
         _find_newest_jobs_of_tasks(session, tasks),
     )
     answering, learned = (
@@ -131,7 +131,7 @@ def _list_tasks_awaiting_person(session: Session, models: list[str]) -> list[Tas
     )
 
 
-def _find_newest_versions_of_held_tasks(
+def _find_newest_versions_of_gate_held_tasks(
     session: Session, tasks: Sequence[Task]
 ) -> dict[tuple[str, int], Version]:
     """Return the newest version of each task that is held, by (model, task)."""

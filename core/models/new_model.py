@@ -98,7 +98,7 @@ def find_initial_weights_and_store_base(
     """
     weights = None
     if asked.base in (PRETRAINED, imagenet_base.NAME):
-        weights = pretrained.find_pretrained_weights_catalogue_entry(
+        weights = pretrained.require_pretrained_weights_entry(
             resources.catalogue, asked.architecture, asked.base
         )
         pretrained.require_storage_room_for_weights(resources.db, actor, weights, terms)
@@ -155,7 +155,7 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
             'keeps images of each batch, and "held_out": "counts" keeps none: send one of both'
         )
         raise Invalid(f"selection {message}.", fields=[{"field": "selection", "message": message}])
-    odd_size = _warn_of_image_size(request.get("image") or {}, asked.images, asked.base)
+    odd_size = _list_image_size_notices(request.get("image") or {}, asked.images, asked.base)
     return Model(
         id=new_id("mdl"),
         owner_id=owner_id,
@@ -192,7 +192,7 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
     )
 
 
-def _warn_of_image_size(
+def _list_image_size_notices(
     asked: RequestedImageSettings, images: ImageFormatAndNormalisation, base: ModelBase
 ) -> list[str]:
     """Return notices about a new model's image size, which cannot be changed later.

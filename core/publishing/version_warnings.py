@@ -62,7 +62,7 @@ def collect_version_warnings_and_record_advice(
     )
     moves = passed and model.production_follows and not stays
     production = version.number if moves else findings.comparison.production
-    warning_text = warn_of_feature_collapse(
+    warning_text = build_feature_collapse_warning(
         model, version, findings.comparison.features, production
     )
     if warning_text is None:
@@ -77,7 +77,7 @@ def collect_version_warnings_and_record_advice(
     return [text for text in (warning_text, advice, one_class) if text is not None]
 
 
-def warn_of_feature_collapse(
+def build_feature_collapse_warning(
     model: Model, version: Version, count: AncestorFeatureComparison | None, production: int | None
 ) -> str | None:
     """Return a warning if the new version's features are much less accurate than an ancestor's.

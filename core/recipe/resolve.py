@@ -26,7 +26,7 @@ from core.recipe.schema import (
     find_json_schema_errors,
 )
 from core.recipe.start import FROM_RANDOM
-from core.recipe.weaknesses import list_recipe_warnings, warn_of_ineffective_fields
+from core.recipe.weaknesses import list_ineffective_field_warnings, list_recipe_warnings
 from core.text.nearest import list_schema_property_paths
 from core.text.plain import describe_allowed_names
 
@@ -85,7 +85,7 @@ def resolve_recipe(
     if errors:
         raise _build_invalid_recipe_error(errors)
     # A stored recipe has every field, as if somebody had asked for all of them.
-    ineffective = [] if stored else warn_of_ineffective_fields(catalogue, patch, complete)
+    ineffective = [] if stored else list_ineffective_field_warnings(catalogue, patch, complete)
     return ResolvedRecipe(
         complete, [*list_recipe_warnings(catalogue, scenario, complete), *ineffective]
     )

@@ -64,7 +64,7 @@ def list_recipe_warnings(catalogue: RecipeCatalogue, scenario: str, recipe: Reci
     return warnings
 
 
-def warn_of_ineffective_fields(
+def list_ineffective_field_warnings(
     catalogue: RecipeCatalogue, asked: Mapping[str, object], recipe: RecipeOut
 ) -> list[str]:
     """Warn of requested recipe fields that have no effect on a method without training.

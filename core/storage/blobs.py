@@ -27,7 +27,7 @@ from core.storage.objects import (
     ObjectStorage,
     make_file_change_tag,
 )
-from core.storage.verified import VerifiedObjects
+from core.storage.verified import RecentVerifications
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 CACHE_BYTES = 20 << 30
@@ -45,7 +45,7 @@ A job reads hundreds of files of an old model, and recording each use takes two 
 """
 
 _log = logging.getLogger(__name__)
-VERIFIED = VerifiedObjects()
+VERIFIED = RecentVerifications()
 """Verified files and objects, shared by all `Blobs` of this process. `open_object_store` sets its age."""
 _UNTRIMMED: dict[tuple[Path, int], int] = {}
 """Bytes cached since the last trim, by cache folder and size; shared like `VERIFIED`, since each job

@@ -11,7 +11,7 @@ from collections import OrderedDict
 VERIFIED_S = 3600.0
 
 
-class VerifiedObjects:
+class RecentVerifications:
     """Memory of the last `limit` files and objects whose digest was verified. Safe for threads.
 
     The limit bounds memory: a worker that runs for months meets new files with every job.

@@ -170,7 +170,7 @@ def list_warnings_of_single_class_model(
     ]
 
 
-def warn_of_new_classes_with_few_images(
+def list_few_images_of_new_class_warnings(
     directory: ArchiveSummary, compared: ComparedClassNames
 ) -> list[str]:
     """Return a warning about new classes with few images, with the recall measured for so few."""

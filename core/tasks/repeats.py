@@ -195,7 +195,7 @@ def remove_task_content_digest(task: Task) -> None:
     task.content_sha256 = task.content_turn = None
 
 
-def warn_of_repeated_batch(
+def list_repeated_batch_warnings(
     same: Sequence[TaskWithEqualContent], *, again: bool, size: int, expected_s: float | None
 ) -> list[str]:
     """Return warnings about a batch that was sent before and is learned again all the same.

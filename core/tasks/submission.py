@@ -172,7 +172,7 @@ class BatchSubmission:
                 *batch_report.list_layout_and_class_name_warnings(
                     directory, there.names, there.row["name"], there.row["scenario"]
                 ),
-                *batch_report.warn_of_new_classes_with_few_images(directory, there.names),
+                *batch_report.list_few_images_of_new_class_warnings(directory, there.names),
                 *self._list_repeated_batch_warnings(there.same, there.expected_s),
             ],
             "expected_s": there.expected_s,
@@ -524,7 +524,9 @@ class BatchSubmission:
         again, size = self.batch.again, self.batch.bytes
         if not again and repeats.choose_task_returned_for_repeat(same) is not None:
             return []
-        return repeats.warn_of_repeated_batch(same, again=again, size=size, expected_s=expected_s)
+        return repeats.list_repeated_batch_warnings(
+            same, again=again, size=size, expected_s=expected_s
+        )
 
 
 def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:

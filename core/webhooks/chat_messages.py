@@ -23,7 +23,7 @@ CARD = "application/vnd.microsoft.card.adaptive"
 
 
 @dataclass
-class ChatMessage:
+class WebhookChatNotification:
     """A chat message about a webhook event.
 
     Attributes:
@@ -57,11 +57,13 @@ def build_chat_body(format: str, payload: WebhookPayload, public_url: str = "") 
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def build_chat_message_of_event(payload: WebhookPayload, public_url: str = "") -> ChatMessage:
+def build_chat_message_of_event(
+    payload: WebhookPayload, public_url: str = ""
+) -> WebhookChatNotification:
     """Build a chat message in words from a webhook event."""
     data, name = payload["data"], payload["data"].get("name", "")
     if payload["type"] == TEST:
-        return ChatMessage(
+        return WebhookChatNotification(
             "Perennial: this webhook works.",
             link=_build_service_page_url(public_url, f"webhooks/{data.get('webhook', '')}"),
         )
@@ -88,10 +90,10 @@ def build_chat_message_of_event(payload: WebhookPayload, public_url: str = "") -
     return message
 
 
-def _build_job_event_message(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_job_event_message(type: str, name: str, data: WebhookData) -> WebhookChatNotification:
     """Describe a job event as a chat message."""
     state, kind, job = type.partition(".")[2], data.get("kind", "job"), data.get("job") or ""
-    message = ChatMessage(f"{name}: a job ({kind}) {_STATES.get(state, state)}.")
+    message = WebhookChatNotification(f"{name}: a job ({kind}) {_STATES.get(state, state)}.")
     if (error := data.get("error")) is not None:
         message.reasons = [f"Kind of error: {error}"]
     if state in ("failed", "rejected"):
@@ -100,16 +102,18 @@ def _build_job_event_message(type: str, name: str, data: WebhookData) -> ChatMes
     return message
 
 
-def _build_version_event_message(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_version_event_message(
+    type: str, name: str, data: WebhookData
+) -> WebhookChatNotification:
     """Describe a version event as a chat message, with the checks that failed."""
     number = data.get("version")
     if type == "version.held":
-        message = ChatMessage(
+        message = WebhookChatNotification(
             f"{name}: version {number} is held by its gate; production stays where it is."
         )
         message.command = f"perennial models show {shlex.quote(name)}"
     else:
-        message = ChatMessage(f"{name}: version {number} is published.")
+        message = WebhookChatNotification(f"{name}: version {number} is published.")
     checks = data["gate"]["checks"] if "gate" in data else []
     failed = [check for check in checks if not check["passed"]]
     message.reasons = [
@@ -129,33 +133,37 @@ def _describe_failed_check(check: Mapping[str, Any]) -> str:
     return f"{check['name']}: {measured}" + ("" if limit is None else f", the limit is {limit:.4g}")
 
 
-def _build_alias_move_message(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_alias_move_message(type: str, name: str, data: WebhookData) -> WebhookChatNotification:
     """Describe the move of a model alias as a chat message."""
     alias, version, previous = data.get("alias", ""), data.get("version"), data.get("previous")
     if version is None:
-        return ChatMessage(f"{name}: the alias {alias} is deleted.")
+        return WebhookChatNotification(f"{name}: the alias {alias} is deleted.")
     came = "" if previous is None else f", from version {previous}"
-    return ChatMessage(f"{name}: {alias} is version {version} now{came}.")
+    return WebhookChatNotification(f"{name}: {alias} is version {version} now{came}.")
 
 
-def _build_data_deletion_message(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_data_deletion_message(
+    type: str, name: str, data: WebhookData
+) -> WebhookChatNotification:
     """Describe the deletion of a task's images as a chat message."""
-    return ChatMessage(f"{name}: the images of task {data.get('task')} are deleted.")
+    return WebhookChatNotification(f"{name}: the images of task {data.get('task')} are deleted.")
 
 
-def _build_finished_export_message(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_finished_export_message(
+    type: str, name: str, data: WebhookData
+) -> WebhookChatNotification:
     """Describe a finished export as a chat message."""
     version, format = data.get("version"), data.get("format", "")
-    message = ChatMessage(f"{name}: version {version} can be downloaded as {format}.")
+    message = WebhookChatNotification(f"{name}: version {version} can be downloaded as {format}.")
     message.command = (
         f"perennial download {shlex.quote(name)} {version} --format {shlex.quote(format)}"
     )
     return message
 
 
-def _build_other_event_message(type: str, name: str, data: WebhookData) -> ChatMessage:
+def _build_other_event_message(type: str, name: str, data: WebhookData) -> WebhookChatNotification:
     """Describe an event of any other type as a chat message."""
-    return ChatMessage(f"{name}: {type}")
+    return WebhookChatNotification(f"{name}: {type}")
 
 
 def _read_gate_verdict_from_webhook_data(data: WebhookData) -> str | None:
@@ -169,7 +177,7 @@ def _build_service_page_url(public_url: str, path: str) -> str | None:
     return f"{public_url.rstrip('/')}/ui/{path}" if public_url else None
 
 
-def _format_slack_message(message: ChatMessage) -> dict[str, Any]:
+def _format_slack_message(message: WebhookChatNotification) -> dict[str, Any]:
     """Format a chat message as a Slack payload."""
     paragraphs = [f"*{_shorten_and_escape_slack_line(message.title)}*"]
     paragraphs += [
@@ -207,7 +215,7 @@ def _join_lines_that_fit(paragraphs: list[str]) -> str:
     return text
 
 
-def _format_teams_message(message: ChatMessage) -> dict[str, Any]:
+def _format_teams_message(message: WebhookChatNotification) -> dict[str, Any]:
     """Format a chat message as a Microsoft Teams payload."""
     body = [_build_teams_message_paragraph(message.title, weight="Bolder", size="Medium")]
     body += [_build_teams_message_paragraph(f"{name}: {value}") for name, value in message.facts]
@@ -252,14 +260,14 @@ _STATES = {
     "rejected": "has rejected its batch",
     "cancelled": "was cancelled",
 }
-_DESCRIBED: dict[str, Callable[[str, str, WebhookData], ChatMessage]] = {
+_DESCRIBED: dict[str, Callable[[str, str, WebhookData], WebhookChatNotification]] = {
     "job": _build_job_event_message,
     "version": _build_version_event_message,
     "alias": _build_alias_move_message,
     "task": _build_data_deletion_message,
     "export": _build_finished_export_message,
 }
-_WRITERS: dict[str, Callable[[ChatMessage], dict[str, Any]]] = {
+_WRITERS: dict[str, Callable[[WebhookChatNotification], dict[str, Any]]] = {
     "slack": _format_slack_message,
     "teams": _format_teams_message,
 }

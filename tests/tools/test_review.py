@@ -88,7 +88,7 @@ def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path
     built = review.build_version_network(new)
     walked = []
     for point in review.measure_accuracies_along_interpolation(
-        built, new.tensors, review.build_interpolation_end_weights(old, new), [], None
+        built, new.tensors, review.build_older_interpolation_end_weights(old, new), [], None
     ):
         walked.append({name: t.clone() for name, t in built.state_dict().items()})
         assert point.share == point.k / 50
@@ -111,7 +111,7 @@ def test_a_base_ends_the_line_and_leaves_the_head(tmp_path: Path) -> None:
     old, new = read_downloads(
         tmp_path / "base.safetensors", write_download_file(tmp_path, "new.zip", after)
     )
-    end = review.build_interpolation_end_weights(old, new)
+    end = review.build_older_interpolation_end_weights(old, new)
     assert set(end) == {"backbone.fc1.weight", "backbone.fc1.bias"}
     assert torch.equal(end["backbone.fc1.weight"], before.state_dict()["backbone.fc1.weight"])
 
@@ -177,7 +177,7 @@ def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Pat
     )
     start, end = (
         read_downloads(new)[0].tensors,
-        review.build_interpolation_end_weights(*read_downloads(old, new)),
+        review.build_older_interpolation_end_weights(*read_downloads(old, new)),
     )
     walked = list(
         review.measure_accuracies_along_interpolation(
@@ -201,13 +201,13 @@ def test_the_base_of_a_linearised_version_ends_the_line_at_no_displacement(tmp_p
     for seed in (1, 2):
         base = build_random_network(seed, architecture=RESNET).backbone.state_dict()
         save_file(base, tmp_path / f"base-{seed}.safetensors")
-    end = review.build_interpolation_end_weights(
+    end = review.build_older_interpolation_end_weights(
         *read_downloads(tmp_path / "base-1.safetensors", new)
     )
     moved = [name for name in end if name.startswith("displacement.")]
     assert moved and all(not end[name].any() for name in moved)
     with pytest.raises(ValueError, match="not expanded around the same weights"):
-        review.build_interpolation_end_weights(
+        review.build_older_interpolation_end_weights(
             *read_downloads(tmp_path / "base-2.safetensors", new)
         )
     other = build_linearised_network(2, 0.03, ["a"])
@@ -215,7 +215,7 @@ def test_the_base_of_a_linearised_version_ends_the_line_at_no_displacement(tmp_p
         tmp_path, "other.zip", other, RESNET, network=other.describe_for_manifest()
     )
     with pytest.raises(ValueError, match="not expanded around the same weights"):
-        review.build_interpolation_end_weights(*read_downloads(stranger, new))
+        review.build_older_interpolation_end_weights(*read_downloads(stranger, new))
 
 
 def test_an_archives_test_part_is_what_counts(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_in_the_task_scenario_the_archive_names_its_head(tmp_path: Path) -> None
         write_download_file(tmp_path, "old.zip", before),
         write_download_file(tmp_path, "new.zip", after),
     )
-    end = review.build_interpolation_end_weights(old, new)
+    end = review.build_older_interpolation_end_weights(old, new)
     assert "heads.1.weight" in end and "heads.3.weight" not in end
     images = write_archive(tmp_path, "c", "d")
     found = review.decode_labelled_archive(
@@ -286,4 +286,4 @@ def test_versions_that_grew_by_an_expert_share_no_line() -> None:
     with pytest.raises(
         ValueError, match=r"differ in the shape of head\.weight: \(1, 3\) and \(1, 4\)"
     ):
-        review.build_interpolation_end_weights(old, new)
+        review.build_older_interpolation_end_weights(old, new)

@@ -40,7 +40,7 @@ from core.execution.editing.data import (
     choose_fallback_temperature,
     write_and_store_edited_task_data,
 )
-from core.execution.editing.facts import EditJobInputs
+from core.execution.editing.facts import RowsForEditJob
 from core.execution.editing.line import (
     IntermediateEditedVersion,
     renumber_classes_of_edited_version,
@@ -75,7 +75,7 @@ class EditProcessChain:
         blobs: Blobs,
         settings: Settings,
         claim: JobClaim,
-        facts: EditJobInputs,
+        facts: RowsForEditJob,
         folder: Path,
     ) -> None:
         self._db, self._blobs, self._settings, self._claim = db, blobs, settings, claim

@@ -16,7 +16,7 @@ from core.edits import record, rewrite
 from core.edits.checks import EditChanges, make_emptied_task_error
 from core.edits.rewrite import EditedLabels, StoredTaskFeatures
 from core.errors import Invalid, StoredObjectDamaged
-from core.execution.editing.facts import EditJobInputs
+from core.execution.editing.facts import RowsForEditJob
 from core.storage import Blobs
 
 
@@ -65,7 +65,7 @@ class EditedTaskData:
 
 
 def write_and_store_edited_task_data(
-    blobs: Blobs, facts: EditJobInputs, number: int, folder: Path
+    blobs: Blobs, facts: RowsForEditJob, number: int, folder: Path
 ) -> EditedTaskData:
     """Apply an edit to one task's data, store the new files, and describe them.
 
@@ -171,7 +171,7 @@ def _build_labels_with_all_images_removed(part: EditedLabels | None) -> EditedLa
 
 
 def _read_stored_features_of_task(
-    blobs: Blobs, facts: EditJobInputs, number: int
+    blobs: Blobs, facts: RowsForEditJob, number: int
 ) -> StoredTaskFeatures:
     main, rest = (
         facts.features.get(name) for name in rewrite.get_names_of_task_feature_parts(number)
@@ -189,7 +189,7 @@ def _read_stored_features_of_task(
 
 
 def _apply_edit_to_training_labels(
-    facts: EditJobInputs,
+    facts: RowsForEditJob,
     number: int,
     path: Path | None,
     rows: StoredTaskFeatures | None,
@@ -221,7 +221,7 @@ def _apply_edit_to_training_labels(
 
 
 def _count_task_images_after_edit(
-    facts: EditJobInputs, number: int, train: EditedLabels | None, held_out: EditedLabels | None
+    facts: RowsForEditJob, number: int, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> tuple[int, int | None]:
     """Return the numbers of a task's training and held-out images after the edit.
 
@@ -328,7 +328,7 @@ def _store_edited_fingerprint_file(
 
 
 def choose_fallback_temperature(
-    facts: EditJobInputs,
+    facts: RowsForEditJob,
     edited: Mapping[int, EditedTaskData],
     taught: Sequence[int],
     of_start: Temperature | None,

@@ -33,7 +33,7 @@ from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class EditJobInputs:
+class RowsForEditJob:
     """Database rows and figures that an edit job needs.
 
     Attributes:
@@ -79,7 +79,7 @@ class EditJobInputs:
 
 def read_and_check_edit_job_inputs(
     db: Database, settings: Settings, claim: JobClaim
-) -> EditJobInputs:
+) -> RowsForEditJob:
     """Read the database rows that an edit job needs, and check that the edit is still possible.
 
     Raises:
@@ -136,7 +136,7 @@ def read_and_check_edit_job_inputs(
         ]
         damage.require_undamaged_model_objects(session, model.id, keys)
         stored = _read_recipes_of_relearned_tasks(session, model, edit, head, again)
-        return EditJobInputs(
+        return RowsForEditJob(
             model=model,
             edit=edit,
             changes=changes,

@@ -10,12 +10,12 @@ from core.contract.jobs.job_result import LearnJobResult, MeasuredMatrixCell, Ne
 from core.contract.manifest import PER_TASK
 from core.database.session import Database
 from core.database.tables import VersionTaskResult
-from core.execution.editing.facts import EditJobInputs
+from core.execution.editing.facts import RowsForEditJob
 from core.storage import Blobs
 
 
 def write_head_as_result_with_renamed_classes(
-    db: Database, blobs: Blobs, facts: EditJobInputs, out: Path
+    db: Database, blobs: Blobs, facts: RowsForEditJob, out: Path
 ) -> LearnJobResult:
     """Write the lineage head as a job result with renamed classes, without learning.
 
@@ -61,13 +61,13 @@ def write_head_as_result_with_renamed_classes(
     return document
 
 
-def _apply_new_class_names(facts: EditJobInputs, names: list[str]) -> list[str]:
+def _apply_new_class_names(facts: RowsForEditJob, names: list[str]) -> list[str]:
     renamed = [facts.changes.classes.get(name, name) for name in names]
     return [name for name in renamed if name is not None]
 
 
 def _read_matrix_row_with_renamed_classes(
-    db: Database, facts: EditJobInputs
+    db: Database, facts: RowsForEditJob
 ) -> list[MeasuredMatrixCell]:
     """Return the lineage head's row of the accuracy matrix with classes renamed."""
     query = select(VersionTaskResult).where(

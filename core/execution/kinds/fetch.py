@@ -48,7 +48,7 @@ BY_HAND = "pretrained"
 """Folder of the data directory; `<name>.safetensors` in it replaces a download."""
 
 
-def _run_fetch_job(work: ClaimedJobContext) -> JobOutcome:
+def _run_pretrained_weights_fetch_job(work: ClaimedJobContext) -> JobOutcome:
     with work.db.read() as session:
         model = session.get_one(Model, work.claim.model_id)
     if model.base_job is None:
@@ -272,5 +272,8 @@ def _create_version_zero_from_weights(
 
 
 FETCH = JobKindDefinition(
-    str(Name.FETCH), priority=1, longest_s=lambda settings: settings.max_job_s, run=_run_fetch_job
+    str(Name.FETCH),
+    priority=1,
+    longest_s=lambda settings: settings.max_job_s,
+    run=_run_pretrained_weights_fetch_job,
 )

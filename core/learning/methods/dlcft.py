@@ -276,7 +276,7 @@ class DlcftMethod(Method):
         if not network.frozen:
             network.fold_norms_and_freeze_backbone()
             if network.fixed_head:
-                rows = network.get_own_head_rows(ctx.task_argument_of_forward).detach().clone()
+                rows = network.get_learned_head_rows(ctx.task_argument_of_forward).detach().clone()
                 # From now on the learned rows read the displacement: a fixed head must not move
                 # with later tasks.
                 network.set_reference_rows(

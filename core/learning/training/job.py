@@ -469,7 +469,7 @@ class LearningJob:
             warnings=self._warnings,
             **self._evaluator.score_trial(network, run.method, run.ctx),
         )
-        return output.write_result_folder(
+        return output.replace_network_result_folder(
             self._spec.out,
             "result",
             parts,
@@ -491,7 +491,7 @@ class LearningJob:
         name = f"anytime-{next(self._best_numbers)}"
         self._emit(
             BestStateFolderReadyEvent(
-                path=output.write_result_folder(self._spec.out, name, parts, document)
+                path=output.replace_network_result_folder(self._spec.out, name, parts, document)
             )
         )
 

@@ -39,7 +39,7 @@ from core.learning.training.control import ControlRequestSource
 from core.learning.training.merge import merge_trained_with_starting_weights
 from core.learning.training.schedule import MultiStageSchedule
 from core.learning.training.snapshot import RunPosition, RunSnapshot
-from core.learning.training.validation import BestValidatedState, RunValidation
+from core.learning.training.validation import BestValidatedState, RunValidator
 
 REPORTS_PER_EPOCH = 20
 CONSOLIDATION_BATCH = 32
@@ -127,7 +127,7 @@ class TrainingLoop:
             data.images.index_select(0, held_back), self._source.labels[held_back], ctx.problem
         )
         steps = schedule.count_steps_before_stage(schedule.training)
-        self.validation = RunValidation(ctx, method, part, steps, self._emit, callbacks.test)
+        self.validation = RunValidator(ctx, method, part, steps, self._emit, callbacks.test)
         self._carried: dict[str, Tensor] = {}
         self._optimizer: NamedOptimizer | None = None
         self._pending_optimizer: dict[str, Tensor] | None = None

@@ -78,7 +78,7 @@ def write_training_snapshot(
     return final
 
 
-def write_result_folder(
+def replace_network_result_folder(
     out: Path,
     name: str,
     parts: Iterable[Part],

@@ -40,8 +40,8 @@ from core.learning.training.job import LearningJob
 from core.learning.training.output import (
     Part,
     copy_network_as_version_parts,
+    replace_network_result_folder,
     write_predictions_features_and_totals,
-    write_result_folder,
 )
 
 FIT_STEPS = 300
@@ -93,7 +93,7 @@ class ClassPatchJob(LearningJob):
             *_build_state_parts_changed_by_patch(method, unchanged),
         ]
         totals = method.state[TOTALS].to_tensors()
-        path = write_result_folder(
+        path = replace_network_result_folder(
             self._spec.out,
             "result",
             parts,

@@ -53,7 +53,7 @@ class BestValidatedState:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
-class RunValidation:
+class RunValidator:
     """Validation of a training run, with its best state and its curve of anytime performance (ADP).
 
     Args:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from core.storage.objects import make_file_change_tag
-from core.storage.verified import VerifiedObjects
+from core.storage.verified import RecentVerifications
 
 
 def test_an_object_is_verified_until_it_changes_or_is_dropped() -> None:
-    found = VerifiedObjects()
+    found = RecentVerifications()
     assert not found.is_verified("a", "1")
     found.remember_verified("a", "1")
     assert found.is_verified("a", "1") and not found.is_verified("a", "2")
@@ -20,14 +20,14 @@ def test_an_object_is_verified_until_it_changes_or_is_dropped() -> None:
 
 
 def test_of_many_objects_those_added_last_are_remembered() -> None:
-    found = VerifiedObjects(limit=3)
+    found = RecentVerifications(limit=3)
     for name in ("a", "b", "c", "a", "d"):
         found.remember_verified(name, "1")
     assert [name for name in "abcd" if found.is_verified(name, "1")] == ["a", "c", "d"]
 
 
 def test_what_was_verified_is_forgotten_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, now = VerifiedObjects(age_s=60), [1000.0]
+    found, now = RecentVerifications(age_s=60), [1000.0]
     monkeypatch.setattr("core.storage.verified.time.monotonic", lambda: now[0])
     found.remember_verified("a", "1")
     now[0] += 59
@@ -38,7 +38,7 @@ def test_what_was_verified_is_forgotten_with_time(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_object_without_a_tag_is_never_trusted() -> None:
-    found = VerifiedObjects()
+    found = RecentVerifications()
     found.remember_verified("a", "")
     assert not found.is_verified("a", "")
 

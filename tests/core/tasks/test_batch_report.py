@@ -169,7 +169,7 @@ def test_a_check_says_what_a_new_class_with_few_images_is_answered_like(
     counts: dict[str, int], known: list[str], named: str | None
 ) -> None:
     found = replace(make_directory(), classes=counts)
-    warnings = batch_report.warn_of_new_classes_with_few_images(
+    warnings = batch_report.list_few_images_of_new_class_warnings(
         found, compare_class_names(counts, known)
     )
     assert [

@@ -245,9 +245,9 @@ class LinearisedNetwork(Network):
         """Return the rows [classes, width] through which logits read the derivative."""
         if self.fixed_head:
             return self.reference_head_rows[self.get_reference_rows_name(task)]
-        return self.get_own_head_rows(task)
+        return self.get_learned_head_rows(task)
 
-    def get_own_head_rows(self, task: int | None = None) -> Tensor:
+    def get_learned_head_rows(self, task: int | None = None) -> Tensor:
         """Return a head's own rows [classes, width]."""
         return self._get_head(task).weight  # type: ignore[return-value]
 

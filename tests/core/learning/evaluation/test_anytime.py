@@ -29,7 +29,7 @@ from core.learning.problems.classification import CLASSIFICATION
 from core.learning.state import load_tensors
 from core.learning.training import job, validation
 from core.learning.training.loop import VALIDATION_EPOCH
-from core.learning.training.validation import RunValidation
+from core.learning.training.validation import RunValidator
 
 ANYTIME = {"validation": 0.25, "anytime": True, "epochs": 4}
 
@@ -59,8 +59,8 @@ class Counter(nn.Module):
 
 def run_validation(
     steps: int, right: dict[int, float], tested: dict[int, float], monkeypatch
-) -> RunValidation:
-    """Run `RunValidation` over made-up accuracies of the validation part and of the test part, by
+) -> RunValidator:
+    """Run `RunValidator` over made-up accuracies of the validation part and of the test part, by
     step.
     """
     network, measured = Counter(), []
@@ -87,7 +87,7 @@ def run_validation(
     )
     images, wanted = torch.zeros(100, 1, 1, 1, dtype=torch.uint8), torch.zeros(100)
     method = SimpleNamespace(predict_logits=None, get_loss_forecast_limit=lambda: None)
-    found = RunValidation(
+    found = RunValidator(
         ctx, method, EvaluationImages(images, wanted), steps, lambda event: None, measure_step
     )
     found.validate_before_first_step()

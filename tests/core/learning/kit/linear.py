@@ -88,7 +88,7 @@ def build_linearised_network(case: str, *, fixed_head: bool = False) -> Linearis
         copy_plain_network(case), slope=0.01, fixed_head=fixed_head, frozen=True
     )
     if fixed_head:
-        head = network.get_own_head_rows()
+        head = network.get_learned_head_rows()
         network.set_reference_rows(
             "shared", torch.randn(head.shape, generator=make_generator(3), dtype=head.dtype)
         )

@@ -281,7 +281,7 @@ def test_each_task_has_a_head_and_reference_rows_of_its_own() -> None:
         network.add_task_classes(
             task, ["a", "b", "c"][: task + 1], "default", torch.Generator().manual_seed(task)
         )
-        network.set_reference_rows(str(task), network.get_own_head_rows(task).detach().clone())
+        network.set_reference_rows(str(task), network.get_learned_head_rows(task).detach().clone())
     set_displacement(network, draw_displacement(network, 4))
     x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
     assert network(x, 1).shape == (3, 2) and network(x, 2).shape == (3, 3)
