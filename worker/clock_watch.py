@@ -89,8 +89,8 @@ class DatabaseClockWatch:
                 )
 
     def detect_jump_and_report_steadiness(self) -> bool:
-        """Return True if old data may be removed, since the clock has not jumped within the last
-        hour.
+        """Compare the clocks, correct stored times after a jump, and return True if there was none
+        within the last hour, so that old data may be removed.
         """
         try:
             self.detect_and_correct_clock_jump()

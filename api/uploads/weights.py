@@ -61,7 +61,7 @@ def parse_base_class_names(
 
 
 @dataclass(frozen=True)
-class RequestedBaseNetwork:
+class UploadedBaseArchitectureAndFormat:
     """Architecture, its family and image format for which a base is uploaded."""
 
     architecture: ArchitectureChoice
@@ -74,7 +74,7 @@ def resolve_requested_base_network(
     length: int | None,
     catalogue: Callable[[], RecipeCatalogue],
     settings: Settings,
-) -> RequestedBaseNetwork:
+) -> UploadedBaseArchitectureAndFormat:
     """Resolve the architecture and image format of an uploaded base, with defaults filled in.
 
     Raises:
@@ -90,13 +90,13 @@ def resolve_requested_base_network(
     )
     if length == 0:
         raise BaseInvalid("The body is empty; a base is a safetensors file.")
-    return RequestedBaseNetwork(
+    return UploadedBaseArchitectureAndFormat(
         resolved, images, catalogue_value["architectures"][resolved["name"]]["family"]
     )
 
 
 async def load_expected_base_tensor_shapes(
-    want: RequestedBaseNetwork, settings: Settings, work: ShapeWork, owner_id: str
+    want: UploadedBaseArchitectureAndFormat, settings: Settings, work: ShapeWork, owner_id: str
 ) -> ExpectedBaseTensors:
     """Return names and shapes of the tensors that an uploaded base must contain, cached by request."""
     image = want.images.image

@@ -30,8 +30,8 @@ def draw_experiment_figures(
     """Draw the figures of all data sets, scenarios and protocols as PNG; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
-    for section in dict.fromkeys(o.table_cell[:3] for o in outcomes):
-        found = [o for o in outcomes if o.table_cell[:3] == section]
+    for section in dict.fromkeys(o.table_cell_key[:3] for o in outcomes):
+        found = [o for o in outcomes if o.table_cell_key[:3] == section]
         data, scenario, readout = section
         title = f"{data}, {scenario} scenario, {readout}-incremental"
         figures = {

@@ -36,7 +36,7 @@ class RunOutcomeUnderProtocol:
     record: dict[str, Any]
 
     @property
-    def table_cell(self) -> Cell:
+    def table_cell_key(self) -> Cell:
         """Cell of the result tables to which the outcome belongs."""
         return self.run.data, self.run.scenario, self.readout, self.run.method, self.run.depth
 
@@ -80,7 +80,7 @@ def group_outcomes_by_table_cell(
     """Group outcomes by the table cell that they repeat, in the plan's order."""
     cells: dict[Cell, list[RunOutcomeUnderProtocol]] = {}
     for outcome in outcomes:
-        cells.setdefault(outcome.table_cell, []).append(outcome)
+        cells.setdefault(outcome.table_cell_key, []).append(outcome)
     return cells
 
 

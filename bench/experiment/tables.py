@@ -109,7 +109,7 @@ def render_experiment_summary(
         lines += [f"## {data}, {scenario} scenario, {READOUTS[readout]}", ""]
         rows = {cell: found for cell, found in cells.items() if cell[:3] == section}
         lines += _render_results_table(rows, failed, reference)
-        study = NetworkDepthStudy([o for o in outcomes if o.table_cell[:3] == section])
+        study = NetworkDepthStudy([o for o in outcomes if o.table_cell_key[:3] == section])
         lines += (
             _render_depth_study(study, rows)
             if study.has_several_depths

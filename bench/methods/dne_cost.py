@@ -31,7 +31,7 @@ from core.learning.networks.dne.task_attention import TaskAttention
 from core.learning.networks.growing import (
     FeatureBlocksClassifier,
     OlderExpertFeatures,
-    apply_blockwise_linear,
+    compute_linear_layer_block_by_block,
 )
 from core.learning.precision import move_network_to_device, use_training_precision
 
@@ -105,7 +105,7 @@ class DneTrainingStep:
             newest = self.network.compute_newest_features(old, self.x)
             with torch.no_grad():
                 before = self.before
-                teacher = apply_blockwise_linear(
+                teacher = compute_linear_layer_block_by_block(
                     torch.cat(old.features, 1), before.weight, before.bias, before.widths
                 )
             self._compute_loss_and_gradients(torch.cat([*old.features, newest], 1), newest, teacher)

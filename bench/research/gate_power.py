@@ -333,7 +333,9 @@ def _judge_updates_without_accuracy_loss(
         held = _draw_random_rows(all_held, images, generator)
         truth = torch.tensor([place_of[int(label)] for label in data.test[1][held]])
         old, *answers = (head(data.test[0][held]).argmax(1) for head in (before, *updates))
-        tasks = [_OldAndNewTaskPredictions(1, truth, old, new, new, new < 0) for new in answers]
+        tasks = [
+            _TaskPredictionsByOldAndNewVersion(1, truth, old, new, new, new < 0) for new in answers
+        ]
         yield (
             images,
             [
@@ -352,7 +354,7 @@ def _find_rows_of_class(labels: Tensor, number: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _OldAndNewTaskPredictions:
+class _TaskPredictionsByOldAndNewVersion:
     """True and predicted labels of a task's images, by production and by the candidate."""
 
     number: int
@@ -390,7 +392,9 @@ def _count_lost_and_gained_predictions(
     }
 
 
-def _count_flips_of_task(task: _OldAndNewTaskPredictions, against: int) -> TaskDriftFlipCounts:
+def _count_flips_of_task(
+    task: _TaskPredictionsByOldAndNewVersion, against: int
+) -> TaskDriftFlipCounts:
     right, kept = task.old == task.truth, task.best == task.truth
     return TaskDriftFlipCounts(
         task=task.number,
@@ -402,7 +406,7 @@ def _count_flips_of_task(task: _OldAndNewTaskPredictions, against: int) -> TaskD
 
 
 def _judge_accuracy_losses_by_gate(
-    tasks: Sequence[_OldAndNewTaskPredictions],
+    tasks: Sequence[_TaskPredictionsByOldAndNewVersion],
     drifts: list[TaskDriftFlipCounts],
     new: tuple[int, int] | None,
     gate: GateLimits = NEW_GATE,
@@ -537,7 +541,7 @@ def _judge_new_head_by_gate(
         now = scores.argmax(1)
         answered = old(features).argmax(1)
         tasks.append(
-            _OldAndNewTaskPredictions(
+            _TaskPredictionsByOldAndNewVersion(
                 task, truth, answered, scores[:, :before].argmax(1), now, now >= before
             )
         )
@@ -546,7 +550,7 @@ def _judge_new_head_by_gate(
         known, rows = max(best[task][-LAST_VERSIONS:], key=lambda one: int((one[1] == truth).sum()))
         drifts.append(
             _count_flips_of_task(
-                _OldAndNewTaskPredictions(
+                _TaskPredictionsByOldAndNewVersion(
                     task, truth, rows, scores[:, :known].argmax(1), now, now < 0
                 ),
                 1,

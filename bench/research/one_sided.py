@@ -33,7 +33,7 @@ from bench.research.new_user import encode_photo_as_jpeg
 from core.contract.manifest import PER_TASK, REST
 from core.ingest.images import decode_image_to_square_pixels
 from core.learning.catalogue import build_recipe_catalogue
-from core.learning.data.known_features import KnownFeatureInputNormaliser
+from core.learning.data.known_features import FeatureCachingInputNormaliser
 from core.learning.methods.method import Method
 from core.learning.methods.registry import METHODS
 from core.learning.networks import Network
@@ -235,7 +235,7 @@ class BatchPlanAccuracyBenchmark:
         if not self._weights.exists():
             save_tensors(dict(prepared.network.state_dict()), self._weights)
         self._decoded: dict[bytes, Tensor] = {}
-        self._known = KnownFeatureInputNormaliser(self._normalise, 3, torch.device("cpu"))
+        self._known = FeatureCachingInputNormaliser(self._normalise, 3, torch.device("cpu"))
         self._features = cache / f"{base}-{stream.name}.features.safetensors"
         self._computed: dict[str, Tensor] = (
             load_tensors(self._features) if self._features.exists() else {}

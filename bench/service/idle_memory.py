@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 
 from bench.service.browser import open_logged_in_page
-from bench.service.submit import build_noise_batch, draw_noise_png
+from bench.service.submit import build_zip_of_noise_images, draw_noise_png
 from perennial import Perennial
 from tools import service
 
@@ -54,7 +54,7 @@ def _print_prediction_memory(running: service.RunningService) -> None:
     """Print the memory before, during and after predictions with a version."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create("asked", scenario="class", base="perennial/resnet20-cifar100")
-        client.submit("asked", build_noise_batch(0)).wait()
+        client.submit("asked", build_zip_of_noise_images(0)).wait()
         _wait_and_print_process_memory(running, "in all after a batch was learned")
         image = draw_noise_png(np.random.default_rng(0))
         end = time.monotonic() + PREDICT_S

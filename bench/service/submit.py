@@ -61,7 +61,7 @@ def main() -> None:
         _print_submit_statement_count(side)
 
 
-def build_noise_batch(seed: int) -> bytes:
+def build_zip_of_noise_images(seed: int) -> bytes:
     """Build a zip batch of random images in two class folders, different for each seed."""
     draw, out = np.random.default_rng(seed), io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -84,12 +84,14 @@ def _build_headers(side: DatabaseWithApi) -> dict[str, str]:
 
 def _submit_noise_batch(client: httpx2.Client | TestClient, seed: int) -> None:
     headers = {"Content-Type": "application/zip", "Idempotency-Key": f"batch-{seed}"}
-    answer = client.post("/v1/models/sent/tasks", content=build_noise_batch(seed), headers=headers)
+    answer = client.post(
+        "/v1/models/sent/tasks", content=build_zip_of_noise_images(seed), headers=headers
+    )
     assert answer.status_code == 202, answer.text
 
 
 def _print_submit_times(client: httpx2.Client, process: psutil.Process, count: int) -> None:
-    batches = [build_noise_batch(seed) for seed in range(count + WARM_UP)]
+    batches = [build_zip_of_noise_images(seed) for seed in range(count + WARM_UP)]
 
     def submit_numbered_batch(number: int) -> None:
         headers = {"Content-Type": "application/zip", "Idempotency-Key": f"batch-{number}"}

@@ -38,7 +38,7 @@ class ApiResponse:
         return parse_json(self.content)
 
 
-class BodyLimitMeter:
+class ResponseBodyLimitMeter:
     """Checks size and speed of a response's body while it is read.
 
     Args:

@@ -170,7 +170,8 @@ def load_version_pair_to_compare(
             raise _make_missing_predictions_error(owner, missing)
         if task is not None and not compared:
             raise VersionPredictionsNotStored(
-                left_out[0]["detail"], extra={"missing": _list_missing_prediction_cells(left_out)}
+                left_out[0]["detail"],
+                extra={"missing": _list_version_and_task_without_predictions(left_out)},
             )
         keys = [
             Blobs.make_blob_key(digest)
@@ -405,11 +406,12 @@ def _make_missing_predictions_error(
     ]
     more = f" The same holds for {len(left_out) - 1} more tasks." if len(left_out) > 1 else ""
     return VersionPredictionsNotStored(
-        " ".join(texts) + more, extra={"missing": _list_missing_prediction_cells(left_out)}
+        " ".join(texts) + more,
+        extra={"missing": _list_version_and_task_without_predictions(left_out)},
     )
 
 
-def _list_missing_prediction_cells(left_out: list[LeftOut]) -> list[dict[str, int]]:
+def _list_version_and_task_without_predictions(left_out: list[LeftOut]) -> list[dict[str, int]]:
     cells = [
         {"version": version, "task": one["task"]} for one in left_out for version in one["versions"]
     ]

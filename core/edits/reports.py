@@ -74,7 +74,9 @@ def _build_data_report_after_edit(
             _recount_report_images_by_class(found["balance"], edited, classes)
         )
     if "suspects" in found:
-        suspects = [_update_suspect_image_entry(one, classes, edited) for one in found["suspects"]]
+        suspects = [
+            _adjust_suspect_entry_to_edit(one, classes, edited) for one in found["suspects"]
+        ]
         found["suspects"] = [one for one in suspects if one is not None]
     if "would_say" in found:
         found["would_say"] = _rename_or_drop_report_entries(found["would_say"], classes)
@@ -109,7 +111,7 @@ def _recount_report_images_by_class(
     }
 
 
-def _update_suspect_image_entry(
+def _adjust_suspect_entry_to_edit(
     suspect: Suspect, classes: Mapping[str, str | None], edited: TaskReportFactsChangedByEdit | None
 ) -> Suspect | None:
     """Update a report's entry about a suspected wrong label after an edit; None if it no longer

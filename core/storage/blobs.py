@@ -155,7 +155,7 @@ class Blobs:
             raise self._mark_as_damaged(sha256) from None
 
     def is_remote_or_undamaged(self, sha256: str) -> bool:
-        """Return True if all bytes of a blob can be read.
+        """Return True if a blob is in a remote store, or undamaged on a local disk.
 
         Only a blob on a local disk is verified now; others are verified while they are read.
         """

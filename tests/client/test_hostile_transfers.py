@@ -18,7 +18,7 @@ from hostile_service import HostileService, Reply, Request, build_http_response
 from sample_answers import answer_as_service, build_file_answer, build_onnx_zip, find_sample_answer
 
 from perennial import AsyncPerennial, BadAnswer, Perennial
-from perennial.answers import MAX_RATIO, BodyLimitMeter
+from perennial.answers import MAX_RATIO, ResponseBodyLimitMeter
 from perennial.cli.main import run_command_line
 
 MIB = 1 << 20
@@ -351,7 +351,7 @@ def test_what_is_too_large_is_never_held(
 
 
 def test_an_answer_may_grow_by_unpacking_only_so_far() -> None:
-    meter = BodyLimitMeter(1 << 40, 60.0)
+    meter = ResponseBodyLimitMeter(1 << 40, 60.0)
     meter.count_received_bytes(MIB, 10)  # small enough to be let through
     meter.count_received_bytes(MIB, 2 * MIB // MAX_RATIO + 1)
     with pytest.raises(BadAnswer, match="times its size"):

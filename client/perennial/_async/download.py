@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.waiting import run_in_thread, sleep_seconds
-from perennial.answers import ApiResponse, BodyLimitMeter
+from perennial.answers import ApiResponse, ResponseBodyLimitMeter
 from perennial.errors import (
     APIError,
     BadAnswer,
@@ -178,7 +178,7 @@ async def _fetch_missing_bytes(
             "Content-Range", f"bytes {received_so_far}-"
         ).startswith(f"bytes {received_so_far}-"):
             raise BadAnswer(f"The service sends another part of {source.path} than was asked for.")
-        meter = BodyLimitMeter(size - received_so_far, SILENCE_S)
+        meter = ResponseBodyLimitMeter(size - received_so_far, SILENCE_S)
         file = await run_in_thread(lambda: part.open("ab" if is_partial else "wb"))
         try:
             async for chunk in response.aiter_bytes():

@@ -20,7 +20,7 @@ from perennial.answers import (
     MAX_PROBLEM_BYTES,
     SLOWEST_BYTES_S,
     ApiResponse,
-    BodyLimitMeter,
+    ResponseBodyLimitMeter,
 )
 from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, build_api_error
 from perennial.guard import quote_refused_value
@@ -212,7 +212,7 @@ class Http:
     def _read_body(self, answer: httpx2.Response, most_bytes: int) -> bytes:
         """Read the body of a response. Raises BadAnswer if it is too large or too slow."""
         # The limit counts decompressed bytes, so that a small response cannot fill the memory.
-        meter, content = BodyLimitMeter(most_bytes, self._timeout_s), bytearray()
+        meter, content = ResponseBodyLimitMeter(most_bytes, self._timeout_s), bytearray()
         for chunk in answer.iter_bytes():
             meter.count_received_bytes(len(chunk), answer.num_bytes_downloaded)
             content += chunk

@@ -3,7 +3,7 @@
 import math
 
 from perennial.pack.errors import PackError
-from perennial.pack.rules.entries import BadLabelTableEntry, BatchReadingOptions
+from perennial.pack.rules.entries import BatchReadingOptions, LeftOutLabelTableEntry
 from perennial.pack.rules.tables.words import format_share_as_percent
 from perennial.pack.text import format_count_with_noun
 
@@ -35,7 +35,7 @@ class BadEntryCollector:
         ):
             raise PackError(f"max_bad is {max_bad!r}; it is a share from 0 to 1, such as 0.05.")
         self._origin, self._most = origin, max_bad
-        self._first: list[BadLabelTableEntry] = []
+        self._first: list[LeftOutLabelTableEntry] = []
         self._count = 0
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class BadEntryCollector:
         self._count += 1
         # The first ones suffice for a person, and a hostile source may have millions.
         if len(self._first) < _LISTED:
-            self._first.append(BadLabelTableEntry(where, reason.strip().rstrip(".")))
+            self._first.append(LeftOutLabelTableEntry(where, reason.strip().rstrip(".")))
 
     def check_bad_share_and_build_warning(self, good: int) -> list[str]:
         """Return a warning that lists the unusable entries. Raises PackError if there are too many.

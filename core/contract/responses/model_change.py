@@ -10,7 +10,7 @@ from core.contract.responses.versions.sure import AnswersSetting
 
 
 class RequestedImageSettings(TypedDict, total=False):
-    """Image settings of a new model, as the request gives them: size, channels and conversion."""
+    """Image settings of a new model, as the request gives them."""
 
     size: int
     channels: int

@@ -100,7 +100,7 @@ class _RowRangeDecoder:
         """
         plan, count = self.plan, stop - start
         offsets, packed, sizes, crcs = (
-            self._read_column_of_member_table(i, start, count) for i in range(4)
+            self._read_column_of_archive_member_list(i, start, count) for i in range(4)
         )
         methods = os.pread(self.columns, count, 32 * plan.rows + start)
         blank = bytes(self.row_bytes)
@@ -174,7 +174,9 @@ class _RowRangeDecoder:
             start, pixels, bytes([verdict]) * count, b"".join(d.digest() for d in digests)
         )
 
-    def _read_column_of_member_table(self, number: int, start: int, count: int) -> "array[int]":
+    def _read_column_of_archive_member_list(
+        self, number: int, start: int, count: int
+    ) -> "array[int]":
         values = array("Q")
         values.frombytes(os.pread(self.columns, 8 * count, 8 * (number * self.plan.rows + start)))
         return values

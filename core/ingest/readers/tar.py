@@ -62,7 +62,7 @@ class TarReader(UploadReader):
 
     def list_contents(self, fd: int, limits: ArchiveLimits) -> ArchiveContents:
         """Read all headers of a tar, which are spread over the whole file, and list its files."""
-        members = _scan_tar_files_and_label_tables(PlainTarSource(fd), limits).members
+        members = _scan_tar_files_and_label_tables(PlainTarByteSource(fd), limits).members
         return ArchiveContents(
             members,
             ArchiveLayout("folders"),
@@ -149,7 +149,7 @@ class SequentialTarSource(Protocol):
         ...
 
 
-class PlainTarSource:
+class PlainTarByteSource:
     """Byte source of an uncompressed tar file; skipping does not read."""
 
     def __init__(self, fd: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from core.ingest.rules.entries import BadLabelTableEntry, UnreadableBatchError
+from core.ingest.rules.entries import LeftOutLabelTableEntry, UnreadableBatchError
 from core.ingest.rules.names import (
     is_archive_path,
     is_hidden_path,
@@ -64,7 +64,7 @@ class FileClassesAndParts:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     left_out_warnings: list[str] = field(default_factory=list)
-    bad_entries: list[BadLabelTableEntry] = field(default_factory=list)
+    bad_entries: list[LeftOutLabelTableEntry] = field(default_factory=list)
 
 
 class FileClassesAndPartsBuilder:

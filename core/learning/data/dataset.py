@@ -93,7 +93,7 @@ class Dataset:
         return self.problem.make_targets_from_labels(self.labels, self.names, outputs)
 
     def list_outputs_needed_to_measure(self) -> list[str]:
-        """List the outputs that a version needs to be measured on the dataset's images."""
+        """List the head outputs that a version must have to be measured on the dataset's images."""
         # Every phase of an evaluation asks for those of all earlier tasks.
         if self._needed_outputs is None:
             self._needed_outputs = self.problem.list_outputs_needed_to_measure(

@@ -3,7 +3,7 @@
 A job that solves for its classifier reads its images several times: to find suspicious labels, to
 compare with production, to learn, and to measure base, parent and new version. All use the same
 features. They are computed first, one dataset after the other in its own order, and
-`KnownFeatureInputNormaliser` then returns them in place of images. Nothing is stored: a resumed job
+`FeatureCachingInputNormaliser` then returns them in place of images. Nothing is stored: a resumed job
 computes the same bits again, because its batches have the composition and order of the datasets.
 """
 
@@ -28,7 +28,7 @@ MEMORY_BYTES = 256 << 20
 """Bytes of features above which they are recomputed at each read."""
 
 
-class KnownFeatureInputNormaliser(InputNormaliser):
+class FeatureCachingInputNormaliser(InputNormaliser):
     """Network inputs that replace images [N, C, S, S] with known features by these features [N, D].
 
     Networks return such features unchanged (`Network.features`). A batch with any unknown image

@@ -297,8 +297,8 @@ def choose_reservoir_slots(
 def rescale_offers_and_drop_stale_logits(
     section: MethodStateSection, *, offers: int, logits: bool
 ) -> None:
-    """Rescale a reservoir's counters of offered items to `offers` per example, and drop outdated
-    logits.
+    """Convert a reservoir's counters to `offers` offered items per example, and drop all stored
+    logits unless `logits`.
     """
     json = section.json
     if SEEN in json:

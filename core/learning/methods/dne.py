@@ -30,7 +30,7 @@ from core.learning.methods.registration import register_method
 from core.learning.networks.dne.chain import draw_drop_path_masks
 from core.learning.networks.dne.network import DneNetwork
 from core.learning.networks.dne.packed import is_expert_packing_faster
-from core.learning.networks.growing import OlderExpertFeatures, apply_blockwise_linear
+from core.learning.networks.growing import OlderExpertFeatures, compute_linear_layer_block_by_block
 from core.learning.recipe import Positive, Share
 from core.learning.training.context import TaskTrainingContext
 
@@ -114,7 +114,7 @@ class DneMethod(ExpandingMethod):
         # The teacher is the old head on the old features, which this pass has computed anyway.
         weight, bias = self._get_head_at_task_start(ctx)
         with torch.no_grad():
-            teacher = apply_blockwise_linear(
+            teacher = compute_linear_layer_block_by_block(
                 torch.cat(old.features, 1), weight, bias, network.head.widths[:-1]
             ).float()
         auxiliary_logits = network.auxiliary(newest).float()

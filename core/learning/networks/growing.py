@@ -28,7 +28,7 @@ class FeatureBlocksClassifier(ClassifierHead):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features [B, sum of widths] to logits [B, rows]."""
-        return apply_blockwise_linear(features, self.weight, self.bias, self.widths)
+        return compute_linear_layer_block_by_block(features, self.weight, self.bias, self.widths)
 
     def append_zero_columns(self, width: int) -> None:
         """Append zero columns to the classifier for another expert's features."""
@@ -46,7 +46,7 @@ class FeatureBlocksClassifier(ClassifierHead):
                 part.copy_(torch.empty(part.shape).uniform_(-bound, bound, generator=generator))
 
 
-def apply_blockwise_linear(
+def compute_linear_layer_block_by_block(
     features: Tensor, weight: Tensor, bias: Tensor, widths: Sequence[int]
 ) -> Tensor:
     """Compute logits bias + Σ_t f_t W_tᵀ, [B, rows]. Blocks beyond `widths` are left out."""

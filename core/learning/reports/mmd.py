@@ -43,7 +43,7 @@ def run_mmd_permutation_test(
     for column in range(1, permutations + 1):
         # Splits as columns of one matrix: a single product gives the estimates of all permutations.
         first[torch.randperm(total, generator=generator)[:m], column] = 1
-    estimates = _estimate_split_mmd(kernel, first, m)
+    estimates = _estimate_mmd_of_each_permutation_split(kernel, first, m)
     # A difference by rounding alone counts as equally large.
     as_large = int((estimates[1:] >= estimates[0] - 1e-12).sum())
     # The split at hand counts as one of the permutations, or p could be 0.
@@ -62,7 +62,7 @@ def compute_gaussian_kernel(points: Tensor) -> Tensor:
     return torch.exp(-distance / median).fill_diagonal_(0)
 
 
-def _estimate_split_mmd(kernel: Tensor, first: Tensor, m: int) -> Tensor:
+def _estimate_mmd_of_each_permutation_split(kernel: Tensor, first: Tensor, m: int) -> Tensor:
     """Estimate MMD² (unbiased) of each random split of the pooled sample.
 
     Column s of `first` has ones for the m rows of the first sample.

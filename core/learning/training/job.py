@@ -41,7 +41,7 @@ from core.learning.data import image_packs
 from core.learning.data.augment import Augmentation, derive_seed
 from core.learning.data.dataset import DataError, Dataset
 from core.learning.data.held_out_features import HeldOutFeatures
-from core.learning.data.known_features import KnownFeatureInputNormaliser
+from core.learning.data.known_features import FeatureCachingInputNormaliser
 from core.learning.distributed.ranks import ALONE, SingleProcessRanks
 from core.learning.evaluation import stored_predictions
 from core.learning.evaluation.ancestors import (
@@ -127,7 +127,7 @@ class LearningJob:
         control: ControlRequestSource,
         hook: EvaluationHook | None = None,
         ranks: SingleProcessRanks = ALONE,
-        inputs: KnownFeatureInputNormaliser | None = None,
+        inputs: FeatureCachingInputNormaliser | None = None,
     ) -> None:
         # Sums over another number of threads have other bits, so it is part of the spec.
         torch.set_num_threads(spec.threads)
@@ -143,7 +143,7 @@ class LearningJob:
         # A model keeps the statistics of its first version: its weights expect inputs scaled by
         # them.
         normalise = spec.normalise or spec.parent.manifest.normalise
-        self._inputs = inputs or KnownFeatureInputNormaliser(
+        self._inputs = inputs or FeatureCachingInputNormaliser(
             normalise, spec.image.channels, self._device
         )
         self._ancestors = StartingVersions(spec, self._device)

@@ -52,7 +52,7 @@ _PASS = 32
 """Images of one pass through the backbone."""
 
 
-class ClassPatchJob(LearningJob):
+class ClassMergeOrDropJob(LearningJob):
     """A patch job in its process: merges or drops classes of a version without training data."""
 
     def __init__(self, spec: ClassPatchJobSpec, emit: Emit) -> None:
@@ -187,7 +187,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_patch(emit: Emit) -> None:
         start_exit_on_stop_request_listener(control_fd, out_fd)
         spec = ClassPatchJobSpec.from_json(json.loads(Path(spec_path).read_text()))
-        job = ClassPatchJob(spec, emit)
+        job = ClassMergeOrDropJob(spec, emit)
         with job.numerics.use_numerics_flags():
             job.run_job_phases()
 

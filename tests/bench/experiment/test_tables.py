@@ -127,7 +127,9 @@ def test_methods_are_ordered_and_only_sure_differences_are_marked(plan, store):
                 make_record({**R, 3: [last, 80, 95]}, source=100 - last),
             )
     outcomes, _ = collect_run_outcomes(runs, store)
-    methods = {name: [o for o in outcomes if o.table_cell[2:4] == ("task", name)] for name in "abc"}
+    methods = {
+        name: [o for o in outcomes if o.table_cell_key[2:4] == ("task", name)] for name in "abc"
+    }
     assert (
         format_method_ranking(methods, "acc") == "b ≥ c > a"
         or format_method_ranking(methods, "acc") == "c ≥ b > a"

@@ -16,7 +16,11 @@ from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.layout import BatchReadingSettings, build_archive_layout
 from core.ingest.limits import ArchiveLimits
-from core.ingest.rules.entries import BadLabelTableEntry, BatchReadingOptions, UnreadableBatchError
+from core.ingest.rules.entries import (
+    BatchReadingOptions,
+    LeftOutLabelTableEntry,
+    UnreadableBatchError,
+)
 from core.ingest.rules.plan import IGNORED, FileClassesAndParts, assign_file_classes_and_parts
 from core.ingest.rules.tables import find_label_table, suggest_file_name_pattern
 from core.ingest.rules.tables.columns import NotALabelTable, choose_table_columns
@@ -136,7 +140,7 @@ def test_a_label_is_trimmed_and_a_missing_one_is_listed(value: str, label: str |
     files = add_label_table(f'images/cat0.jpg,x\nimages/owl1.jpg,"{value}"\n')
     plan = plan_reading(files, max_bad=0)
     assert find_labels(plan, files).get("images/owl1.jpg") == label
-    said = [BadLabelTableEntry("line 3 of labels.csv", "“images/owl1.jpg” has no label")]
+    said = [LeftOutLabelTableEntry("line 3 of labels.csv", "“images/owl1.jpg” has no label")]
     assert plan.bad_entries == ([] if label else said)
 
 

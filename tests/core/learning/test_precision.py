@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core.learning.data.dataset import Dataset
-from core.learning.data.known_features import KnownFeatureInputNormaliser
+from core.learning.data.known_features import FeatureCachingInputNormaliser
 from core.learning.evaluation import evaluate, predicting, probe
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbones.mlp import MlpBackbone
@@ -56,7 +56,7 @@ PATHS: dict[str, Callable[[Network], object]] = {
         INPUTS,
     ),
     "features": lambda n: probe.compute_image_features(n, make_known_dataset().images, INPUTS),
-    "known features": lambda n: KnownFeatureInputNormaliser(None, 1, CPU).cache_dataset_features(
+    "known features": lambda n: FeatureCachingInputNormaliser(None, 1, CPU).cache_dataset_features(
         n, make_known_dataset().images, lambda: None
     ),
     "predicting": lambda n: predicting.predict_images(n, make_known_dataset().images.numpy()),

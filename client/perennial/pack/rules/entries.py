@@ -57,7 +57,7 @@ class LabelTableRow(NamedTuple):
     where: str
 
 
-class BadLabelTableEntry(NamedTuple):
+class LeftOutLabelTableEntry(NamedTuple):
     """An entry of a label table that is left out: its place, and the reason as the end of a
     sentence.
     """

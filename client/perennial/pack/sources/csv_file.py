@@ -23,8 +23,8 @@ from perennial.pack.names import (
     normalise_to_nfc,
 )
 from perennial.pack.rules.entries import (
-    BadLabelTableEntry,
     BatchReadingOptions,
+    LeftOutLabelTableEntry,
     Part,
     UnreadableBatchError,
 )
@@ -200,7 +200,7 @@ def read_label_table_bytes(file: Path) -> bytes:
     return data
 
 
-def describe_left_out_table_entries(entries: Sequence[BadLabelTableEntry]) -> list[str]:
+def describe_left_out_table_entries(entries: Sequence[LeftOutLabelTableEntry]) -> list[str]:
     """Describe the table's entries that were left out: how many, and the first ones."""
     if not entries:
         return []

@@ -86,7 +86,7 @@ class GemMethod(Method):
         constraints = [
             self._draw_constraint_examples(ctx, number, memory.get_task_examples(tasks))
             for number, tasks in enumerate(
-                _group_tasks_by_gem_constraint(memory.tasks_with_stored_examples)
+                _partition_tasks_into_gem_constraints(memory.tasks_with_stored_examples)
             )
         ]
         if not constraints:
@@ -158,7 +158,7 @@ class GemMethod(Method):
         return PerTaskReplayBuffer(self.state["buffer"], self.hyper.memory)
 
 
-def _group_tasks_by_gem_constraint(tasks: list[int]) -> list[list[int]]:
+def _partition_tasks_into_gem_constraints(tasks: list[int]) -> list[list[int]]:
     """Group earlier tasks into GEM constraints: one each, or the oldest together above the
     limit.
     """

@@ -362,7 +362,7 @@ def _apply_dual_affine(
     return DualTensor(value, sum_tangents(terms))
 
 
-def _apply_dual_attention(
+def _apply_self_attention_to_dual_number(
     query: Any,
     key: Any,
     value: Any,
@@ -447,5 +447,5 @@ RULES: dict[Any, Rule] = {
     functional.dropout: _reject_active_dropout,
     functional.batch_norm: _apply_dual_batch_norm,
     functional.layer_norm: _apply_dual_layer_norm,
-    functional.multi_head_attention_forward: _apply_dual_attention,
+    functional.multi_head_attention_forward: _apply_self_attention_to_dual_number,
 }

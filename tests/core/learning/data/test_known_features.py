@@ -6,7 +6,7 @@ from streams import Bench
 
 from core.learning.data import known_features
 from core.learning.data.dataset import Dataset
-from core.learning.data.known_features import KnownFeatureInputNormaliser
+from core.learning.data.known_features import FeatureCachingInputNormaliser
 from core.learning.evaluation.probe import compute_image_features
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbones.mlp import MlpBackbone
@@ -30,8 +30,8 @@ def draw_images(n: int) -> torch.Tensor:
 
 def cache_known_features(
     parent: Network, base: Network | None, *parts: torch.Tensor
-) -> KnownFeatureInputNormaliser:
-    inputs = KnownFeatureInputNormaliser(None, 1, CPU)
+) -> FeatureCachingInputNormaliser:
+    inputs = FeatureCachingInputNormaliser(None, 1, CPU)
     inputs.cache_features_of_job_images(parent, base, parts, lambda: None)
     return inputs
 
@@ -78,7 +78,7 @@ def test_features_of_known_images_equal_those_of_images_in_any_batch() -> None:
     network, images = build_seeded_network(1), draw_images(70)
     found = cache_known_features(network, None, images)
     order = torch.randperm(70, generator=torch.Generator().manual_seed(3))
-    expected = compute_image_features(network, images, KnownFeatureInputNormaliser(None, 1, CPU))
+    expected = compute_image_features(network, images, FeatureCachingInputNormaliser(None, 1, CPU))
     assert found(images[order]).shape == (70, 5)
     torch.testing.assert_close(
         compute_image_features(network, images[order], found), expected[order]
@@ -120,8 +120,8 @@ def test_the_last_images_have_the_features_of_any_batch(left_out: int) -> None:
         0, 256, (32 + left_out, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator()
     )
     some, others = (
-        KnownFeatureInputNormaliser(None, 3, CPU),
-        KnownFeatureInputNormaliser(None, 3, CPU),
+        FeatureCachingInputNormaliser(None, 3, CPU),
+        FeatureCachingInputNormaliser(None, 3, CPU),
     )
     some.cache_dataset_features(network, images, lambda: None)
     others.cache_dataset_features(network, images[left_out:], lambda: None)

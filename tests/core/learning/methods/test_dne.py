@@ -160,7 +160,10 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
 def test_the_teacher_is_the_version_before_bit_by_bit(bench, three, monkeypatch) -> None:
     first = three[0]
     seen = spy_on_calls(
-        monkeypatch, dne, "apply_blockwise_linear", lambda out, features, *_: (features, out)
+        monkeypatch,
+        dne,
+        "compute_linear_layer_block_by_block",
+        lambda out, features, *_: (features, out),
     )
     bench.learn_task(2, first, method="dne", epochs=1)
     features, logits = seen[0]

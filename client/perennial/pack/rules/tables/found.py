@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from perennial.pack.rules.entries import (
-    BadLabelTableEntry,
     LabelTableRow,
+    LeftOutLabelTableEntry,
     Part,
     UnreadableBatchError,
 )
@@ -56,8 +56,8 @@ class FoundLabelTable:
     files: list[int] = field(default_factory=list)
     rows: list[LabelTableRow] = field(default_factory=list)
     of: "array[int]" = field(default_factory=lambda: array("l"))
-    bad: list[BadLabelTableEntry] = field(default_factory=list)
-    unlabelled: list[BadLabelTableEntry] = field(default_factory=list)
+    bad: list[LeftOutLabelTableEntry] = field(default_factory=list)
+    unlabelled: list[LeftOutLabelTableEntry] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
@@ -107,7 +107,7 @@ class LabelTableEntryCollector:
         self._count_entry_within_limit()
         if not read.label:
             self.table.unlabelled.append(
-                BadLabelTableEntry(where, f"{quote_name(name)} has no label")
+                LeftOutLabelTableEntry(where, f"{quote_name(name)} has no label")
             )
             return None
         self.table.rows.append(LabelTableRow(name, read.label, part, where))
@@ -119,7 +119,7 @@ class LabelTableEntryCollector:
         """Add an unreadable entry of a label table, with its place and the reason."""
         # Bad entries are stored as well, so they count for the limit.
         self._count_entry_within_limit()
-        self.table.bad.append(BadLabelTableEntry(where, reason))
+        self.table.bad.append(LeftOutLabelTableEntry(where, reason))
 
     def _count_entry_within_limit(self) -> None:
         self._entries += 1

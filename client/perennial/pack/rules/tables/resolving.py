@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from perennial.pack.rules.entries import (
-    BadLabelTableEntry,
     BatchReadingOptions,
     BatchReadingRemedy,
     LabelTableRow,
+    LeftOutLabelTableEntry,
     Part,
     UnreadableBatchError,
 )
@@ -38,8 +38,8 @@ class ResolvedLabelTableEntries:
     """
 
     placed: list[ImageNumberWithLabelRow] = field(default_factory=list)
-    bad: list[BadLabelTableEntry] = field(default_factory=list)
-    unlabelled: list[BadLabelTableEntry] = field(default_factory=list)
+    bad: list[LeftOutLabelTableEntry] = field(default_factory=list)
+    unlabelled: list[LeftOutLabelTableEntry] = field(default_factory=list)
 
 
 def resolve_label_table_images(
@@ -72,7 +72,7 @@ def resolve_label_table_images(
         )
         if number < 0:
             resolved.bad.append(
-                BadLabelTableEntry(row.where, images.describe_lookup_failure(row.image, number))
+                LeftOutLabelTableEntry(row.where, images.describe_lookup_failure(row.image, number))
             )
             continue
         # None stands for an image that two rows have contradicted: further rows are bad as well.
@@ -81,15 +81,15 @@ def resolve_label_table_images(
             continue
         if first is not None and (first.label, first.part) == (row.label, row.part):
             resolved.unlabelled.append(
-                BadLabelTableEntry(row.where, f"names {quote_name(row.image)} again")
+                LeftOutLabelTableEntry(row.where, f"names {quote_name(row.image)} again")
             )
             continue
         resolved.bad.append(
-            BadLabelTableEntry(row.where, _describe_label_contradiction(row, first))
+            LeftOutLabelTableEntry(row.where, _describe_label_contradiction(row, first))
         )
         if first is not None:
             resolved.bad.append(
-                BadLabelTableEntry(first.where, _describe_label_contradiction(first, row))
+                LeftOutLabelTableEntry(first.where, _describe_label_contradiction(first, row))
             )
             by_image[number] = None
     resolved.placed = [
@@ -124,7 +124,9 @@ def _require_few_unreadable_entries(
 ) -> None:
     bad, good = len(resolved.bad), len(resolved.placed)
     first = (
-        resolved.bad or resolved.unlabelled or [BadLabelTableEntry(table.title, "has no entries")]
+        resolved.bad
+        or resolved.unlabelled
+        or [LeftOutLabelTableEntry(table.title, "has no entries")]
     )[0]
     example = f"the first is {first.where}: {first.reason}"
     if not good:

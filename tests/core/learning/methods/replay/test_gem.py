@@ -96,10 +96,12 @@ def test_gradients_that_do_not_fit_are_computed_twice_to_the_same_result(
 
 
 def test_beyond_twenty_constraints_the_oldest_tasks_share_one() -> None:
-    assert gem._group_tasks_by_gem_constraint(list(range(1, 21))) == [[k] for k in range(1, 21)]
-    merged = gem._group_tasks_by_gem_constraint([*range(1, 24), 30])
+    assert gem._partition_tasks_into_gem_constraints(list(range(1, 21))) == [
+        [k] for k in range(1, 21)
+    ]
+    merged = gem._partition_tasks_into_gem_constraints([*range(1, 24), 30])
     assert merged == [[1, 2, 3, 4, 5], *([k] for k in range(6, 24)), [30]] and len(merged) == 20
-    assert gem._group_tasks_by_gem_constraint([]) == []
+    assert gem._partition_tasks_into_gem_constraints([]) == []
 
 
 @pytest.mark.parametrize("scenario", ["data", "task", "class"])
