@@ -1,8 +1,7 @@
-"""Answers held against `/openapi.json`, in which every object is closed: a field that it does not
-name is a fault.
+"""Validation of answers against `/openapi.json`, where every object is closed.
 
-An object stays open where the document says what its further fields hold: then it is a map, such as
-label → count.
+A field that the document does not name is a fault. An object stays open if the document describes
+the values of its further fields: it is then a map, such as label → count.
 """
 
 import re
@@ -16,7 +15,8 @@ JSON_TYPES = ("application/json", "application/problem+json")
 
 
 def check_schema(client: Any, name: str, value: Any) -> None:
-    """Fail if a value does not match the schema of that name.
+    """Fail if a value does not match the schema with that name.
+
     The schema is in the OpenAPI document of this process.
     """
     if not _contracts:
@@ -25,14 +25,14 @@ def check_schema(client: Any, name: str, value: Any) -> None:
 
 
 _contracts: list["Contract"] = []
-"""That of this process, once it is known: to write the document takes long."""
+"""The contract of this process, once it is known: writing the document takes long."""
 
 
 class Contract:
-    """What a service says of its answers.
+    """The OpenAPI contract of a service's answers.
 
     Args:
-        document: its `/openapi.json`.
+        document: the `/openapi.json` of the service.
     """
 
     def __init__(self, document: Any) -> None:
@@ -44,11 +44,14 @@ class Contract:
         ]
 
     def check(self, name: str, value: Any) -> None:
-        """Fail where a value is not of the shape of that name."""
+        """Fail if a value does not have the shape with that name."""
         assert not list(self._errors({"$ref": f"#/components/schemas/{name}"}, value))
 
     def faults(self, response: httpx2.Response) -> list[str]:
-        """What the document does not say of an answer, or says otherwise."""
+        """Return the places where an answer differs from the document.
+
+        A difference is a part that the document does not describe, or describes otherwise.
+        """
         request = response.request
         asked = f"{request.method} {request.url.path} → {response.status_code}"
         found = [of for path, of in self._routes if path.fullmatch(request.url.path)]
@@ -86,7 +89,8 @@ def _walk_errors(error: jsonschema.ValidationError) -> Iterator[jsonschema.Valid
 
 def close_schema(schema: Any) -> Any:
     """Return the same schema with no further fields in any object that names some.
-    An object that says what these hold stays as it is.
+
+    An object that describes its further fields stays unchanged.
     """
     if isinstance(schema, list):
         return [close_schema(one) for one in schema]
@@ -103,8 +107,9 @@ def close_schema(schema: Any) -> Any:
 
 
 def find_bare_objects(document: Any) -> set[str]:
-    """Return the places where the document says "an object" or nothing at all of a value.
-    Each is the name of the schema, and the path to it.
+    """Return the places where the document only says "an object", or says nothing about a value.
+
+    Each has the name of the schema, and the path to it.
     """
     found = set()
     for name, schema in document["components"]["schemas"].items():
@@ -120,7 +125,7 @@ def find_bare_objects(document: Any) -> set[str]:
 
 
 def _list_json_contents(operation: Any) -> Iterator[Any]:
-    """Yield what an operation takes as JSON, and answers as JSON."""
+    """Yield what an operation accepts and returns as JSON."""
     for described in (operation.get("requestBody", {}), *operation["responses"].values()):
         yield from (of for kind, of in described.get("content", {}).items() if kind in JSON_TYPES)
 

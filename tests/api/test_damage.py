@@ -1,4 +1,4 @@
-"""A damaged database is told by `/readyz`, and a full disk lets delete and cancel."""
+"""A damaged database, which `/readyz` reports, and deletion and cancellation on a full disk."""
 
 import errno
 import sqlite3
@@ -61,7 +61,7 @@ def test_damage_that_a_read_meets_later_is_told_from_then_on(
 
 @pytest.fixture
 def full(settings: Settings, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The reserve of a service whose disk is full."""
+    """Return the reserve of a service whose disk is full."""
     assert reserve.make_disk_reserve_file(settings.data_dir, 1 << 16)
     monkeypatch.setattr(reserve, "_count_free_disk_bytes", lambda _folder: 0)
     return settings.data_dir / reserve.NAME

@@ -1,10 +1,10 @@
-"""Compares two recordings field by field, and says in words how their OpenAPI documents differ.
+"""Compare two recordings field by field, and describe how their OpenAPI documents differ.
 
     python -m tests.before_after.compare BEFORE AFTER
 
-A field that is missing or has another value is a difference, and so is a part of another digest or
-a row of a memory that is not the same: then the exit status is 1. New fields, and other sizes in
-bytes, are only listed.
+A missing field or another value is a difference. So is a part with another digest, or a row of a
+memory that is not the same. The exit status is then 1. New fields, and other sizes in bytes, are
+only listed.
 """
 
 import argparse
@@ -20,15 +20,15 @@ from tests.before_after import openapi_words
 
 Json = dict[str, Any]
 SHOWN = 300
-"""Characters of a value that are shown."""
+"""Number of characters of a value that are shown."""
 _NAMES = "fields of "
-"""In the title of an answer that was kept as a list of its fields' names."""
+"""Prefix of the title of an answer that was recorded as a list of its fields' names."""
 _SIZE = re.compile(r"→ (bytes|bytes_new)(\[\d+\]| → \w+)?$")
 
 
 @dataclass
 class Comparison:
-    """What differs between two recordings, in sentences."""
+    """The differences between two recordings, as sentences."""
 
     different: list[str] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Comparison:
         )
 
     def report(self) -> Iterator[str]:
-        """Lines for people."""
+        """Return the lines that describe the differences."""
         for title, lines in (
             ("differences", self.different),
             ("additions", self.added),

@@ -1,8 +1,8 @@
-"""What the versions of a data directory are made of: parts by digest, and memories row by row.
+"""The contents of all versions of a data directory: parts by digest, and memories row by row.
 
 A memory is a replay buffer or exemplars. Its encoding may change, so each row is identified by a
-digest of its image, label, task and other values, in the order in which the method holds them. The
-database and the store are read directly, without the service.
+digest of its image, label, task and other values. The rows are in the order in which the method
+holds them. The database and the store are read directly, without the service.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What differs between runs is replaced, and nothing else."""
+"""Replacement of values that differ between runs; all other values stay."""
 
 import io
 import json

@@ -1,8 +1,8 @@
-"""A data directory whose files were stored before the renovation answers as before, and goes on.
+"""A data directory from before the renovation gives the same answers and can learn further.
 
-`tests/data/make_before_renovation.py` says what `before-renovation.tar.gz` holds and how it was
-made. What the models then learn is compared with the code of before by `record` and `compare`, on
-one machine.
+`tests/data/make_before_renovation.py` describes the content of `before-renovation.tar.gz` and how
+it was made. What the models then learn is compared with the earlier code by `record` and `compare`,
+on one machine.
 """
 
 import json
@@ -28,11 +28,13 @@ pytestmark = pytest.mark.slow
 
 BEFORE = Path(__file__).parents[1] / "data" / "before-renovation.tar.gz"
 GO_ON = ("ewc-online", "icarl", "rolled", scenario.PAUSED)
-"""A model of each method, `der++` as the paused one, and one that was rolled back."""
+"""A model of each method, with `der++` as the paused one, and a model that was rolled back."""
 ASKED = {("derpp", 0), ("derpp", 2), ("icarl", 2), ("ewc-online", 2), ("rolled", 6), ("paused", 1)}
-"""(model, version): one that knows no class, and one of each method and way to store it."""
+"""(model, version): one without any class, and one for each method and way to store it."""
 MOVED = ("tasks", "gate", "warnings", "parts", "accuracy", "manifest")
-"""Fields that lists of versions had once: each version alone has them now, which is compared too.
+"""Fields that lists of versions had in the past.
+
+Now only each version itself has them, and this is compared too.
 """
 Json = dict[str, Any]
 
@@ -43,15 +45,19 @@ Json = dict[str, Any]
     ids=["some", "all"],
 )
 def asked(request: pytest.FixtureRequest) -> set[tuple[str, int]] | None:
-    """The versions that predict; None: all. Others differ from these in their weights alone."""
+    """Return the versions that predict; None means all.
+
+    The others differ from these only in their weights.
+    """
     found: set[tuple[str, int]] | None = request.param
     return found
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, asked: set[tuple[str, int]] | None) -> Path:
-    """The archive, unpacked, as if it had been made today; for other versions that predict another
-    one.
+    """Return the unpacked archive, with times as if it had been made today.
+
+    It is unpacked anew for each choice of versions that predict.
     """
     folder = tmp_path_factory.mktemp("before")
     with tarfile.open(BEFORE) as archive:
@@ -62,26 +68,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory, asked: set[tuple[str, int]]
 
 @pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[service.RunningService]:
-    """The present service on the old data directory, which the launcher migrates."""
+    """Run the present service on the old data directory, which the launcher migrates."""
     with service.run_temporary_service(folder / "data", SETTINGS) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def player(running: service.RunningService) -> Player:
-    """A client of the service whose answers are kept."""
+    """Return a client of the service that keeps all answers."""
     return Player(running.url, running.key)
 
 
 @pytest.fixture(scope="module")
 def unnamed(player: Player) -> set[str]:
-    """What `/openapi.json` does not name of the answers so far."""
+    """Return the set that collects what `/openapi.json` does not describe in the answers so far."""
     return watch_contract(player.http)
 
 
 @pytest.fixture(scope="module")
 def served(player: Player, unnamed: set[str], asked: set[tuple[str, int]] | None) -> Json:
-    """What it answers about everything that it found, before anything is learned."""
+    """Return the service's answers about all existing data, before anything is learned."""
     read_everything(
         player, "served", whole=None, is_asked=lambda *version: asked is None or version in asked
     )
@@ -152,8 +158,9 @@ def test_every_version_predicts_as_before(
 
 
 def take_probabilities(answer: Json) -> list[dict[str, float]]:
-    """Remove the probabilities of each image from an answer and return them by label. Remove the
-    sentences of errors too.
+    """Remove the probabilities of each image from an answer, and return them by label.
+
+    The sentences of errors are removed too.
     """
     for image in answer["body"].get("predictions", []):
         image.get("error", {}).pop("detail", None)  # which names the formats that can be read today

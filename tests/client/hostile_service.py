@@ -1,4 +1,4 @@
-"""A service that answers what a test says, byte by byte, and counts what is taken of it."""
+"""A service that sends the answers of a test byte by byte, and counts the bytes that are read."""
 
 import contextlib
 import socket
@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MOST_REQUESTS = 1000
-"""Of one command: from then on connections are closed, so that no test is endless."""
+"""Number of requests of one command after which connections are closed.
+
+It ensures that no test is endless.
+"""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request that came; `target`: path and query."""
+    """A received request; `target` is its path and query."""
 
     method: str
     target: str
@@ -22,14 +25,15 @@ class Request:
 
 
 Reply = bytes | Iterable[bytes]
-"""A whole HTTP answer with its head; pieces are sent until the client hangs up, and then the
-connection is closed.
+"""A whole HTTP answer with its head.
+
+Pieces are sent until the client hangs up, and then the connection is closed.
 """
 
 
 @dataclass
 class HostileService:
-    """Where it is, what it answers, and what came of that.
+    """The address of the service, its answers, and a record of its requests.
 
     Attributes:
         sent: bytes that the client took.
@@ -41,7 +45,7 @@ class HostileService:
     sent: int = 0
 
     def forget(self) -> None:
-        """Begin to count afresh."""
+        """Reset the recorded requests and the counter."""
         self.requests, self.sent = [], 0
 
 
@@ -49,7 +53,7 @@ def build_http_response(body: bytes, status: str = "200 OK", **headers: str) -> 
     """Build an HTTP response with its head.
 
     Args:
-        headers: `_` stands for a hyphen.
+        headers: headers by name, with `_` in place of a hyphen.
     """
     given = {
         "Content-Length": str(len(body)),

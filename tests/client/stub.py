@@ -1,5 +1,6 @@
-"""A server that answers as a test says: what a real service does only when something is wrong with
-it.
+"""A stub server whose answers a test defines.
+
+A real service gives such answers only when something is wrong with it.
 """
 
 import json
@@ -15,7 +16,7 @@ from perennial import Perennial
 
 @dataclass
 class Asked:
-    """A request that came."""
+    """A received request."""
 
     method: str
     path: str
@@ -25,7 +26,11 @@ class Asked:
 
 @dataclass
 class Said:
-    """An answer; `cut`: break the connection off after so many bytes of the body."""
+    """An answer of the stub.
+
+    Attributes:
+        cut: number of bytes of the body after which the connection is closed.
+    """
 
     status: int = 200
     body: Any = None
@@ -35,7 +40,7 @@ class Said:
 
 @dataclass
 class Stub:
-    """Where the server is, and what it was asked."""
+    """The address of the server, and the requests that it received."""
 
     url: str
     asked: list[Asked]
@@ -43,7 +48,7 @@ class Stub:
 
 @contextmanager
 def run_stub(answer: Callable[[Asked], Said]) -> Iterator[Stub]:
-    """Run a server on a free port whose answers a function gives."""
+    """Run a server on a free port whose answers come from a function."""
     asked: list[Asked] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Where address and key come from, and how they are kept."""
+"""Sources of the address and the key, and how they are stored."""
 
 import stat
 from pathlib import Path

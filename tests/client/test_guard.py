@@ -1,6 +1,4 @@
-"""The doors through which values of the service leave the client, and that commands use no
-other.
-"""
+"""Functions through which values of the service leave the client; commands use no others."""
 
 import ast
 import io
@@ -42,8 +40,9 @@ PRINTING = {
     ("cli/output.py", "create_console().print"), ("bars.py", "Console"), ("bars.py", "self._bars.console.print"),
     ("cli/output.py", "click.prompt"),
 }  # fmt: skip
-"""The writer itself, bars with the texts that they get, and the question for a key, which has no
-value of a service.
+"""Calls that may print: the writer, bars with their texts, and the prompt for a key.
+
+The prompt shows no value of a service.
 """
 
 
@@ -174,7 +173,7 @@ def test_a_service_suggests_no_option_of_its_own(said: str) -> None:
 
 
 def test_commands_print_through_the_writer_alone() -> None:
-    """So that nobody has to think of controls where a sentence is written."""
+    """Authors of messages then need not handle control characters themselves."""
     found = set()
     for file in [*(CLIENT / "cli").glob("*.py"), CLIENT / "bars.py"]:
         for node in ast.walk(ast.parse(file.read_text())):
@@ -184,7 +183,7 @@ def test_commands_print_through_the_writer_alone() -> None:
 
 
 def test_a_bar_shows_what_a_service_says_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rich would make a link of markup, and pass escape sequences on."""
+    """Without escaping, Rich would turn markup into a link and pass escape sequences on."""
     shown = io.StringIO()
     monkeypatch.setattr(
         "rich.console.Console", partial(Console, file=shown, force_terminal=True, width=120)

@@ -1,4 +1,4 @@
-"""Files and streams of a hostile service: what is written, where, and how much of it is taken."""
+"""Files and streams of a hostile service: bounds on reading, and the files that are written."""
 
 import asyncio
 import gzip
@@ -33,7 +33,7 @@ def service() -> Iterator[HostileService]:
 
 @pytest.fixture(autouse=True)
 def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileService) -> Path:
-    """A folder to work in, and a client that waits for nothing."""
+    """Return a folder to work in, and a client that does not wait."""
     for module in ("http", "upload", "download", "stream", "job"):
         monkeypatch.setattr(f"perennial._sync.{module}.sleep_seconds", lambda _: None)
     monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (1,))
@@ -92,7 +92,7 @@ def _build_zip(*entries: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
 
 
 def _answer_unasked_range(request: Request) -> Reply:
-    """Answer with a part that nobody asked for."""
+    """Answer with a range that the client did not request."""
     content = build_onnx_zip()
     whole = build_file_answer(content)(request)
     if request.method == "HEAD":
@@ -155,7 +155,7 @@ DOWNLOADS: dict[str, tuple[str, Answer, str]] = {
     "a graph upwards": (TRITON, replace_downloads(build_file_answer(build_onnx_zip(None,
         **{"model.onnx./../../a": b"x"}))), "no safe"),
 }  # fmt: skip
-"""Command, answers, and part of the sentence that a person reads."""
+"""Command, answers, and part of the message that the user reads."""
 
 
 @pytest.mark.parametrize("name", DOWNLOADS)
@@ -275,8 +275,9 @@ def test_an_endless_event_is_not_read(
 def test_events_that_came_before_are_not_told_again(
     service: HostileService, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream that repeats itself is left after its bytes, and the job is asked whether it has
-    ended.
+    """A stream that repeats itself is read only up to a limit of bytes.
+
+    Then the client checks whether the job has ended.
     """
     monkeypatch.setattr("perennial._sync.stream.MAX_STREAM_BYTES", MIB)
     event = (

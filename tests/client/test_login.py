@@ -1,4 +1,4 @@
-"""Log in: what is asked for, what of an address counts, and what is said where it cannot be."""
+"""Login: prompts, the parts of an address that count, and errors if login is impossible."""
 
 import io
 import os
@@ -23,7 +23,7 @@ PAGE = b"<!doctype html><html><head><title>Sign in</title></head></html>"
 
 
 class Terminal(io.StringIO):
-    """Standard input of a person, who types these lines."""
+    """Standard input of a user who types these lines."""
 
     def isatty(self) -> bool:
         return True
@@ -31,7 +31,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def type_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Let a person type lines; what is hidden on a terminal is read like the rest."""
+    """Simulate a user who types lines; hidden input is read like the rest."""
 
     def type_lines(text: str) -> None:
         terminal = Terminal(text)
@@ -43,7 +43,7 @@ def type_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Pages that a browser was told to open; there is one."""
+    """Return the pages that a graphical browser was asked to open; there is one."""
     found: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda page: not found.append(page))
     monkeypatch.setattr("perennial.cli.service.login.has_graphical_browser", lambda: True)

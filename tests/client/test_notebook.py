@@ -1,4 +1,4 @@
-"""What a notebook shows of answers."""
+"""Display of answers in a notebook."""
 
 import base64
 import io
@@ -54,7 +54,7 @@ CELLS = (
 
 
 class Seen(HTMLParser):
-    """Tags, attributes and text of HTML."""
+    """Parser that collects tags, attributes and text of HTML."""
 
     def __init__(self, content: str) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ def test_other_answers_are_shown_as_their_text() -> None:
 
 
 class Watched(NotebookClient):  # type: ignore[misc]  # it has no types
-    """A notebook that is run; counts how often what was shown is drawn over."""
+    """A notebook that is run; it counts how often displayed output is redrawn."""
 
     redrawn = 0
 

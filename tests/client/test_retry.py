@@ -1,4 +1,4 @@
-"""What is tried again, how often, and with which key, against a server that fails."""
+"""Retries against a failing server: which requests, how often, and with which idempotency key."""
 
 import pytest
 from stub import Said, build_problem, run_stub_with_client
@@ -25,7 +25,7 @@ MODEL = {"id": "mdl_1", "name": "birds"}
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What would be waited, without waiting."""
+    """Record the pauses between attempts instead of waiting."""
     found: list[float] = []
     monkeypatch.setattr("perennial._sync.http.sleep_seconds", found.append)
     return found

@@ -1,6 +1,4 @@
-"""Rows, stores and fake child results for the tests of what workers do; nothing here learns
-anything.
-"""
+"""Rows, stores and fake child results for tests of the workers, without any learning."""
 
 import hashlib
 import json
@@ -53,7 +51,7 @@ from tools.service import link_shared_test_catalogue
 from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
-"""Read once: the environment is the same for all tests."""
+"""Settings that are read only once, since the environment is the same for all tests."""
 IN_ORDER = {
     Version: "number",
     VersionPart: "position",
@@ -65,7 +63,7 @@ IN_ORDER = {
 
 @pytest.fixture(scope="module", autouse=True)
 def without_fsync() -> Iterator[None]:
-    """Spare the waits for the disk: no test here loses power."""
+    """Disable fsync to save time: no test here loses power."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -73,7 +71,7 @@ def without_fsync() -> Iterator[None]:
 
 @dataclass
 class Desk:
-    """A database, a store and shorthand for what the API would have written."""
+    """A database and a store, with shortcuts for what the API would have written."""
 
     db: Database
     store: FolderStore
@@ -87,7 +85,7 @@ class Desk:
         return Blobs(self.store, self.folder / "cache")
 
     def new_owner(self, name: str) -> str:
-        """A new owner, whose models and jobs the desk makes from now on."""
+        """Create an owner, to whom all further models and jobs of the desk belong."""
         with self.db.write() as session:
             self.owner = new_id("own")
             session.add(Owner(id=self.owner, name=name, created_at=0.0))
@@ -141,7 +139,7 @@ class Desk:
             return self._job(session, model, task, **values)
 
     def check(self, model_id: str, archive: bytes = b"zip", **values: Any) -> str:
-        """Add a job that checks a batch, beside the line of its model."""
+        """Add a job that checks a batch, independent of the model's lineage."""
         with self.db.write() as session:
             job = build_queued_taskless_job(
                 session.get_one(Model, model_id), JobKind.VALIDATE, {}, {}, 0.0
@@ -158,7 +156,7 @@ class Desk:
             return job.id
 
     def again(self, job_id: str) -> str:
-        """A second job for the same task, as a retry of a held version makes it."""
+        """Add a second job for the same task, as a retry of a held version does."""
         with self.db.write() as session:
             job = session.get_one(Job, job_id)
             model = session.get_one(Model, job.model_id)
@@ -175,7 +173,7 @@ class Desk:
         return job.id
 
     def roll_back(self, model_id: str, to: int | None = None) -> dict[str, Any]:
-        """What a person does: production goes back."""
+        """Roll production back, as a user does."""
         return aliases.roll_alias_back(
             self.db,
             self.actor,
@@ -223,7 +221,7 @@ class Desk:
         patch.setattr(references, "lock_blob_references_against_deletion", share_late)
 
     def act(self, job_id: str, action: JobAction) -> JobState:
-        """Do to a job what a request does."""
+        """Change the state of a job as a request does."""
         with self.db.write() as session:
             job = lock_job(session, job_id)
             assert job is not None
@@ -243,7 +241,7 @@ class Desk:
         claim: JobClaim | None = None,
         **more: Any,
     ) -> JobVersionStatus:
-        """Publish what a claimed job has learned; without a claim, that of the next job."""
+        """Publish the result of a claimed job; without a claim, of the next job."""
         result = self.result(parts or {"head": "h"}, list(cells), **more)
         return publish_or_hold_job_result(self.db, self.store, claim or self.claim(), result)
 
@@ -253,7 +251,7 @@ class Desk:
         )
 
     def messages(self, job_id: str) -> list[str]:
-        """The lines of a job's log."""
+        """Return the lines of a job's log."""
         return [
             event.data["message"] for event in self.all(StoredJobEvent, job_id=job_id, type="log")
         ]
@@ -300,7 +298,7 @@ class Desk:
             )
 
     def manifests(self, model_id: str) -> list[dict[str, Any]]:
-        """Of the model's versions, as answers tell them."""
+        """Return the manifests of the model's versions, as answers show them."""
         versions = self.all(Version, model_id=model_id)
         with self.db.read() as session:
             figures = measurements.read_version_measurements(
@@ -317,8 +315,12 @@ class Desk:
     def result(
         self, parts: dict[str, str], cells: list[tuple[str, int, int, int]], **more: Any
     ) -> Path:
-        """A child's result folder: part name → content; (version, task, correct, total); other
-        fields.
+        """Write a child's result folder, and return it.
+
+        Args:
+            parts: part name → content.
+            cells: (version, task, correct, total) for each.
+            more: other fields.
         """
         folder = self.folder / new_id("ver")
         (folder / "parts").mkdir(parents=True)
@@ -346,7 +348,7 @@ class Desk:
 
     @property
     def taken(self) -> SnapshotEvent:
-        """Event of a child about its snapshot."""
+        """Return a child's event about its snapshot."""
         return SnapshotEvent(path=self.folder, stage=0, epoch=1, step=10)
 
     def snapshot(self, content: str = "weights") -> Path:
@@ -369,7 +371,10 @@ def desk(database: Database, tmp_path: Path) -> Desk:
 
 @pytest.fixture
 def worker(desk: Desk) -> Iterator[Callable[..., Worker]]:
-    """Makes workers, with settings, whose learning processes could not even start."""
+    """Return a function that makes workers whose learning processes could not even start.
+
+    Its arguments are settings.
+    """
     with ExitStack() as made:
 
         def make_worker(**values: Any) -> Worker:
@@ -388,6 +393,6 @@ def worker(desk: Desk) -> Iterator[Callable[..., Worker]]:
 
 @pytest.fixture
 def post(desk: Desk) -> Post:
-    """An outbox on the desk, for receivers on the loopback interface."""
+    """Return an outbox on the desk, for receivers on the loopback interface."""
     desk.model()  # its owner
     return Post(desk, desk.settings.model_copy(update={"webhook_allow": "127.0.0.0/8"}))

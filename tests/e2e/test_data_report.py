@@ -1,5 +1,4 @@
-"""A batch with planted faults through HTTP: what is said of it, what holds it, what lets it pass,
-and what is left of it."""
+"""Data report of a batch with planted faults, over HTTP: findings, hold, release and deletion."""
 
 import io
 import json
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 FLIPPED, COPIES, HELD_OUT = 0.08, 10, 30
 FIRST, SECOND = range(60, 360), range(360, 760)
-"""Rows of the digits that each batch brings to learn from; those before measure them."""
+"""Rows of the digits that each batch brings for training; earlier rows are for measuring."""
 PIXELS, DIGITS = load_digits(return_X_y=True)
 LARGE = np.rint(PIXELS.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
 OVERRIDE = {"epochs": 2, "data_report": "hold"}
@@ -39,7 +38,8 @@ def encode_digit(row: int, kind: str = "PNG", **options: Any) -> bytes:
 def build_flawed_batch(
     rows: range, *, held_out: int, flipped: set[int], again: range = range(0)
 ) -> tuple[bytes, set[str]]:
-    """Pack digits, and those of `again` once more as JPEG.
+    """Pack digits, and pack those of `again` once more as JPEG.
+
     Return the zip and the names of the images that have a wrong label.
     """
     generator = np.random.default_rng(0)
@@ -60,8 +60,9 @@ def build_flawed_batch(
 
 
 class Site:
-    """A model that was taught a clean batch, and then sent one with faults that its recipe
-    holds.
+    """A model that learned a clean batch, and then received one with faults.
+
+    Its recipe holds the faulty batch.
     """
 
     def __init__(self, running: service.RunningService, client: Rest) -> None:
@@ -87,9 +88,7 @@ class Site:
         self.held = client.tasks.retrieve("digits", 2)
 
     def traces(self, task: int) -> list[Path]:
-        """Find the file of a task's near-duplicate traces, by the digest that the database
-        names.
-        """
+        """Return the file of a task's near-duplicate traces, by the digest in the database."""
         with sqlite3.connect(self.folder / "perennial.db", timeout=60) as database:
             query = "SELECT traces_sha256 FROM tasks WHERE model_id = ? AND number = ?"
             ((sha256,),) = database.execute(query, (self.model, task)).fetchall()

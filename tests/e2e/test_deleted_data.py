@@ -1,11 +1,10 @@
-"""A task's data after its deletion: the whole store and every process's folder are searched for its
-pixels.
+"""A task's data after its deletion: the store and all folders are searched for its pixels.
 
-Searched are all files: database with its log, store, spool, caches, scratch folders; in the large
-size also the disk of the S3 server and a dump of PostgreSQL. Searched for are rows of each image as
-they lie in memory (pixel by pixel, and channel by channel), bytes from the middle of its PNG, and
-the hash by which near duplicates are found. Nothing of ours is compressed; members of a zip are
-read.
+All files are searched: the database with its log, the store, the spool, caches and scratch folders.
+In the large size, the disk of the S3 server and a dump of PostgreSQL are searched too. The search
+looks for rows of each image as they lie in memory: pixel by pixel, and channel by channel. It also
+looks for bytes from the middle of its PNG, and for the hash by which near duplicates are found. The
+service compresses nothing; members of a zip are read.
 """
 
 import hashlib
@@ -42,7 +41,7 @@ PER_CLASS = 8
 
 
 def draw_task_images(model: str, task: int) -> list[np.ndarray]:
-    """Draw two classes of noise that no other model or task has."""
+    """Draw two classes of noise that occur in no other model or task."""
     draw = np.random.default_rng([sorted(METHODS).index(model), task])
     return [draw.integers(0, 256, (8, 8, 3), dtype=np.uint8) for _ in range(2 * PER_CLASS)]
 
@@ -64,8 +63,9 @@ def build_batch(model: str, task: int) -> bytes:
 
 
 def build_marks(pixels: np.ndarray) -> list[bytes]:
-    """Return what an image looks like in a file.
-    That is rows of it in both layouts, the middle of its PNG, and its hash.
+    """Return the byte patterns that reveal an image in a file.
+
+    These are rows of it in both layouts, the middle of its PNG, and its hash.
     """
     encoded = encode_png(pixels)
     rows = [row.tobytes() for row in (pixels[3], pixels[5], *pixels.transpose(2, 0, 1)[:, 4])]
@@ -94,9 +94,9 @@ def read_contents(path: Path) -> Iterator[bytes]:
 def find_files_with_images(
     roots: list[Path], model: str, task: int, since: float
 ) -> dict[str, int]:
-    """Return the files that hold something of a task's images, each with how many images.
+    """Return the files that hold data of a task's images, each with the number of images.
 
-    Files that nobody wrote to `since` (Unix seconds) hold what other tests have stored there.
+    Files that were not written to after `since` (Unix seconds) hold data of other tests.
     """
     wanted = [build_marks(pixels) for pixels in draw_task_images(model, task)]
     found: dict[str, int] = {}
@@ -121,7 +121,8 @@ def check_deletion(
     folder: Path,
 ) -> None:
     """Check that images are found before their deletion and are gone afterwards.
-    They are gone once the next version is there and each machine has swept.
+
+    They are gone once the next version exists and each machine has swept.
     """
     began = time.time()
     for model in models:
@@ -179,7 +180,7 @@ def summarise_files(found: Mapping[str, int]) -> str:
 
 
 def sweep_machines(machines: list[Mapping[str, str]]) -> None:
-    """Sweep as the operator does on each machine, without any grace."""
+    """Sweep on each machine as the operator does, without a grace period."""
     for environment in machines:
         run_housekeeping(environment, "sweep", "--grace-hours", "0")
 
@@ -195,8 +196,9 @@ def learn_task(client: Rest, models: list[str], task: int) -> None:
 def test_deleted_images_are_found_nowhere_in_the_small_size(
     client: Rest, running: service.RunningService, tmp_path: Path
 ) -> None:
-    """Exemplars lie in the same packs; snapshots come too seldom here:
-    `tests/core/retention/test_deleted_data.py`.
+    """Exemplars lie in the same packs. Snapshots are too rare in this test.
+
+    `tests/core/retention/test_deleted_data.py` covers them.
     """
     data = running.data_dir
     check_deletion(

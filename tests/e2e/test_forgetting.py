@@ -1,4 +1,4 @@
-"""Images that an edit removed, and everything that was learned from them, are gone afterwards."""
+"""Images that an edit removed, and all data learned from them, are gone afterwards."""
 
 import hashlib
 import sqlite3
@@ -38,7 +38,7 @@ Pixels = np.ndarray
 
 
 def draw_images(model: str, task: int, count: int) -> list[Pixels]:
-    """Draw noise of 8 × 8 pixels that nothing else has."""
+    """Draw noise of 8 × 8 pixels that occurs nowhere else."""
     rng = np.random.default_rng([*model.encode(), task])
     return [rng.integers(0, 256, (8, 8, 1), dtype=np.uint8) for _ in range(count)]
 
@@ -49,7 +49,7 @@ def make_image_path(part: str, task: int, label: str, number: int) -> str:
 
 
 def build_batch(model: str, task: int) -> tuple[dict[str, bytes], list[Pixels]]:
-    """Return the files of a batch, and the pixels of those that are to be forgotten."""
+    """Return the files of a batch, and the pixels of the images that are to be forgotten."""
     labels = [f"c{2 * task}", f"c{2 * task + 1}"]
     images = iter(draw_images(model, task, 4 * PER_CLASS))
     files: dict[str, bytes] = {}
@@ -106,7 +106,7 @@ def read_feature_rows(store: Path, client: Rest, model: str, keys: list[bytes]) 
 def search_for_marks(
     files: Iterator[Path], dump: Iterable[bytes], marks: list[bytes]
 ) -> dict[str, str]:
-    """Return the files, and lines of the database's dump, with a mark that each has."""
+    """Return the files and the lines of the database's dump that contain a mark, with that mark."""
     found: dict[str, str] = {}
     # Blobs are digits in a dump.
     written = [*marks, *(mark.hex().encode() for mark in marks if not mark.isascii())]
@@ -124,7 +124,7 @@ def search_for_marks(
 
 
 def read_image_paths(path: Path) -> list[bytes]:
-    """Return the paths of images in a file of traces, which are packed there."""
+    """Return the paths of images in a file of traces, where they are packed."""
     try:
         return ["\n".join(read_image_fingerprints(path).names).encode()]
     except (ValueError, FileNotFoundError):
@@ -140,9 +140,9 @@ def read_database_lines(data_dir: Path) -> set[bytes]:
 
 def list_service_files(data_dir: Path, since: float) -> Iterator[Path]:
     """Return every file of a small service except its database.
-    These are those of store, spool, caches and scratch folders.
 
-    Files that nobody wrote to `since` (Unix seconds) hold what other tests have stored there.
+    These are the files of the store, the spool, caches and scratch folders. Files that were not
+    written to after `since` (Unix seconds) hold data of other tests.
     """
     return (path for path in list_live_files(data_dir, since) if ".db" not in path.name)
 
@@ -264,7 +264,7 @@ MEMORISING: dict[str, tuple[Json, Json]] = {
         {},
     ),
 }
-"""Way → method and recipe of a model that learns the labels of noise by heart."""
+"""Way → method and recipe of a model that memorises the labels of noise."""
 
 
 def score_labels(client: Rest, model: str, pictures: list[bytes], labels: list[str]) -> np.ndarray:

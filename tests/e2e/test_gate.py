@@ -1,6 +1,4 @@
-"""The gate of a new model over HTTP: what it holds with nothing said of it, and what a person
-reads.
-"""
+"""The default gate of a new model, over HTTP: held versions, and the messages for users."""
 
 import io
 from typing import Any
@@ -21,19 +19,20 @@ CHECKS = ("forgotten", "confused", "class_lost", "drifted", "learned_nothing", "
 
 
 def create_gated_model(client: Rest, name: str, **fields: Any) -> str:
-    """Create a small model with the gate of a new one."""
+    """Create a small model with the gate that new models have by default."""
     return client.models.create(name, "class", **{**small.MODEL, **fields}).id
 
 
 def select_production_checks(version: Json) -> dict[str, Json]:
-    """Return the checks beside production of a version, by name."""
+    """Return the checks that compare a version with production, by name."""
     return {check["name"]: check for check in version["gate"]["checks"] if check["name"] in CHECKS}
 
 
 @pytest.fixture(scope="module")
 def held(client: Rest) -> Json:
-    """A version that was trained on a second batch of new classes alone, of a model with default
-    settings.
+    """Return a held version of a model with default settings.
+
+    It was trained on a second batch of new classes alone.
     """
     create_gated_model(client, "forgetful", recipe=LEARNS)
     small.learn_batches(client, "forgetful", *small.WEEKS[:2])

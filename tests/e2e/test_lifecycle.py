@@ -1,10 +1,10 @@
-"""The lifecycle through HTTP, with real learning: no class is lost silently, and what waits for a
-person says how to go on.
+"""The lifecycle over HTTP, with real learning.
 
-One journey or more for each rule: a rollback and what it costs, a held version and the four ways to
-settle it, a pinned production, relearning, jobs that ran during a rollback, the data scenario. Each
-build makes a few of them; those in the campaign repeat rules that `tests/core/lineage/` shows without
-a service.
+No class is lost silently, and everything that waits for a user says how to continue. Each rule has
+one journey or more: a rollback and its cost, a held version and the four ways to settle it, and a
+pinned production. Others are relearning, jobs that ran during a rollback, and the data scenario.
+Each build runs a few of them. Those in the campaign repeat rules that `tests/core/lineage/` shows
+without a service.
 """
 
 import io
@@ -31,7 +31,7 @@ _number = count(1)
 
 
 class Watched:
-    """One model and what a person asks of it."""
+    """One model and the requests of its user."""
 
     def __init__(self, client: Rest, **fields: Any) -> None:
         self.client, self.name = client, f"shop-{next(_number)}"
@@ -40,7 +40,7 @@ class Watched:
         small.create_small_model(client, self.name, {"name": "der++", "buffer": 40}, **given)
 
     def send(self, week: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
-        """Send a batch (week 1: the first two digits); the whole answer."""
+        """Send a batch (week 1: the first two digits), and return the whole answer."""
         headers = {"Perennial-Recipe": recipe} if recipe else {}
         sent = {
             "content": archive or WEEKS[week - 1],
@@ -50,7 +50,7 @@ class Watched:
         return self.client.call("POST", f"{self.path}/tasks", **sent).json()
 
     def learn(self, *weeks: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
-        """Submit batches, one after the other, and wait for their jobs; the end of the last."""
+        """Submit batches one after the other and wait for their jobs; return the last job."""
         return [self.end(self.send(week, recipe, archive)["job"]) for week in weeks][-1]
 
     def roll_back(self, **body: Any) -> Json:
@@ -63,7 +63,7 @@ class Watched:
         return self.client.call("POST", f"{self.path}/{path}", json=body or {}).json()
 
     def refused(self, path: str, body: Json | None = None) -> Json:
-        """The problem of a request that is answered with 409."""
+        """Send a request that is refused with 409, and return its problem."""
         answer = self.client.http.post(f"{self.path}/{path}", json=body or {})
         assert answer.status_code == 409, answer.text
         return answer.json()
@@ -85,13 +85,14 @@ class Watched:
         return [line["message"] for line in self.client.items(f"/v1/jobs/{job['id']}/logs")]
 
     def waiting(self, kind: str) -> Json:
-        """The one entry of `attention` of a kind."""
+        """Return the only entry of `attention` of a kind."""
         (entry,) = [entry for entry in self.see()["attention"] if entry["kind"] == kind]
         return entry
 
     def act(self, entry: Json, verb: str, **fill: Any) -> Json:
-        """Execute the action of an entry whose path ends with a word, as it stands; a `…` becomes a
-        reason.
+        """Execute the action of an entry whose path ends with `verb`.
+
+        Its body is sent unchanged, except that a `…` becomes a reason.
         """
         (action,) = [one for one in entry["actions"] if one["path"].endswith(verb)]
         body = {
@@ -101,7 +102,7 @@ class Watched:
         return self.client.call(action["method"], action["path"], json=body | fill).json()
 
     def answers(self) -> set[str]:
-        """The classes that production can name."""
+        """Return the classes that production can predict."""
         path = f"{self.path}/versions/production/predict"
         answer = self.client.call(
             "POST", path, files={"file": small.take_first_image(WEEKS[0])}
@@ -111,25 +112,26 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def unnamed(client: Rest) -> set[str]:
-    """What `/openapi.json` does not name of the answers so far."""
+    """Return the set that collects what `/openapi.json` does not describe in the answers so far."""
     return watch_contract(client.http)
 
 
 @pytest.fixture
 def model(client: Rest, unnamed: set[str]) -> Callable[..., Watched]:
-    """Makes a model to watch."""
+    """Return a function that makes a model to watch."""
     return lambda **fields: Watched(client, **fields)
 
 
 def assert_words_in(text: str, *wanted: str) -> None:
-    """Assert that a sentence has all words that it must have."""
+    """Assert that a sentence has all required words."""
     print(text)
     missing = [word for word in wanted if word not in text]
     assert not missing, f"{missing} not in: {text}"
 
 
 def check_day(moment: str, days: float) -> str:
-    """Check that a moment is so many days from now, give or take an hour.
+    """Check that a time is this many days from now, give or take an hour.
+
     Return the day that sentences name for it.
     """
     distance = datetime.fromisoformat(moment) - datetime.now(UTC)
@@ -138,7 +140,7 @@ def check_day(moment: str, days: float) -> str:
 
 
 def list_warnings_of_check(model: Watched, week: int) -> list[str]:
-    """Return the warnings of a batch that is checked and not learned."""
+    """Return the warnings of a batch that is checked but not learned."""
     sent = {"content": WEEKS[week - 1], "params": {"validate": "only"}}
     return model.client.call("POST", f"{model.path}/tasks", **sent).json()["warnings"]
 
@@ -203,8 +205,9 @@ def test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_b
 
 @pytest.fixture
 def stopped(model) -> tuple[Watched, Json, Json]:
-    """A model whose second version is held: the model, its job, and a third batch's job
-    that waits.
+    """Return a model whose second version is held.
+
+    Return it with its job and the job of a third batch, which waits.
     """
     shop = model(gate=GATE)
     assert shop.learn(1)["outcome"] == "published"
@@ -426,7 +429,7 @@ SPOILED = small.make_spoiled_batch(10)
 
 
 def test_a_rejected_batch_stops_the_line_where_the_model_says_so_until_it_is_settled(model) -> None:
-    """tests/core/lineage/test_decisions.py shows the same of a failed job."""
+    """tests/core/lineage/test_decisions.py shows the same for a failed job."""
     shop = model(on_rejected="stop")
     shop.learn(1)
     assert shop.learn(2, archive=SPOILED)["state"] == "rejected"

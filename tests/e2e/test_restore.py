@@ -1,10 +1,9 @@
-"""The restore drill: a backup while the service learns, everything destroyed, and the service again
-from the backup.
+"""The restore drill: a backup during learning, total loss, and a restore from the backup.
 
-Afterwards every version's download has the digest that it had, jobs that were open go on and
-finish, the check of database against store finds nothing, and webhooks of the small size are signed
-by the secrets that they had. In the large size with the standard tools: pg_dump and pg_restore for
-the database; a mirror of the bucket is played by our own store classes.
+Afterwards every version's download has the digest that it had, and jobs that were open continue and
+finish. The check of the database against the store finds nothing. Webhooks of the small size are
+signed with the same secrets as before. The large size uses the standard tools: pg_dump and
+pg_restore for the database. Our own store classes stand in for a mirror of the bucket.
 """
 
 import os
@@ -43,8 +42,9 @@ MLP: dict[str, Any] = {
 }
 QUICK = {"method": {"name": "er", "buffer": 50}, "epochs": 1}
 LONG = {"method": {"name": "er", "buffer": 50}, "epochs": 600}
-"""Ten seconds and more: its process is found while it learns, and then stopped until there is a
-backup.
+"""A job of ten seconds and more.
+
+Its process is found while it learns, and is then stopped until there is a backup.
 """
 SETTINGS = {
     "PERENNIAL_THREADS": "1",
@@ -56,8 +56,9 @@ SETTINGS = {
 
 
 def prepare_running_work(client: Rest) -> str:
-    """Prepare versions of one model, and a second one that learns.
-    One job is in the middle, and one waits. Return the id of the running one.
+    """Prepare versions of one model, and a second model that learns.
+
+    One job is in progress, and one waits. Return the id of the running job.
     """
     archives = [data for _, data in digits.build_digit_archives()]
     client.models.create("learned", recipe=QUICK, **MLP)
@@ -74,7 +75,7 @@ def prepare_running_work(client: Rest) -> str:
 
 @contextmanager
 def suspend_jobs(*workers: int) -> Iterator[None]:
-    """Stop every job process below some processes; its job goes on after the block.
+    """Stop every job process below some processes; their jobs continue after the block.
 
     Args:
         workers: process ids of workers, or of their launcher.
@@ -94,7 +95,7 @@ def suspend_jobs(*workers: int) -> Iterator[None]:
 
 @contextmanager
 def keep_submitting(client: Rest) -> Iterator[None]:
-    """Submit one batch after the other from a client, as long as the block lasts."""
+    """Submit one batch after the other from a client until the block ends."""
     archives = [data for _, data in digits.build_digit_archives()]
     client.models.create("meanwhile", recipe=QUICK, **MLP)
     end = threading.Event()
@@ -114,8 +115,9 @@ def keep_submitting(client: Rest) -> Iterator[None]:
 
 
 def list_learned_versions(url: str) -> list[tuple[str, int]]:
-    """Return (model, version) of all that have a download.
-    They are read from a database that nobody uses yet.
+    """Return (model, version) of all versions that have a download.
+
+    They are read from a database that is not in use yet.
     """
     db = Database(url)
     try:
@@ -129,8 +131,9 @@ def list_learned_versions(url: str) -> list[tuple[str, int]]:
 
 
 def read_job_state(url: str, job: str) -> tuple[str, bool]:
-    """Return the state of a job in a database that nobody uses yet,
-    and whether a snapshot of it is registered.
+    """Return the state of a job, and whether a snapshot of it is registered.
+
+    They are read from a database that is not in use yet.
     """
     db = Database(url)
     try:

@@ -1,7 +1,7 @@
-"""What people really send: other names, copies, lists; each with its answer.
+"""Realistic batches of users: new class names, copies and lists, each with its answer.
 
-The images are scikit-learn's digits, in classes of these names: what differs is how they are
-packed.
+The images are scikit-learn's digits, in classes with these names. The batches differ in how they
+are packed.
 """
 
 from typing import Any

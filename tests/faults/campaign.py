@@ -1,20 +1,19 @@
-"""A crash campaign: the running service is killed at named points and at random, and must end as if
-nothing was.
+"""A crash campaign: a service is killed at named points and at random, and must lose nothing.
 
     python tests/faults/campaign.py [--kills 100] [--minutes M] [--size small|large] [--lanes 4]
         [--seed 0]
 
-An API process and two workers, restarted as soon as they end; lanes of models learn the same three
-batches again and again through HTTP, with idempotency keys, while failpoints are armed one after
-the other (`core/failpoints.py`) and, every fourth time, a process of the service is killed at a
-random moment. `large` starts servers of its own: PostgreSQL and redis-server must be installed, the
-S3 server is made on first use. Every other lane has its model rolled back, held by its gate,
+An API process and two workers are restarted as soon as they end. Lanes of models learn the same
+three batches again and again through HTTP, with idempotency keys. Meanwhile failpoints are armed
+one after the other (`core/failpoints.py`). Every fourth time, a process of the service is killed at
+a random moment. `large` starts its own servers: PostgreSQL and redis-server must be installed, and
+the S3 server is made on first use. In every other lane the model is rolled back, held by its gate,
 learned again and retried.
 
-In the end every accepted task has exactly one version, and versions are numbered without gaps; the
-parts of every version are, bit for bit, those of a model that nobody disturbed; and no lease,
-snapshot, raw archive or scratch folder is left. A job that was killed three times without progress
-fails by design: it is retried by the lane, and told.
+In the end every accepted task has exactly one version, and versions are numbered without gaps. The
+parts of every version are bit-identical to those of an undisturbed model. No lease, snapshot, raw
+archive or scratch folder is left. A job that was killed three times without progress fails by
+design: the lane retries it, and the report counts it.
 """
 
 from __future__ import annotations
@@ -50,16 +49,19 @@ from servers import run_servers
 from core.failpoints import POINTS
 
 ARMED_S = 12.0
-"""For a process to come by a point."""
+"""Seconds for a process to reach an armed point."""
 RANDOM_EVERY = 4
 DEADLINE_S = 180.0
-"""For a lane to end after the last kill."""
+"""Seconds for a lane to end after the last kill."""
 
 
 @dataclass
 class Report:
-    """The outcome. `retried`: the models of jobs that were killed three times without progress,
-    and retried. `edits`: how many edits, purges and undos were made (`edit_campaign.py`).
+    """The outcome of a campaign.
+
+    Attributes:
+        retried: models of jobs that were retried after three kills without progress.
+        edits: number of edits, purges and undos (`edit_campaign.py`).
     """
 
     seconds: float = 0.0
@@ -85,11 +87,11 @@ class Report:
 
 
 class Campaign:
-    """Hurts a site until there were `kills` deaths, while lanes learn.
+    """A campaign that disturbs a site until there were `kills` deaths, while lanes learn.
 
     Attributes:
-        armed_at_once: points that wait for a process to come by, at the same time.
-        armed_s: for how long one waits; then it is armed again later.
+        armed_at_once: number of points that wait for a process at the same time.
+        armed_s: for how long a point waits; it is armed again later.
         deadline_s: for the lanes to end after the last kill, and for all that follows.
     """
 
@@ -111,7 +113,11 @@ class Campaign:
         self.report = Report()
 
     def run(self) -> Report:
-        """Raises Broken with what was lost, doubled, changed or left."""
+        """Run the campaign.
+
+        Raises:
+            Broken: something was lost, doubled, changed or left over.
+        """
         site, begun = self._site, time.monotonic()
         self._key = site.prepare()
         for name in (API, *WORKERS):
@@ -147,20 +153,20 @@ class Campaign:
     # Steps in which a campaign of another kind differs.
 
     def _begin(self) -> None:
-        """Make the models that nobody disturbs."""
+        """Make the models that stay undisturbed."""
         self._learn("undisturbed")
         self._mend("mended-undisturbed")
 
     def _work(self, lane: int, turn: int) -> None:
-        """Use the service, once, while it is hurt."""
+        """Use the service once while it is disturbed."""
         # Every other lane goes through all standings of the line, one batch after the other.
         (self._mend if lane % 2 else self._learn)(f"lane-{lane}-{turn}")
 
     def _end(self) -> None:
-        """Use the service once nobody hurts it any more."""
+        """Use the service once after all disturbances have ended."""
 
     def _check(self) -> int:
-        """Return how many versions were compared."""
+        """Check the invariants, and return the number of compared versions."""
         made = self.report
         return check_invariants(
             self._site, made.models, made.jobs, retried=made.retried, mended=made.mended
@@ -189,7 +195,7 @@ class Campaign:
             self._errors.append(error)
 
     def _learn(self, name: str) -> None:
-        """A model of all batches, submitted at once."""
+        """Create a model, and learn all batches, which are submitted at once."""
         caller = Caller(self._site.url, self._key, lambda: time.monotonic() > self._deadline)
         jobs = submit_batches(caller, name, self._batches)
         with self._lock:
@@ -199,7 +205,7 @@ class Campaign:
             wait_until_succeeded(caller, job, lambda _job: self.report.retried.append(name))
 
     def _mend(self, name: str) -> None:
-        """A model that is rolled back, held, and learned again."""
+        """Create a model that is rolled back, held, and learned again."""
         caller = Caller(self._site.url, self._key, lambda: time.monotonic() > self._deadline)
         go_through_standings(
             caller, name, self._batches, lambda _job: self.report.retried.append(name)
@@ -222,7 +228,7 @@ class Campaign:
     def _hurt(self) -> None:
         points, turn = self._list_points(), 0
         armed: dict[str, float] = {}
-        """Armed point → when it is given up."""
+        """Armed point → time at which it is given up."""
         while not self._enough():
             if turn % len(points) == 0:
                 self._draw.shuffle(points)
@@ -267,7 +273,7 @@ class Campaign:
             time.sleep(0.05)
 
     def _ask_to_stop(self) -> None:
-        """A worker that has a job gives it back when it is asked to end."""
+        """Ask a worker that has a job to end; it then gives the job back."""
         for process in self._list_busy_workers():
             with suppress(psutil.NoSuchProcess):
                 process.terminate()
@@ -284,7 +290,7 @@ class Campaign:
 
 
 def main(kind: type[Campaign] = Campaign, description: str | None = __doc__) -> int:
-    """1 when something was lost, doubled, changed or left."""
+    """Run the campaign; return 1 if something was lost, doubled, changed or left over."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,7 +1,7 @@
-"""A service without its API: database, store and real worker processes, to be hurt in every way.
+"""A service without its API: a database, a store and real worker processes that tests disturb.
 
 Batches are submitted by the functions that the API calls. One worker, the standing one, serves all
-tests of the session; a test that ends it leaves the next one to `Backend.standing_worker`, which
+tests of the session. A test that ends it leaves the next one to `Backend.standing_worker`, which
 starts another. Whether a fault hits at the right moment never depends on speed: points of
 `core.failpoints` kill or hold a process.
 """
@@ -56,21 +56,21 @@ from upload_sites import run_apis
 ROOT = Path(__file__).parents[2]
 EMBEDDED = ("-m", "worker.loop")
 MEMORY_BYTES = 200_000_000
-"""What one job may take here."""
+"""Memory limit of one job."""
 RECIPE: dict[str, Any] = {"method": {"name": "er", "buffer": 20}, "epochs": 8, "batch_size": 8}
-"""A moment of training by a method that has state: replay buffer and generators."""
+"""A short training by a method that has state: replay buffer and generators."""
 ENDLESS = {"epochs": 10_000}
-"""Minutes: no test waits for its end."""
+"""A training of minutes, whose end no test waits for."""
 PATIENCE_S = 240.0
-"""For a condition, or for the end of a process, on a busy machine."""
+"""Time limit for a condition, or for the end of a process, on a busy machine."""
 Digests = list[list[tuple[str, str]]]
 
 
 class Backend:
-    """One data directory and what happens in it.
+    """One data directory and the processes on it.
 
     Args:
-        environment: settings of all workers beside those of every test here.
+        environment: settings of all workers besides those of every test here.
         worker: the arguments of Python that start the standing worker.
     """
 
@@ -147,7 +147,7 @@ class Backend:
         return str(made["job"]["id"])
 
     def check(self, model: str, data: bytes) -> str:
-        """Have a batch checked whole, and return the id of the job."""
+        """Have a batch checked as a whole, and return the id of the job."""
         batch = self._batch(data, {})
         asked = BatchSubmission(self.db, self.store, self.catalogue, self.actor, model, batch)
         return validations.queue_batch_validation(asked).job
@@ -170,14 +170,14 @@ class Backend:
     # Workers, and what is done to them.
 
     def standing_worker(self) -> psutil.Popen:
-        """Return the worker that serves all tests, after starting it where there is none."""
+        """Return the worker that serves all tests; start it if necessary."""
         if self._standing is None or self._standing.poll() is not None:
             self._standing = self._start(self._command)
         return self._standing
 
     @contextmanager
     def worker(self, **environment: str) -> Iterator[psutil.Popen]:
-        """Start another worker for as long as the block lasts."""
+        """Start another worker that runs until the block ends."""
         process = self._start(EMBEDDED, **environment)
         try:
             yield process
@@ -195,7 +195,7 @@ class Backend:
             )
 
     def arm(self, point: str, number: int | None = None) -> Path:
-        """Kill the next process that comes to a point, or send it another signal."""
+        """Kill the next process that reaches a point, or send it another signal."""
         armed, new = self.points / point, self.points / ".new"
         new.write_text("" if number is None else str(int(number)))
         return new.replace(armed)
@@ -203,14 +203,16 @@ class Backend:
     def hold_job(
         self, model: str, data: bytes, recipe: dict[str, Any] | None = None
     ) -> tuple[str, psutil.Process]:
-        """Send a batch, and return its job and the process that learns it, held before its first
-        step.
+        """Send a batch, and hold its job before its first step.
+
+        Return the job and the process that learns it.
         """
         return self.hold(lambda: self.submit(model, data, recipe))
 
     def hold(self, begin: Callable[[], Any]) -> tuple[Any, psutil.Process]:
-        """Call `begin`, which lets a job run, and return its answer and the process, held before
-        its first step.
+        """Call `begin`, which lets a job run, and hold its process before its first step.
+
+        Return the answer of `begin` and the process.
         """
         armed = self.arm("job-train", signal.SIGSTOP)
         answer, worker = begin(), self.standing_worker()
@@ -224,12 +226,11 @@ class Backend:
         return answer, found[0]
 
     def freeze(self, worker: psutil.Popen, point: str, begin: Callable[[], Any]) -> Any:
-        """Call `begin`, stop the worker when one of its threads is at the point, and return the
-        answer.
+        """Call `begin`, and stop the worker when one of its threads is at the point.
 
-        A signal from the point itself could stop another thread in the middle of a write, which
-        locks SQLite for all. So the thread waits there, reading the point's file, a pipe; the test
-        writes while the process stops.
+        Return the answer of `begin`. A signal from the point itself could stop another thread
+        during a write, which locks SQLite for all. The thread therefore waits at the point, reading
+        its file, a pipe. The test writes while the process stops.
         """
         pipe = self.points / point
         os.mkfifo(pipe)
@@ -252,16 +253,15 @@ class Backend:
         return answer
 
     def release_stopping(self, process: psutil.Process) -> None:
-        """Let a process that is held go on once its worker has asked it to stop: it does so at its
-        first step.
+        """Release a held process once its worker has asked it to stop.
+
+        It then stops at its first step.
         """
         self.until(lambda: self.has_logged("job process is asked to stop", pid=process.pid))
         process.resume()
 
     def pause(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:
-        """Send a batch, and pause its job when it has learned one step; it has a
-        snapshot then.
-        """
+        """Send a batch, and pause its job after one step; the job then has a snapshot."""
         job, process = self.hold_job(model, data, recipe)
         self.act(job, "pause")
         self.release_stopping(process)
@@ -270,14 +270,15 @@ class Backend:
         return job
 
     def end_lease(self, job_id: str, at: float = 1.0) -> None:
-        """Let the lease of a dead or frozen worker run out, in seconds of the epoch; by default it
-        has.
+        """Let the lease of a dead or frozen worker run out at a time, in Unix seconds.
+
+        By default this time has passed.
         """
         with self.db.write() as session:
             session.execute(update(Job).where(Job.id == job_id).values(lease_until=at))
 
     def has_logged(self, event: str, **fields: Any) -> bool:
-        """Tell whether a worker has logged an event with these fields."""
+        """Return whether a worker has logged an event with these fields."""
         wanted = {"event": event, **fields}.items()
         lines = (
             line for line in self.log().splitlines() if line.startswith("{") and line.endswith("}")
@@ -285,7 +286,7 @@ class Backend:
         return any(wanted <= json.loads(line).items() for line in lines if event in line)
 
     def log(self) -> str:
-        """Return what the workers have written."""
+        """Return the output of the workers."""
         return (self.folder / "worker.log").read_text(errors="replace")
 
     # What has become of it.
@@ -304,12 +305,12 @@ class Backend:
             return session.get_one(Job, job_id)
 
     def is_run_finished(self, job_id: str) -> Job:
-        """Wait for a terminal state."""
+        """Wait for a terminal state of a job, and return the job."""
         self.until(lambda: self.job(job_id).state in TERMINAL)
         return self.job(job_id)
 
     def digests(self, model: str) -> Digests:
-        """(name, sha256) of every part of every version, in order."""
+        """Return (name, sha256) of every part of every version, in order."""
         with self.db.read() as session:
             query = (
                 select(Version.number, VersionPart.name, VersionPart.sha256)
@@ -338,8 +339,9 @@ class Backend:
             return session.get_one(Alias, (model, "production")).version
 
     def await_nothing_left(self, model: str) -> None:
-        """Wait until a finished model has no snapshot, best state, raw archive or scratch
-        folder.
+        """Wait until a finished model has left nothing over.
+
+        There must be no snapshot, best state, raw archive or scratch folder.
         """
         with self.db.read() as session:
             ids = {*session.scalars(select(Job.id).where(Job.model_id == model))}
@@ -376,7 +378,7 @@ def end_worker(process: psutil.Popen) -> None:
 
 @pytest.fixture(scope="session")
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The catalogue of the learning code, made once."""
+    """Return the catalogue of the learning code, which is made only once."""
     folder = tmp_path_factory.mktemp("catalogue")
     link_shared_test_catalogue(folder)
     return load_recipe_catalogue(Settings(data_dir=folder))
@@ -384,7 +386,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def make_backend(catalogue: dict[str, Any], empty_database: Path) -> Callable[..., Backend]:
-    """Makes a backend in a folder."""
+    """Return a function that makes a backend in a folder."""
 
     def build_backend(
         folder: Path, environment: dict[str, str] | None = None, **options: Any
@@ -396,7 +398,7 @@ def make_backend(catalogue: dict[str, Any], empty_database: Path) -> Callable[..
 
 @pytest.fixture
 def backend(make_backend: Callable[..., Backend], tmp_path: Path) -> Iterator[Backend]:
-    """A backend of one test, on SQLite and a folder."""
+    """Return a backend of one test, on SQLite and a folder."""
     made = make_backend(tmp_path)
     yield made
     made.close()
@@ -406,8 +408,9 @@ def backend(make_backend: Callable[..., Backend], tmp_path: Path) -> Iterator[Ba
 def shared(
     make_backend: Callable[..., Backend], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Backend]:
-    """The backend whose standing worker serves all tests of the session; each has models of its
-    own.
+    """Return the backend whose standing worker serves all tests of the session.
+
+    Each test has its own models.
     """
     made = make_backend(tmp_path_factory.mktemp("shared"))
     yield made
@@ -416,13 +419,13 @@ def shared(
 
 @pytest.fixture(scope="session")
 def batches() -> list[bytes]:
-    """Two uploads of two classes each."""
+    """Return two uploads of two classes each."""
     return [build_archive(0), build_archive(2)]
 
 
 @pytest.fixture(scope="session")
 def undisturbed(shared: Backend, batches: list[bytes]) -> Digests:
-    """The part digests of the two batches, learned without any fault."""
+    """Return the part digests of the two batches, learned without any fault."""
     model = shared.create()
     jobs = [shared.submit(model, batch) for batch in batches]
     shared.standing_worker()
@@ -432,14 +435,14 @@ def undisturbed(shared: Backend, batches: list[bytes]) -> Digests:
 
 @pytest.fixture(scope="session")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One API process over SQLite and a folder; each test spends or deletes its uploads."""
+    """Return one API process over SQLite and a folder; each test uses up or deletes its uploads."""
     with run_apis(tmp_path_factory.mktemp("api"), "small", {}) as (found,):
         yield found
 
 
 @pytest.fixture
 def all_gone() -> Callable[[list[psutil.Process]], bool]:
-    """Waits until processes have ended (zombies count as ended)."""
+    """Return a function that waits until processes have ended (zombies count as ended)."""
 
     def is_process_alive(process: psutil.Process) -> bool:
         try:

@@ -3,15 +3,15 @@
     python tests/faults/edit_campaign.py [--kills 100] [--minutes M] [--size small|large]
         [--lanes 4] [--seed 0]
 
-Each lane has one model that learned two batches before anything is hurt, and then goes through
+Each lane has one model that learned two batches before any disturbance. It then goes through
 `STEPS` again and again: edits, undos, and purges of removed images. Every other model is edited by
 kept features, the others by learning tasks again. Processes are killed as in `campaign.py`, at the
-points that an edit comes by.
+points that an edit reaches.
 
-After each step, tasks, classes, former names, figures and the line of a model are those of a model
-that nobody disturbed, and in the end so are the parts of every version, bit for bit. An edit whose
-job was killed three times without progress fails by design: then the model is as it was, and the
-lane sends the edit again.
+After each step, tasks, classes, former names, figures and the lineage of a model equal those of an
+undisturbed model. In the end the parts of every version are bit-identical, too. An edit whose job
+was killed three times without progress fails by design: the model is then unchanged, and the lane
+sends the edit again.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from core.storage import open_object_store
 Json = dict[str, Any]
 
 PER_CLASS = 60
-"""Each turn removes one image of each task."""
+"""Images of each class; each turn removes one image of each task."""
 BATCHES = [build_archive(2 * number, per_class=PER_CLASS) for number in range(2)]
 RECIPES: dict[str, Json] = {
     "recompute": {"method": {"name": "analytic", "projection": 16}},
     "relearn": {**MODEL["recipe"], "epochs": 20},
 }
-"""Way of the edits → recipe of the models."""
+"""Way of editing → recipe of the models."""
 STEPS: dict[str, list[Json] | str] = {
     "relabel": [
         {"relabel": {"task": 1, "image": 0, "label": "c1"}},
@@ -65,16 +65,16 @@ STEPS: dict[str, list[Json] | str] = {
     "drop": [{"drop": {"class": "gone"}}],
     "purge what was dropped": "purge",
 }
-"""Edits, and what is done with the last one that is not undone."""
+"""Edits, and steps that undo or purge the last edit that is not undone."""
 MISSED = (
     *("submit-", "upload-", "ingest-", "archive-", "prepare-"),
     *("fetch-", "export-", "delivery-", "trial-"),
 )
-"""Points that no edit comes by."""
+"""Points that an edit does not reach."""
 
 
 class EditCampaign(Campaign):
-    """Hurts a site until there were `kills` deaths, while lanes edit."""
+    """A campaign that disturbs a site until there were `kills` deaths, while lanes edit."""
 
     # An edit comes by some points once, or only on one of the two ways. Waiting for one point
     # after the other would take most of the time. Points near the end of an edit stay armed until
@@ -175,7 +175,7 @@ class EditCampaign(Campaign):
                 self.report.edits += 1
 
     def _send(self, caller: Caller, name: str, way: str, operations: Any) -> int:
-        """Send an edit until it is made, and return its number."""
+        """Send an edit until it succeeds, and return its number."""
         path = f"/v1/models/{name}/edits"
         while True:
             self._sent[name] += 1
@@ -225,7 +225,7 @@ def describe_model(caller: Caller, name: str) -> Json:
 
 
 def read_report(caller: Caller, path: str) -> Json:
-    """Return a task's report without the seconds that it took."""
+    """Return a task's report without the durations."""
     report = caller.call("GET", path)["report"]
     report.get("data", {}).pop("cost_s", None)
     return dict(report)

@@ -1,9 +1,8 @@
-"""The service under odd conditions, each on a real one, with the sentence that a person reads.
+"""Unusual conditions on real services, and the message that the user reads in each case.
 
     PYTHONPATH=. python tests/faults/odd_conditions.py [NAME …]
 
-Prints a line for each condition: what was done, and what was said. Needs root, to mount small
-disks.
+Prints a line for each condition: the action and the message. It needs root, to mount small disks.
 """
 
 import argparse
@@ -36,15 +35,15 @@ TUS = {"Tus-Resumable": "1.0.0", "Content-Type": "application/offset+octet-strea
 PATIENCE_S = 300.0
 DAY_S = 86_400
 Told = list[tuple[str, str]]
-"""Pairs of what was done and what was said."""
+"""Pairs of an action and the resulting message."""
 
 
 class Unexpected(AssertionError):
-    """A condition ended in another way than it must."""
+    """A condition had an unexpected result."""
 
 
 def require_true(holds: object, *said: object) -> None:
-    """Raise Unexpected unless something holds."""
+    """Raise Unexpected unless a condition holds."""
     if not holds:
         raise Unexpected(*said)
 
@@ -71,7 +70,7 @@ def copy_seed_folder(seed: Path, name: str) -> Path:
 
 @contextmanager
 def mount_small_disk(folder: Path, options: str) -> Iterator[Path]:
-    """Mount a file system of its own in memory."""
+    """Mount a separate file system in memory."""
     folder.mkdir()
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"{options},mode=0700", "tmpfs", folder], check=True
@@ -118,7 +117,7 @@ def check_few_descriptors(seed: Path) -> Told:
 
 
 def check_corrupt_database(seed: Path) -> Told:
-    """Check a file that is no database, and one with a damaged page."""
+    """Check a file that is not a database, and one with a damaged page."""
     told: Told = []
     for name, spoil in (
         ("head", damage_head),
@@ -132,7 +131,7 @@ def check_corrupt_database(seed: Path) -> Told:
 
 
 def check_corrupt_index(seed: Path) -> Told:
-    """Check a page that no first row lies on: it starts, and /readyz reports it."""
+    """Check a damaged page without any first row: the service starts, and /readyz reports it."""
     folder = copy_seed_folder(seed, "corrupt-inside")
     damage_table(folder / "perennial.db", "ix_audit_at_id")
     port = service.find_free_port()
@@ -154,7 +153,7 @@ def check_corrupt_index(seed: Path) -> Told:
 
 
 def get_json_if_status(url: str, status: int) -> Any:
-    """Return the JSON of an answer of that status; None if there is none yet."""
+    """Return the JSON of an answer with this status, or None if there is none yet."""
     try:
         answer = httpx2.get(url, timeout=5)
     except httpx2.TransportError:
@@ -163,7 +162,7 @@ def get_json_if_status(url: str, status: int) -> Any:
 
 
 def wait_for_value(look: Callable[[], Any]) -> Any:
-    """Return what `look` finds, once it finds something."""
+    """Return the value of `look`, once it has one."""
     until = time.monotonic() + PATIENCE_S
     while (found := look()) is None:
         require_true(time.monotonic() < until, "nothing within", PATIENCE_S)
@@ -172,7 +171,7 @@ def wait_for_value(look: Callable[[], Any]) -> Any:
 
 
 def check_read_only_disk(seed: Path) -> Told:
-    """Check a data directory on a disk that is mounted only for reading."""
+    """Check a data directory on a disk that is mounted read-only."""
     with mount_small_disk(seed.parent / "read-only", "size=64m") as disk:
         shutil.copytree(
             seed, disk, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock")
@@ -185,7 +184,9 @@ def check_read_only_disk(seed: Path) -> Told:
 
 def check_full_disk(seed: Path) -> Told:
     """Fill a small disk.
-    Requests that create get 507, delete and cancel work; then start on it while it is full.
+
+    Requests that create get 507, while delete and cancel work. Then start the service on the full
+    disk.
     """
     told: Told = []
     settings = {**QUIET, "PERENNIAL_RESERVE_BYTES": str(8 << 20)}
@@ -240,14 +241,14 @@ def check_full_disk(seed: Path) -> Told:
 
 
 def fill_disk(file: Path) -> None:
-    """Take all room that is left on a disk."""
+    """Use up all space that is left on a disk."""
     with contextlib.suppress(OSError), file.open("ab", buffering=0) as opened:
         while True:
             opened.write(bytes(4096))
 
 
 def check_link_in_backup(seed: Path) -> Told:
-    """Check that the command restores no backup with a link."""
+    """Check that the command refuses to restore a backup with a link."""
     saved, again = seed.parent / "saved", seed.parent / "again"
     command = [sys.executable, "-m", "tools.housekeeping"]
     environment = {**os.environ, "PERENNIAL_DATA_DIR": str(seed)}
@@ -267,7 +268,8 @@ def check_link_in_backup(seed: Path) -> Told:
 
 def check_clock_jumps(seed: Path) -> Told:
     """Move the machine's clock by +400, then by -800 days while jobs run.
-    No job fails, and none is taken away.
+
+    No job fails, and no job is taken away.
     """
     package = importlib.util.find_spec("libfaketime")
     require_true(
@@ -373,7 +375,7 @@ def check_lost_keys(seed: Path) -> Told:
 
 
 class Raw:
-    """One request whose body and answer are looked at byte by byte."""
+    """A request whose body and answer are inspected byte by byte."""
 
     def __init__(
         self, host: str, key: str, method: str, path: str, headers: dict[str, str]
@@ -385,7 +387,7 @@ class Raw:
         self._socket.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode())
 
     def feed(self, stop: threading.Event) -> None:
-        """Send a piece of the body ten times a second until told to stop, or nobody takes it."""
+        """Send a piece of the body ten times a second, until `stop` is set or sending fails."""
         try:
             while not stop.wait(0.1):
                 self._socket.sendall(bytes(20_000))
@@ -393,7 +395,7 @@ class Raw:
             return
 
     def answer(self) -> bytes:
-        """All that comes."""
+        """Return all received bytes."""
         said = b""
         try:
             while block := self._socket.recv(65536):
@@ -408,7 +410,7 @@ class Raw:
         return said
 
     def end(self) -> None:
-        """Wait until the server ends its answer in chunks."""
+        """Wait until the server ends its chunked answer."""
         said = b""
         while not said.endswith(b"\r\n0\r\n\r\n"):
             block = self._socket.recv(65536)
@@ -429,7 +431,7 @@ CONDITIONS: dict[str, Callable[[Path], Told]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: all ended as they must; 1: some did not."""
+    """Run the conditions; return 0 if all ended as they must, and 1 otherwise."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,8 @@
-"""Clients that watch a service while it is hurt: each asks one thing again and again and notes the
-answers.
+"""Clients that watch a service while it is disturbed.
 
-What must be true of every single answer is judged here: a known status, a typed problem with
-`Retry-After` where the service cannot do it now, never later than `LIMIT_S`, and never a whole body
-with another digest.
+Each sends one request again and again and notes the answers. Rules for every single answer are
+checked here. Its status is known, and a service that cannot act now gives a typed problem with
+`Retry-After`. It never comes later than `LIMIT_S`, and a whole body never has another digest.
 """
 
 from __future__ import annotations
@@ -18,20 +17,22 @@ from typing import Any
 import httpx2
 
 LIMIT_S = 15.0
-"""Every answer begins and ends within so many seconds, whatever is out."""
+"""Seconds in which every answer must begin and end, whatever part of the service is down."""
 EVERY_S = 0.25
 GIVE_UP_S = 60.0
 MOST = 2
-"""Batches accepted in one fault at most: their jobs are not to hold up the lanes' for long."""
+"""Maximum number of batches accepted in one fault, so that their jobs delay the lanes' little."""
 KINDS = ("healthz", "readyz", "read", "predict", "download", "submit")
 LATER = (503, 507)
-"""Statuses that say: not now."""
+"""Statuses that mean "not now"."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer: `told` is the status, or in a word why there was none; times in seconds of the
-    monotonic clock.
+    """One answer; times are in seconds of the monotonic clock.
+
+    Attributes:
+        told: the status, or a word for the reason why there was no answer.
     """
 
     kind: str
@@ -39,16 +40,17 @@ class Answer:
     begun: float
     seconds: float
     ready: dict[str, str]
-    """What `/readyz` said of database, store and broker."""
+    """Answer of `/readyz` about database, store and broker."""
 
 
 class Onlookers:
-    """A thread for each of `KINDS`.
+    """Clients with one thread for each of `KINDS`.
 
     Args:
         model: one whose `latest` version predicts and can be downloaded.
         job: any job.
-        probe: the model that batches are submitted to, and the batch.
+        probe: the model to which batches are submitted.
+        batch: the batch that is submitted.
     """
 
     def __init__(self, url: str, key: str, model: str, job: str, probe: str, batch: bytes) -> None:
@@ -59,9 +61,9 @@ class Onlookers:
         self.predicting = threading.Lock()
         self.answers: list[Answer] = []
         self.wrong: list[str] = []
-        """What must never be."""
+        """Answers that are never allowed."""
         self.accepted: list[str] = []
-        """Ids of the jobs of batches that were submitted."""
+        """Ids of the jobs of accepted batches."""
         asks: dict[str, Callable[[httpx2.Client], httpx2.Response | None]] = {
             "healthz": lambda http: http.get("/healthz"),
             "readyz": lambda http: http.get("/readyz"),
@@ -76,14 +78,17 @@ class Onlookers:
         ]
 
     def start(self) -> None:
-        """Begin, after a first prediction: the helper's start is no part of an outage."""
+        """Start the threads after a first prediction.
+
+        The start of the helper is thus not part of an outage.
+        """
         with httpx2.Client(base_url=self._url, headers=self._headers, timeout=180) as http:
             self._predict(http).raise_for_status()
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End; a batch that was not accepted yet is submitted until it is."""
+        """Stop the threads; a batch that is not accepted yet is submitted until it is."""
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -93,12 +98,12 @@ class Onlookers:
         self._most = len(self.accepted) + MOST
 
     def submit_none(self) -> None:
-        """Submit no more than the batch at hand."""
+        """Submit no more batches after the current one."""
         self._most = 0
 
     @property
     def is_over(self) -> bool:
-        """True once everything has been asked and all threads have ended."""
+        """Return whether all requests have been sent and all threads have ended."""
         return self._over.is_set() and not any(thread.is_alive() for thread in self._threads)
 
     def _watch(self, kind: str, ask: Callable[[httpx2.Client], httpx2.Response | None]) -> None:
@@ -140,7 +145,7 @@ class Onlookers:
         return str(status)
 
     def _read(self, http: httpx2.Client) -> httpx2.Response:
-        """Once by the path of pollers, once by the ordinary one."""
+        """Read by the path of pollers and by the ordinary path, in turn."""
         self._reads += 1
         return http.get(
             f"/v1/jobs/{self._job}" if self._reads % 2 else f"/v1/models/{self._model}/tasks"
@@ -160,7 +165,7 @@ class Onlookers:
         return answer
 
     def _submit(self, http: httpx2.Client) -> httpx2.Response | None:
-        """With the same idempotency key until it is accepted."""
+        """Submit a batch with the same idempotency key until it is accepted."""
         if len(self.accepted) >= self._most and not self._pending():
             return None
         number = len(self.accepted)
@@ -179,5 +184,5 @@ class Onlookers:
     _asked, _most = -1, 0
 
     def _pending(self) -> bool:
-        """Whether the last batch was asked for and not accepted yet."""
+        """Return whether the last batch was sent but not accepted yet."""
         return self._asked == len(self.accepted)

@@ -1,18 +1,18 @@
-"""An outage campaign: what the service stands on is taken away, and must be all that is missing.
+"""An outage campaign: the servers below the service fail, and nothing else may fail.
 
     python tests/faults/outages.py [--only NAME …] [--list] [--lanes 2]
 
-The large service (an API process and two Celery workers) over a PostgreSQL, a Redis and an S3
-server of its own, each behind a relay that can fail; lanes of models learn through HTTP the whole
-time, and one fault after the other happens. For each it tells what clients saw, how long after the
-fault's end the service was ready and all jobs had gone on. In the end nothing may be lost, doubled,
-changed or left over, no job may have failed, every answer must have come within
-`onlookers.LIMIT_S`, and what could not be done must have been answered by a typed problem with
-`Retry-After`.
+The large service (an API process and two Celery workers) runs over its own PostgreSQL, Redis and S3
+servers. Each of these is behind a relay that can fail. Lanes of models learn through HTTP the whole
+time, and one fault after the other happens. For each fault the campaign prints what clients saw. It
+also prints how long after the fault's end the service was ready and all jobs had continued. In the
+end nothing may be lost, doubled, changed or left over, and no job may have failed. Every answer
+must have come within `onlookers.LIMIT_S`. A request that could not be fulfilled must have been
+answered with a typed problem with `Retry-After`.
 
-Full disks are small file systems in memory (`mount -t tmpfs`, so they need root); the small size,
-on one of them, runs apart (`disk-small`). A worker's clock is moved by libfaketime, never the
-machine's.
+Full disks are small file systems in memory (`mount -t tmpfs`, so they need root). The small size
+runs separately on one of them (`disk-small`). A worker's clock is moved by libfaketime, and the
+machine's never is.
 """
 
 from __future__ import annotations
@@ -63,17 +63,23 @@ from outage_faults import (  # isort: skip
 )
 
 BIG: dict[str, Any] = {**MODEL, "architecture": {"name": "mlp", "hidden": [1400]}}
-"""One part is more than a megabyte, which a download reads in several pieces."""
+"""A model with a part of more than a megabyte, which a download reads in several pieces."""
 SIDE = 360
-"""Pixels of the second batch's images: the archive takes more than one part of an upload."""
+"""Side of the second batch's images in pixels.
+
+Their archive takes more than one part of an upload.
+"""
 READY_S, GO_ON_S = 60.0, 120.0
-"""How long the service may take to be ready, and its jobs to go on, after a fault."""
+"""Time limits after a fault: until the service is ready, and until its jobs continue."""
 
 
 @dataclass
 class Row:
-    """The effect of a fault. `first_s` and `all_s`: after its end, until a job had finished, and all
-    that were open.
+    """The effect of a fault.
+
+    Attributes:
+        first_s: seconds from the fault's end until a job had finished.
+        all_s: seconds from the fault's end until all open jobs had finished.
     """
 
     fault: Fault
@@ -99,7 +105,7 @@ class Row:
 
 
 class Outages:
-    """Runs faults on a site while lanes learn; `rows` and `wrong` fill up."""
+    """A campaign that causes faults on a site while lanes learn; it fills `rows` and `wrong`."""
 
     def __init__(
         self, site: Site, faults: Sequence[Fault], lanes: int = 2, model: Any = BIG
@@ -117,7 +123,10 @@ class Outages:
         self.wrong: list[str] = []
 
     def run(self) -> None:
-        """Raises Broken for what is lost, doubled, changed or left; `wrong` has the rest."""
+        """Run the campaign; raise Broken if data is lost, doubled, changed or left over.
+
+        `wrong` has all other findings.
+        """
         site = self._site
         key = site.prepare()
         for name in (API, *WORKERS):
@@ -168,7 +177,7 @@ class Outages:
             turn += 1
 
     def _follow(self) -> None:
-        """See the onlookers' batches through, in order."""
+        """Wait for the onlookers' batches, in order."""
         caller, number = self._caller(), 0
         while not self._seen.is_over or number < len(self._seen.accepted):
             if number == len(self._seen.accepted):
@@ -238,7 +247,7 @@ class Outages:
         self.rows.append(Row(fault, answers, ready_s, first_s, all_s, len(waited)))
 
     def _drop_cache(self) -> None:
-        """The API's copies of blobs: a prediction then needs the store."""
+        """Delete the API's copies of blobs, so that a prediction needs the store."""
         with self._seen.predicting:
             for path in (self._site.data(API) / "cache").glob("blobs/*/*"):
                 path.unlink(missing_ok=True)
@@ -248,7 +257,7 @@ class Outages:
         return any(a.told == "200" and not {"down", "full"} & set(a.ready.values()) for a in told)
 
     def _until(self, so: Callable[[], bool], limit_s: float, since: float, otherwise: str) -> float:
-        """Seconds since `since` until it is so."""
+        """Return the seconds from `since` until a condition holds."""
         while not so():
             if time.monotonic() - since > limit_s:
                 self.wrong.append(f"{otherwise} within {limit_s:g} s")
@@ -258,7 +267,7 @@ class Outages:
 
 
 def main() -> int:
-    """1 when something was lost, or an answer was not as it should be."""
+    """Run the campaign; return 1 if data was lost, or an answer was wrong."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -299,7 +308,7 @@ def main() -> int:
 
 
 def _run_campaign(made: Site, faults: Sequence[Fault], lanes: int) -> int:
-    """Return how much was wrong; print it, and the ends of the logs."""
+    """Run the campaign, print its errors and the kept logs, and return the number of errors."""
     campaign, begun = Outages(made, faults, lanes), time.monotonic()
     try:
         campaign.run()

@@ -1,10 +1,9 @@
-"""A running service to be hurt: its processes, those who call it, and what must be true of it
-afterwards.
+"""A running service for fault campaigns: its processes, its callers, and the final check.
 
-Used by the crash campaign (`campaign.py`) and the outage campaign (`outages.py`): an API process
-and two workers in either size, a caller that repeats its requests with the same idempotency key,
-and the final check: every accepted task has exactly one version, numbers have no gaps, parts are
-those of an undisturbed model, and nothing is left over.
+The crash campaign (`campaign.py`) and the outage campaign (`outages.py`) use it. It consists of an
+API process and two workers in either size, and a caller that repeats its requests with the same
+idempotency key. The final check requires that every accepted task has exactly one version and that
+numbers have no gaps. Parts must equal those of an undisturbed model, and nothing may be left over.
 """
 
 from __future__ import annotations
@@ -45,7 +44,10 @@ from tools.service import find_free_port  # noqa: E402
 
 BATCHES = 3
 MENDED = 5
-"""Versions of a model after `mend`: two, one held, the second task's again, the third's again."""
+"""Number of versions of a model after `go_through_standings`.
+
+These are two, one held, the second task's again, and the third's again.
+"""
 MODEL: dict[str, Any] = {
     "gate": {"checks": "off"},
     "scenario": "class",
@@ -65,7 +67,7 @@ API = "api"
 
 
 class Broken(Exception):
-    """The service lost, doubled, changed or left something."""
+    """The service lost, doubled or changed something, or left something over."""
 
 
 def build_batch(number: int, side: int = 8) -> bytes:
@@ -75,8 +77,10 @@ def build_batch(number: int, side: int = 8) -> bytes:
 
 @dataclass
 class Site:
-    """The processes of a service by name. `environment`: of all; the folder holds their data and
-    logs.
+    """The processes of a service by name; its folder holds their data and logs.
+
+    Attributes:
+        environment: settings of all processes.
     """
 
     folder: Path
@@ -86,17 +90,17 @@ class Site:
     processes: dict[str, psutil.Popen] = field(default_factory=dict)
     restarts: Counter[str] = field(default_factory=Counter)
     own: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Settings of single processes, by their names."""
+    """Settings of individual processes, by their names."""
     other_apis: dict[str, int] = field(default_factory=dict)
-    """Ports of API processes beside the first, by their names."""
+    """Ports of API processes besides the first, by their names."""
 
     def port_of(self, name: str) -> int:
-        """The port of an API process."""
+        """Return the port of an API process."""
         return self.other_apis.get(name, self.port)
 
     @property
     def points(self) -> Path:
-        """Where points are armed."""
+        """Return the folder in which failpoints are armed."""
         return self.folder / "points"
 
     @property
@@ -104,11 +108,11 @@ class Site:
         return f"http://127.0.0.1:{self.port}"
 
     def data(self, name: str) -> Path:
-        """The data directory of a process: one for all in the small size."""
+        """Return the data directory of a process; in the small size, all share one."""
         return self.folder / (name if self.large else "data")
 
     def settings(self) -> Settings:
-        """The service's own, for a look into its database and store."""
+        """Return the service's own settings, to look into its database and store."""
         known = {**SETTINGS, **self.environment, "PERENNIAL_DATA_DIR": str(self.data(API))}
         return Settings.model_validate(
             {k.removeprefix("PERENNIAL_").lower(): v for k, v in known.items()}
@@ -122,7 +126,7 @@ class Site:
         return {**os.environ, **SETTINGS, **self.environment, **own, **self.own.get(name, {})}
 
     def prepare(self) -> str:
-        """Database, store and catalogue; the admin key."""
+        """Prepare database, store and catalogue, and return the admin key."""
         self.points.mkdir(parents=True)
         for name in (API, *self.other_apis, *WORKERS):
             self.data(name).mkdir(exist_ok=True)
@@ -146,14 +150,14 @@ class Site:
             )
 
     def revive(self) -> None:
-        """Start again what has ended."""
+        """Restart all processes that have ended."""
         for name, process in list(self.processes.items()):
             if process.poll() is not None:
                 self.restarts[name] += 1
                 self.start(name)
 
     def all(self) -> list[psutil.Process]:
-        """Every process of the service: API, workers, zygotes, job processes, decoders."""
+        """Return every process of the service: API, workers, zygotes, job processes, decoders."""
         found: list[psutil.Process] = []
         for process in self.processes.values():
             with suppress(psutil.NoSuchProcess):
@@ -161,7 +165,7 @@ class Site:
         return found
 
     def stop(self) -> None:
-        """End all in order."""
+        """Stop all processes in order."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.terminate()
@@ -175,7 +179,7 @@ class Site:
 
 
 class Caller:
-    """Requests that are made again until the service answers, with the same idempotency key."""
+    """A client that repeats requests with the same idempotency key until the service answers."""
 
     def __init__(self, url: str, key: str, give_up: Callable[[], bool]) -> None:
         self._http = httpx2.Client(
@@ -191,10 +195,10 @@ class Caller:
         accept: Collection[int] = (),
         **options: Any,
     ) -> Any:
-        """The JSON of an answer below 300, or of a status in `accept`.
+        """Return the JSON of an answer below 300, or of an answer with a status in `accept`.
 
         Raises:
-            Broken: it was refused, or not answered in time.
+            Broken: the request was refused, or not answered in time.
         """
         headers = {**options.pop("headers", {}), **({"Idempotency-Key": key} if key else {})}
         while not self._give_up():
@@ -234,11 +238,11 @@ def wait_until_succeeded(
     """Wait until a job has succeeded.
 
     Args:
-        lost: told of a job that failed at its third strike, which is then retried; None: that is
-            not to happen.
+        lost: called with a job that failed at its third strike, which is then retried; None: no job
+            may fail.
 
     Raises:
-        Broken: it ended in another way.
+        Broken: the job ended in another way.
     """
     while True:
         found = caller.call("GET", f"/v1/jobs/{job}")
@@ -258,11 +262,11 @@ def go_through_standings(
 ) -> None:
     """Bring a model through every standing of the lineage.
 
-    Two batches are learned, the second is rolled back, and the third is held for lacking it.
-    The second is learned again, the third is retried, and production is told to follow.
+    Two batches are learned, the second is rolled back, and the third is held because it lacks the
+    second. The second is learned again, the third is retried, and production follows again.
 
     Raises:
-        Broken: something went otherwise.
+        Broken: a step had another result.
     """
     first, second = submit_batches(caller, name, batches[:2])
     for job in (first, second):
@@ -317,21 +321,22 @@ def check_invariants(
     retried: Collection[str] = (),
     mended: Sequence[str] = (),
 ) -> int:
-    """Assert the invariants of a site that has ended; how many versions were compared bit for
-    bit.
+    """Check the invariants of a site that has ended, and return the number of compared versions.
+
+    Versions are compared bit for bit.
 
     Args:
-        models: those that learned all batches; "undisturbed", whose parts all of them must have, is
-            among them.
-        jobs: accepted in all.
-        others: how many batches were accepted for each of other models.
-        retried: models one of whose jobs failed at its third strike. The others did not wait for
-            its retry, so that batches may have been learned in another order; then there is nothing
-            to compare with.
-        mended: those that went through `mend`; "mended-undisturbed" is among them.
+        models: models that learned all batches; "undisturbed", whose parts all must have, is among
+            them.
+        jobs: total number of accepted jobs.
+        others: number of accepted batches for each of the other models.
+        retried: models one of whose jobs failed at its third strike. The other jobs did not wait
+            for its retry, so batches may have been learned in another order. Such models are not
+            compared.
+        mended: models that went through `go_through_standings`; "mended-undisturbed" is among them.
 
     Raises:
-        Broken: something was lost, doubled, changed or left.
+        Broken: something was lost, doubled, changed or left over.
     """
     settings = site.settings()
     db, store = Database(settings.resolved_database_url), open_object_store(settings)
@@ -374,10 +379,10 @@ def check_invariants(
 
 
 def require_nothing_left(site: Site, db: Database, store: ObjectStorage) -> None:
-    """Sweep a site that has ended, and require that nothing is left.
+    """Sweep a site that has ended, and require that nothing is left over.
 
     Raises:
-        Broken: a job is leased, or a snapshot, archive, blob or scratch folder is left.
+        Broken: a job is leased, or a snapshot, archive, blob or scratch folder is left over.
     """
     settings = site.settings()
     blobs = Blobs(store, settings.make_folder("cache"))
@@ -435,7 +440,7 @@ def list_versions_with_parts(db: Database, model: str) -> list[tuple[int, list[t
 
 @contextmanager
 def run_site(folder: Path, size: str, environment: Mapping[str, str]) -> Iterator[Site]:
-    """Run a site whose processes are gone afterwards, whatever happens."""
+    """Run a site whose processes end afterwards in any case."""
     made = Site(folder, environment, size == "large")
     try:
         yield made

@@ -1,4 +1,4 @@
-"""What each end of an attempt says to the database; the job process is a stand-in."""
+"""Writes to the database at each end of an attempt; the job process is a stand-in."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ def make_error_outcome(kind: str) -> ProcessOutcome:
 def calm(
     make_backend: Callable[..., Backend], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Backend]:
-    """A backend without workers; a test leaves no job that can be claimed."""
+    """Return a backend without workers; a test leaves no job that can be claimed."""
     made = make_backend(tmp_path_factory.mktemp("calm"))
     yield made
     made.close()
@@ -41,8 +41,9 @@ def calm(
 def run(
     calm: Backend, batches: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Any]]:
-    """Claims a new job and runs one attempt that ends as given (an outcome, or an exception in
-    preparing).
+    """Return a function that claims a new job and runs one attempt with a given end.
+
+    The end is an outcome, or an exception in preparing.
     """
     job = calm.submit(calm.create(), batches[0])
 

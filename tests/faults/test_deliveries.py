@@ -1,5 +1,6 @@
-"""Real workers that are killed around a delivery: what was committed is told, under one id; and no
-job waits.
+"""Workers killed around a webhook delivery: events are sent under one id, and no job waits.
+
+The workers are real. Every committed event is delivered.
 """
 
 import signal
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.slow
 def create_webhook_of_model(
     shared: Backend, receiver: Receiver, model: str, *events: str, path: str = "/"
 ) -> Any:
-    """Create a webhook that tells a receiver of a model, and return it with its secret."""
+    """Create a webhook that informs a receiver about a model, and return it with its secret."""
     url = f"{receiver.url}{path}"
     requested = webhooks.RequestedWebhook(url, events, model)
     return webhooks.create_webhook(shared.db, shared.settings, shared.actor, requested)
@@ -81,7 +82,7 @@ def test_a_worker_killed_around_a_delivery_sends_it_again_under_its_id(
 
 
 def set_lease_end(shared: Backend, hook: Any, until: float) -> None:
-    """Move the end of a worker's lease on a webhook, in seconds of the epoch."""
+    """Set the end of a worker's lease on a webhook, in Unix seconds."""
     with shared.db.write() as session:
         session.execute(update(Webhook).where(Webhook.id == hook["id"]).values(lease_until=until))
 

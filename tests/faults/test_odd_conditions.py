@@ -1,4 +1,4 @@
-"""Odd conditions on real services: each is told in a sentence, and nothing is lost by it."""
+"""Unusual conditions on real services: each gives a clear message, and no data is lost."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.campaign
 
 @pytest.fixture(scope="module")
 def seed() -> Iterator[Path]:
-    """A data directory of a service that has run."""
+    """Return a data directory of a service that has run."""
     with odd_conditions.make_seed_folder() as found:
         yield found
 

@@ -22,9 +22,9 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def end_services(processes: Iterable[psutil.Process]) -> None:
-    """Kill those processes that are launchers of services, with all that they started.
+    """Kill the processes that are launchers of services, with all processes that they started.
 
-    An orderly end takes seconds, and nobody reads the data of these services any more.
+    An orderly shutdown takes seconds, and the data of these services is not needed any more.
     """
     for process in processes:
         with contextlib.suppress(psutil.Error):

@@ -1,8 +1,8 @@
-"""Attacks by what is asked for: huge recipes and labels, architectures beyond every machine, torch
-started in vain.
+"""Attacks by the content of requests: huge recipes and labels, and impossible architectures.
 
-`PYTHONPATH=. python -m tests.security.admission` starts an embedded service, makes each attack once
-and prints what it cost: seconds, memory, and how long another owner waited for a list meanwhile.
+Some of them try to start torch in vain. `PYTHONPATH=. python -m tests.security.admission` starts an
+embedded service, makes each attack once and prints its costs: seconds, memory, and how long another
+owner waited for a list meanwhile.
 """
 
 import argparse
@@ -35,8 +35,9 @@ TINY_BASE = (2).to_bytes(8, "little") + b"{}"
 
 @dataclass
 class Cost:
-    """Costs of an attack: answers by status, seconds, MiB, and the seconds of a
-    neighbour's lists.
+    """The costs of an attack.
+
+    They are answers by status, seconds, MiB, and the seconds of a neighbour's lists.
     """
 
     answers: Counter[int] = field(default_factory=Counter)
@@ -56,7 +57,7 @@ class Cost:
 
 
 def make_architecture_query(width: int) -> dict[str, str]:
-    """Return the query of a base of a network that nobody else asks for."""
+    """Return the query of a base whose architecture no other request asks for."""
     return {"architecture": f'{{"name": "mlp", "hidden": [{width}]}}'}
 
 
@@ -102,14 +103,15 @@ def measure_cost(running: service.RunningService) -> Iterator[Cost]:
 
 
 def send_huge_recipes(running: service.RunningService, models: int = 60) -> Cost:
-    """Send recipes with one name of 900,000 characters whose value says nothing.
+    """Send recipes with one name of 900,000 characters that has no effect.
+
     Then list all models.
     """
     return _create_and_list_models(running, "recipes", models, scenario="class", recipe=HUGE_RECIPE)
 
 
 def send_long_labels(running: service.RunningService, models: int = 40) -> Cost:
-    """Create models of ten thousand labels as long as labels may be; then list all models."""
+    """Create models of ten thousand labels of maximum length; then list all models."""
     return _create_and_list_models(running, "labels", models, scenario="data", classes=LONG_LABELS)
 
 
@@ -130,12 +132,12 @@ def _create_and_list_models(
 
 
 def send_bases_without_body(running: service.RunningService, requests: int = 16) -> Cost:
-    """Send requests at once that each ask for another architecture, and send nothing."""
+    """Send concurrent requests for different architectures, without a body."""
     return _send_bases_at_once(running, "bases", requests, 100, b"")
 
 
 def send_tiny_bases(running: service.RunningService, requests: int = 16) -> Cost:
-    """Send requests at once that each ask for another architecture, with a body of a few bytes."""
+    """Send concurrent requests for different architectures, with a body of a few bytes."""
     return _send_bases_at_once(running, "tiny", requests, 300, TINY_BASE)
 
 
@@ -155,7 +157,7 @@ def _send_bases_at_once(
 
 
 def request_huge_network(running: service.RunningService) -> tuple[int, dict[str, Any]]:
-    """Request an architecture whose weights no machine holds, and return the answer."""
+    """Request an architecture whose weights fit on no machine, and return the answer."""
     body = {
         "name": "huge",
         "scenario": "class",

@@ -1,9 +1,9 @@
-"""Mutation fuzzing of every reader of untrusted bytes:
-`python tests/security/fuzz.py --seconds 900`.
+"""Mutation fuzzing of every reader of untrusted bytes.
 
-A child process reads damaged inputs (`mutations`) under a limit of memory; this process watches it.
-A finding is an untyped exception, a death, a read of more than `--bound-s` seconds or one beyond
-the memory. It is named by target and number, which make the same input again:
+`python tests/security/fuzz.py --seconds 900` runs it. A child process reads damaged inputs
+(`mutations`) under a memory limit, and this process watches it. A finding is an untyped exception,
+a death, a read that takes more than `--bound-s` seconds or one that exceeds the memory limit. It is
+named by target and number, which make the same input again:
 `--target tar --first 4711 --executions 1`.
 """
 
@@ -28,8 +28,9 @@ from tests.security.mutations import TARGETS, mutate_seed
 from tests.security.readers import read_input
 
 BOUND_S = 5.0
-"""CPU seconds that one input may take; the watcher ends a child that is at one input for four times
-as long.
+"""CPU seconds that one input may take.
+
+The watcher ends a child that spends four times as long on one input.
 """
 MEMORY_BYTES = ArchiveLimits().decoder_memory_bytes
 _SLICE = 2000
@@ -38,7 +39,7 @@ _SHOWN = 20
 
 @dataclass
 class Tally:
-    """What the executions of one target came to."""
+    """The results of one target's executions."""
 
     executions: int = 0
     seconds: float = 0.0
@@ -60,7 +61,8 @@ def run_inputs(
     target: str, first: int, count: int, bound_s: float = BOUND_S, cell: mmap.mmap | None = None
 ) -> Tally:
     """Read inputs first … first + count - 1 of a target in this process.
-    `cell` always names the present one.
+
+    `cell` always names the current input.
     """
     tally = Tally()
     began = time.monotonic()
@@ -86,7 +88,8 @@ def run_inputs(
 
 
 def run_inputs_in_child(target: str, first: int, count: int, bound_s: float) -> Tally:
-    """Do as `run_inputs`, in a child with limits.
+    """Run `run_inputs` in a child with limits.
+
     An input that ends the child is a finding, and the rest is read after it.
     """
     whole = Tally()
@@ -127,7 +130,7 @@ def _run_child(
 
 
 def _wait_for_child(child: int, cell: mmap.mmap, limit_s: float) -> int:
-    """Return the child's wait status. The child is killed when it stays at one input for too long."""
+    """Return the child's wait status; kill the child if it spends too long on one input."""
     at, since = b"", time.monotonic()
     while True:
         found, status = os.waitpid(child, os.WNOHANG)
@@ -147,7 +150,7 @@ def _describe_exit(status: int) -> str:
 
 
 def main() -> int:
-    """Fuzz and print a table; 1 when there was a finding."""
+    """Fuzz and print a table; return 1 if there was a finding."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--target", choices=sorted(TARGETS), action="append", help="default: all in turn"

@@ -1,8 +1,9 @@
-"""What one owner's predictions do to another's: `python tests/security/neighbours.py [ATTACK …]`.
+"""Effects of one owner's predictions on another owner.
 
-A real service, an owner who attacks with a read key, and a neighbour who has one small image
-predicted after the other, first in quiet and then through each attack. Prints how the neighbour was
-answered, and memory.
+`python tests/security/neighbours.py [ATTACK …]` makes all attacks, or those that are named. A real
+service has an owner who attacks with a read key, and a neighbour. The neighbour has one small image
+predicted after the other, first in quiet and then during each attack. The script prints the answers
+to the neighbour, and memory.
 """
 
 import argparse
@@ -44,9 +45,7 @@ MB = 1 << 20
 
 @dataclass
 class Answers:
-    """The answers that somebody got: each status with the seconds that it took, as the client
-    saw it.
-    """
+    """The answers that a client got: each status, and the seconds that it took for the client."""
 
     statuses: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -57,7 +56,7 @@ class Answers:
         return sum(status not in (200, 202) for status in self.statuses)
 
     def after(self, share: float) -> float:
-        """Seconds in which this share of all answers had come."""
+        """Return the seconds in which this share of all answers had come."""
         return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
 
     def __str__(self) -> str:
@@ -77,11 +76,14 @@ class Site:
     neighbour: str
     ended: threading.Event = field(default_factory=threading.Event)
     told: Counter[int] = field(default_factory=Counter)
-    """How the attacker was answered."""
+    """Number of the attacker's answers by status."""
     took: list[float] = field(default_factory=list)
-    """Seconds that each of his requests with a 200 took."""
+    """Seconds that each of the attacker's requests with a 200 took."""
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    """Released by each thread of an attack once it has sent something, or is about to."""
+    """A semaphore that each thread of an attack releases around its first request.
+
+    A thread releases it once it has sent something, or is about to.
+    """
 
     @property
     def address(self) -> tuple[str, int]:
@@ -89,11 +91,11 @@ class Site:
         return host, int(port)
 
     def connected(self, stack: contextlib.ExitStack) -> socket.socket:
-        """A connection of the attacker, open for as long as the stack."""
+        """Return a connection of the attacker that stays open as long as the stack."""
         return stack.enter_context(socket.create_connection(self.address))
 
     def head(self, length: int, query: str = "") -> bytes:
-        """The head of one of the attacker's requests, in the form that `form` makes."""
+        """Return the head of one of the attacker's requests, in the format of `build_form`."""
         return (
             f"POST {PREDICT.format('wide')}{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
             f"{self.attacker}\r\nContent-Type: multipart/form-data; boundary=xx\r\nContent-Length: "
@@ -102,7 +104,7 @@ class Site:
 
 
 def prepare_site(running: service.RunningService) -> Site:
-    """Let two owners teach their models."""
+    """Let two owners teach their models, and return the site."""
     admin = Rest(running.url, running.key)
     teach_models(make_client(admin, "neighbour"), build_zip(honest_pictures(10)), "own")
     teach_models(make_client(admin, "attacker"), build_batch_of_many_classes(), "wide")
@@ -117,12 +119,12 @@ Enough = Callable[[Answers], bool]
 
 
 def stop_after_answers(count: int) -> Enough:
-    """Return a condition that holds after so many answers."""
+    """Return a condition that holds after this many answers."""
     return lambda answers: len(answers.statuses) >= count
 
 
 def stop_after_seconds(length: float) -> Enough:
-    """Return a condition that holds after so many seconds."""
+    """Return a condition that holds after this many seconds."""
     return lambda answers: time.monotonic() >= answers.begun + length
 
 
@@ -157,7 +159,7 @@ def predict_as_neighbour(found: Site, enough: Enough) -> Answers:
 
 
 def predict_during_attack(found: Site, attack: "Attack", enough: Enough | None = None) -> Answers:
-    """Predict while the attacker attacks; by default for `SECONDS`."""
+    """Predict while the attacker attacks, by default for `SECONDS`."""
     found.ended.clear()
     found.told.clear()
     found.took.clear()
@@ -178,7 +180,7 @@ def predict_during_attack(found: Site, attack: "Attack", enough: Enough | None =
 
 @dataclass(frozen=True)
 class Attack:
-    """One thing that the attacker does until the site has ended, in several threads at once."""
+    """An action that the attacker repeats in several threads at once, until the site has ended."""
 
     name: str
     run: Callable[[Site], None]
@@ -186,7 +188,7 @@ class Attack:
 
 
 def _announce_bodies(found: Site) -> None:
-    """Announce bodies of 64 MB that never come."""
+    """Announce bodies of 64 MB that are never sent."""
     with contextlib.ExitStack() as stack:
         for _ in range(8):
             found.connected(stack).sendall(found.head(64 * MB))
@@ -195,7 +197,7 @@ def _announce_bodies(found: Site) -> None:
 
 
 def _drip_bodies(found: Site) -> None:
-    """Send bodies in drops."""
+    """Send bodies one byte at a time."""
     with contextlib.ExitStack() as stack:
         opened = [found.connected(stack) for _ in range(40)]
         for connection in opened:
@@ -260,7 +262,7 @@ NAMES = ("silent", "dripping", "full", "unread", "crowd", "large", "mpo", "chunk
 
 @functools.cache
 def build_attacks() -> dict[str, Attack]:
-    """Return all attacks by name, in the order of `NAMES`; to make their bodies takes a second."""
+    """Return all attacks by name, in the order of `NAMES`; building their bodies takes a second."""
     made = [
         Attack("silent", _announce_bodies),
         Attack("dripping", _drip_bodies),

@@ -1,10 +1,9 @@
-"""One owner attacks in every way at once, and a neighbour works:
-`PYTHONPATH=. python -m tests.security.siege`.
+"""One owner attacks in every way at once while a neighbour works.
 
-A real service of either size. The attacker is a process of its own, first with a read key, then
-with a write key, then with both. The neighbour reads, submits batches, predicts and downloads all
-the while. Prints how each of these was answered in quiet and during each attack; nothing of the
-neighbour's may be refused.
+`PYTHONPATH=. python -m tests.security.siege` runs it on a real service of either size. The attacker
+is a process of its own, first with a read key, then with a write key, then with both. The neighbour
+reads, submits batches, predicts and downloads all the time. The script prints the answers to each
+of these in quiet and during each attack. No request of the neighbour may be refused.
 """
 
 import argparse
@@ -43,7 +42,7 @@ Request = dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """A service under siege: its address, and the keys of who lives there."""
+    """A service under siege: its address, and the keys of its owners."""
 
     url: str
     reader: str
@@ -55,8 +54,9 @@ class Place:
 
 
 def send_requests_of_each_kind(place: Place, seconds: float) -> dict[str, Answers]:
-    """Return the answers to the neighbour's requests of each kind for so many seconds.
-    The kinds run side by side.
+    """Return the answers to the neighbour's requests of each kind within this many seconds.
+
+    The kinds run in parallel.
     """
     asks: dict[str, tuple[float, Callable[[httpx2.Client], httpx2.Response]]] = {
         "read": (PAUSE_S, lambda http: http.get("/v1/models/own/tasks?limit=50")),
@@ -128,7 +128,8 @@ def _make_endless_attack(run: Callable[[Site], None], site: Site) -> Callable[[]
 def _make_endless_requests(
     url: str, key: str, request: Callable[[int], Request]
 ) -> Callable[[], None]:
-    """Return work that sends one request after the other, made by its number.
+    """Return a function that sends one request after the other, made by its number.
+
     A request is a POST if it has something to send.
     """
 
@@ -176,7 +177,7 @@ def _make_base_request(number: int) -> Request:
 
 
 def _leave_downloads_unread(site: Site) -> None:
-    """Request downloads and lists that nobody reads, on 60 connections."""
+    """Request downloads and lists without reading them, on 60 connections."""
     with ExitStack() as stack:
         for number in range(60):
             path = (DOWNLOAD.format("wide"), LISTS)[number % 2]
@@ -188,7 +189,10 @@ def _leave_downloads_unread(site: Site) -> None:
 
 
 def _drip_uploads(site: Site) -> None:
-    """Send batches whose bodies come in drops: as many as one owner may have under way."""
+    """Send batches whose bodies arrive in very small pieces.
+
+    They are as many as one owner may have in progress.
+    """
     with ExitStack() as stack:
         head = (
             f"POST /v1/models/wide/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
@@ -223,7 +227,7 @@ def prepare_owners(url: str, admin_key: str) -> Place:
 
 @contextmanager
 def run_attacker(place: Place, way: str) -> Iterator[None]:
-    """Let the attacker work in a process of its own, as long as the block lasts."""
+    """Let the attacker work in a process of its own until the block ends."""
     command = [sys.executable, "-m", "tests.security.siege", "--attack", way]
     process = subprocess.Popen([*command, place.url, place.reader, place.writer], cwd=ROOT)
     try:
@@ -244,7 +248,7 @@ def format_answers(found: dict[str, Answers]) -> str:
 def measure_siege(
     place: Place, seconds: float, ways: tuple[str, ...] = WAYS
 ) -> dict[str, dict[str, Answers]]:
-    """Return the neighbour's answers in quiet and under each attack; print each."""
+    """Return the neighbour's answers in quiet and during each attack, and print them."""
     send_requests_of_each_kind(place, 3.0)  # helpers start
     found = {"quiet": send_requests_of_each_kind(place, seconds)}
     print(f"quiet {format_answers(found['quiet'])}", flush=True)
@@ -258,7 +262,7 @@ def measure_siege(
 
 @contextmanager
 def run_large_size(folder: Path) -> Iterator[tuple[str, str]]:
-    """Run the large size over servers of its own; yield its address and admin key."""
+    """Run the large size over its own servers, and yield its address and admin key."""
     sys.path.append(str(ROOT / "tests" / "services"))
     import large_size
     import postgresql
@@ -283,7 +287,7 @@ def run_large_size(folder: Path) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def run_small_size(folder: Path) -> Iterator[tuple[str, str]]:
-    """Run the embedded service; yield its address and admin key."""
+    """Run the embedded service, and yield its address and admin key."""
     with service.run_temporary_service(folder / "data", {"PERENNIAL_THREADS": "1"}) as running:
         yield running.url, running.key
 

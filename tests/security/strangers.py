@@ -1,11 +1,11 @@
-"""Connections of somebody without a key, with bounded load on the loopback
-interface.
+"""Attacks by connections without a key, with limited load on the loopback interface.
 
     python -m tests.security.strangers
 
-starts an API process that may have 256 descriptors and prints, for each attack, the memory of the
-process (MiB: before, at most, after), what a neighbour with another address met meanwhile, and the
-descriptors that are left open. Attackers are 127.0.0.1, the neighbour is 127.0.0.2.
+starts an API process that may have 256 descriptors and prints the results of each attack. These are
+the memory of the process (MiB: before, maximum, after), the answers to a neighbour with another
+address meanwhile, and the descriptors that are left open. Attackers are 127.0.0.1, the neighbour is
+127.0.0.2.
 """
 
 import contextlib
@@ -33,9 +33,9 @@ DESCRIPTORS = 256
 LIMITS = {"PERENNIAL_HEAD_S": "3", "PERENNIAL_KEEP_ALIVE_S": "2", "PERENNIAL_SEND_IDLE_S": "4"}
 START_S = 180.0
 LEAST = 10
-"""Answers that the neighbour waits for at least: some attacks are over at once."""
+"""Minimum number of answers that the neighbour waits for, since some attacks end at once."""
 CALM_S = 60.0
-"""How long is waited for what an attack leaves behind to go."""
+"""Time limit for the traces of an attack to disappear."""
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = b"POST /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 HEAD_MB = 20
@@ -43,7 +43,7 @@ HEAD_MB = 20
 
 @dataclass(eq=False)
 class Neighbour(threading.Thread):
-    """Somebody else, who asks `/healthz` on a new connection again and again."""
+    """Another client, which requests `/healthz` on new connections again and again."""
 
     port: int
     patience_s: float = 60.0
@@ -80,13 +80,13 @@ class Neighbour(threading.Thread):
 
 @dataclass(eq=False)
 class Target:
-    """The API process that is attacked."""
+    """The API process under attack."""
 
     port: int
     process: psutil.Process
 
     def memory(self) -> float:
-        """MiB now."""
+        """Return the present memory in MiB."""
         return self.process.memory_info().rss / (1 << 20)
 
     def descriptors(self) -> int:
@@ -95,7 +95,7 @@ class Target:
 
 @dataclass(eq=False)
 class Seen:
-    """What an attack did."""
+    """The effects of an attack."""
 
     before_mb: float
     most_mb: float
@@ -123,7 +123,7 @@ def open_connection(
 
 
 def flood_everything(port: int) -> None:
-    """Send heads without end: lines, a value, a name, a target, trailers, an extension, a size."""
+    """Send endless heads: lines, a value, a name, a target, trailers, an extension, a size."""
     heads = [
         (GET, b"X-A: y\r\n"),
         (GET + b"X-A: ", b"y" * 64),
@@ -147,12 +147,12 @@ def _flood_connection(port: int, begin: bytes, more: bytes) -> None:
 
 
 def send_endless_header(port: int) -> None:
-    """Send one header without end."""
+    """Send a single endless header."""
     _flood_connection(port, GET + b"X-A: ", b"y" * 64)
 
 
 def send_endless_header_lines(port: int) -> None:
-    """Send header lines without end."""
+    """Send endless header lines."""
     _flood_connection(port, GET, b"X-A: y\r\n")
 
 
@@ -168,7 +168,8 @@ def send_requests_at_once(port: int, seconds: float = 3.0) -> None:
 
 
 def send_stray_bytes(port: int, seconds: float = 8.0) -> None:
-    """Send a line end after an answer, or the beginning of a body that is never sent.
+    """Send a line end after an answer, or the beginning of a body that is never completed.
+
     Use 150 connections.
     """
     requests = (GET + b"\r\n", b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
@@ -178,7 +179,7 @@ def send_stray_bytes(port: int, seconds: float = 8.0) -> None:
 
 
 def send_half_heads(port: int, seconds: float = 8.0) -> None:
-    """Open connections that send nothing, or half a head: more than there may be."""
+    """Open more connections than are allowed, which send nothing or half a head."""
     _hold_connections(port, 400, seconds, lambda number: ((b"", GET)[number % 2], b""))
 
 
@@ -230,7 +231,7 @@ ATTACKS = (
 
 
 def run_all_attacks(port: int) -> None:
-    """Run all attacks side by side."""
+    """Run all attacks in parallel."""
     with ThreadPoolExecutor(len(ATTACKS)) as pool:
         list(pool.map(lambda attack: attack(port), ATTACKS))
 
@@ -239,7 +240,7 @@ def run_all_attacks(port: int) -> None:
 
 
 def measure_attack(target: Target, attack: Callable[[int], None]) -> Seen:
-    """Let an attack run beside a neighbour, and wait until the process is calm again."""
+    """Run an attack next to a neighbour, and wait until the process is calm again."""
     quiet = target.descriptors()
     seen = Seen(target.memory(), 0.0, 0.0, 0, Neighbour(target.port))
     seen.neighbour.start()
@@ -263,7 +264,8 @@ def run_api(
     folder: Path, settings: Mapping[str, str] = LIMITS, descriptors: int = DESCRIPTORS
 ) -> Iterator[Target]:
     """Run an API process over that data folder, started as the launcher does it.
-    It may have so many descriptors.
+
+    It may open only this many descriptors.
     """
     port = find_free_port()
     command = build_service_processes(
@@ -307,7 +309,7 @@ def _wait_until_ready(port: int, process: "subprocess.Popen[bytes]", log: Path) 
 
 
 def main() -> None:
-    """Print the table; a fresh process for each attack."""
+    """Print the table, with a fresh process for each attack."""
     from core.database.migrate import upgrade_schema
     from core.database.session import Database
     from core.recipe.catalogue import load_recipe_catalogue

@@ -1,4 +1,4 @@
-"""The attacks of `admission`, on a running service: what they cost, and that nobody else pays."""
+"""The attacks of `admission` on a running service: their costs, and none for other owners."""
 
 import pytest
 

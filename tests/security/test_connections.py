@@ -1,5 +1,6 @@
-"""Strangers without a key at a real server: heads, trailers, stray bytes, slow reads, half-open
-connections.
+"""Attacks without a key on a real server.
+
+They use heads, trailers, stray bytes, slow reads and half-open connections.
 """
 
 import contextlib
@@ -33,9 +34,9 @@ pytestmark = pytest.mark.slow
 __all__ = ["catalogue_folder", "empty_database"]
 MANY = 15
 STRAY = {"nothing": b"", "line end": b"\r\n", "body": b"x", "head": b"GET"}
-"""What connections send that stay after an answer."""
+"""Bytes sent by connections that stay open after an answer."""
 MORE_MB = 48
-"""What an attack may add at most; it was 300 to 640 before there were limits."""
+"""Maximum additional memory of an attack in MB; it was 300 to 640 before there were limits."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def target(folder: Path) -> Iterator[Target]:
 
 
 def check_keeps_serving(target: Target, attack: Callable[[int], None]) -> None:
-    """Check that everybody else is answered, and that memory and descriptors come back."""
+    """Check that all other clients are answered, and that memory and descriptors are released."""
     seen = measure_attack(target, attack)
     assert seen.neighbour.answered > 0 and seen.neighbour.is_lease_lost == [], str(seen)
     assert seen.most_mb - seen.before_mb < MORE_MB, str(seen)
@@ -102,7 +103,7 @@ def test_connections_that_stay_after_an_answer_or_do_not_read_are_ended(target: 
 def open_staying_connection(
     stack: contextlib.ExitStack, target: Target, kind: str
 ) -> socket.socket:
-    """Open a connection that has got an answer and then sends something, or nothing."""
+    """Open a connection that gets an answer and then sends these bytes, or none."""
     client = stack.enter_context(open_connection(target.port))
     client.sendall(GET + (b"Content-Length: 9\r\n" if kind == "body" else b"") + b"\r\n")
     assert client.recv(1000)
@@ -120,7 +121,7 @@ def open_unread_connection(stack: contextlib.ExitStack, target: Target) -> socke
 
 
 def is_open(client: socket.socket) -> bool:
-    """Return whether the server has not ended a connection, as far as its client knows."""
+    """Return whether a connection is still open, as far as its client knows."""
     try:
         return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
     except BlockingIOError:

@@ -1,8 +1,8 @@
-"""A relay before a server that can be away, silent, overloaded, or break connections off in the
-middle.
+"""A relay before a server, which can simulate an absent, silent or overloaded server.
 
-One event loop in a thread; `fault` and `heal` may be called from any other. It relays bytes as they
-are, so it serves PostgreSQL, Redis and S3 alike; only the overload speaks HTTP.
+It can also break connections off in the middle. One event loop runs in a thread; `fault` and `heal`
+may be called from any other. It relays bytes unchanged, so it serves PostgreSQL, Redis and S3
+alike; only the overload speaks HTTP.
 """
 
 import asyncio
@@ -22,14 +22,15 @@ _PIECE = 1 << 16
 
 
 class FaultProxy:
-    """Relays a port of the loopback interface.
+    """A relay of a port of the loopback interface.
 
     Args:
         target: the server's port, on the same interface.
 
     Attributes:
-        cuts: connections that were ended in the middle so far.
-        up, down: bytes that were relayed to the server and from it.
+        cuts: number of connections that were cut in the middle so far.
+        up: number of bytes relayed to the server.
+        down: number of bytes relayed from the server.
     """
 
     def __init__(self, target: int) -> None:
@@ -46,23 +47,23 @@ class FaultProxy:
         self._do(self._listen_for_notifications())
 
     def fault(self, kind: Fault, cuts: Sequence[int] = ()) -> None:
-        """Begin a fault; connections that are open break, or fall silent too.
+        """Begin a fault; open connections break, or fall silent too.
 
         Args:
-            kind: `refused`: nobody listens; `silent`: connections are taken and nothing is ever
-                said; `overloaded`: every HTTP request is answered 503; `cut`: connections end in
-                the middle.
-            cuts: bytes after which a connection is cut, in turn and in either direction. One that
-                ends before leaves what is left of its bytes to the next.
+            kind: `refused`: no server listens; `silent`: connections are accepted and nothing is
+                ever sent; `overloaded`: every HTTP request is answered with 503; `cut`: connections
+                end in the middle.
+            cuts: numbers of bytes after which connections are cut, in turn and in either direction.
+                A connection that ends earlier leaves its remaining bytes to the next.
         """
         self._do(self._begin_watching(kind, cuts))
 
     def heal(self) -> None:
-        """End the fault. What a silent connection was sent arrives now."""
+        """End the fault; data that was sent to a silent connection arrives now."""
         self._do(self._end())
 
     def close(self) -> None:
-        """Break everything off and end the loop."""
+        """Close all connections and end the loop."""
         self._do(self._begin_watching("refused", ()))
         self._loop.call_soon_threadsafe(self._loop.stop)
 

@@ -1,7 +1,6 @@
-"""A server that speaks the protocol of the Hugging Face Hub: what a repository holds, and its
-files.
+"""A server that speaks the protocol of the Hugging Face Hub: repositories and their files.
 
-A file is described by its commit, digest and size, and then fetched from another host, as the Hub
+A file is described by its commit, digest and size. It is then fetched from another host, as the Hub
 sends clients to a CDN.
 """
 
@@ -25,14 +24,14 @@ _CDN = re.compile(r"/cdn/(?P<repository>[^/]+/[^/]+)/(?P<file>.+)")
 
 @dataclass
 class Hub:
-    """What the server holds and does wrong, and what it was asked.
+    """The files of the server, its simulated faults, and a record of its requests.
 
     Attributes:
         files: (repository, file) → bytes.
-        digests: (repository, file) → the digest that it names in place of the true one.
+        digests: (repository, file) → the digest that the server names in place of the true one.
         stall_at: a file is sent up to this byte, and then nothing until `go_on`.
         cut_at: a connection is closed there, once.
-        close: stops it, so that nothing answers.
+        close: stops the server, so that nothing answers.
         gets: (repository, first byte) of each request for a file's bytes, in order.
     """
 
@@ -52,11 +51,11 @@ class Hub:
         return f"http://localhost:{self.port}"
 
     def environment(self) -> dict[str, str]:
-        """What makes huggingface_hub ask this server."""
+        """Return environment variables that make huggingface_hub use this server."""
         return {"HF_ENDPOINT": self.url, "HF_HUB_ETAG_TIMEOUT": "5", "HF_HUB_DOWNLOAD_TIMEOUT": "5"}
 
     def put(self, repository: str, data: bytes, file: str = "model.safetensors") -> None:
-        """Hold a file."""
+        """Add a file to a repository."""
         self.files[repository, file] = data
 
 
@@ -174,4 +173,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Nothing is logged."""
+        """Log nothing."""

@@ -1,7 +1,8 @@
-"""The service in its large size: an API process and Celery workers over PostgreSQL, Redis and S3.
+"""The service in its large size.
 
-Started by hand as the README's commands do, each process with a data directory and a log of its
-own, so that tests can hurt one and look at the others.
+An API process and Celery workers run over PostgreSQL, Redis and S3. They are started by hand like
+the README's commands. Each process has its own data directory and log, so that tests can disturb
+one and inspect the others.
 """
 
 import os
@@ -56,10 +57,10 @@ def build_worker_command(name: str) -> list[str]:
 
 @dataclass
 class LargeSize:
-    """Running processes by name (`api` and those of `WORKERS`), and what they wrote.
+    """Running processes by name (`api` and those of `WORKERS`), and their output.
 
     Args:
-        folder: holds a folder per process.
+        folder: contains a folder for each process.
         environment: the settings that all of them share.
     """
 
@@ -73,7 +74,7 @@ class LargeSize:
         self._run([str(BIN / "alembic"), "upgrade", "head"], "migrate")
 
     def start_api(self, **environment: str) -> Rest:
-        """Start the API process and wait until it is ready; a client with the admin key."""
+        """Start the API process, wait until it is ready, and return a client with the admin key."""
         self._start("api", build_api_command(self.port), environment)
         self.until(self._ready, service.START_S)
         return Rest(self.url, (self.data("api") / "admin-key").read_text().strip())
@@ -87,15 +88,15 @@ class LargeSize:
         return f"http://127.0.0.1:{self.port}"
 
     def data(self, name: str) -> Path:
-        """The data directory of a process."""
+        """Return the data directory of a process."""
         return self.folder / name
 
     def log(self, name: str) -> str:
-        """What a process has written so far."""
+        """Return the log that a process has written so far."""
         return (self.data(name) / "log").read_text(errors="replace")
 
     def worker_of(self, job: str) -> str | None:
-        """The name of the worker that holds a job now."""
+        """Return the name of the worker that holds a job now."""
         holder = self.rows("SELECT worker FROM jobs WHERE id = :job", job=job)[0][0]
         for name in WORKERS:
             if (
@@ -107,7 +108,7 @@ class LargeSize:
         return None
 
     def rows(self, query: str, **values: Any) -> list[Any]:
-        """What the database answers."""
+        """Return the rows that a query of the database gives."""
         engine = sqlalchemy.create_engine(self.environment["PERENNIAL_DATABASE_URL"])
         try:
             with engine.connect() as connection:
@@ -116,8 +117,9 @@ class LargeSize:
             engine.dispose()
 
     def until(self, condition: Callable[[], T], seconds: float = 60.0) -> T:
-        """Wait until `condition()` is true and return what it returned; fails with the ends of all
-        logs.
+        """Wait until `condition()` is true, and return its value.
+
+        On failure, the error has the ends of all logs.
         """
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -128,17 +130,17 @@ class LargeSize:
         raise AssertionError(f"Not within {seconds:g} s.\n{self.logs()}")
 
     def logs(self) -> str:
-        """The ends of all logs."""
+        """Return the ends of all logs."""
         return "\n".join(f"── {name}\n{self.log(name)[-3000:]}" for name in self.processes)
 
     def stop(self, name: str) -> float:
-        """End a process in order; how many seconds that took."""
+        """Stop a process in order, and return the number of seconds that this took."""
         process, begin = self.processes.pop(name), time.monotonic()
         end_process(process)
         return time.monotonic() - begin
 
     def close(self) -> None:
-        """End all of them."""
+        """Stop all processes."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
@@ -182,7 +184,7 @@ class LargeSize:
 
 
 def end_process(process: psutil.Popen) -> None:
-    """Ask a process to end and wait for it; by force after a minute."""
+    """Ask a process to end and wait for it; kill it after a minute."""
     if process.poll() is None:
         process.terminate()
     try:
@@ -203,7 +205,10 @@ def run_large_size(
     workers: Sequence[str] = WORKERS,
     **environment: str,
 ) -> Iterator[tuple[LargeSize, Rest]]:
-    """Run the whole service with some workers, and yield it with a client with its admin key."""
+    """Run the whole service with some workers.
+
+    Yield it with a client that has its admin key.
+    """
     common = {
         **s3.environment(),
         "PERENNIAL_DATABASE_URL": database,

@@ -1,6 +1,4 @@
-"""Databases of a PostgreSQL server that runs already, dropped after a test; and servers that may be
-hurt.
-"""
+"""Databases on a running PostgreSQL server, dropped after a test; and servers for fault tests."""
 
 import getpass
 import os
@@ -25,7 +23,7 @@ ADVICE = (
 
 
 def get_server_url() -> URL:
-    """Return the server to make databases on: PERENNIAL_TEST_DATABASE_URL, else the local one."""
+    """Return the server for test databases: PERENNIAL_TEST_DATABASE_URL, else the local one."""
     return make_url(os.environ.get("PERENNIAL_TEST_DATABASE_URL", DEFAULT_URL))
 
 
@@ -59,7 +57,7 @@ def create_database(template: str = "template1") -> str:
 
 
 def drop_database(url: str) -> None:
-    """Drop a database, whoever is still connected to it."""
+    """Drop a database, even if clients are still connected to it."""
     with _connect_to_server() as connection:
         connection.execute(
             f'DROP DATABASE IF EXISTS "{make_url(url).database}" WITH (FORCE)'.encode()
@@ -67,16 +65,17 @@ def drop_database(url: str) -> None:
 
 
 def get_database_name(url: str) -> str:
-    """Return the name of the database that a URL of `create_database` leads to."""
+    """Return the name of the database in a URL of `create_database`."""
     return make_url(url).database or ""
 
 
 class Cluster:
-    """A server of its own with one database, to stop, freeze and start again. Run by root, it is
-    user postgres's.
+    """A server with one database, which can be stopped, frozen and started again.
+
+    If root runs it, it belongs to the user postgres.
 
     Args:
-        parent: where its folder is made.
+        parent: folder in which its own folder is made.
     """
 
     def __init__(self, parent: Path) -> None:
@@ -98,12 +97,12 @@ class Cluster:
             file.write("\n".join([*lines, "listen_addresses = '127.0.0.1'", ""]))
 
     def start(self) -> None:
-        """Start it, unless it runs, and wait until it answers."""
+        """Start the server unless it runs, and wait until it answers."""
         if not self.running():
             self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "start")
 
     def stop(self, mode: str = "immediate") -> None:
-        """End it: `immediate` as a crash does, `fast` with its connections closed in order."""
+        """Stop the server: `immediate` as in a crash, `fast` with connections closed in order."""
         self._run("pg_ctl", "-w", "-m", mode, "stop")
 
     def empty(self) -> None:
@@ -116,24 +115,24 @@ class Cluster:
             connection.execute("CREATE SCHEMA public")
 
     def freeze(self) -> None:
-        """Stop all of its processes: the kernel takes connections, and nobody answers."""
+        """Suspend all processes: the kernel accepts connections, but no answer comes."""
         for process in self._processes():
             process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Go on after `freeze`."""
+        """Resume the processes after `freeze`."""
         for process in self._processes():
             process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Stop and remove all data."""
+        """Stop the server and remove all data."""
         self.thaw()
         if self.running():
             self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def running(self) -> bool:
-        """Whether its first process lives."""
+        """Return whether the server's main process is alive."""
         return bool(self._processes())
 
     def _processes(self) -> list[psutil.Process]:

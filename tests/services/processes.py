@@ -1,5 +1,6 @@
-"""Child processes of the test session: free ports, waiting until they listen, ending with the
-session.
+"""Child processes of the test session: free ports, waiting for servers, and their shutdown.
+
+They end with the session.
 """
 
 import ctypes
@@ -15,11 +16,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ServiceMissing(Exception):
-    """A service that tests need cannot be started or reached; the text says what to do."""
+    """A service that tests need cannot be started or reached; the message says what to do."""
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that nobody listens on now."""
+    """Return ports of the loopback interface that are free now."""
     found: set[int] = set()
     while len(found) < count:
         found.add(service.find_free_port())
@@ -37,7 +38,7 @@ def _die_with_parent() -> None:
 def start_process(
     command: list[str | Path], log: Path, env: dict[str, str] | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start a server whose output goes to `log`; it ends when this process does."""
+    """Start a server with its output in `log`; it ends when this process does."""
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
@@ -53,10 +54,10 @@ def start_process(
 def wait_for_port(
     process: "subprocess.Popen[bytes]", port: int, log: Path, seconds: float = 60.0
 ) -> None:
-    """Return when the process listens.
+    """Wait until the process listens.
 
     Raises:
-        ServiceMissing: it does not listen; the message has the end of its log.
+        ServiceMissing: the process does not listen; the message has the end of its log.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -72,7 +73,7 @@ def wait_for_port(
 
 
 def stop_process(process: "subprocess.Popen[bytes]", number: int = signal.SIGKILL) -> None:
-    """End a process at once (test data need no orderly end)."""
+    """Kill a process at once (test data needs no orderly shutdown)."""
     process.send_signal(signal.SIGCONT)
     process.send_signal(number)
     process.wait(30)

@@ -1,4 +1,4 @@
-"""The operator's command, and backups: what is refused, what is told, what comes back."""
+"""The operator's command and backups: refusals, messages, and the restored data."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from tools import backup, housekeeping
 
 
 class Place:
-    """A service's data directory with a base, whose bytes are a blob."""
+    """A data directory of a service with a base, whose bytes are a blob."""
 
     def __init__(self, folder: Path) -> None:
         self.settings = Settings(data_dir=folder)
@@ -183,9 +183,7 @@ def test_a_restore_asks_for_no_room_but_on_the_disk_of_the_store(
 def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thrice there is something that the copied database names and the copy of the objects never
-    saw.
-    """
+    """Three times, the copied database names data that the copy of the objects lacks."""
     real: Callable[[Path, Path], None] = backup.copy_sqlite_database
     made: list[str] = []
 

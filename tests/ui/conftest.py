@@ -1,5 +1,6 @@
-"""Real pages in a real Chromium: one service with one learned model, and one browser, for all tests
-of a process.
+"""Real pages in a real Chromium.
+
+All tests of a process share one service with one learned model, and one browser.
 """
 
 import io
@@ -24,7 +25,7 @@ from tests.client.small_batches import reduce_batch
 from tools import digits, service
 
 PAGES_PORT = service.find_free_port()
-"""Of the origin whose pages may ask for predictions."""
+"""Port of the origin whose pages may request predictions."""
 SETTINGS = {
     "PERENNIAL_THREADS": "1",
     "PERENNIAL_ANYTIME_S": "0.5",
@@ -32,25 +33,28 @@ SETTINGS = {
     "PERENNIAL_PREDICT_ORIGINS": f"http://127.0.0.1:{PAGES_PORT}",
 }
 PATIENCE_MS = 60_000
-"""Of a busy machine; the default is 5 s."""
+"""Time limit on a busy machine; the default is 5 s."""
 expect.set_options(timeout=PATIENCE_MS)
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 BATCHES = [
     (name, reduce_batch(batch, test=10, train=12)) for name, batch in digits.build_digit_archives()
 ]
-"""Names and archives of five batches of two digits each, with 24 images to learn from and 20 test
-images: accuracies are whole percents."""
+"""Names and archives of five batches of two digits each.
+
+Each has 24 training images and 20 test images, so that accuracies are whole percents.
+"""
 HOSTILE = "<img src=x onerror=alert(1)>"
-"""A name that somebody chose."""
+"""A hostile name that a user chose."""
 CONTRAST = ["color-contrast", "link-in-text-block"]
-"""The rules of axe that depend on colours."""
+"""The axe rules that depend on colours."""
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 
 
 @dataclass
 class Watched:
-    """A page, and what a person should never see: messages of the console, errors, requests to
-    other hosts.
+    """A page, and errors that must not occur on it.
+
+    These are console messages, errors, and requests to other hosts.
     """
 
     page: Page
@@ -61,7 +65,10 @@ class Watched:
         return self.refusals and said.startswith("console: Failed to load resource: ")
 
     def faults(self, **options: object) -> list[str]:
-        """Run axe; the rules that the page breaks, in its words, with the first place of each."""
+        """Run axe, and return the rules that the page breaks.
+
+        Each has axe's own description, and the first place where it is broken.
+        """
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE)
         # Of what is right axe would describe every place too, which takes longer than to look.
@@ -77,11 +84,12 @@ OpenPage = Callable[..., Watched]
 
 
 class _OneBrowser:
-    """A browser for all tests of this folder; while it is open, playwright's event loop runs in the
-    process.
+    """A browser for all tests of this folder.
+
+    While it is open, playwright's event loop runs in the process.
 
     Attributes:
-        left: pages that no test uses, by the options of their contexts: to open a new one takes
+        left: pages that no test uses, by the options of their contexts: opening a new one takes
             longer than most tests.
     """
 
@@ -104,9 +112,7 @@ _ONE = _OneBrowser()
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the test
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """Close the browser when another folder's test is next: that may run an event loop of
-    its own.
-    """
+    """Close the browser before a test of another folder, which may run its own event loop."""
     if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
         _ONE.close()
 
@@ -118,12 +124,13 @@ def browser() -> Browser:
 
 @dataclass
 class Site:
-    """A service with a model that was taught two batches, rolled back once, and rejected a third
-    batch.
+    """A service with a model that learned two batches.
+
+    It was rolled back once, and rejected a third batch.
 
     Attributes:
         samples: values of the parameters in the paths of pages.
-        states: paths of pages in which something is different, by name.
+        states: paths of pages in a special state, by name.
     """
 
     url: str
@@ -137,7 +144,7 @@ class Site:
 
     @property
     def home(self) -> str:
-        """The path of the model's page."""
+        """Return the path of the model's page."""
         return f"/ui/models/{self.model}"
 
     def path_of(self, page: str) -> str:
@@ -167,7 +174,7 @@ def find_pages() -> list[str]:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The service, its model and the paths of its pages, by name."""
+    """Return the service, its model and the paths of its pages, by name."""
     folder = tmp_path_factory.mktemp("site")
     with (
         service.run_temporary_service(folder, SETTINGS) as running,
@@ -211,7 +218,8 @@ def _build_site(running: service.RunningService, client: Perennial, receiver: Re
 
 
 def _create_webhooks(client: Perennial, receiver: Receiver) -> str:
-    """Create three webhooks: one that was told, one whose last attempt failed, one disabled.
+    """Create three webhooks: one with a delivery, one whose last attempt failed, and one disabled.
+
     Return the id of the second.
     """
     receiver.status = lambda path, number: 500 if path == "/failing" and number else 204
@@ -234,7 +242,8 @@ def _send_tests(client: Perennial, hooks: Sequence[str]) -> None:
 
 
 def build_spoiled_batch() -> bytes:
-    """Build a batch with a class that has no image that can be decoded.
+    """Build a batch that has a class without any decodable image.
+
     The name of this class is invalid, too.
     """
     out = io.BytesIO(BATCHES[0][1])
@@ -246,7 +255,7 @@ def build_spoiled_batch() -> bytes:
 
 @pytest.fixture(scope="session")
 def session(site: Site) -> Any:
-    """The cookies of somebody who has logged in on the login page."""
+    """Return the cookies of a user who has logged in on the login page."""
     context = _ONE.open().new_context(base_url=site.url)
     page = context.new_page()
     page.goto("/ui/models/digits")
@@ -260,12 +269,13 @@ def session(site: Site) -> Any:
 
 @pytest.fixture
 def open_page(site: Site, browser: Browser, session: Any) -> Iterator[OpenPage]:
-    """Opens a path for somebody who has logged in; nothing may go wrong on it until the test is
-    over.
+    """Yield a function that opens a path for a logged-in user.
+
+    Nothing may go wrong on the page until the test is over.
 
     Args:
-        refusals: whether some of its requests are to fail.
-        options: of a browser's context.
+        refusals: whether some of the page's requests are to fail.
+        options: options of the browser's context.
     """
     taken: list[tuple[str, Watched]] = []
 
@@ -303,19 +313,19 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[OpenPage]:
 
 
 def choose_files(page: Page, *files: Any) -> None:
-    """Choose files on the page that submits, once its script has begun: it allows several."""
+    """Choose files on the submit page, once its script has started: it allows several."""
     expect(page.get_by_text("Or drop a folder here")).to_be_visible()
     page.locator("#file").set_input_files(files)
 
 
 def submit_chosen(page: Page, then: str = "**/ui/jobs/*") -> None:
-    """Submit what was chosen, and wait for the page that follows."""
+    """Submit the chosen files, and wait for the page that follows."""
     page.get_by_role("button", name="Send", exact=True).click()
     page.wait_for_url(then)
 
 
 def record_problems(watched: Watched, url: str) -> None:
-    """Record what goes wrong on a page."""
+    """Record all problems on a page."""
     page, wrong = watched.page, watched.wrong
     page.on("console", lambda said: wrong.append(f"console: {said.text}"))
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))

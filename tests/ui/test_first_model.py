@@ -25,7 +25,10 @@ OpenFirst = Callable[[], Watched]
 
 @pytest.fixture
 def open_first(site: Site, browser: "Browser") -> Iterator[OpenFirst]:
-    """Opens the first page for somebody who has no model yet; nothing may go wrong on it."""
+    """Yield a function that opens the first page for a user without a model.
+
+    Nothing may go wrong on the page.
+    """
     owner = f"first-{os.urandom(4).hex()}"
     key = site.client.keys.create(owner, owner=owner, scope="write").secret
     context = browser.new_context(base_url=site.url, viewport={"width": 1280, "height": 900})

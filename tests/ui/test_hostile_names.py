@@ -1,6 +1,4 @@
-"""A model of hostile names: whatever somebody could name is text on every page, and does
-nothing.
-"""
+"""Hostile names: every name that users can choose is only text on every page."""
 
 import io
 import zipfile
@@ -33,7 +31,7 @@ STRANGE = (
     "img[src=x], svg[onload], iframe, base, script:not([src], [type='application/json']), "
     "[onerror], [onload], [onmouseover], a[href^='javascript:' i], form[action^='http']"
 )
-"""Selectors of elements that no page of the service holds."""
+"""Selectors of elements that occur on no page of the service."""
 
 
 def build_batch_with_payloads() -> bytes:
@@ -50,7 +48,7 @@ def build_batch_with_payloads() -> bytes:
 
 
 def is_accepted(call: Any) -> bool:
-    """Return whether the service accepts it; it may refuse a name, in a typed response."""
+    """Return whether the service accepts the name; it may refuse one in a typed response."""
     try:
         call()
     except APIError as error:
@@ -61,7 +59,7 @@ def is_accepted(call: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def paths(site: Site) -> list[str]:
-    """The pages of what has these names."""
+    """Return the pages of all objects that have these names."""
     client, admin = site.client, Rest(site.url, site.key)
     recipe = {"epochs": 1, "seed": 0}
     model = client.models.create(

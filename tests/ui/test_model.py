@@ -1,4 +1,4 @@
-"""A model is deleted on its page, by whoever types its name."""
+"""Deletion of a model on its page, confirmed by typing its name."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def unwanted(site: Site) -> Iterator[str]:
-    """The id of a model that nobody needs."""
+    """Create a model that a test may delete, and yield its id."""
     made = site.client.models.create("un.wanted", scenario="class", architecture="mlp").id
     yield made
     with suppress(NotFound):

@@ -1,5 +1,6 @@
-"""The whole story in a browser, by clicks and keys alone: from the login to a version that somebody
-can answer for.
+"""A complete story in a browser, by clicks and keys alone.
+
+It leads from the login to a version that its user can justify.
 """
 
 import io
@@ -111,7 +112,8 @@ def send_batch_that_forgets(page: Page) -> None:
 
 def view_flips(page: Page) -> None:
     """View image by image what the held version would take from production.
-    Then go back to its model.
+
+    Then return to its model.
     """
     page.get_by_role("link", name="Decide what becomes of it").click()
     page.get_by_role("link", name="See what it flips").click()

@@ -1,5 +1,6 @@
-"""A clock that only a test moves, and a zygote whose children run a scripted stand-in, so that
-tests need no torch.
+"""Fixtures: a clock that only tests advance, and a zygote with a scripted stand-in job.
+
+The children of the zygote run the stand-in. The tests therefore need no torch.
 """
 
 import json
@@ -17,7 +18,7 @@ from worker.attempts import heartbeat, supervisor
 from worker.attempts.child import ForkServer
 
 LIMIT_S = 60.0
-"""How long a test waits for what must happen: generous, as the machine may be busy."""
+"""Time limit for expected events: generous, as the machine may be busy."""
 FAKE = '''
 """A stand-in job: does what the lines of its spec say, one after the other."""
 import json, os, signal, sys, threading, time
@@ -82,7 +83,7 @@ fork_jobs_on_request(socket.socket(fileno=int(sys.argv[1])), job)
 
 @dataclass
 class Clock:
-    """Stands in for the module `time`: only the test moves it on."""
+    """A stand-in for the module `time`, which only the test advances."""
 
     now: float = 1000.0
 
@@ -92,7 +93,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of heartbeat, reaper and supervisor."""
+    """Return the clock of heartbeat, reaper and supervisor."""
     made = Clock()
     for module in (heartbeat, reaper, supervisor):
         monkeypatch.setattr(module, "time", made)
@@ -101,7 +102,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def fake_command(tmp_path: Path) -> tuple[str, ...]:
-    """How to start a zygote with the stand-in job."""
+    """Return the command that starts a zygote with the stand-in job."""
     program = tmp_path / "fake_zygote.py"
     program.write_text(FAKE.format(root=str(Path(__file__).parents[2])))
     return (sys.executable, str(program))
@@ -109,7 +110,7 @@ def fake_command(tmp_path: Path) -> tuple[str, ...]:
 
 @pytest.fixture
 def zygote(fake_command: tuple[str, ...]) -> Iterator[ForkServer]:
-    """A running zygote with the stand-in job; closed at the end."""
+    """Run a zygote with the stand-in job; it is closed at the end."""
     running = ForkServer(fake_command)
     yield running
     running.end_fork_server()
@@ -117,7 +118,10 @@ def zygote(fake_command: tuple[str, ...]) -> Iterator[ForkServer]:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a stand-in job's script: `spec(("emit", {...}), ("sleep", 1.0))`."""
+    """Return a function that writes a script: `spec(("emit", {...}), ("sleep", 1.0))`.
+
+    The stand-in job runs this script.
+    """
 
     def write_spec(*lines: tuple[str, object]) -> Path:
         path = tmp_path / f"spec-{time.monotonic_ns()}.json"
@@ -128,7 +132,7 @@ def spec(tmp_path: Path) -> Callable[..., Path]:
 
 
 def wait_within_limit(condition: Callable[[], object]) -> bool:
-    """Wait for a condition, and return False if it did not come true."""
+    """Wait for a condition, and return whether it came true."""
     end = time.monotonic() + LIMIT_S
     while not condition():
         if time.monotonic() > end:
@@ -139,7 +143,7 @@ def wait_within_limit(condition: Callable[[], object]) -> bool:
 
 @pytest.fixture
 def gone() -> Callable[[int], bool]:
-    """Waits for the end of a process (a zombie counts as ended)."""
+    """Return a function that waits for the end of a process (a zombie counts as ended)."""
 
     def is_gone(pid: int) -> bool:
         try:

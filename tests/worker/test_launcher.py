@@ -51,13 +51,13 @@ END = "lambda *_: (open(f'{sys.argv[1]}/ended', 'a').write(f'{sys.argv[2]}\\n'),
 STAY = f"signal.signal(15, {END})\n{STARTED}time.sleep(600)"
 STUBBORN = f"signal.signal(15, lambda *_: None)\n{STARTED}while True: time.sleep(1)"
 SENDING = ("httpcore2", "core.network.guarded_http")
-"""What sends to webhooks."""
+"""Modules that send to webhooks."""
 Launch = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
-    """Runs a launcher over two small programs."""
+    """Return a function that runs a launcher over two small programs."""
 
     def launch_program(api: str = STAY, worker: str = STAY) -> "subprocess.Popen[bytes]":
         text = PROGRAM.format(root=str(ROOT), folder=str(tmp_path), api=api, worker=worker)
@@ -68,7 +68,8 @@ def launch(tmp_path: Path) -> Launch:
 
 def wait_for_pids(folder: Path, name: str, count: int = 1) -> list[int]:
     """Return the process ids that a part has had, once there are `count`.
-    Each has its signal handlers.
+
+    Each process has its signal handlers.
     """
     path = folder / name
     has_started = wait_within_limit(
@@ -201,7 +202,7 @@ def test_the_api_never_loads_the_learning_code_or_what_sends(tmp_path: Path) -> 
 
 
 def list_loaded_modules(program: str, modules: tuple[str, ...]) -> str:
-    """Return which of the modules a process has loaded after this program."""
+    """Return the names of those modules that a process has loaded after running this program."""
     program += f"; import sys; print([name for name in {modules} if name in sys.modules])"
     command = [sys.executable, "-c", program]
     return subprocess.run(

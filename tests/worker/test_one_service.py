@@ -1,4 +1,4 @@
-"""The lock of a data directory: one service holds it, and a second one is told which."""
+"""The lock of a data directory: one service holds it, and a second one learns which."""
 
 import fcntl
 import os

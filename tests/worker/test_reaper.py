@@ -1,4 +1,4 @@
-"""When a worker may take jobs from others: not in the first moments after an outage."""
+"""Takeover of jobs from other workers: never in the first moments after an outage."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ LEASE_S = 60.0
 
 
 class Base:
-    """A database with the clock of the test, that can be out or slow."""
+    """A database with the clock of the test, which can be unavailable or slow."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -45,7 +45,7 @@ def base(clock: Clock) -> Base:
 
 @pytest.fixture
 def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> ExpiredJobRequeuer:
-    """One that takes a job, named by the time by which it judges, whenever it may."""
+    """Return a reaper that takes one job, whenever it may, named by the time by which it judges."""
     monkeypatch.setattr(
         reapers.claims, "take_back_jobs_with_expired_lease", lambda _db, before: [f"job {before}"]
     )

@@ -1,4 +1,4 @@
-"""Who may come in, and what a key sees."""
+"""Access control: valid keys and what each may see."""
 
 from pathlib import Path
 

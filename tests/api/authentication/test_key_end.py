@@ -1,4 +1,4 @@
-"""What the end of a key ends: requests in every process, and event streams that are open."""
+"""Effects of the end of a key: requests in every process and open event streams end."""
 
 import hashlib
 import threading
@@ -29,7 +29,7 @@ ENOUGH_S = 60.0
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time at which keys are looked at, which tests move: `clock[0] += 1`."""
+    """Return the time at which keys are checked; tests advance it with `clock[0] += 1`."""
     now, began = [time.time()], time.time()
     frozen = SimpleNamespace(time=lambda: now[0], monotonic=lambda: now[0] - began)
     monkeypatch.setattr(access, "time", frozen)
@@ -38,7 +38,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
-    """One for each event that a stream has told. Streams look every few milliseconds."""
+    """Return a semaphore that is released once for each event that a stream has sent.
+
+    Streams check for events every few milliseconds.
+    """
     events, encoded = threading.Semaphore(0), event_stream._encode_event
 
     def release_and_encode_event(event: event_stream.StreamEvent) -> bytes:
@@ -52,7 +55,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
 
 @pytest.fixture
 def job(client: TestClient, key_of: KeyOf, archive: Make) -> str:
-    """A job that waits, so that its stream does not end by itself."""
+    """Create a job that waits, so that its stream does not end by itself."""
     mine = key_of("mine")
     body = {"name": "birds", "scenario": "class", "architecture": "small-cnn"}
     client.post("/v1/models", json=body, headers=mine)
@@ -151,7 +154,7 @@ PIECE = {"Content-Type": "application/offset+octet-stream", "Tus-Resumable": "1.
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks at the key with every piece of a transfer, and takes pieces of a hundred bytes."""
+    """Check the key with every piece of a transfer, in pieces of a hundred bytes."""
     monkeypatch.setattr(key_watch, "LOOK_S", 0.0)
     monkeypatch.setattr("api.uploads.piece.LEAST_BYTES", 100)
     monkeypatch.setattr("core.storage.folder.CHUNK_BYTES", 64 << 10)
@@ -161,7 +164,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def ending(
     request: pytest.FixtureRequest, client: TestClient, key_of: KeyOf, clock: list[float]
 ) -> Any:
-    """A fresh key of an owner, and what ends it."""
+    """Return a fresh key of an owner, and a function that ends it."""
     if request.param == "revoked":
         mine = key_of("mine")
         return mine, lambda: revoke_key_in_database(client, mine)

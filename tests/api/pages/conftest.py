@@ -1,5 +1,7 @@
-"""Fixtures of tests of the pages without a browser: a client that has logged in, as a browser would
-send its requests."""
+"""Fixtures for tests of the pages without a browser.
+
+A client logs in and sends its requests as a browser would.
+"""
 
 import re
 from collections.abc import Callable
@@ -12,8 +14,9 @@ from tests.api.routes.conftest import model, publish  # noqa: F401
 
 @pytest.fixture
 def browser(client: TestClient) -> TestClient:
-    """The client without its key, on a loopback address, as a browser that follows no redirect by
-    itself.
+    """Return the client without its key, on a loopback address.
+
+    Redirects are not followed automatically.
     """
     client.browser_key = client.headers.pop("Authorization").removeprefix("Bearer ")  # type: ignore[attr-defined]
     client.base_url = "http://127.0.0.1:8000"
@@ -24,7 +27,7 @@ def browser(client: TestClient) -> TestClient:
 
 @pytest.fixture
 def logged_in(browser: TestClient) -> TestClient:
-    """The browser after the login with the first admin key."""
+    """Return the browser after logging in with the first admin key."""
     answer = browser.post("/ui/login", data={"key": browser.browser_key, "next": ""})  # type: ignore[attr-defined]
     assert answer.status_code == 303, answer.text
     return browser
@@ -32,5 +35,5 @@ def logged_in(browser: TestClient) -> TestClient:
 
 @pytest.fixture
 def text() -> Callable[[str], str]:
-    """What a person reads of a page: its text without tags, with single blanks."""
+    """Return a function that extracts the text of a page, without tags and with single spaces."""
     return lambda html: re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))

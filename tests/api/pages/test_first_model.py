@@ -16,7 +16,7 @@ Text = Callable[[str], str]
 JARGON = re.compile(
     r"\b(tasks?|gates?|analytic|replay|scenarios?|recipes?|backbone|epochs?|jobs?|lineage)\b", re.I
 )
-"""Words that nobody has to know before the first result."""
+"""Terms that a user need not know before the first result."""
 
 
 def test_without_a_model_the_page_shows_three_ways_in_plain_words(
@@ -55,8 +55,9 @@ def test_one_click_submits_the_sample_pictures_and_shows_how_far_they_are(
 
 
 def submit_first_form(browser: TestClient, content: bytes, name: str) -> tuple[int, str]:
-    """Send an archive as the page's form does. Return the status, and the location or else the
-    body.
+    """Send an archive as the page's form does.
+
+    Return the status, and the location or else the body.
     """
     answer = browser.post("/ui/first", data={"name": name}, files={"file": ("a.zip", content)})
     return answer.status_code, answer.headers.get("location") or answer.text

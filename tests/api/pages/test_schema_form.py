@@ -1,4 +1,4 @@
-"""A form is made of a JSON Schema, and what somebody fills in becomes the patch of what differs."""
+"""Forms generated from a JSON Schema, and the patch with the values that a user changed."""
 
 import pytest
 

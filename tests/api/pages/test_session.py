@@ -1,5 +1,6 @@
-"""Sessions: a key logs in, its cookie counts for the pages of this service alone, and ends with its
-time or its key.
+"""Sessions: login with a key, the scope of the cookie, and the end of a session.
+
+The cookie counts only for the pages of this service. A session ends with its time or its key.
 """
 
 import re
@@ -24,7 +25,7 @@ POLICY = (
 
 
 def expire_access_cache(monkeypatch: pytest.MonkeyPatch, seconds: float = REMEMBER_S + 0.1) -> None:
-    """Advance the clock of the cache of callers, so that it remembers nobody who was let in."""
+    """Advance the clock of the access cache, so that it forgets all callers."""
     real = time.monotonic
     monkeypatch.setattr("api.authentication.access.time.monotonic", lambda: real() + seconds)
 

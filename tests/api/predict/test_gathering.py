@@ -1,5 +1,6 @@
-"""Requests are asked about together, and each gets its own answer or error; helpers end when nobody
-asks.
+"""Batching of prediction requests: each request gets its own answer or error.
+
+Helper processes end when they are idle.
 """
 
 import asyncio
@@ -31,12 +32,13 @@ PIXELS = 12
 
 
 class Network:
-    """Answers each image with its own bytes. One that begins with "bad" cannot be answered, "die"
-    ends the process.
+    """A network that answers each image with its own bytes.
+
+    An image that begins with "bad" cannot be answered, and "die" ends the process.
 
     Attributes:
         asked: the images of each turn.
-        free: what a turn waits for.
+        free: the event that a turn waits for.
     """
 
     def __init__(self) -> None:
@@ -70,7 +72,10 @@ class Network:
 
 
 class Decoder:
-    """Takes the bytes of each file for its pixels; a file that begins with "cut" cannot be used."""
+    """A decoder that uses the bytes of each file as its pixels.
+
+    A file that begins with "cut" cannot be used.
+    """
 
     def __init__(self) -> None:
         self.ended = 0
@@ -89,7 +94,7 @@ class Decoder:
 
 @pytest.fixture
 def network(client: TestClient) -> Network:
-    """The process behind an API, which answers nothing until it is free."""
+    """Return the process behind an API, which answers nothing until it is free."""
     made = Network()
     settings = client.app.state.settings  # type: ignore[attr-defined]
     decoders = [Decoder(), Decoder()]

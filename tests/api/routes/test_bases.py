@@ -17,7 +17,7 @@ URL = "/v1/bases?architecture=mlp"
 
 @pytest.fixture(autouse=True)
 def expected(monkeypatch):
-    """What the learning code would say of the architecture."""
+    """Replace the tensor shapes that the learning code expects for the architecture."""
     tensors = {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()}
     answer = {"tensors": tensors, "optional": [], "ignored": ["head."], "parameters": 104}
     monkeypatch.setattr(

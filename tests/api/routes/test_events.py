@@ -1,4 +1,4 @@
-"""What happens to the models of an owner: pages and a stream of jobs, versions and aliases."""
+"""Events of an owner's models: pages and a stream of jobs, versions and aliases."""
 
 import json
 
@@ -14,14 +14,14 @@ STREAM = {"Accept": "text/event-stream"}
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """A stream ends after two looks."""
+    """Make a stream end after it has checked for events twice."""
     monkeypatch.setattr(event_stream, "LIFE_S", 0.02)
     monkeypatch.setattr(event_stream, "LOOK_S", 0.01)
 
 
 @pytest.fixture
 def job(client, model, archive) -> str:
-    """A job that was submitted and cancelled."""
+    """Return a job that was submitted and cancelled."""
     made = client.post(f"/v1/models/{model}/tasks", content=archive(cat=2, dog=2)).json()["job"][
         "id"
     ]

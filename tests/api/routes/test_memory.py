@@ -1,4 +1,4 @@
-"""What a model remembers of its training images, over HTTP: counts, and deletion."""
+"""Training images in a model's memory, over HTTP: counts and deletion."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def build_buffer_tensors(tasks, labels, **more):
 
 @pytest.fixture
 def remembering(model, publish):
-    """Two versions with buffers, the second also with something of the method's own."""
+    """Create two versions with buffers; the second also has a part of the method's own."""
     weights = {
         "head": {"head.weight": np.ones((2, 5), np.float32), "head.bias": np.zeros(2, np.float32)}
     }
@@ -62,8 +62,9 @@ def test_the_memory_is_counted_by_task_and_class(client, remembering):
 
 @pytest.fixture
 def sharing(model, publish):
-    """Two versions whose images are in packs; the second shares the first one's, of which it
-    remembers one row.
+    """Create two versions whose images are in packs.
+
+    The second one shares the packs of the first, and remembers one row of them.
     """
     first, second = (np.full((n, 8, 8, 3), n, np.uint8) for n in (2, 1))
     packs = {"buffer.images.1": {"images": first}}
@@ -118,8 +119,9 @@ def test_a_head_per_task_names_its_own_classes(client, publish):
 
 @pytest.fixture
 def with_features(model, publish):
-    """Two versions that keep the features of their own task; those of the first that no job reads
-    are apart.
+    """Create two versions that keep the features of their own task.
+
+    The features of the first version that no job reads are stored separately.
     """
 
     def build_feature_rows(name, labels):

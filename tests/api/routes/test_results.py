@@ -1,4 +1,4 @@
-"""What was counted of a version, and the note that a person writes on it."""
+"""Counts of a version's results, and the note that a user writes on a version."""
 
 import pytest
 

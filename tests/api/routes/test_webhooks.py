@@ -1,5 +1,6 @@
-"""Webhooks through HTTP: made with a secret shown once, changed, tried out, and nobody else's
-business.
+"""Webhooks over HTTP: creation, changes, test deliveries and isolation between owners.
+
+The secret is shown only once, at creation.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 def empty(client: TestClient, settings: Settings) -> Callable[[], None]:
-    """Delivers what is due."""
+    """Return a function that delivers what is due."""
     sender = WebhookDeliverer(client.app.state.database, settings)  # type: ignore[attr-defined]
 
     def deliver_due_webhooks() -> None:

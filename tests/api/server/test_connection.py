@@ -1,7 +1,6 @@
-"""A connection is bounded in what its client sends, in how long it takes, and in what it does not
-read.
+"""Limits of a connection: what its client sends, how long it takes, and what it leaves unread.
 
-The clock of the server's connections stands still unless a test puts it forward.
+The clock of the server's connections stands still unless a test advances it.
 """
 
 import asyncio
@@ -26,13 +25,13 @@ SLOW = b"GET /slow HTTP/1.1\r\nHost: x\r\n"
 HEAD_S, SEND_IDLE_S = 40, 120
 LIMITS = {"HEAD_S": HEAD_S, "KEEP_ALIVE_S": HEAD_S, "SEND_IDLE_S": SEND_IDLE_S, "MAX_PIPELINED": 4}
 SLOW_READER_BYTES = 100 << 10
-"""Far less than waits for a reader, and more than buys it half of `SEND_IDLE_S`."""
+"""Far fewer bytes than wait for a reader, but enough to give it half of `SEND_IDLE_S`."""
 PATIENCE_S = 60
-"""How long the server may take for what it does at once."""
+"""Time limit for what the server does at once."""
 
 
 class Clock:
-    """An event loop whose time passes only by `forward`."""
+    """An event loop whose time advances only through `forward`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -93,11 +92,11 @@ class Site:
         self.loop.close()
 
     def forward(self, seconds: int) -> None:
-        """Let time pass for the connections."""
+        """Advance the time of the connections."""
         self._run(self.clock.forward(seconds))
 
     def wait_for(self, is_so: Callable[[LimitedHttpConnection], bool]) -> None:
-        """Wait until something is so of one of the connections."""
+        """Wait until a condition holds for one of the connections."""
         until = time.monotonic() + PATIENCE_S
         while not any(is_so(each) for each in list(self.server.server_state.connections)):  # type: ignore[arg-type]
             assert time.monotonic() < until
@@ -107,8 +106,10 @@ class Site:
         asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
-        """`/slow`: a piece, and the rest when it is released. `/endless`: 64 MB. Else the
-        request.
+        """Serve `/slow`, `/endless` and every other path.
+
+        `/slow` sends a piece, and the rest when it is released. `/endless` sends 64 MB. Other paths
+        return the request.
         """
         begin = {"type": "http.response.start", "status": 200, "headers": []}
         if scope["path"] in ("/slow", "/endless"):
@@ -132,7 +133,7 @@ class Site:
 
 
 class Timed(LimitedHttpConnection):
-    """A connection by the clock of the tests."""
+    """A connection that uses the clock of the tests."""
 
     clocks: ClassVar[dict[asyncio.AbstractEventLoop, Clock]] = {}
 
@@ -146,7 +147,7 @@ Start = Callable[..., Site]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts a server with settings."""
+    """Return a function that starts a server with the given settings."""
     with contextlib.ExitStack() as stack:
 
         def start_site(**settings: object) -> Site:
@@ -171,7 +172,7 @@ def port(site: Site) -> int:
 
 @pytest.fixture
 def held(site: Site) -> Iterator[None]:
-    """Answers to `/slow` pause until the test, or its end, releases them."""
+    """Hold the answers to `/slow` until the test, or its end, releases them."""
     site.released.clear()
     yield
     site.released.set()

@@ -1,4 +1,4 @@
-"""How many connections there may be, in all and of one address."""
+"""Limits on the number of connections, in total and for each address."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Whose request it is, behind proxies that are trusted and behind others."""
+"""Client addresses of requests behind trusted proxies and behind others."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""What only a real server on a real socket shows: unread bodies, lost clients, and its end."""
+"""Behaviour of a real server on a real socket: unread bodies, lost clients and shutdown."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ GIB = 1 << 30
 PATIENCE_S = 60
 TASKS = "/v1/models/birds/tasks"
 IDLE_S = 600
-"""More than any test takes: nothing is ended because it is silent."""
+"""Longer than any test takes, so that no connection is closed for being idle."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Server:
 
 
 def receive_response(connection: socket.socket) -> bytes:
-    """Return what comes until the server closes, or else the head and body of one response."""
+    """Return all bytes until the server closes, or else the head and body of one response."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = connection.recv(65536)
@@ -123,7 +123,7 @@ def run_server(folder: Path, *options: str) -> Iterator[Server]:
     """Run an API with a model over a data folder.
 
     Args:
-        options: of uvicorn.
+        options: options of uvicorn.
     """
     port = find_free_port()
     own = {"DATA_DIR": str(folder), "UPLOAD_IDLE_S": str(IDLE_S), "PORT": str(port)}

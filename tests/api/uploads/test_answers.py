@@ -1,7 +1,7 @@
-"""What every kind of upload is answered, and whether its body was read before: a row each.
+"""Responses to every kind of upload, and whether the body was read before: one row for each.
 
-An answer is its status, the type of its problem, `unread` where no byte of the body was asked for,
-and which of the headers Location, Retry-After and Idempotency-Replayed it has.
+An answer is its status and the type of its problem, and `unread` if no byte of the body was
+requested. It also names which of the headers Location, Retry-After and Idempotency-Replayed it has.
 """
 
 import base64
@@ -31,11 +31,13 @@ BROKEN_ZIP = b"PK\x03\x04" + bytes(2000)
 
 @dataclass(frozen=True)
 class Sent:
-    """A request. body: `good` and `other` stand for an archive, or for a base.
+    """A request.
 
-    length: declared; None: that of the body; -1: none, so it is chunked.
-    before: an upload that was answered before.
-    settings: changed for it.
+    Attributes:
+        body: `good` and `other` stand for an archive, or for a base.
+        length: the declared length; None: that of the body; -1: none, so that the body is chunked.
+        before: an upload that was answered before.
+        settings: settings that are changed for the request.
     """
 
     path: str = TASKS
@@ -263,7 +265,7 @@ ROWS: list[tuple[str, Sent, str]] = [
 
 
 class Uploader:
-    """Sends uploads, and says how they were answered."""
+    """A client that sends uploads and describes their answers."""
 
     def __init__(
         self,
@@ -276,7 +278,7 @@ class Uploader:
         self.bodies = bodies
 
     def send(self, sent: Sent) -> str:
-        """Status, problem and headers of the answer."""
+        """Send a request and return the status, problem and headers of the answer."""
         bodies = self.bodies["bases" if sent.path.startswith("/v1/bases") else "tasks"]
         body = bodies[sent.body] if isinstance(sent.body, str) else sent.body
         read = False
@@ -352,7 +354,7 @@ def prepared(
 
 @pytest.fixture(scope="module", autouse=True)
 def expected() -> Iterator[None]:
-    """What the learning code would say of the architecture of the bases: two small tensors."""
+    """Replace the shapes that the learning code expects of the bases: two small tensors."""
     tensors: dict[str, Any] = {n: {"dtype": d, "shape": s} for n, (d, s) in TENSORS.items()}
     answer = {"tensors": tensors, "optional": [], "ignored": ["head."], "parameters": 104}
     with pytest.MonkeyPatch.context() as patch:
@@ -362,7 +364,7 @@ def expected() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def refusing(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """An API for requests that leave nothing behind."""
+    """Return an API for requests that leave nothing behind."""
     with serve_copy(prepared[0], tmp_path_factory.mktemp("refusing")) as made:
         yield made
 

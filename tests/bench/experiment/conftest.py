@@ -1,4 +1,4 @@
-"""A folder of idx files with scikit-learn's digits, plans over it, and the command line on them."""
+"""Fixtures: scikit-learn's digits as idx files, plans over them, and the command line on them."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +19,10 @@ from experiments import Runner, Server, write_idx, write_plan
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What --data names: `digits`, with 1,000 training and 797 test images of 8 × 8 pixels."""
+    """Return the folder for --data.
+
+    It has `digits`, with 1,000 training and 797 test images of 8 × 8 pixels.
+    """
     folder = tmp_path_factory.mktemp("data")
     (folder / "digits").mkdir()
     images, labels = load_digits(return_X_y=True)
@@ -32,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Callable[..., ExperimentPlan]:
-    """A plan over the digits with these TOML lines besides."""
+    """Return a function that makes a plan over the digits with additional TOML lines."""
     return lambda extra: read_plan_file(write_plan(tmp_path / "plan.toml", extra))
 
 
@@ -40,7 +43,7 @@ def plan(tmp_path: Path) -> Callable[..., ExperimentPlan]:
 def runs(
     plan: Callable[..., ExperimentPlan], data: Path, tmp_path: Path
 ) -> Callable[..., list[ExperimentRun]]:
-    """The runs of a plan with these lines."""
+    """Return a function that makes the runs of a plan with these lines."""
     return lambda extra, device="cpu": expand_plan_to_runs(
         plan(extra), ExperimentDatasetCache(data, tmp_path / "cache"), device
     )[1]

@@ -1,4 +1,4 @@
-"""What is run again, and who may work where."""
+"""Execution of a plan: repeated runs, child processes, and the lock of the results folder."""
 
 import argparse
 import fcntl
@@ -88,7 +88,7 @@ def test_a_folder_of_results_has_one_process_at_a_time(tmp_path, monkeypatch, ca
     flock = fcntl.flock
 
     def lock_and_release_other(file, how):
-        """Release the other's lock as soon as somebody waits for it."""
+        """Release the other lock as soon as a process waits for it."""
         if not how & fcntl.LOCK_NB:
             done.append("waits")
             other.close()

@@ -1,4 +1,4 @@
-"""What a plan may say, and how errors name what is wrong."""
+"""Valid plans, and errors that name each invalid field."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Parquet files that somebody else made: refused in a sentence of their own, whatever they hold."""
+"""Hostile Parquet files: whatever they hold, each is read or refused with its own message."""
 
 import json
 import subprocess
@@ -127,7 +127,7 @@ for number in range(begin, begin + count):
 
 
 def count_fuzz_outcomes(folder: Path, count: int) -> Counter[str]:
-    """Count the outcomes of reading `count` damaged files in a process that may take 2 GB."""
+    """Count the outcomes of reading `count` damaged files in a process limited to 2 GB."""
     here, root = Path(__file__).parent, Path(__file__).parents[3]
     good = next((write_parquet(folder) / "data").glob("train*"))
     good.rename(folder / "good.parquet")

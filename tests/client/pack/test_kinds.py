@@ -1,4 +1,4 @@
-"""Which kind a source is taken for, what is said of it, and what is said where it is none."""
+"""Recognition of the kind of a source, its description, and the error if there is no kind."""
 
 import tarfile
 import zipfile

@@ -1,4 +1,4 @@
-"""What each kind refuses or leaves out, and the sentences that say so."""
+"""Refused or omitted files of each kind, and the messages about them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the client says of names, labels and parts is what the service will say."""
+"""Agreement of client and service on names, labels and parts."""
 
 import io
 import re
@@ -142,8 +142,9 @@ EXAMPLES: list[tuple[set[str], dict[str, object]]] = [
 
 
 def compare_readings(tree: set[str], chosen: dict[str, object], at: Path) -> None:
-    """Check that the client reads a folder as the service reads an archive of it, and as the
-    service reads the archive that is sent.
+    """Check that the client reads a folder as the service reads an archive of it.
+
+    The service must also read the archive that is sent in the same way.
     """
     for path in tree:
         if not any(other.startswith(f"{path}/") for other in tree):

@@ -1,6 +1,4 @@
-"""Events of an owner are numbered in the order of their commits, whoever writes them at the same
-moment.
-"""
+"""Numbering of an owner's events: in the order of commits, even with concurrent writers."""
 
 import threading
 

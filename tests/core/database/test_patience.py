@@ -1,4 +1,4 @@
-"""A PostgreSQL that takes connections and stays silent: nobody waits for it for ever."""
+"""Timeouts for a PostgreSQL server that accepts connections and never answers."""
 
 import asyncio
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def relayed(postgres_url: str, relay: FaultProxy) -> str:
 
 
 def shorten_wait_limit(connection: Connection) -> None:
-    """Shorten the time that one connection waits for an answer, and no other's."""
+    """Shorten the time that a single connection waits for an answer."""
     driver = connection.connection.driver_connection
     assert (
         isinstance(driver, TimeLimitedPostgresqlConnection)

@@ -1,4 +1,4 @@
-"""A damaged SQLite file is told by its tables, whole or by one row of each."""
+"""Detection of damaged tables in an SQLite file, by a full check or by one row of each."""
 
 import shutil
 import sqlite3

@@ -1,4 +1,4 @@
-"""What a job's log says of its batch."""
+"""Lines about the batch in a job's log."""
 
 from pathlib import Path
 

@@ -1,5 +1,6 @@
-"""Files of the service are its user's alone, and nothing that is somebody else's is
-closed by it.
+"""Permissions of the service's files: only its user has access.
+
+The service never restricts directories that belong to others.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Which layouts an archive may have, what is stripped and ignored, and which labels are allowed."""
+"""Layouts of archives: allowed folders, stripped and ignored files, and allowed labels."""
 
 import gzip
 import unicodedata

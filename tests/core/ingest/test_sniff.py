@@ -1,4 +1,4 @@
-"""What a body is, by its first bytes and by what its sender says."""
+"""Detection of a body's media type from its first bytes and the type that its sender declares."""
 
 import gzip
 from collections.abc import Callable

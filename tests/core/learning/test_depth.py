@@ -1,4 +1,4 @@
-"""How much may move: parameters outside the depth, and their statistics, stay bit for bit."""
+"""Depth: parameters outside the depth, and their statistics, stay bit-identical."""
 
 import pytest
 import torch
@@ -99,8 +99,9 @@ SGD, ADAM = ({"name": name, "lr": 0.01} for name in ("sgd", "adam"))
 def test_a_head_under_a_masked_loss_forgets_nothing_at_depth_one(
     tmp_path, method, scenario, optimizer
 ) -> None:
-    """Fixed statistics, a fresh optimizer and no weight decay: nothing reaches the rows of old
-    tasks.
+    """Statistics are fixed, the optimizer is fresh, and there is no weight decay.
+
+    The rows of old tasks therefore stay unchanged.
     """
     architecture = {"name": "resnet20"} if method == WITH_STATISTICS else MLP
     bench = Bench(tmp_path, scenario, architecture, size=8, n=10)
@@ -126,7 +127,7 @@ def test_a_head_under_a_masked_loss_forgets_nothing_at_depth_one(
     ("method", "most"), [("lwf", 1e-6), ("er", None), ("der", None), ("der++", None)]
 )
 def test_only_replay_moves_old_heads_at_depth_one(tmp_path, method, most) -> None:
-    """Distillation on features that stand still has no gradient but for rounding."""
+    """Distillation on fixed features has no gradient except for rounding."""
     bench = Bench(tmp_path, "task", MLP)
     recipe = {"method": method, "optimizer": SGD}
     first = bench.learn_task(1, **recipe)

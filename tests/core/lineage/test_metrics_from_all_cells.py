@@ -1,5 +1,6 @@
-"""The metrics beside a slow and obvious second implementation, which reads every cell and every
-whole manifest.
+"""The metrics compared with a slow, simple implementation.
+
+This second implementation reads every cell and every whole manifest.
 """
 
 import random
@@ -41,12 +42,13 @@ CHANGES: list[tuple[type[Version] | type[Task], str, Any]] = [
     (Task, "n_held_out", 4_321),
     (Task, "classes", {"ant": 1}),
 ]
-"""What the metrics tell beside cells and figures."""
+"""Columns that the metrics show besides cells and figures, each with a new value."""
 
 
 class History:
-    """A model whose versions are drawn: rollbacks, tasks learned again, cells without a
-    measurement, deleted data.
+    """A model with random versions.
+
+    There are rollbacks, tasks learned again, cells without a measurement, and deleted data.
     """
 
     def __init__(self, desk: Desk, seed: int) -> None:
@@ -114,7 +116,7 @@ class History:
         }
 
     def _parent(self) -> int:
-        """Mostly the newest version; else the line was rolled back."""
+        """Return mostly the newest version; otherwise the lineage was rolled back."""
         newest = max(self.manifests)
         return newest if self.draw.random() < 0.75 else self.draw.randint(0, newest)
 
@@ -133,7 +135,10 @@ class History:
         return number
 
     def _cell(self, version: str, task: int) -> MeasuredMatrixCell:
-        """As many images of a task each time; one of them in five has none."""
+        """Return a cell with the same number of images for a task each time.
+
+        Every fifth task has no images.
+        """
         total = 0 if task % 5 == 4 else 20 + task
         correct = self.draw.randint(0, total)
         cat = min(correct, 9)
@@ -196,7 +201,7 @@ class History:
 
 
 def _remove_tasks(told: Any, tasks: set[int]) -> Any:
-    """Remove what a figure says about some tasks, at any depth."""
+    """Remove the entries of some tasks from a figure, at any depth."""
     if isinstance(told, list):
         return [_remove_tasks(one, tasks) for one in told]
     if not isinstance(told, dict):

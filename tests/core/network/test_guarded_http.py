@@ -1,6 +1,4 @@
-"""Requests to an address of somebody else's: each goes where it was checked to go, and ends in
-time.
-"""
+"""Requests to addresses of others: each goes to the checked address, and ends in time."""
 
 import itertools
 import ssl
@@ -27,7 +25,7 @@ SHORT = GuardedRequestSettings(LOOPBACK, 0.6)
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of `receiver.test` that it has signed itself, with its key."""
+    """Return a self-signed certificate of `receiver.test`, with its key."""
     path = tmp_path_factory.mktemp("tls") / "both.pem"
     named = "-subj /CN=receiver.test -addext subjectAltName=DNS:receiver.test"
     made = (
@@ -82,7 +80,7 @@ def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
-    """A resolver that says something else at every question gets one question."""
+    """The name is looked up only once, even if the resolver would answer differently each time."""
     asked: list[str] = []
     answers = itertools.cycle([["127.0.0.1"], ["169.254.169.254"]])
 

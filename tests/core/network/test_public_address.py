@@ -1,5 +1,7 @@
-"""Addresses that somebody names lead to the public Internet alone; the hostile ones are in
-`tests/security/addresses.py`."""
+"""Addresses supplied by users: only those on the public Internet are allowed.
+
+The hostile ones are in `tests/security/addresses.py`.
+"""
 
 import ipaddress
 

@@ -1,4 +1,4 @@
-"""What a request may leave in the database, and what a list of it may hold, on both databases."""
+"""Limits on what a request stores in the database and on the lists of it, on both databases."""
 
 import json
 

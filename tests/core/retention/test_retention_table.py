@@ -1,5 +1,6 @@
-"""The retention table of the design, row by row: kept until its time, then gone from database and
-store.
+"""The retention table of the design, row by row.
+
+Each object is kept until its time, and is then gone from the database and the store.
 """
 
 from collections.abc import Callable
@@ -27,11 +28,11 @@ from core.upkeep.sweep_dry_run import list_sweep_removals
 
 HOUR = 1 / 24
 FOR_EVER = 10_000.0
-"""Days."""
+"""Number of days that stands for an unlimited time."""
 
 
 class Clock:
-    """The database's clock, which a test moves on."""
+    """The clock of the database, which a test advances."""
 
     def __init__(self) -> None:
         self.days = 0.0
@@ -49,7 +50,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def watch_training_part(desk: Any) -> Callable[[], bool]:
-    """Return a function that tells whether the only task's training part is there.
+    """Return a function that tells whether the only task's training part is stored.
+
     Rows and store must agree.
     """
     task = desk.all(Task)[0]
@@ -304,7 +306,7 @@ TABLE: list[tuple[str, Callable[[Any], Callable[[], bool]], float]] = [
     ("event, job unfinished", prepare_job_event("queued"), FOR_EVER),
     ("blob that nothing names", prepare_orphaned_blob, 1),
 ]
-"""What, how it comes about, and for how many days it is kept."""
+"""Name of the case, function that prepares it, and number of days for which it is kept."""
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""A model's line under any order of requests and of what a worker does; the learning is a fake that
-is told how it ends.
+"""A model's lineage under random orders of requests and worker actions.
 
-The machine holds no second implementation of the rules. It keeps what a person was told, and checks
-after each step that nothing happened which nobody was told: no class left production, no task left
-the line head, no job waits for ever.
+Learning is a fake whose outcome the test chooses. The machine holds no second implementation of the
+rules. It records what users were told, and checks after each step that no loss went unreported. No
+class may leave production and no task may leave the lineage head without notice. No job may wait
+for ever.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from tests.core.batches import CATALOGUE
 
 LONG = 1000.0
 GOOD, BAD = 9, 1
-"""Right answers of ten; the gate asks for five."""
+"""Correct answers out of ten; the gate requires five."""
 GATE = {"min_new_task": 0.5}
 Refused = (WrongState, Invalid)
 
@@ -91,7 +91,7 @@ class Line(RuleBasedStateMachine):
 
     @rule(again=st.booleans())
     def submit(self, again: bool) -> None:
-        """A batch of new classes, or of those that the first one had."""
+        """Submit a batch of new classes, or of the classes of the first batch."""
         self.sent += 1
         number = 1 if again or self.scenario == "data" else self.sent
         found = ArchiveSummary({f"{number}a": 4, f"{number}b": 4}, 8, 0, 0, "zip", "folders", False)
@@ -139,7 +139,7 @@ class Line(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 9), action=st.integers(0, 9))
     def do_what_the_model_asks_for(self, pick: int, action: int) -> None:
-        """Each request that `attention` names is one that is granted."""
+        """Check that each request that `attention` names is granted."""
         entry = self.pick(self.attention(), pick)
         if entry is None:
             return
@@ -250,7 +250,7 @@ class Line(RuleBasedStateMachine):
     @precondition(lambda self: self.claimed is None)
     @rule(correct=st.sampled_from([GOOD, BAD]))
     def work(self, correct: int) -> None:
-        """The next job from end to end."""
+        """Run the next job from start to end."""
         self.claim()
         if self.claimed is not None:
             self.publish(correct)
@@ -340,8 +340,11 @@ class Line(RuleBasedStateMachine):
             assert version.status == "held" or version.gate["passed"] or "overruled" in version.gate
 
     def everything_ends_once_it_is_settled(self) -> None:
-        """No deadlock: whatever stops the line is discarded, whatever is paused goes on, and then
-        every job is learned."""
+        """Check that there is no deadlock.
+
+        All that stops the lineage is discarded and all paused jobs are resumed. Then every job is
+        learned.
+        """
         if self.claimed is not None and not self.given_back(self.claimed):
             claims.complete_pause_or_cancellation(self.desk.db, self.claimed)
         self.claimed = None
@@ -408,7 +411,7 @@ class Line(RuleBasedStateMachine):
         return any(task.stops for task in self.rows(Task))
 
     def lacked(self) -> list[int]:
-        """Tasks that are rolled back or skipped and that the line head does not know."""
+        """Return rolled-back and skipped tasks that the lineage head does not know."""
         headed = self.head()
         return [
             task.number
@@ -417,8 +420,9 @@ class Line(RuleBasedStateMachine):
         ]
 
     def must_cover(self, own: int) -> set[int]:
-        """The tasks that a version that learns task `own` must know; of one learned again not what is learned
-        again after it.
+        """Return the tasks that a version that learns task `own` must know.
+
+        If `own` is learned again, tasks that are learned again after it are not among them.
         """
         tasks = {task.number: task.standing for task in self.rows(Task)}
         asked = {
@@ -427,7 +431,7 @@ class Line(RuleBasedStateMachine):
         return asked - {own} - (self.open_tasks() if tasks[own] is not None else set())
 
     def due(self) -> str | None:
-        """The job whose turn it is, by the simplest account of the rule."""
+        """Return the job that is next by the simplest form of the rule."""
         unfinished = [job for job in self.rows(Job) if JobState(job.state) in UNFINISHED]
         if any(JobState(job.state) in LEASED for job in unfinished):
             return None
@@ -442,7 +446,7 @@ class Line(RuleBasedStateMachine):
         return str(first[0].id)
 
     def decode(self, claim: JobClaim) -> None:
-        """What validation does: the dataset is there, and the job runs."""
+        """Do what validation does: store the dataset and set the job to running."""
         with self.desk.db.write() as session:
             task = session.get_one(Task, claim.task_id)
             task.train_sha256 = self.desk.blob(f"train {claim.task_id}")
@@ -456,7 +460,10 @@ class Line(RuleBasedStateMachine):
                 model.classes = sorted(task.classes)
 
     def given_back(self, claim: JobClaim) -> bool:
-        """Whether the job was taken from its worker, since data that it holds was deleted."""
+        """Return whether the job was taken from its worker.
+
+        This happens when data that the job holds is deleted.
+        """
         with self.desk.db.read() as session:
             return session.get_one(Job, claim.job_id).fence != claim.fence
 
@@ -490,8 +497,9 @@ class Line(RuleBasedStateMachine):
         )
 
     def move(self, request: Callable[[], Any], *, granted: bool = False) -> None:
-        """A move of production: what it loses, of the line or of what production answered, is in
-        its answer.
+        """Move production, and check that the answer names every loss.
+
+        These are losses of the lineage and of the classes that production answered.
         """
         answered, headed = self.production(), self.head()
         try:
@@ -507,7 +515,7 @@ class Line(RuleBasedStateMachine):
         self.answered, self.headed = self.production(), self.head()
 
     def ask(self, request: Callable[[], object], *, granted: bool = False) -> None:
-        """Any other request may be refused, and then changes nothing."""
+        """Send any other request; if it is refused, it must change nothing."""
         before = self.state()
         try:
             request()
@@ -517,7 +525,7 @@ class Line(RuleBasedStateMachine):
         self.told_nothing()
 
     def told_nothing(self) -> None:
-        """Nobody was told of a loss: there must be none (the invariant compares)."""
+        """Do nothing: no loss was reported, so there must be none (the invariant compares)."""
 
     def state(self) -> Any:
         model = self.model_row()
@@ -530,5 +538,5 @@ class Line(RuleBasedStateMachine):
 
     @staticmethod
     def pick(found: list[Any], number: int) -> Any:
-        """One of the newest ten; None when there is none."""
+        """Return one of the newest ten, or None if there are none."""
         return found[-1 - number % min(len(found), 10)] if found else None

@@ -1,5 +1,6 @@
-"""The line of a model as a property: any order of requests and endings, and planted bugs
-are found.
+"""The lineage of a model as a property test, with any order of requests and outcomes.
+
+Planted bugs must be found.
 """
 
 import os
@@ -22,7 +23,10 @@ from core.versions import aliases
 from tests.core.scheduling.line_machine import Line
 
 STEPS = int(os.environ.get("PERENNIAL_TEST_LINE_STEPS", "60"))
-"""In all, of 30 an example; more than the usual ones are drawn differently each time."""
+"""Number of steps in all, with 30 in an example.
+
+If it is larger than the default, the examples are drawn differently each time.
+"""
 SETTINGS = settings(
     max_examples=max(1, STEPS // 30),
     stateful_step_count=30,
@@ -52,7 +56,8 @@ def test_no_order_of_requests_and_endings_loses_a_task_unsaid_or_stops_a_line_fo
 
 def allow_claim_by_place(now: float) -> Any:
     """Build the condition of a planted bug.
-    What is learned again waits at the end of the lineage, as all others do.
+
+    With it, tasks that are learned again wait at the end of the lineage, like all others.
     """
     other = aliased(Job)
     earlier = select(other.id).where(
@@ -85,7 +90,7 @@ PLANTED: dict[str, tuple[tuple[Any, str, Any], int]] = {
         3,
     ),
 }
-"""What is replaced, and a seed of examples among which an early one finds it."""
+"""Bug → what is replaced, and a seed with which an early example finds it."""
 
 
 @pytest.mark.campaign

@@ -1,5 +1,4 @@
-"""People and workers at the same moment on one model: nothing is claimed out of turn, and nobody
-waits for each other."""
+"""Concurrent users and workers on one model: claims are in turn, without blocking."""
 
 import contextlib
 import random
@@ -41,7 +40,8 @@ def queue_after_a_failed_job(desk: Any) -> tuple[str, str]:
 
 
 def claim_during_a_retry(desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch, job: str) -> Any:
-    """Claim a job while somebody retries `job`.
+    """Claim a job while another thread retries `job`.
+
     The retry comes after the claim has read the queue, and before it locks the model.
     """
     locked, thread = claims.lineage.lock_model_row, None
@@ -79,7 +79,7 @@ def test_a_retry_that_comes_between_look_and_lock_is_claimed_first(
 def test_a_claim_without_the_second_look_is_found(
     desk: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted bug: what the test above would see."""
+    """The planted bug is what the test above would detect."""
     first, second = queue_after_a_failed_job(desk)
     monkeypatch.setattr(claims, "_is_job_still_eligible", lambda *_: True)
     assert claim_during_a_retry(desk, actor, monkeypatch, first).job_id == second
@@ -89,7 +89,7 @@ def test_a_claim_without_the_second_look_is_found(
 def test_whoever_holds_the_model_can_write_what_refers_to_a_job_that_another_holds(
     desk: Any,
 ) -> None:
-    """The other waits for the model: waiting for him in turn would be a deadlock."""
+    """The other transaction waits for the model: waiting for it in turn would be a deadlock."""
     job = desk.submit(desk.model())
     with desk.db.write() as retrying:
         assert job_rows.lock_job(retrying, job) is not None
@@ -102,8 +102,9 @@ def test_whoever_holds_the_model_can_write_what_refers_to_a_job_that_another_hol
 def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
     desk: Any, actor: Actor
 ) -> None:
-    """Three workers and three people on two models; a deadlock of the database would be an
-    error.
+    """Three workers and three users act on two models.
+
+    A deadlock of the database would be an error.
     """
     made = [desk.model(gate={"min_new_task": 0.5}) for _ in range(2)]
     for model in made:

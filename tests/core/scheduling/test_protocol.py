@@ -1,10 +1,9 @@
-"""The protocol of jobs as a state machine against the real database layer: any interleaving of
-workers and people.
+"""The protocol of jobs as a state machine on the real database layer.
 
-Each rule is one transaction of the product, and the machine keeps what must have come of it in its
-own, simple terms. What held versions, rollbacks and retries mean for a model's line is tested by
-`test_line`. Workers never forget a claim, so every one of them may become a zombie that goes on
-where it was.
+Workers and users act in any interleaving. Each rule is one transaction of the product, and the
+machine records the expected result in simple terms of its own. `test_line` tests what held
+versions, rollbacks and retries mean for a model's lineage. Workers never forget a claim, so each of
+them may become a zombie that continues where it was.
 """
 
 from __future__ import annotations
@@ -40,7 +39,10 @@ from core.scheduling.claim import JobClaim
 
 LONG = 1000.0
 INTERLEAVINGS = int(os.environ.get("PERENNIAL_TEST_INTERLEAVINGS", "5"))
-"""Of 40 steps each; more than the usual ones are drawn differently each time."""
+"""Number of interleavings, of 40 steps each.
+
+If it is larger than the default, they are drawn differently each time.
+"""
 SETTINGS = settings(
     max_examples=INTERLEAVINGS,
     stateful_step_count=40,
@@ -54,7 +56,11 @@ OVER = {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
 
 @dataclass
 class Expected:
-    """What a job must be. `owner`: the claim that may write, if any."""
+    """The expected values of a job.
+
+    Attributes:
+        owner: the claim that may write, if any.
+    """
 
     model: str
     place: int
@@ -66,8 +72,10 @@ class Expected:
 
 @dataclass
 class Line:
-    """Assert the invariants of a model: its versions' jobs in order, the highest fence, and where production
-    stood.
+    """The expected values of a model.
+
+    These are its versions' jobs in order, the highest fence, and the versions at which production
+    has stood.
     """
 
     jobs: list[str] = field(default_factory=list)
@@ -211,7 +219,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 9))
     def lease_runs_out(self, pick: int) -> None:
-        """Whoever has a job loses it, and any worker takes it back."""
+        """Let the lease of a job run out, so that a worker takes the job back."""
         claim = self.owned(pick)
         if claim is None:
             return
@@ -226,8 +234,9 @@ class Protocol(RuleBasedStateMachine):
         how=st.sampled_from(["stopped", "requeue", "outage", "fail"]),
     )
     def zombie_goes_on(self, pick: int, cancelled: bool, how: str) -> None:
-        """Whoever has lost a job, perhaps one that was to be cancelled, comes back at once and
-        wants to end it.
+        """Let a worker that has lost its job return at once and try to end it.
+
+        The job may have been about to be cancelled.
         """
         claim = self.owned(pick)
         if claim is None:
@@ -263,19 +272,22 @@ class Protocol(RuleBasedStateMachine):
     # Helpers.
 
     def head(self, line: Line) -> str | None:
-        """The job of a model that may be claimed: its first that is not over, if it waits."""
+        """Return the job of a model that may be claimed: its first unfinished one, if queued."""
         first = next((job for job in line.jobs if self.expected[job].state not in OVER), None)
         return (
             first if first is not None and self.expected[first].state is JobState.QUEUED else None
         )
 
     def owned(self, pick: int) -> JobClaim | None:
-        """One of the claims that may write now."""
+        """Return one of the claims that may write now."""
         found = [now.owner for now in self.expected.values() if now.owner is not None]
         return found[pick % len(found)] if found else None
 
     def ended(self, job: str, *, strike: bool, failed: bool = False) -> None:
-        """An attempt ended: as was asked for, else back in line, or failed at the third strike."""
+        """Record the end of an attempt.
+
+        The job ends as requested. Otherwise it is queued again, or fails at the third strike.
+        """
         now = self.expected[job]
         now.strikes += strike
         now.owner = None
@@ -323,7 +335,7 @@ def lock_job_without_fence(session: Any, claim: JobClaim) -> Job:
 
 
 def requeue_any_job(session: Any, job: Job, now: float, error: str) -> JobState:
-    """Queue a job again with a planted bug: whatever state it is in."""
+    """Queue a job again with a planted bug: its state is ignored."""
     job.state, job.fence, job.worker, job.lease_until, job.strikes = (
         "queued",
         None,

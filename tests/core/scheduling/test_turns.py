@@ -1,4 +1,4 @@
-"""Whose turn it is: one owner's many jobs never keep another's few waiting, on both databases."""
+"""Fair scheduling: one owner's long queue does not delay the others, on both databases."""
 
 import random
 import time
@@ -24,7 +24,8 @@ def queue_jobs(desk: Any, jobs: int, *, models: int | None = None) -> list[str]:
 
 def count_claims_before(desk: Any, job: str, *, workers: int) -> int:
     """Return the number of claims that come before that of a job.
-    Each worker ends what it has before it claims again.
+
+    Each worker ends its job before it claims another.
     """
     busy: list[Any] = []
     for before in range(1000):
@@ -107,7 +108,7 @@ def test_an_owner_whose_jobs_all_wait_for_something_takes_nobodys_turn(desk: Any
 def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_longest_ago(
     desk: Any,
 ) -> None:
-    """Against the rule in its simplest form, on drawn orders of submits, claims and ends."""
+    """The order is compared with the simplest rule, on random submits, claims and ends."""
     draw = random.Random(7)
     owners = [desk.new_owner(f"owner-{n}") for n in range(4)]
     waiting: dict[str, list[str]] = {one: [] for one in owners}
@@ -140,7 +141,7 @@ def test_any_mix_of_owners_and_workers_is_served_by_the_least_running_then_the_l
 def test_a_claim_passes_over_an_owner_whose_jobs_other_workers_are_claiming(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first owner in turn has nothing left by the time of the look: the next one is served."""
+    """The first owner in turn has no job left when the claim is made, so the next one is served."""
     gone = desk.new_owner("gone")
     there = desk.new_owner("there")
     (job,) = queue_jobs(desk, 1)

@@ -1,4 +1,4 @@
-"""Which store a URL names, and which URLs are refused."""
+"""Store URLs: the store that each one names, and URLs that are refused."""
 
 import subprocess
 import sys

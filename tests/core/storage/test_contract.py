@@ -1,4 +1,4 @@
-"""What every store promises, run against a folder and against a real S3 server."""
+"""The contract of every store, tested with a folder and a real S3 server."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What only the folder store does: renames, fsync, folders that come and go, a disk that fails."""
+"""Behaviour of the folder store alone: renames, fsync, temporary folders and failing disks."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What the store's operations tell Prometheus."""
+"""Prometheus metrics of the store's operations."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from core.storage.timed import TimedStore
 
 
 def read_metric(metric: str, **labels: str) -> float:
-    """Return a figure of this process; 0 before its first event."""
+    """Return the value of a metric of this process, or 0 before its first event."""
     return telemetry.select_metrics_registry().get_sample_value(metric, labels) or 0.0
 
 

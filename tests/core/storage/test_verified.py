@@ -1,4 +1,4 @@
-"""What a process has verified, and for how long it trusts that."""
+"""The record of verified objects in a process, and for how long it is trusted."""
 
 import os
 from pathlib import Path

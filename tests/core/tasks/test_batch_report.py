@@ -1,4 +1,4 @@
-"""What a submit says of a batch's classes and files, on both databases."""
+"""Report on a batch's classes and files at its submission, on both databases."""
 
 from dataclasses import replace
 from pathlib import Path

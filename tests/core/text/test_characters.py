@@ -1,4 +1,4 @@
-"""Which characters names and reasons may have, in living scripts and in attacks."""
+"""Characters allowed in names and reasons: living scripts and attacks."""
 
 import unicodedata
 
@@ -13,7 +13,7 @@ FAIR = [
     "week 31", "Straße", "猫", "고양이", "Ａ", "שלום", "می\u200cخواهم", "क्\u200dष", "👩🏽\u200d🚀", "❤\ufe0f\u200d🔥",
     "1\ufe0f\u20e3", "葛\U000e0100", "a (2)/b – c", "naïve", "C++",
 ]  # fmt: skip
-"""Names that people give, with joiners and selectors where their scripts have them."""
+"""Realistic names, with joiners and selectors if their scripts have them."""
 FOUL = {
     "line\nbreak": ("U+000A (LINE FEED)", 5),
     "\x1b[31mred": ("U+001B (ESCAPE)", 1),
@@ -85,7 +85,7 @@ def test_a_reason_that_hides_or_turns_text_is_refused(text: str) -> None:
 
 
 def test_every_code_point_that_unicode_calls_ignorable_is_refused_alone() -> None:
-    """Format characters, by the Unicode of this Python: none is left out by hand."""
+    """Format characters come from this Python's Unicode data, so none is omitted by hand."""
     marks_of_numbers = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
     marks_of_glyphs = {*range(0x13430, 0x13440)}
     for point in range(0x110000):

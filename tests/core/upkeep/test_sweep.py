@@ -1,4 +1,4 @@
-"""The sweep removes what is over and nothing else, and forgotten jobs are rung again."""
+"""The sweep removes only what is no longer needed, and announces forgotten jobs again."""
 
 import os
 from typing import Any
@@ -204,7 +204,7 @@ def test_what_an_attempt_left_unregistered_goes_when_it_is_over(
 
 @pytest.mark.parametrize("of", ["uploads", "writers of the store"])
 def test_files_that_a_crash_left_half_written_go_after_a_day(desk: Any, of: str) -> None:
-    """Only the worker starts again after a crash of a worker: nobody else looks there."""
+    """After a crash of a worker, only the worker restarts, so no other process looks there."""
     folder = (
         desk.settings.make_folder("spool") if of == "uploads" else desk.store.root / ".incoming"
     )

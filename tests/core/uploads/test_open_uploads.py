@@ -1,6 +1,4 @@
-"""Uploads that nobody finished: what goes when their time is over, what stays, and that a check
-knows them.
-"""
+"""Unfinished uploads: what expires, what stays, and what a check reports about them."""
 
 import hashlib
 import os
@@ -52,7 +50,7 @@ def make_upload(desk: Any, *pieces: bytes, hours: float = 24.0, length: int = 10
 
 
 def store_orphaned_piece(desk: Any, upload_id: str, days: float) -> str:
-    """Store a piece that nothing names, so many days old."""
+    """Store a piece of this many days of age to which no row refers."""
     key = chunks.make_upload_piece_key(upload_id, 9, 99)
     desk.store.put_bytes(key, b"orphan")
     path = desk.store.root / key

@@ -1,5 +1,6 @@
-"""Uploads that come in pieces: never ahead of what is stored, whoever writes, on both databases and
-both stores.
+"""Uploads in pieces: an upload never claims more than is stored, even with concurrent writers.
+
+The tests run on both databases and both stores.
 """
 
 import hashlib
@@ -39,8 +40,9 @@ STRANGER = Actor("own_stranger", None, "write")
 ON_S3 = pytest.mark.parametrize(
     "store", ["folder", pytest.param("s3", marks=pytest.mark.slow)], indirect=True
 )
-"""For tests that use the store in every way. The campaign takes S3 for all; `core/storage/` shows
-both alike.
+"""Parameters for tests that use the store in every way.
+
+The campaign runs all tests on S3 too. `core/storage/` shows that both stores behave alike.
 """
 
 
@@ -59,7 +61,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStorage:
 
 @pytest.fixture
 def upload(database: Database, actor: Actor) -> str:
-    """An upload of ten bytes."""
+    """Create an upload of ten bytes."""
     return uploads.create_upload(database, actor, AnnouncedUpload(10), TERMS)[0]["id"]
 
 
@@ -82,7 +84,7 @@ def read_whole_upload(office: Office, upload: str) -> bytes:
 
 
 def list_piece_keys(office: Office) -> tuple[set[str], set[str]]:
-    """Return the keys of pieces that are in the store, and those that rows name."""
+    """Return the keys of pieces in the store, and those to which rows refer."""
     with office.db.read() as session:
         named = set(session.scalars(select(StoredUploadPiece.key)))
     return {info.key for info in office.store.list("uploads/")}, named

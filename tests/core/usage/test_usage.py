@@ -1,4 +1,4 @@
-"""What is used, by model and by owner, against a slow obvious count."""
+"""Usage by model and by owner, compared with a slow, simple count."""
 
 from types import SimpleNamespace
 from typing import Any

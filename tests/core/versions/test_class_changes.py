@@ -1,4 +1,4 @@
-"""What an update did to each class: always on the same images, by the parent and by the version."""
+"""Effects of an update on each class: parent and version are compared on the same images."""
 
 import pytest
 

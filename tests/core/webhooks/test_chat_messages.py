@@ -1,4 +1,4 @@
-"""What webhooks are told as messages for people."""
+"""Webhook messages written for people."""
 
 import json
 from typing import Any

@@ -1,5 +1,7 @@
-"""Deliveries to webhooks over real sockets, on both databases: signed, in order, once, and nobody
-waits for the slow."""
+"""Webhook deliveries over real sockets, on both databases: signed, in order and only once.
+
+Slow receivers delay no other owner.
+"""
 
 import json
 import threading
@@ -241,8 +243,9 @@ def test_no_secret_is_in_the_database_and_another_key_file_signs_nothing(
 
 
 def test_slow_receivers_keep_no_other_owner_waiting(post: Post, receiver: Receiver) -> None:
-    """Two owners with twenty receivers that do not answer; of a third owner all arrives
-    meanwhile.
+    """Two owners have twenty receivers that do not answer.
+
+    Meanwhile all events of a third owner arrive.
     """
     release = threading.Event()
     model = post.desk.model()
@@ -271,7 +274,7 @@ def test_slow_receivers_keep_no_other_owner_waiting(post: Post, receiver: Receiv
 
 
 def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Receiver) -> None:
-    """It was public when the webhook was made: DNS rebinding."""
+    """DNS rebinding: the address was public when the webhook was created."""
     hook, _ = post.hook(f"{receiver.url}/")
     post.set(hook, url="https://receiver.test/")
     post.happen(post.desk.model(), 1)

@@ -1,6 +1,4 @@
-"""The outbox of webhooks, on both databases: who is told what, when it is tried again, who sends
-it, when it goes.
-"""
+"""The outbox of webhooks, on both databases: recipients, retries, sending workers and removal."""
 
 import json
 from typing import Any

@@ -1,13 +1,13 @@
-"""Makes `head_before_0.1.0.*`: data as the last commit with the former migrations leaves it.
+"""Make `head_before_0.1.0.*`: data as the last commit with the former migrations leaves it.
 
 `DIR` is a checkout of that commit, bbaca810, and `SERVER` a PostgreSQL server on which databases
-may be made; `pg_dump` must be on the path:
+may be created; `pg_dump` must be on the path:
 
     python -m tests.migrations.data.make_head_before --code DIR --server SERVER
 
 The service of `DIR` runs once on SQLite and once on PostgreSQL. Each run leaves a dump of the
-database (`.sql`) and an archive of the data directory without the database (`.tar.gz`): the store
-and the keys, which open nothing else.
+database (`.sql`) and an archive of the data directory without the database (`.tar.gz`). The archive
+has the store and the keys, which open nothing else.
 """
 
 import argparse
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 def main() -> None:
-    """Make both."""
+    """Make both files for both databases."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -103,7 +103,7 @@ def _fill_database(data: Path, code: Path, url: str) -> None:
 
 
 def fill_service(client: Rest) -> None:
-    """Fill the empty service with something of each noun, and a job in each state."""
+    """Fill the empty service with an object of each kind, and a job in each state."""
     _learn_batches(client)
     _give_access(client)
     _leave_decisions(client)
@@ -111,7 +111,7 @@ def fill_service(client: Rest) -> None:
 
 
 def _learn_batches(client: Rest) -> None:
-    """Make a model with two versions, a memory, a note and another alias; and its child."""
+    """Make a model with two versions, a memory, a note and another alias, and a child of it."""
     small.create_small_model(
         client,
         "digits",
@@ -129,7 +129,7 @@ def _learn_batches(client: Rest) -> None:
 
 
 def _give_access(client: Rest) -> None:
-    """Make keys, one of them revoked, and a webhook that nobody answers."""
+    """Make keys, one of them revoked, and a webhook without a receiver."""
     client.call("POST", "/v1/keys", json={"name": "theirs", "owner": "shop", "scope": "read"})
     expires_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300 * 86_400))
     limits = {"requests_per_s": 5, "images_per_day": 1000, "expires_at": expires_at}
@@ -145,7 +145,8 @@ def _give_access(client: Rest) -> None:
 
 def _leave_decisions(client: Rest) -> None:
     """Make a version that was rolled back, one that its gate holds, and a failure.
-    A batch waits behind the held one.
+
+    A batch waits behind the held version.
     """
     small.create_small_model(client, "rolled", "finetune")
     small.learn_batches(client, "rolled", *small.WEEKS[:2])
@@ -165,7 +166,7 @@ def _leave_decisions(client: Rest) -> None:
 
 
 def _leave_open(client: Rest) -> None:
-    """Leave a paused job with its snapshot, and an upload that no batch is made of yet."""
+    """Leave a paused job with its snapshot, and an upload from which no batch is made yet."""
     small.create_small_model(client, "paused", {"name": "der++", "buffer": 20})
     small.learn_batches(client, "paused", small.WEEKS[0])
     job = client.submit("paused", small.WEEKS[1], recipe={"epochs": 300}).id

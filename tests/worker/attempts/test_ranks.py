@@ -1,6 +1,4 @@
-"""A job on two ranks of gloo through zygote and torchrun: how it ends, and what is left when a rank
-is killed.
-"""
+"""A job on two gloo ranks through zygote and torchrun: its end, and what a killed rank leaves."""
 
 import json
 import os
@@ -27,18 +25,18 @@ from worker.attempts.supervisor import (
 )
 
 LONG = {"method": "er", "shards": 2, "epochs": 60}
-"""360 steps: they take longer on two ranks than a snapshot takes to be heard of."""
+"""A recipe of 360 steps: on two ranks they take longer than the arrival of a snapshot."""
 
 
 class HeartbeatState:
-    """A lease that holds, and nobody asks for anything."""
+    """The state of a lease that is valid, without any request."""
 
     is_lease_lost = False
     requested_state: JobState | None = None
 
 
 class Recorder:
-    """Keeps events; calls `on_snapshot` at the first snapshot."""
+    """A recorder of events, which calls `on_snapshot` at the first snapshot."""
 
     def __init__(self, on_snapshot: Callable[[], None]) -> None:
         self.events: list[JobEvent] = []
@@ -81,7 +79,7 @@ def start_ranks(zygote: ForkServer, spec: dict[str, Any]) -> JobProcess:
 
 
 def list_rank_pids(pid: int) -> list[int]:
-    """Return the processes of the ranks that torchrun started, by their rank."""
+    """Return the processes of the ranks that torchrun started, by rank."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     number = {
         int(

@@ -1,4 +1,4 @@
-"""A broken pair of torch and torchvision is told in words, before anything is started."""
+"""Check of torch and torchvision: a broken pair is explained before anything is started."""
 
 import os
 import re
@@ -28,7 +28,7 @@ class library:
         def __init__(self, *_): pass
         def define(self, *_): pass
 """
-"""A stand-in that is imported at once, with what `core.learning.torchvision_import` asks of it."""
+"""A stand-in that imports at once, with all that `core.learning.torchvision_import` needs."""
 
 
 def write_fake_modules(folder: Path, **modules: str) -> str:
@@ -87,7 +87,7 @@ def test_a_service_with_a_broken_pair_starts_nothing_and_shows_no_key(tmp_path: 
 
 
 def replace_python(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a shell script replace the Python that checks."""
+    """Replace the Python of the check by a shell script."""
     (folder / "program").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "program").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(folder / "program"))

@@ -1,4 +1,4 @@
-"""What people are told of a model: its description and its tags."""
+"""Descriptions and tags of models."""
 
 import pytest
 

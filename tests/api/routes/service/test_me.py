@@ -1,4 +1,4 @@
-"""Who am I: the first thing that a page or a command line asks."""
+"""Identity of the caller: the first request of a page or a command line."""
 
 from starlette.testclient import TestClient
 

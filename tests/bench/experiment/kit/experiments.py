@@ -47,7 +47,7 @@ FACTS = {
     "kept_images": 40,
     "environment": {"device": "cpu"},
 }
-"""What the record of a stage holds beside its results."""
+"""Fields of a stage's record besides its results."""
 
 
 def make_run(
@@ -103,7 +103,7 @@ def write_plan(path: Path, extra: str) -> Path:
 
 
 class Server:
-    """Runs `python -m bench.experiment …` in children of one process that has loaded everything."""
+    """A server that runs `python -m bench.experiment …` in children of one preloaded process."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -117,8 +117,10 @@ class Server:
     def start(
         self, *arguments: object, log: Path, figures: bool = False, hold_after: int | None = None
     ) -> int:
-        """Start a run with its output in `log`; its process. hold_after: results after which it
-        waits.
+        """Start a run with its output in `log`, and return its process.
+
+        Args:
+            hold_after: results after which the run waits.
         """
         assert self._process.stdin and self._process.stdout
         argv = [str(argument) for argument in arguments]
@@ -128,7 +130,7 @@ class Server:
         return int(self._process.stdout.readline())
 
     def wait(self) -> int:
-        """The exit status of the run that was started, negative for a signal."""
+        """Return the exit status of the started run, negative for a signal."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write("wait\n")
         self._process.stdin.flush()
@@ -151,14 +153,15 @@ class Runner:
         return [path, "--data", self._data, "--out", self.out, "--jobs", jobs]
 
     def __call__(self, extra: str, *, figures: bool = False) -> tuple[int, str]:
-        """Run to the end: (exit status, output)."""
+        """Run to the end, and return (exit status, output)."""
         log = self._folder / "log.txt"
         self._server.start(*self.arguments(extra, 2), log=log, figures=figures)
         return self._server.wait(), log.read_text()
 
     def killed_after(self, extra: str, results: int) -> None:
-        """kill -9 the runner in the run after so many results, and wait until its children are gone
-        too.
+        """Kill the runner with SIGKILL in the run after so many results.
+
+        Wait until its children are gone too.
         """
         log = self._folder / "log.txt"
         pid = self._server.start(*self.arguments(extra, 1), log=log, hold_after=results)
@@ -172,13 +175,13 @@ class Runner:
         wait_until(lambda: not _is_group_alive(pid))
 
     def records(self) -> dict[str, dict]:
-        """File name → content of every result."""
+        """Return the content of every result by file name."""
         return {
             p.name: json.loads(p.read_text()) for p in sorted((self.out / "runs").glob("*.json"))
         }
 
     def times(self) -> dict[str, int]:
-        """When each result was written, in ns."""
+        """Return the time at which each result was written, in nanoseconds."""
         return {p.name: p.stat().st_mtime_ns for p in (self.out / "runs").glob("*.json")}
 
 

@@ -1,5 +1,6 @@
-"""Unfinished downloads are kept for a while, within bounds, and never taken from whoever writes to
-one.
+"""Unfinished downloads are kept for some time, within limits.
+
+A download that is still being written is never removed.
 """
 
 import os

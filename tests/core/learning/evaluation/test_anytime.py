@@ -1,6 +1,4 @@
-"""Anytime deployment: when a state is validated and tested, which one is the best, and what is told
-of it.
-"""
+"""Anytime deployment: when states are validated and tested, the best one, and the report."""
 
 import json
 from itertools import accumulate
@@ -125,8 +123,9 @@ def test_a_tie_keeps_the_earlier_state(monkeypatch) -> None:
 
 @pytest.mark.parametrize("steps", [4, 8])
 def test_the_last_state_is_one_to_deploy_but_none_of_the_curve(monkeypatch, steps) -> None:
-    """The cadence has neither step; ADP has a checkpoint at 8, where the state of step 6 is the
-    best by its rule.
+    """The cadence has neither step.
+
+    ADP has a checkpoint at 8, where the state of step 6 is the best by its rule.
     """
     found = run_validation(steps, {**RIGHT, steps: 0.60}, TESTED, monkeypatch)
     assert found.best.step == int(found._ctx.network.step) == steps
@@ -195,7 +194,7 @@ def test_earlier_tasks_are_tested_beside_the_new_one(tmp_path, scenario) -> None
 
 
 def test_looking_changes_nothing_of_the_training(tmp_path) -> None:
-    """BatchNorm and dropout-like state, the optimizer and every generator are as without it."""
+    """Looking does not change BatchNorm or dropout-like state, the optimizer or any generator."""
     bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=11)
     plain = bench.learn_task(1, validation=0.25)
     looked = bench.learn_task(1, validation=0.25, anytime=True)
@@ -248,7 +247,7 @@ def test_a_run_goes_on_after_the_data_of_an_earlier_task_was_deleted(tmp_path) -
 
 
 def test_testing_gives_a_sign_of_life_for_each_task(tmp_path) -> None:
-    """Many tasks take long; a job that says nothing is ended as stalled."""
+    """Many tasks take long, and a job that reports nothing is ended as stalled."""
     bench = Bench(tmp_path, recipe=ANYTIME)
     events = bench.learn_task(2, bench.learn(bench.spec(1, None))).events
     kinds = [e.get("name", e["event"]) for e in events]
@@ -290,7 +289,7 @@ def test_without_a_validation_part_there_is_no_curve_and_a_resumed_run_says_noth
 
 
 class Asking(Script):
-    """Asks for the best state after some steps."""
+    """A control that requests the best state after some steps."""
 
     def __init__(self, *at: int) -> None:
         super().__init__(at)

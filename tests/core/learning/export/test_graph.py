@@ -1,6 +1,4 @@
-"""Graphs answer as the versions do that they were made of: each architecture, and each way to
-answer.
-"""
+"""Exported graphs predict like their versions, for each architecture and each kind of answer."""
 
 from collections.abc import Callable
 from functools import cache
@@ -49,14 +47,14 @@ OFTEN = {
     "mlp": QUICK["mlp"],
     "small-cnn, a head per task": build_head_prediction_export_case(SMALL_CNN, 8, "task"),
 }
-"""Small versions of several ways to answer, for the tests of each build."""
+"""Small versions with several kinds of answers, for the tests of each build."""
 LDA = build_analytic_export_case(MLP, 8, "lda", 50)
 EVERYTHING = {**QUICK, **MORE, **CELLS, "mlp, nearest mean": build_nearest_mean_export_case(MLP, 8)}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def importable_torchvision() -> None:
-    """Beside a CPU build of torch too."""
+    """Make torchvision importable beside a CPU build of torch, too."""
     import_torchvision_models()
 
 
@@ -64,7 +62,10 @@ def importable_torchvision() -> None:
 def exported(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], tuple[ProbabilityModule, Path]]:
-    """What was exported, new at each call, and its graph, which is written once."""
+    """Return a function that exports a version: its prediction module and its ONNX graph file.
+
+    The module is new at each call, and the graph is written once.
+    """
 
     @cache
     def write_graph(name: str) -> Path:
@@ -106,7 +107,7 @@ def test_a_linearised_network_may_differ_by_more(tmp_path: Path) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_every_kind_of_version_is_exported(name: str, tmp_path: Path) -> None:
-    """Each build exports those of `OFTEN`, an analytic one and a linearised one."""
+    """Each build exports the versions of `OFTEN`, an analytic one and a linearised one."""
     write_and_check(EVERYTHING[name], tmp_path)
     check_bytes(EVERYTHING[name], tmp_path / "model.onnx", tmp_path)
 

@@ -1,7 +1,7 @@
-"""Small streams of tasks for tests: made-up images that can be learned, specs, and runs of the job.
+"""Small streams of tasks for tests: learnable synthetic images, specs, and runs of the job.
 
-A `Bench` makes dataset files in a folder and runs tasks as the worker does: each run starts from
-the files of the one before, so nothing but bytes passes from task to task.
+A `Bench` makes dataset files in a folder and runs tasks as the worker does. Each run starts from
+the files of the one before, so only bytes pass from task to task.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from core.learning.state import TYPES, load_tensors
 from core.learning.training import job
 
 QUICK = {"epochs": 2, "batch_size": 4, "augment": "shift", "data_report": "off"}
-"""The recipe where a test says nothing else: no test but those of the report pays for one."""
+"""The default recipe of tests; only tests of the report spend time on one."""
 MODEL = ("architecture", "image", "scenario", "problem")
-"""Settings of a model that a spec and a manifest have alike; classification names no problem."""
+"""Settings of a model that specs and manifests share; classification names no problem."""
 CLASSES = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"))
 DEVICE = os.environ.get("PERENNIAL_TEST_DEVICE", "cpu")
-"""Where benches learn: cpu, cuda, or sim (`simulated_device.py`)."""
+"""Device on which benches learn: cpu, cuda, or sim (`simulated_device.py`)."""
 if DEVICE == simulated_device.NAME:
     simulated_device.install_device()
 
 
 class Killed(Exception):
-    """Stands for a process that is gone."""
+    """Exception that stands for the end of a killed process."""
 
 
 class Script:
-    """A control that asks for snapshots at some steps, stops at one, or kills at one."""
+    """A control that requests snapshots at some steps, and stops or kills the run at one."""
 
     def __init__(
         self, snapshot_at: Sequence[int] = (), kill_at: int = -1, stop_at: int = -1
@@ -71,8 +71,9 @@ class Script:
 def run_learn_task(
     spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], *more: Any
 ) -> None:
-    """Run `job.learn_task` with spec and events as JSON. Manifests may leave out what the spec
-    says of the model.
+    """Run `job.learn_task` with the spec and events as JSON.
+
+    Manifests may leave out what the spec says about the model.
     """
     model = {key: spec[key] for key in MODEL if key in spec}
     versions = {
@@ -86,7 +87,7 @@ def run_learn_task(
 
 @dataclass
 class Learned:
-    """What one run left behind."""
+    """The output of one run."""
 
     spec: dict[str, Any]
     events: list[dict[str, Any]]
@@ -98,7 +99,7 @@ class Learned:
 
     @property
     def digests(self) -> dict[str, str]:
-        """sha256 of every part, of the answers on held-out images, and of result.json."""
+        """Return the SHA-256 of every part, of answers on held-out images, and of result.json."""
         files = {part["name"]: self.folder / part["file"] for part in self.result["parts"]}
         files["result.json"] = self.folder / "result.json"
         written = {name: path.read_bytes() for name, path in files.items()}
@@ -108,7 +109,7 @@ class Learned:
 
     @property
     def answers(self) -> dict[tuple[MeasuredVersion, int], dict[str, torch.Tensor]]:
-        """Answers on held-out images by version and task."""
+        """Return the answers on held-out images by version and task."""
         return {of: load(data) for of, data in self._written_answers.items()}
 
     @property
@@ -126,11 +127,11 @@ class Learned:
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """All tensors of the network."""
+        """Return all tensors of the network."""
         return {name: t for part in self.network_digests for name, t in self.tensors(part).items()}
 
     def tensors(self, part: str) -> dict[str, torch.Tensor]:
-        """A part's tensors; a memory's with its images."""
+        """Return the tensors of a part; those of a memory include its images."""
         if part in TYPES:
             return image_packs.restore_method_state(
                 [LocalVersionPartFile.from_json(p) for p in self.as_parent()["parts"]]
@@ -138,25 +139,25 @@ class Learned:
         return load_tensors(self.folder / "parts" / f"{part}.safetensors")
 
     def cell(self, version: str, task: int) -> dict[str, Any]:
-        """The measured accuracy of "base", "parent" or "new" on a task."""
+        """Return the measured accuracy of "base", "parent" or "new" on a task."""
         return next(
             r for r in self.result["results"] if (r["version"], r["task"]) == (version, task)
         )
 
     def warns(self, words: str) -> bool:
-        """Tell whether one of the warnings holds these words."""
+        """Return whether one of the warnings contains these words."""
         return any(words in text for text in self.result["warnings"])
 
     def logged(self, level: str = "info") -> list[str]:
-        """The lines of the log."""
+        """Return the lines of the log."""
         return [e["message"] for e in self.events if e["event"] == "log" and e["level"] == level]
 
     def metric(self, name: str) -> list[Any]:
-        """The values of a metric, in order."""
+        """Return the values of a metric, in order."""
         return [e["value"] for e in self.events if e.get("name") == name]
 
     def deployed(self) -> tuple[Network, Method]:
-        """The network and the method of this version, rebuilt from its files."""
+        """Return the network and the method of this version, rebuilt from its files."""
         version = self.as_parent()
         known = {key: self.spec[key] for key in MODEL if key in self.spec}
         manifest = Manifest.from_json({**known, **version["manifest"]})
@@ -183,7 +184,7 @@ class Learned:
 
 @dataclass
 class Bench:
-    """A model's settings and its tasks' files."""
+    """The settings of a model and the files of its tasks."""
 
     folder: Path
     scenario: str = "class"
@@ -206,7 +207,7 @@ class Bench:
         return sorted(self.classes[(number - 1) % len(self.classes)])
 
     def outputs(self, number: int) -> list[str]:
-        """The outputs that a head needs for a task: its classes."""
+        """Return the outputs that a head needs for a task: its classes."""
         return get_problem(self.problem).list_outputs_for_labels(self.task_classes(number))
 
     def dataset(self, number: int, part: str) -> Path:
@@ -226,8 +227,9 @@ class Bench:
         return path
 
     def show_digits(self) -> None:
-        """Real digits as the images of the tasks: 0 and 1, 2 and 3, …, in the class scenario at
-        size 8.
+        """Use real digits as the images of the tasks: 0 and 1, 2 and 3, and so on.
+
+        The bench must have the class scenario and size 8.
         """
         from sklearn.datasets import (
             load_digits,
@@ -244,7 +246,10 @@ class Bench:
                 save_file({"images": torch.from_numpy(images), "labels": labels}, path)
 
     def spec(self, number: int, parent: Learned | None, **recipe: Any) -> dict[str, Any]:
-        """The spec of task `number`; `recipe` over the bench's, and that over `QUICK`."""
+        """Return the spec of task `number`.
+
+        `recipe` overrides the recipe of the bench, which overrides `QUICK`.
+        """
         self._runs += 1
         model = {
             "architecture": self.architecture,
@@ -311,7 +316,10 @@ class Bench:
         return self.learn_tasks(tasks, **recipe)[-1]
 
     def killed(self, spec: dict[str, Any], script: Script) -> dict[str, Any]:
-        """Run until the script kills; the spec that resumes from the last snapshot."""
+        """Run until the script kills the run, and return a spec that resumes it.
+
+        The spec resumes from the last snapshot.
+        """
         events: list[dict[str, Any]] = []
         Path(spec["out"]).mkdir(parents=True, exist_ok=True)
         try:
@@ -326,8 +334,9 @@ class Bench:
     def resumed(
         self, number: int, parent: Learned | None, at: int, kill_at: int, **recipe: Any
     ) -> Learned:
-        """Learn a task with a snapshot after step `at`, a kill at step `kill_at`, and the rest from
-        the snapshot.
+        """Learn a task that is killed at step `kill_at`, and resume it.
+
+        It resumes from a snapshot that was made after step `at`.
         """
         again = self.killed(self.spec(number, parent, **recipe), Script([at], kill_at))
         assert again["snapshot"]

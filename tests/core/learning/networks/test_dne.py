@@ -1,6 +1,4 @@
-"""Dense network expansion: the network. Its experts, what mixes them, and what must never
-change.
-"""
+"""Dense network expansion: the experts of the network, their mixing, and its invariants."""
 
 import copy
 
@@ -73,8 +71,9 @@ def draw_images(n=4, dtype=torch.float32, seed=0):
     ("heads", "earlier", "count"), [(1, 12, 889_573), (2, 13, 1_068_158), (4, 15, 1_572_784)]
 )
 def test_a_later_expert_has_the_published_number_of_parameters(heads, earlier, count) -> None:
-    """The reference has a bias by each position (it cancels), one λ for all heads and no norm of
-    the feature.
+    """The reference has one λ for all heads, and no norm of the feature.
+
+    It also has a bias for each position, which cancels.
     """
     with torch.device("meta"):
         expert = DneExpert(heads, earlier, FULL)
@@ -110,8 +109,10 @@ def compute_flops_by_formula(t, k):
     "k", [pytest.param(k, marks=() if k == 1 else pytest.mark.campaign) for k in (1, 2, 4)]
 )
 def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
-    """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the
-    formula leaves out."""
+    """Keys are projected, as in the formula.
+
+    The gate's product S v is 64² d for each layer, which the formula leaves out.
+    """
     monkeypatch.setattr(TaskAttention, "forward", compute_dne_attention_by_formula)
     experts = [DneExpert(12, 0, FULL), *(DneExpert(k, 12 + k * t, FULL) for t in range(5))]
     for t, expert in enumerate(experts):
@@ -351,8 +352,9 @@ def collect_tensors(found):
 @pytest.mark.parametrize("attention", ["gpsa", "mhsa"])
 @pytest.mark.parametrize("heads", MIXTURES)
 def test_a_packed_pass_is_the_formula_of_the_chain(heads, attention, dtype, by, tolerance) -> None:
-    """In float32 nearer to first weights: far away, the chain itself is further than this from
-    float64.
+    """In float32, the weights stay nearer to their initial values.
+
+    Far away, the chain itself differs from float64 by more than this tolerance.
     """
     net, x = grow_network(heads, attention=attention, dtype=dtype, by=by), draw_images(dtype=dtype)
     with torch.no_grad():
@@ -370,8 +372,9 @@ def test_a_packed_pass_is_the_formula_of_the_chain(heads, attention, dtype, by, 
     "k", [pytest.param(k, marks=() if k == 2 else pytest.mark.campaign) for k in (1, 2, 4)]
 )
 def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
-    """By the length of the difference: single channels of the chain itself are 2e-2 from
-    float32.
+    """The length of the difference is compared.
+
+    Single channels of the chain itself differ by 2e-2 from float32.
     """
     experts = [DneExpert(12, 0, FULL), *(DneExpert(k, 12 + k * t, FULL) for t in range(3))]
     for t, expert in enumerate(experts):
@@ -395,7 +398,7 @@ def test_the_newest_expert_has_the_same_gradients_after_a_packed_pass(heads) -> 
 
 
 class Operations(TorchDispatchMode):
-    """How many there were that are not views."""
+    """A counter of operations that are not views."""
 
     count = 0
 

@@ -1,4 +1,4 @@
-"""What linearising changes first: activations, and norms that become part of their convolutions."""
+"""Preparation for linearising: other activations, and norms folded into their convolutions."""
 
 import copy
 
@@ -19,7 +19,7 @@ from core.learning.networks.linear.edits import fold_batch_norms, replace_relu_b
 
 
 class Stack(Backbone):
-    """Modules by name, in their order."""
+    """A network of named modules, in their order."""
 
     def __init__(self, **modules: nn.Module) -> None:
         super().__init__()

@@ -1,5 +1,6 @@
-"""The job: files in, files and events out; resumed, stopped, steered by a pipe, and honest about
-failure.
+"""The job: files in, files and events out.
+
+It can be resumed, stopped and controlled through a pipe, and reports failures truthfully.
 """
 
 import fcntl
@@ -29,7 +30,7 @@ from core.learning.training.loop import NonFiniteTrainingError
 
 ROOT = Path(__file__).parents[4]
 PIPE_BYTES = 4096
-"""About 25 events."""
+"""Capacity of the pipe of events, which is about 25 events."""
 
 
 def test_the_events_tell_the_phases_in_order_and_end_with_the_result(bench) -> None:
@@ -250,14 +251,14 @@ def test_a_remainder_of_one_image_joins_the_batch_before_it(tmp_path) -> None:
 
 
 def open_pipes():
-    """Open a pipe for events and one for control: (read, write, read, write)."""
+    """Open a pipe for events and one for control, and return (read, write, read, write)."""
     return (*os.pipe(), *os.pipe())
 
 
 def start_job_process(spec):
     """Start the job as a process, and return it with its events and the control pipe's write end.
 
-    The pipe of events holds few of them: a job whose events nobody reads waits.
+    The pipe holds few events. A job whose events are not read therefore waits.
     """
     Path(spec["out"]).mkdir(parents=True, exist_ok=True)
     path = Path(spec["out"]) / "spec.json"

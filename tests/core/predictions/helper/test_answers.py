@@ -140,7 +140,7 @@ def test_what_no_kept_version_uses_is_let_go(
 
 @pytest.fixture
 def header(tmp_path: Path) -> dict:
-    """What is asked of a version with the classes a … d."""
+    """Return the header of a request to a version with the classes a … d."""
     heads = HeadSpec(tuple("abcd"))
     network = build_network(ARCHITECTURE, ImageSpec(4, 1), "class", heads, seed=3)
     with torch.no_grad():
