@@ -167,8 +167,7 @@ def test_the_wheels_work_beside_their_requirements_in_an_empty_environment(
     python = make_environment(tmp_path / "venv")
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     (site / "requirements.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
-    # pip would keep what it finds by that file: the service of the tests' environment.
-    install_packages(python, "--no-deps", "--no-index", "--ignore-installed", *wheels)
+    install_packages(python, "--no-deps", "--no-index", *wheels)
     ours = {"perennial", "perennial_service", f"perennial_client-{VERSION}.dist-info", INFO}
     assert {path.name for path in site.iterdir()} == {*ours, "requirements.pth"}
     look = (
