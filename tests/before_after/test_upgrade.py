@@ -1,4 +1,4 @@
-"""A data directory from before the renovation gives the same answers and can learn further.
+"""An older data directory still gives the same answers, and its models learn further.
 
 `tests/data/make_before_renovation.py` describes the content of `before-renovation.tar.gz` and how
 it was made. What the models then learn is compared with the earlier code by `record` and `compare`,
@@ -57,7 +57,7 @@ def asked(request: pytest.FixtureRequest) -> set[tuple[str, int]] | None:
 def folder(tmp_path_factory: pytest.TempPathFactory, asked: set[tuple[str, int]] | None) -> Path:
     """Return the unpacked archive, with times as if it had been made today.
 
-    It is unpacked anew for each choice of versions that predict.
+    It is unpacked once for each choice of versions that predict.
     """
     folder = tmp_path_factory.mktemp("before")
     with tarfile.open(BEFORE) as archive:

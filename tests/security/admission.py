@@ -1,8 +1,8 @@
 """Attacks by the content of requests: huge recipes and labels, and impossible architectures.
 
-Some of them try to start torch in vain. `PYTHONPATH=. python -m tests.security.admission` starts an
-embedded service, makes each attack once and prints its costs: seconds, memory, and how long another
-owner waited for a list meanwhile.
+Some of them try to start torch, and must fail. `PYTHONPATH=. python -m tests.security.admission`
+starts an embedded service, makes each attack once and prints its costs: seconds, memory, and how
+long another owner waited for a list meanwhile.
 """
 
 import argparse

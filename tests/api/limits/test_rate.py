@@ -133,7 +133,7 @@ def test_redis_counts_again_when_it_is_back(
         seen.append(await count_granted_requests(bucket))  # its own bucket was full
         redis_server.start()
         clock[0] += rates.AWAY_S + 0.1
-        seen.append(await count_granted_requests(bucket))  # the new server knows nothing of before
+        seen.append(await count_granted_requests(bucket))  # the new server has no earlier counts
         await bucket.close()
         return seen
 

@@ -12,8 +12,8 @@ from core.recipe.passes import PASSES
 
 
 def make_ingested_batch(small: int | None) -> IngestedBatch:
-    """Make a batch of 1,000 images, of which `small` are small. None: its report is from before
-    they were counted.
+    """Make a batch of 1,000 images, of which `small` are small. None: its report does not
+    count them, as older reports do not.
     """
     report: Any = {} if small is None else {"small": small}
     return IngestedBatch(Path(), Path(), Path(), {"a": 1000}, ["a"], 900, 100, report, [])
