@@ -40,7 +40,7 @@ from core.publishing.confused_pairs import ConfusedPair, find_confused_pairs_of_
 from core.publishing.manifest import LearningJobRows, build_version_manifest
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.publishing.negative_flips import ProductionComparison
-from core.retention import references, retention
+from core.retention import damage, references, retention
 from core.storage import Blobs
 
 
@@ -98,10 +98,13 @@ def store_job_result_files(
 ) -> StoredJobResult:
     """Store the files of a job's result: parts, predictions, features and totals."""
     result_folder = read_result_folder(result)
+    # A replay buffer has a part for each task, and an update replaces only some of them.
+    of_parent = _find_sound_digests_of_parent_parts(db, claim)
     stored = []
     for file in result_folder.parts:
         # With the link, this machine need not download the parts for the next task.
-        stored.append(StoredPartFile(file, *blobs.put_file(file.path, link=True)))
+        blob = blobs.put_file(file.path, link=True, stored=of_parent)
+        stored.append(StoredPartFile(file, *blob))
         hit_failpoint("part-stored")
     sealed = answers.store_missing_predictions_of_job(
         db, blobs, claim, result_folder.folder, result_folder.document.answers
@@ -115,6 +118,22 @@ def store_job_result_files(
         find_confused_pairs_of_new_version(result_folder),
         record.read_edit_result(result),
     )
+
+
+def _find_sound_digests_of_parent_parts(db: Database, claim: JobClaim) -> set[str]:
+    """Return the digests of the parts of the version that a job continues, without damaged ones."""
+    query = (
+        select(VersionPart.sha256)
+        .join(Version, Version.id == VersionPart.version_id)
+        .where(
+            Version.model_id == claim.model_id,
+            Version.number == claim.parent_version,
+            VersionPart.deleted_at.is_(None),
+        )
+    )
+    with db.read() as session:
+        digests = set(session.execute(query).scalars())
+        return digests - damage.find_digests_marked_damaged(session, digests)
 
 
 def restore_blobs_and_lock_publishing_rows(

@@ -14,7 +14,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -107,7 +107,14 @@ class Blobs:
             raise ValueError(f"not a sha256: {sha256[:80]!r}")
         return f"blobs/{sha256[:2]}/{sha256}"
 
-    def put_file(self, path: Path, *, move: bool = False, link: bool = False) -> tuple[str, int]:
+    def put_file(
+        self,
+        path: Path,
+        *,
+        move: bool = False,
+        link: bool = False,
+        stored: Collection[str] = (),
+    ) -> tuple[str, int]:
         """Store a file as a blob and return its (sha256, bytes).
 
         Nothing is sent if the blob is stored already and was verified recently.
@@ -115,8 +122,20 @@ class Blobs:
         Args:
             move: remove the file afterwards.
             link: also link the file into the cache. Nobody may write to it any more.
+            stored: digests of sound blobs that rows refer to; the store is not asked for them.
         """
         sha256, size = _compute_file_digest_and_size(path)
+        if sha256 not in stored:
+            self._store_unless_sound(sha256, size, path, move)
+        # A blob that was stored already leaves the file, which the caller does not want any more.
+        if move:
+            path.unlink(missing_ok=True)
+        elif link:
+            self._link_into_cache(path, sha256)
+        return sha256, size
+
+    def _store_unless_sound(self, sha256: str, size: int, path: Path, move: bool) -> None:
+        """Send a file to the store, unless its blob is there and was verified recently."""
         key = self.make_blob_key(sha256)
         info = self._store.stat(key)
         marked = info is not None and self._marks is not None and self._marks.is_marked(key)
@@ -127,12 +146,6 @@ class Blobs:
                 # At once, since downloads and jobs refuse the blob as long as it is marked.
                 self._marks.remove_mark(key)
             VERIFIED.remember_verified(self._build_verified_object_name(key), tag)
-        # A blob that was stored already leaves the file, which the caller does not want any more.
-        if move:
-            path.unlink(missing_ok=True)
-        elif link:
-            self._link_into_cache(path, sha256)
-        return sha256, size
 
     def has(self, sha256: str) -> bool:
         """Return True if the blob is stored."""

@@ -1,5 +1,6 @@
 """Publishing: all or nothing, once, in order, and only by the worker that owns the job."""
 
+import hashlib
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ from core.database.tables import (
     AuditEntry,
     Model,
     StoredJobEvent,
+    StoredObjectDamageMark,
     Task,
     Version,
     VersionPart,
@@ -24,7 +26,9 @@ from core.publishing import publish as publishing
 from core.publishing import version_rows
 from core.publishing.publish import JobVersionStatus, publish_or_hold_job_result
 from core.recipe.code_version import compute_learning_code_digest
+from core.retention import damage
 from core.scheduling import claim as claims
+from core.storage import Blobs
 from tests.core.at_once import run_at_once
 
 FIRST = {"backbone.1": "b1", "backbone.2": "b2", "head": "h1"}
@@ -123,6 +127,43 @@ def test_bytes_that_were_deleted_count_as_new_again(desk: Any) -> None:
         session.query(VersionPart).filter_by(name="buffer").one().deleted_at = 1.0
     publish_next_task(desk, model, {"head": "h", "buffer": "images"})
     assert desk.all(Version, model_id=model)[2].bytes_new == len("images")
+
+
+def _store_parts_of_next_task(desk: Any, model: str, patch: pytest.MonkeyPatch) -> list[str]:
+    """Publish a task with another head; return the parts for which the store was asked."""
+    names = {hashlib.sha256(content.encode()).hexdigest(): content for content in FIRST.values()}
+    stat, asked = desk.store.stat, list[str]()
+
+    def record_stat(key: str) -> Any:
+        asked.append(names.get(key[-64:], "other"))
+        return stat(key)
+
+    with patch.context() as within:
+        within.setattr(desk.store, "stat", record_stat)
+        publish_next_task(desk, model, {**FIRST, "head": "h2"})
+    return [name for name in asked if name != "other"]
+
+
+def test_the_store_is_not_asked_for_parts_that_the_parent_has(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = desk.model()
+    publish_next_task(desk, model)
+    assert _store_parts_of_next_task(desk, model, monkeypatch) == []
+    assert len(desk.all(VersionPart, sha256=hashlib.sha256(b"b1").hexdigest())) == 2
+
+
+def test_a_part_of_the_parent_that_is_marked_as_damaged_is_stored_again(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = desk.model()
+    publish_next_task(desk, model)
+    key = Blobs.make_blob_key(hashlib.sha256(b"b1").hexdigest())
+    desk.store.put_bytes(key, b"XX")
+    damage.DatabaseDamageMarks(desk.db).mark_damaged(key)
+    assert "b1" in _store_parts_of_next_task(desk, model, monkeypatch)
+    assert b"".join(desk.store.read(key)) == b"b1"
+    assert desk.all(StoredObjectDamageMark) == []
 
 
 def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> None:
