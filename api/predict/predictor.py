@@ -69,16 +69,14 @@ class VersionPredictionSpec:
         """Fetch a version's parts and build its prediction spec. Raises StoredObjectDamaged or
         Unavailable.
         """
-        paths, classes = version.fetch_part_paths(blobs), version.count_classes(task)
-        manifest = json.dumps(version.manifest.to_json()).encode()
         return VersionPredictionSpec(
             version.id,
             version.number,
             version.manifest,
-            manifest,
-            paths,
+            version.manifest_json,
+            version.fetch_part_paths(blobs),
             task,
-            classes,
+            version.count_classes(task),
             top_k,
             version.sure,
         )
