@@ -277,7 +277,6 @@ async def _run_service_lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.predict_limits = PredictKeyLimiter(db)
     # A process that was killed could not remove the files of its uploads.
     await to_thread.run_sync(spool.remove_abandoned_spool_files, settings.make_folder("spool"))
-    await app.state.polling.prepare_reads()
     anyone = (
         await to_thread.run_sync(_find_caller_without_authentication, db)
         if settings.auth == "off"

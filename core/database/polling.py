@@ -288,9 +288,6 @@ class PollingDatabaseReads:
         self._jobs: dict[str, tuple[tuple[Any, ...], PolledJobRow]] = {}
         """Job id → the row as it was read, and its decoded form."""
 
-    async def prepare_reads(self) -> None:
-        """Do nothing: the connections open on first use."""
-
     async def close(self) -> None:
         """Close the database connections for polling queries."""
         await self._reader.close()

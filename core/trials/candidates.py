@@ -31,7 +31,7 @@ def list_trial_suggestions(model: Model, is_first: bool, images: int) -> list[Tr
     suggestions = [] if model.base == RANDOM else list(_suggest_closed_form_trials())
     if images >= LEAST_TO_TRAIN:
         suggestions += _suggest_trials_that_train_network(model, is_first)
-    return [*suggestions, *_suggest_method_variants()]
+    return [*suggestions, *_suggest_method_variants(model)]
 
 
 def can_model_retain_training_images(model: Model) -> bool:
@@ -79,7 +79,7 @@ def _suggest_trials_that_train_network(model: Model, is_first: bool) -> Iterator
         )
 
 
-def _suggest_method_variants() -> Iterator[TrialSuggestion]:
+def _suggest_method_variants(model: Model) -> Iterator[TrialSuggestion]:
     yield TrialSuggestion(
         {"method": {"name": "analytic", "head": "ncm"}},
         "The nearest mean of a class needs the fewest images of each.",
@@ -97,7 +97,8 @@ def _suggest_method_variants() -> Iterator[TrialSuggestion]:
         {"method": {"name": "slca", "backbone_rate": 0.01}},
         "The network moves a tenth as much, which keeps what it knows.",
     )
-    yield TrialSuggestion(
-        {"method": {"name": "er-ace"}, "rebalance": {}},
-        "The head is trained once more on equally many images of each class.",
-    )
+    if can_model_retain_training_images(model):
+        yield TrialSuggestion(
+            {"method": {"name": "er-ace"}, "rebalance": {}},
+            "The head is trained once more on equally many images of each class.",
+        )

@@ -23,7 +23,6 @@ T = TypeVar("T")
 def use_polling_reads(database: Database, use: Callable[[PollingDatabaseReads], Awaitable[T]]) -> T:
     async def prepare_and_use_reads() -> T:
         reads = PollingDatabaseReads(database.url)
-        await reads.prepare_reads()
         try:
             return await use(reads)
         finally:
