@@ -58,7 +58,7 @@ test-slow: $(VENV)/.dev
 test-campaign: $(VENV)/.dev
 	$(BIN)/python -m pytest -m campaign -n 2 $(BY_FILE) $(TESTS)
 	PERENNIAL_TEST_INTERLEAVINGS=400 PERENNIAL_TEST_LINE_STEPS=6000 \
-	$(BIN)/python -m pytest --timeout 3000 -n 2 $(BY_FILE) tests/core/scheduling/test_protocol.py tests/core/scheduling/test_line.py
+	$(BIN)/python -m pytest --timeout 3000 -n 2 $(BY_FILE) tests/core/scheduling/test_protocol.py tests/core/scheduling/test_lineage.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

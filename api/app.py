@@ -52,9 +52,9 @@ from api.pages import rebase as rebase_page
 from api.pages import submit as submit_page
 from api.pages import task as task_page
 from api.pages import webhooks as webhooks_page
-from api.pages.parts import checks as checks_page
+from api.pages.parts import gate_checks as checks_page
 from api.periodic_tasks import CachedBlobCopySweeper, KeyUseRecorder
-from api.predict.line import PredictConcurrencyLimiter
+from api.predict.concurrency import PredictConcurrencyLimiter
 from api.predict.predictor import PredictionHelperClient
 from api.routes import (
     aliases,
@@ -88,14 +88,17 @@ from core.database.session import REQUEST_STATEMENT_S, Database
 from core.database.tables import Owner
 from core.errors import PerennialError, ProcessCannotStart
 from core.files import spool
-from core.files.private import UMASK, make_data_and_new_files_private
-from core.jobs.doorbell import WorkerNotifier
+from core.files.permissions import UMASK, make_data_and_new_files_private
 from core.jobs.job_response import EncodedJobCache
+from core.jobs.worker_notification import WorkerNotifier
 from core.keys.keys import ADMIN_OWNER, ensure_admin_key_and_write_file
 from core.logging import configure_logging
 from core.predictions.predictions import VersionCache
 from core.processes.garbage import exclude_existing_objects_from_gc
-from core.processes.start import find_sqlite_file_of_url, prepare_data_directory_and_check_startup
+from core.processes.start_requirements import (
+    find_sqlite_file_of_url,
+    prepare_data_directory_and_check_startup,
+)
 from core.recipe.catalogue import LazyRecipeCatalogue
 from core.recipe.resolve import list_recipe_paths
 from core.requests.actor import Actor

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from core.database import soundness
+from core.database import sqlite_damage
 
 log = structlog.get_logger(__name__)
 
@@ -37,13 +37,13 @@ class DatabaseDamageMonitor:
 
     def describe_database_damage(self) -> str:
         """Return a sentence about the damage found in the database file, and what to do about it."""
-        return soundness.describe_database_damage(self._file or Path(), self.found)
+        return sqlite_damage.describe_database_damage(self._file or Path(), self.found)
 
     def _check_database_file(self) -> None:
         if self._file is None or not self._file.exists():
             return
         try:
-            damage = soundness.find_sqlite_damage_by_quick_check(self._file)
+            damage = sqlite_damage.find_sqlite_damage_by_quick_check(self._file)
         # A file that cannot be read now is not thereby damaged.
         except sqlite3.Error as error:
             log.warning("the database's file could not be read whole", error=str(error))

@@ -22,7 +22,7 @@ from fastapi import Depends, Header, Query, Request
 
 from api.limits.heavy_work import HeavyWorkQueue
 from core.database.session import Database
-from core.jobs.doorbell import WorkerNotifier
+from core.jobs.worker_notification import WorkerNotifier
 from core.recipe.catalogue import LazyRecipeCatalogue
 from core.requests.actor import Actor
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT

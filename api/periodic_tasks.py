@@ -15,7 +15,7 @@ from api.authentication.access import Authenticator
 from core.database.session import Database
 from core.database.tables import AccessKey, UserSession
 from core.errors import PerennialError
-from core.retention.unused import delete_unreferenced_cached_blobs
+from core.retention.unreferenced_blobs import delete_unreferenced_cached_blobs
 from core.storage import Blobs
 
 log = structlog.get_logger(__name__)

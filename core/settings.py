@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     reserved_descriptors: int = Field(64, ge=16)
     """File descriptors of an API process reserved for databases, files and rejections."""
     reserve_bytes: int = Field(32 << 20, ge=0)
-    """Bytes reserved for deleting and cancelling on a full disk (`core/files/reserve.py`); 0: none."""
+    """Bytes reserved for deleting and cancelling on a full disk (`core/files/disk_reserve.py`); 0: none."""
     trusted_proxies: str = ""
     """Addresses and networks of the reverse proxies in front of the API, separated by commas.
 

@@ -16,7 +16,7 @@ from core.database import migrate
 from core.database.session import Database
 from core.database.tables import DatabaseTable
 from core.errors import PerennialError
-from core.files.private import UMASK
+from core.files.permissions import UMASK
 from core.settings import Settings
 from core.storage import open_object_store
 

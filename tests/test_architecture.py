@@ -307,7 +307,7 @@ def test_only_the_doorbell_sends_to_celery_and_only_lazily() -> None:
                     for n in parse_tree(path).body
                     if isinstance(n, ast.Import | ast.ImportFrom)
                 }
-                if name != Path("core/jobs/doorbell.py") or line in top:
+                if name != Path("core/jobs/worker_notification.py") or line in top:
                     wrong.append(f"{name}:{line}: imports {module}")
     assert not wrong, "\n".join(wrong)
 

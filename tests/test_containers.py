@@ -21,12 +21,12 @@ import redis
 import yaml
 from processes import wait_for_port
 
-from core.jobs.doorbell import _NotificationBroker
+from core.jobs.worker_notification import _NotificationBroker
 from core.settings import Settings
 from tests.loading import load_module
 from tools.release import distributions
 from tools.service import find_free_port
-from worker.chores import get_lost_device_report_file
+from worker.recurring_tasks import get_lost_device_report_file
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent

@@ -25,7 +25,7 @@ WARNS = re.compile(
 )
 PLACES = ("core", "worker")
 NO_ADVICE = {
-    "core/database/soundness.py:_open_sqlite_read_only", "core/text/steps.py:find_requests_in_sentence",
+    "core/database/sqlite_damage.py:_open_sqlite_read_only", "core/text/steps.py:find_requests_in_sentence",
           "core/learning/training/job.py:_report_warning",
     "core/learning/training/job.py:run_job_phases",
     "core/learning/training/job.py:_record_device_change",
@@ -67,7 +67,7 @@ def _get_core_learning_path(name: str) -> str:
 
 
 ENTRIES = (
-    AdviceRow("held", ("core/lineage/words.py:describe_requests_to_pass_held_version",),
+    AdviceRow("held", ("core/lineage/wording.py:describe_requests_to_pass_held_version",),
           "a version lacks tasks that were rolled back",
           f"Learn task 2 again first (POST {M}/tasks/2/relearn) and then this one, or discard it "
           f"(POST {M}/tasks/2/discard).",
@@ -79,13 +79,13 @@ ENTRIES = (
         "`attention`",
           'POST /v1/jobs/job_1/retry {"recipe": {"epochs": 50}}',
           FIRST + "test_a_version_that_learned_too_little_is_mended_by_the_first_request"),
-    AdviceRow("missing", ("core/lineage/words.py:describe_requests_for_missing_task",
-                        "core/lineage/words.py:_build_task_api_request"),
+    AdviceRow("missing", ("core/lineage/wording.py:describe_requests_for_missing_task",
+                        "core/lineage/wording.py:_build_task_api_request"),
           "a version lacks a task that was rolled back or skipped",
           f"Learn it again with POST {M}/tasks/2/relearn, or discard it with POST "
           f"{M}/tasks/2/discard.",
           LIFE + "test_a_batch_after_a_rollback_is_told_of_the_missing_task_held_and_settled_by_relearning"),
-    AdviceRow("pinned", ("core/lineage/words.py:explain_pinned_production",
+    AdviceRow("pinned", ("core/lineage/wording.py:explain_pinned_production",
                      "core/versions/aliases.py:_production_move_to_json",
                      "core/models/models.py:model_to_json"),
           "a person moved production to a version, so it does not follow later ones",
@@ -112,7 +112,7 @@ ENTRIES = (
           f'Move the model to the base for photos: POST {M}/rebase {{"base": '
           f'"perennial/efficientnet-lite0"}}.',
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    AdviceRow("look-alike", ("core/lineage/words.py:describe_class_merge_request",),
+    AdviceRow("look-alike", ("core/lineage/wording.py:describe_class_merge_request",),
           "a batch has a class whose name looks like that of another class",
           f'Once both are learned, merge them with POST {M}/edits {{"operations": [{{"merge": '
           f'{{"from": ["dgo", "dog"], "into": "dog"}}}}]}}.',
@@ -230,7 +230,7 @@ ENTRIES = (
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
     AdviceRow("weights-by-hand", ("core/bases/pretrained.py:_explain_manual_weights_upload",
                               "core/execution/kinds/fetch.py:_format_manual_download_advice",
-                              "core/lineage/words.py:describe_fetch_retry_request"),
+                              "core/lineage/wording.py:describe_fetch_retry_request"),
           "weights cannot be fetched",
           "Put model.safetensors into the data directory of each worker, and send POST "
           "/v1/jobs/job_1/retry.",
@@ -283,21 +283,21 @@ ENTRIES = (
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
     AdviceRow("edit-pattern", ("core/edits/image_patterns.py:expand_image_patterns_in_operations",),
           "a pattern of paths matches no image of a task, or too many", "", TELLS),
-    AdviceRow("edit-task-scenario", ("core/edits/checks.py:check_and_combine_operations",),
+    AdviceRow("edit-task-scenario", ("core/edits/operation_checks.py:check_and_combine_operations",),
           "a model with a head for each task is edited",
           "Correct the batch and send it again.",
           "not followed: it is sending a batch, as every journey of tests/e2e does"),
     AdviceRow("former-name", ("core/ingest/layout.py:replace_former_class_names",),
           "a batch has a class that was dropped from the model, or a former name of a class", "", TELLS),
     AdviceRow("relearn", ("core/tasks/retries.py:_retry_or_relearn_task",
-                        "core/tasks/settling.py:_explain_why_task_not_relearnable"),
+                        "core/tasks/task_decisions.py:_explain_why_task_not_relearnable"),
           "a task is retried although it must be learned again, or vice versa",
           f"Learn it again with POST {M}/tasks/2/relearn.",
           "not followed: the request that it names is followed by `missing`"),
     AdviceRow("uploads", ("core/uploads/uploads.py:_require_open_uploads_within_limit",
                       "core/uploads/uploads.py:_make_missing_upload_error",
-                      "core/uploads/whole_uploads.py:require_complete_upload",
-                      "core/uploads/whole_uploads.py:read_upload_bytes"),
+                      "core/uploads/complete_uploads.py:require_complete_upload",
+                      "core/uploads/complete_uploads.py:read_upload_bytes"),
           "an upload is missing or unfinished, or there are too many", "GET /v1/uploads lists all.",
           "not followed: the client resumes uploads by itself, tests/client/test_large_batches.py"),
     AdviceRow("webhook", ("core/webhooks/webhooks.py:require_webhook_enabled",
@@ -334,8 +334,8 @@ ENTRIES = (
           ("core/learning/reports/data_findings.py:_build_new_classes_taken_for_known_finding",),
           "production would predict known classes for images of new ones",
           "", TELLS),
-    AdviceRow("weak", ("core/recipe/weaknesses.py:list_recipe_warnings",
-                   "core/recipe/weaknesses.py:list_ineffective_field_warnings"),
+    AdviceRow("weak", ("core/recipe/combination_warnings.py:list_recipe_warnings",
+                   "core/recipe/combination_warnings.py:list_ineffective_field_warnings"),
           "a method or modifier is weak in a scenario, or changes nothing", "Name a method that "
               "trains.",
           "not followed: docs/benchmarks.md has measurements of both sides"),
@@ -354,7 +354,7 @@ def main() -> None:
 
 def render_advice_table() -> str:
     """Render the reference table of warnings and advice as Markdown."""
-    from api.pages.parts.words import replace_requests_by_button_labels
+    from api.pages.parts.wording import replace_requests_by_button_labels
     from perennial.words import replace_requests_by_commands
 
     rows = []

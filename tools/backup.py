@@ -26,7 +26,7 @@ from typing import Any
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.database import soundness
+from core.database import sqlite_damage
 from core.database.copies import copy_sqlite_database
 from core.database.migrate import read_schema_revision
 from core.database.session import Database
@@ -203,7 +203,7 @@ def _require_safe_backup(source: Path) -> None:
                 raise BackupNotPossible(
                     f"{str(path)!r} has a name that no object has: nothing was restored."
                 )
-    damage = soundness.find_sqlite_damage_by_quick_check(source / DATABASE)
+    damage = sqlite_damage.find_sqlite_damage_by_quick_check(source / DATABASE)
     if damage:
         raise BackupNotPossible(
             f"The database of {source} is damaged: {'; '.join(damage)}. Restore another backup."

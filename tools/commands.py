@@ -115,7 +115,7 @@ def migrate(no_backup: bool) -> int:
     """
     from core.database.migrate import COPIED, read_schema_revision, upgrade_schema
     from core.database.session import Database
-    from core.files.private import UMASK
+    from core.files.permissions import UMASK
     from core.settings import Settings
     from core.storage import open_object_store
 

@@ -30,7 +30,7 @@ from core.settings import Settings
 from perennial import GateHeld, JobEnded, Perennial, types
 from tools import digits, service
 from tools.serve_demo import DemoJobBars
-from worker import one_service
+from worker import data_folder_lock
 from worker.devices.torch_check import FIRST_START, has_torch_check_passed
 
 Json = dict[str, Any]
@@ -54,7 +54,7 @@ def main() -> int:
         return run_demo(recipe)
     except service.ServiceNotReady as error:  # show the service's own message without a traceback
         problem = str(error)
-    except one_service.DataDirectoryInUse as used:
+    except data_folder_lock.DataDirectoryInUse as used:
         problem = (
             f"{used.holder} Stop it (Ctrl-C in its terminal, or {used.stop}), or give the demo a "
             "directory of its own: PERENNIAL_DATA_DIR=demo-data make demo"
@@ -69,10 +69,10 @@ def run_demo(recipe: Json) -> int:
 
     Raises:
         tools.service.ServiceNotReady: the service does not start.
-        worker.one_service.DataDirectoryInUse: a service uses the data directory.
+        worker.data_folder_lock.DataDirectoryInUse: a service uses the data directory.
     """
     data_dir = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")).absolute()
-    with one_service.lock_data_directory(
+    with data_folder_lock.lock_data_directory(
         data_dir
     ):  # refuses a directory in use, before anything is started
         console.print(f"Starting Perennial with its data in {data_dir} …")

@@ -33,8 +33,8 @@ from core.database.migrate import require_current_schema
 from core.database.session import Database, is_database_outage
 from core.database.tables import IntegrityScrubProgress
 from core.errors import PerennialError
-from core.files.private import UMASK
-from core.requests.times import format_rfc3339
+from core.files.permissions import UMASK
+from core.requests.timestamps import format_rfc3339
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage, open_object_store
 from core.text.counts import format_count_with_noun

@@ -18,13 +18,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from core.files.private import UMASK
+from core.files.permissions import UMASK
 from core.packaged import sample_pictures
 from perennial import GateHeld, JobHandle, NotFound, Perennial, PerennialError, types
 from perennial.bars import compute_job_share_done, describe_job_state
 from perennial.cli.service.login import has_graphical_browser
 from tools import service
-from worker import launcher, one_service
+from worker import data_folder_lock, launcher
 
 FOLDER = "perennial-demo"
 MARKER = "demo.json"
@@ -106,7 +106,7 @@ def serve_demo(demo: DemoServingOptions) -> int:
             return _wait_for_and_print_service_end(running)
     except KeyboardInterrupt:
         return 0
-    except one_service.DataDirectoryInUse as used:
+    except data_folder_lock.DataDirectoryInUse as used:
         raise CannotServeDemo(f"{used.holder} Use that one, or stop it: {used.stop}.") from used
     except service.ServiceNotReady as error:
         raise CannotServeDemo(str(error)) from error
@@ -128,7 +128,7 @@ def require_empty_or_demo_directory(data_dir: Path) -> None:
     if not data_dir.exists() or (data_dir / MARKER).exists():
         return
     # A start that was killed at once may have left the lock alone.
-    others = sorted(path.name for path in data_dir.iterdir() if path.name != one_service.NAME)
+    others = sorted(path.name for path in data_dir.iterdir() if path.name != data_folder_lock.NAME)
     if others:
         raise CannotServeDemo(
             f"{data_dir} is not a demo's directory: it holds {others[0]!r}. Only an empty folder, "
@@ -235,15 +235,15 @@ def empty_demo_directory_unless_kept(demo: DemoServingOptions) -> bool:
     """Empty the demo's data directory unless its demo is kept; return True if it must be built.
 
     Raises:
-        worker.one_service.DataDirectoryInUse: a service uses it.
+        worker.data_folder_lock.DataDirectoryInUse: a service uses it.
     """
-    with one_service.lock_data_directory(demo.data_dir):
+    with data_folder_lock.lock_data_directory(demo.data_dir):
         if is_demo_complete(demo.data_dir) and not demo.is_reset:
             return False
         # First, so that a directory that is half emptied is still known as a demo's.
         _write_demo_marker(demo.data_dir, is_complete=False)
         for path in demo.data_dir.iterdir():
-            if path.name in (MARKER, one_service.NAME):
+            if path.name in (MARKER, data_folder_lock.NAME):
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

@@ -19,10 +19,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core.database.session import Database
 from core.errors import PerennialError
-from core.jobs.doorbell import QUEUE, TASK, WorkerNotifier
+from core.jobs.worker_notification import QUEUE, TASK, WorkerNotifier
 from core.logging import configure_logging
 from core.processes.garbage import exclude_existing_objects_from_gc
-from core.processes.start import prepare_data_directory_and_check_startup
+from core.processes.start_requirements import prepare_data_directory_and_check_startup
 from core.settings import Settings
 from worker.loop import Worker
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from worker.one_service import DataDirectoryInUse, DataDirectoryLock, lock_data_directory
-from worker.prepared import PreparedServiceSettings
+from worker.data_folder_lock import DataDirectoryInUse, DataDirectoryLock, lock_data_directory
+from worker.setup_report import PreparedServiceSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 API_GRACE_S = 5
@@ -305,7 +305,7 @@ def main() -> int:
     os.environ["PERENNIAL_DATA_DIR"] = str(
         Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute()
     )
-    os.umask(0o077)  # inherited by all processes; see core.files.private
+    os.umask(0o077)  # inherited by all processes; see core.files.permissions
     print_line_to_stderr(
         f"Starting Perennial with its data in {os.environ['PERENNIAL_DATA_DIR']} …"
     )

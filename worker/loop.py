@@ -26,15 +26,15 @@ from core.database.session import STATEMENT_S, Database, is_database_outage
 from core.errors import LeaseLost, PerennialError
 from core.execution import exporters
 from core.failpoints import hit_failpoint
-from core.files import reserve
-from core.jobs import doorbell, workers
+from core.files import disk_reserve
+from core.jobs import worker_notification, workers
 from core.logging import configure_logging
 from core.processes.garbage import exclude_existing_objects_from_gc
-from core.processes.start import prepare_data_directory_and_check_startup
+from core.processes.start_requirements import prepare_data_directory_and_check_startup
 from core.scheduling import claim as claims
 from core.settings import Settings
 from core.storage import Blobs, open_object_store
-from core.trials.choosing import choose_best_of_overdue_trials
+from core.trials.trial_selection import choose_best_of_overdue_trials
 from core.upkeep import scrub, sweep
 from core.upkeep.scrub import Scrubber
 from core.usage import usage_sums
@@ -42,10 +42,10 @@ from core.webhooks.deliver import WebhookDeliverer
 from worker.attempts.attempt import AttemptResources, JobAttempt
 from worker.attempts.child import COMMAND, ForkServer
 from worker.attempts.folders import WorkerScratchFolder
-from worker.chores import ALIVE, SWEEP_S, PeriodicChores, get_lost_device_report_file
 from worker.clock_watch import DatabaseClockWatch
 from worker.devices.device import DeviceWatch
 from worker.reaper import ExpiredJobRequeuer
+from worker.recurring_tasks import ALIVE, SWEEP_S, PeriodicChores, get_lost_device_report_file
 
 log = structlog.get_logger(__name__)
 
@@ -141,7 +141,7 @@ class Worker:
                     ring(job_id) for job_id in choose_best_of_overdue_trials(self.db)
                 ],
                 "usage": lambda: usage_sums.measure_and_store_usage_of_outdated_owners(self.db),
-                "reserve on the disk": lambda: reserve.make_disk_reserve_file(
+                "reserve on the disk": lambda: disk_reserve.make_disk_reserve_file(
                     settings.data_dir, settings.reserve_bytes
                 ),
             },
@@ -375,7 +375,7 @@ class _WakeupReceiver:
         while True:
             try:
                 select.select([self._listener], [], [])
-                doorbell.drain_pending_wakeups(self._listener)
+                worker_notification.drain_pending_wakeups(self._listener)
             except (OSError, ValueError):
                 return  # closed
             self._wake.set()
@@ -400,7 +400,9 @@ def main() -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, request_stop)
-    worker = Worker(settings, ring=lambda _job_id: doorbell.wake_worker(settings.data_dir))
+    worker = Worker(
+        settings, ring=lambda _job_id: worker_notification.wake_worker(settings.data_dir)
+    )
     try:
         worker.prepare_worker()
     except (PerennialError, SQLAlchemyError) as error:
@@ -409,7 +411,7 @@ def main() -> int:
         return 1
     with contextlib.ExitStack() as stack:
         stack.callback(worker.close_worker)
-        listener = stack.enter_context(doorbell.open_wakeup_socket(settings.data_dir))
+        listener = stack.enter_context(worker_notification.open_wakeup_socket(settings.data_dir))
         bell = _WakeupReceiver(listener, worker.request_job_state_check_now)
         # After all imports and before any job: what exists now is never collected.
         exclude_existing_objects_from_gc()

@@ -13,10 +13,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from core.database.migrate import COPIED, upgrade_schema
 from core.database.session import Database
 from core.errors import PerennialError
-from core.files import reserve
+from core.files import disk_reserve
 from core.keys.keys import ensure_admin_key_and_write_file
 from core.logging import configure_logging
-from core.processes.start import prepare_data_directory_and_check_startup
+from core.processes.start_requirements import prepare_data_directory_and_check_startup
 from core.recipe.catalogue import load_recipe_catalogue
 from core.settings import Settings
 from core.storage import open_object_store
@@ -25,7 +25,7 @@ from worker.devices.torch_check import (
     check_torch_while_block_runs,
     has_torch_check_passed,
 )
-from worker.prepared import PreparedServiceSettings
+from worker.setup_report import PreparedServiceSettings
 
 
 def prepare_service_data(settings: Settings) -> PreparedServiceSettings:
@@ -80,12 +80,12 @@ def main() -> int:
         if not has_torch_check_passed(settings):
             print(FIRST_START, file=sys.stderr, flush=True)
         prepared = prepare_service_data(settings)
-        reserve.make_disk_reserve_file(settings.data_dir, settings.reserve_bytes)
+        disk_reserve.make_disk_reserve_file(settings.data_dir, settings.reserve_bytes)
     except PerennialError as error:
         print(error.detail, file=sys.stderr)
         return 1
     except (SQLAlchemyError, OSError) as error:
-        if not reserve.is_data_disk_full(settings.data_dir):
+        if not disk_reserve.is_data_disk_full(settings.data_dir):
             raise
         reason = str(getattr(error, "orig", error))
         print(

@@ -40,7 +40,7 @@ from core.errors import (
     ServiceDiskFull,
     UnsupportedContentType,
 )
-from core.files import disk, reserve
+from core.files import disk, disk_reserve
 from core.requests.actor import Actor
 from core.text.nearest import format_field_path_suggestion
 
@@ -162,7 +162,7 @@ class _GuardedApp:
             await working.acquire_request_slot()
             # Before the handler, which first writes to the database: a full disk would prevent it.
             if self.makes_room:
-                reserve.remove_disk_reserve_if_disk_full(data_dir)
+                disk_reserve.remove_disk_reserve_if_disk_full(data_dir)
             await self._check_request_fields_and_serve(
                 actor,
                 scope,
@@ -172,7 +172,9 @@ class _GuardedApp:
         except Exception as error:
             # A quota may be exceeded although the disk's own figures show free space.
             is_full = disk.is_disk_full_error(error) or session.is_database_full(error)
-            if not (self.makes_room and is_full and reserve.remove_disk_reserve_file(data_dir)):
+            if not (
+                self.makes_room and is_full and disk_reserve.remove_disk_reserve_file(data_dir)
+            ):
                 raise
             raise ServiceDiskFull(
                 "The disk of the service was full, and now has some room: send this again.",

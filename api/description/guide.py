@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from api.answers import is_etag_in_if_none_match
+from api.json_responses import is_etag_in_if_none_match
 from api.static_files import TYPES
 
 FOLDER = Path(__file__).parents[1] / "built_guide"

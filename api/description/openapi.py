@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import JsonValue, TypeAdapter
 
 from api.authentication.guard import OPEN_PATHS
-from api.description.described import RouteWithDeferredSchemas
+from api.description.documented_routes import RouteWithDeferredSchemas
 from api.description.operations import OPERATIONS
 from api.problems import describe_problem_in_openapi
 from api.schemas.tasks import FromUpload
@@ -30,7 +30,7 @@ METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 def build_openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document of an app, which is built on the first call."""
     if app.openapi_schema is None:
-        # The schemas of responses are built only now: see `api.description.described`.
+        # The schemas of responses are built only now: see `api.description.documented_routes`.
         for route in app.routes:
             if isinstance(route, RouteWithDeferredSchemas):
                 route.add_response_schemas()

@@ -12,7 +12,7 @@ from api.limits.fair_share import (
     reacquire_request_slot_after_wait,
     release_request_slot_before_wait,
 )
-from api.limits.turns import ResourcePool
+from api.limits.resource_pool import ResourcePool
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from core.keys import keys, predict_keys
 from core.requests import audit
 from core.requests.actor import Actor
 from core.requests.audit import AuditQuery
-from core.requests.times import format_rfc3339, parse_rfc3339
+from core.requests.timestamps import format_rfc3339, parse_rfc3339
 from core.text import characters
 from core.usage import usage_lists
 

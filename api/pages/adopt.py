@@ -9,7 +9,7 @@ from api.dependencies import Service, ServiceDependencies, ShapeWork, Write
 from api.pages.parts.render import get_root_path, render_page
 from api.routes.bases import MAX_BYTES
 from api.uploads.body import ReceivedUpload, receive_body_into_spool
-from api.uploads.head import UploadRouteRules
+from api.uploads.request_checks import UploadRouteRules
 from api.uploads.upload import UploadReception
 from api.uploads.weights import (
     BaseUploadOptions,

@@ -26,7 +26,7 @@ from core.contract.edit import EditPlanOut
 from core.contract.responses.model import ModelOut
 from core.contract.responses.task_image import Split
 from core.database.session import Database
-from core.edits import accept, listing, purge, undo
+from core.edits import acceptance, listing, purge, undo
 from core.edits.operations import Operation
 from core.errors import Invalid, PerennialError, WrongState
 from core.models import models
@@ -288,7 +288,7 @@ async def show_edit_plan_page(
     if choice.has_all_choices:
         try:
             plan = await to_thread.run_sync(
-                lambda: accept.plan_edit(
+                lambda: acceptance.plan_edit(
                     service.load_use_case_resources(),
                     actor,
                     model_response["id"],
@@ -349,8 +349,8 @@ async def handle_submit_edit_form(
         limits = NewJobLimits(
             service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
         )
-        asked = accept.EditRequest(found["id"], choice.build_edit_operations(), reason, shown)
-        edit, _ = accept.accept_edit(service.load_use_case_resources(), actor, asked, limits)
+        asked = acceptance.EditRequest(found["id"], choice.build_edit_operations(), reason, shown)
+        edit, _ = acceptance.accept_edit(service.load_use_case_resources(), actor, asked, limits)
         return edit["job"]
 
     job = await to_thread.run_sync(accept_edit)

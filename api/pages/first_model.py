@@ -23,9 +23,9 @@ from api.pages.parts.live import read_newest_event_cursor
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.submit import detect_batch_archive_kind
 from api.schemas.common import ModelPath
+from api.uploads.batch_request import BatchRequestOptions, BatchSubmissionRequest
 from api.uploads.body import ReceivedUpload, open_temporary_spool_file, receive_body_into_spool
-from api.uploads.head import UploadRouteRules
-from api.uploads.order import BatchRequestOptions, BatchSubmissionRequest
+from api.uploads.request_checks import UploadRouteRules
 from api.uploads.upload import UploadReception
 from core.admission.admission import AdmissionLimits
 from core.bases import pretrained

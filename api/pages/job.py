@@ -16,9 +16,9 @@ from core.admission.admission import AdmissionLimits, NewJobLimits
 from core.contract.responses.job import JobOut
 from core.database.states import TRANSITIONS, JobAction, JobState
 from core.errors import BatchHeldForFindings, Invalid
-from core.jobs import job_story, jobs
+from core.jobs import job_progress, jobs
 from core.tasks import retries
-from core.trials import choosing, listing
+from core.trials import listing, trial_selection
 
 router = APIRouter(include_in_schema=False)
 
@@ -40,7 +40,7 @@ def show_job_page(
     Args:
         sent_again: the page answers a batch that the model has already.
     """
-    story = job_story.read_job_page_data(db, actor, job)
+    story = job_progress.read_job_page_data(db, actor, job)
     possible = _list_allowed_job_actions(story.job)
     again = "retry" in possible and story.job["kind"] == "learn"
     suggestions = (
@@ -86,7 +86,7 @@ async def handle_job_action_form(
                 NewJobLimits(settings.max_open_jobs, AdmissionLimits.from_settings(settings)),
             )
         if verb == JobAction.CHOOSE:
-            _, fresh = choosing.choose_trial(
+            _, fresh = trial_selection.choose_trial(
                 db, actor, job, forms.parse_form_whole_number(inputs, "trial")
             )
             return jobs.read_job(db, actor, job), fresh

@@ -11,12 +11,12 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import Bell, CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
 from api.pages.parts.actions import build_attention_items
-from api.pages.parts.checks import (
+from api.pages.parts.gate_checks import (
     describe_gate_check_limits,
     describe_gate_comparison_with_production,
     list_disabled_gate_checks,
 )
-from api.pages.parts.heat import ROWS, build_accuracy_curves, build_heat_map
+from api.pages.parts.heat_map import ROWS, build_accuracy_curves, build_heat_map
 from api.pages.parts.live import read_newest_event_cursor
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import (

@@ -15,7 +15,7 @@ from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
 from api.pages.parts.render import get_root_path, render_page
-from api.predict.asking import PredictRequestTarget, predict_images_and_keep_slot
+from api.predict.prediction import PredictRequestTarget, predict_images_and_keep_slot
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
 from core.contract.responses.model import ModelOut

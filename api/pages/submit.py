@@ -2,7 +2,7 @@
 
 With JavaScript the page uploads each file as soon as it is dropped, in pieces that can be resumed
 (`/v1/uploads`). Without, it is a plain form with a file. Both use the code of the API's own route
-(`api.uploads.order`).
+(`api.uploads.batch_request`).
 """
 
 import shlex
@@ -23,15 +23,15 @@ from api.pages.parts.recipe_form import RecipeForm
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.trials_form import NO_TRIALS, TrialsForm, parse_trials_and_add_form_errors
 from api.schemas.common import ModelPath
-from api.uploads.assembled import join_upload_pieces_in_spool
-from api.uploads.body import ReceivedUpload
-from api.uploads.body import receive_body_into_spool as receive
-from api.uploads.head import UploadRouteRules
-from api.uploads.order import (
+from api.uploads.assembled_upload import join_upload_pieces_in_spool
+from api.uploads.batch_request import (
     BatchRequestOptions,
     BatchSubmissionRequest,
     parse_batch_reading_options,
 )
+from api.uploads.body import ReceivedUpload
+from api.uploads.body import receive_body_into_spool as receive
+from api.uploads.request_checks import UploadRouteRules
 from api.uploads.upload import UploadReception
 from core.contract.reports.report import ConflictsPolicy, Report
 from core.contract.responses.model import ModelOut
@@ -43,7 +43,7 @@ from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.models import models
 from core.tasks.held_out_batch import submit_batch_or_measure_adopted_classifier
 from core.text import characters
-from core.uploads import whole_uploads
+from core.uploads import complete_uploads
 
 router = APIRouter(include_in_schema=False)
 
@@ -155,7 +155,7 @@ async def handle_check_upload_request(
         *(service.bell, service.catalogue, trials.asked),
     )
     whole = await to_thread.run_sync(
-        whole_uploads.require_complete_upload, db, actor, inputs.get("upload", "")
+        complete_uploads.require_complete_upload, db, actor, inputs.get("upload", "")
     )
     with upload.hold_upload_slot():
         async with join_upload_pieces_in_spool(

@@ -22,7 +22,7 @@ from core.errors import Invalid, PerennialError, Unavailable
 from core.models import models
 from core.requests.actor import Actor
 from core.storage import Blobs
-from core.tasks import settling, task_images, tasks
+from core.tasks import task_decisions, task_images, tasks
 from core.versions import metrics
 from core.versions.metrics import MatrixWindow
 
@@ -113,14 +113,16 @@ async def handle_task_decision_form(
 
     def apply_requested_task_decision() -> str | None:
         if verb == "continue":
-            return settling.skip_held_task_and_continue_lineage(db, actor, model, n, reason)[1]
+            return task_decisions.skip_held_task_and_continue_lineage(db, actor, model, n, reason)[
+                1
+            ]
         if verb == "discard":
-            return settling.discard_task(db, actor, model, n, reason)[1]
+            return task_decisions.discard_task(db, actor, model, n, reason)[1]
         if verb != "relearn":
             raise Invalid(
                 f"A task cannot be told to {verb[:40]}: continue, discard and relearn are possible."
             )
-        job_response, fresh = settling.relearn_task(
+        job_response, fresh = task_decisions.relearn_task(
             service.load_use_case_resources(),
             actor,
             model,

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.predict.line import PredictConcurrencySlot
+from api.predict.concurrency import PredictConcurrencySlot
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated
 from core.settings import Settings
 

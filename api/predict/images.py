@@ -13,7 +13,7 @@ from api.authentication.guard import read_declared_length
 from api.limits.fair_share import release_request_slot_before_wait
 from api.predict import form, instances
 from api.predict.body import read_predict_body_within_limits
-from api.predict.line import PredictConcurrencySlot, compute_held_bytes_limit
+from api.predict.concurrency import PredictConcurrencySlot, compute_held_bytes_limit
 from core.errors import Invalid, UnsupportedContentType
 from core.ingest.limits import PREDICT_IMAGES
 from core.settings import Settings

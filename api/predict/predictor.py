@@ -1,7 +1,7 @@
 """Stage 3 of predict: images are decoded by some processes and predicted by another, in turns.
 
 The images of a request are processed in pieces that take about `predict_turn_s` each. Requests of
-other owners pass between them (`api.limits.turns`). While a piece is predicted, the next one is decoded.
+other owners pass between them (`api.limits.resource_pool`). While a piece is predicted, the next one is decoded.
 The processes end after a period without requests, and restart on the next request.
 """
 
@@ -13,11 +13,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from api.limits.turns import ResourcePool
+from api.limits.resource_pool import ResourcePool
+from api.predict.batching import PredictionBatcher
 from api.predict.decoder import DecodedImages, DecodeRequest, ImageDecoder
-from api.predict.gathering import PredictionBatcher
 from api.predict.images import PredictRequestImages
-from api.predict.network import EncodedPredictions, PredictionProcess
+from api.predict.prediction_process import EncodedPredictions, PredictionProcess
 from core.contract.manifest import Manifest
 from core.contract.responses.versions.sure import SureOut
 from core.errors import ImageInvalid, Invalid
@@ -286,7 +286,7 @@ class PredictionHelperClient:
 
 
 def _encode_prediction_request(owner: str, question: VersionPredictionSpec, turn_s: float) -> bytes:
-    """Encode the header of a prediction request for `core.predictions.helper.answers`."""
+    """Encode the header of a prediction request for `core.predictions.helper.serving`."""
     header = {
         "owner": owner,
         "version_id": question.version_id,

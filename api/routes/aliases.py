@@ -2,9 +2,9 @@
 
 from fastapi import Response
 
-from api.answers import build_json_response
 from api.dependencies import Bell, Db, Page, Read, Write
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import AliasIn, AliasPath, RollbackIn

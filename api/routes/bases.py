@@ -6,7 +6,6 @@ from anyio import to_thread
 from fastapi import Depends, Path, Query, Response
 from pydantic import JsonValue
 
-from api.answers import build_json_response
 from api.dependencies import (
     BlobStore,
     Db,
@@ -16,10 +15,11 @@ from api.dependencies import (
     ShapeWork,
     Write,
 )
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from api.problems import build_openapi_problem_responses
 from api.uploads.body import ReceivedUpload
-from api.uploads.head import UploadRouteRules
+from api.uploads.request_checks import UploadRouteRules
 from api.uploads.upload import UploadReception, make_upload_reception_dependency
 from api.uploads.weights import (
     BaseUploadOptions,

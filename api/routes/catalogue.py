@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import Path, Response
 
-from api.answers import build_json_response
 from api.dependencies import CatalogueOf, Page, Read
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from core.contract.responses.catalogue import (
     ArchitectureList,
     ArchitectureOut,

@@ -6,9 +6,9 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import Depends, Query, Response
 
-from api.answers import build_json_response
 from api.dependencies import Page, Read, Service
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from core.comparisons import compare, compared_tasks

@@ -4,16 +4,16 @@ from typing import Annotated, Literal
 
 from fastapi import Path, Query, Response
 
-from api.answers import build_json_response
 from api.dependencies import Bell, BlobStore, Db, IdempotencyKey, Page, Read, Service, Write
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.edits import EditIn, UndoIn
 from core.admission.admission import AdmissionLimits, NewJobLimits
 from core.contract.edit import ClassAliasPage, EditOut, EditPage, EditPlanOut
-from core.edits import accept, listing, purge, undo
-from core.edits.accept import EditRequest
+from core.edits import acceptance, listing, purge, undo
+from core.edits.acceptance import EditRequest
 from core.requests import idempotency
 
 router = make_tagged_api_router("edits")
@@ -44,7 +44,7 @@ def submit_edit(
     """Relabel or remove images, rename, merge or drop classes: a job makes one new version."""
     resources = service.load_use_case_resources()
     if validate == "only":
-        return build_json_response(accept.plan_edit(resources, actor, model, body.operations))
+        return build_json_response(acceptance.plan_edit(resources, actor, model, body.operations))
     repeat = None
     if (key := idempotency.check_idempotency_key_form(idempotency_key)) is not None:
         mark = idempotency.digest_request_for_idempotency(model, body.model_dump_json())
@@ -53,7 +53,7 @@ def submit_edit(
         service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
     )
     request = EditRequest(model, body.operations, body.reason, body.parent, repeat)
-    edit, is_replay = accept.accept_edit(resources, actor, request, limits)
+    edit, is_replay = acceptance.accept_edit(resources, actor, request, limits)
     if not is_replay:
         service.bell.notify_workers(edit["job"])
     location = {"Location": f"/v1/models/{model}/edits/{edit['number']}"}

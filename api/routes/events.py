@@ -7,9 +7,8 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import Depends, Query, Request, Response
 
-from api.answers import build_json_response
 from api.dependencies import Db, Page, Read
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
 from api.event_stream import (
     EVENT_STREAM,
     PAGE,
@@ -19,13 +18,14 @@ from api.event_stream import (
     build_event_stream_response,
     parse_last_event_id_header,
 )
+from api.json_responses import build_json_response
 from api.problems import build_openapi_problem_responses
 from core.contract.responses.owner_event import OWNER_EVENT_TYPES, OwnerEventOut, OwnerEventPage
 from core.database.polling import OwnerEventFilter, PolledOwnerEventRow, PollingDatabaseReads
 from core.database.session import Database
 from core.requests.actor import Actor, find_model
 from core.requests.pages import decode_page_cursor, encode_page_cursor
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 
 router = make_tagged_api_router("events")
 

@@ -9,9 +9,9 @@ from anyio import to_thread
 from fastapi import Depends, Path, Query, Request, Response
 from pydantic import JsonValue
 
-from api.answers import build_json_response, is_etag_in_if_none_match
 from api.dependencies import Page, Read, Service
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response, is_etag_in_if_none_match
 from api.problems import build_openapi_problem_responses
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath

@@ -7,7 +7,6 @@ from typing import Annotated, Any, cast, get_args
 from fastapi import Header, Query, Request, Response
 from pydantic import JsonValue
 
-from api.answers import build_json_response, build_queued_job_response, is_etag_in_if_none_match
 from api.authentication.guard import mark_handler_for_direct_call
 from api.dependencies import (
     LIMIT,
@@ -21,7 +20,7 @@ from api.dependencies import (
     Service,
     Write,
 )
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
 from api.downloads import DOWNLOAD_HEADERS, build_file_response, build_openapi_download_responses
 from api.event_stream import (
     EVENT_STREAM,
@@ -31,6 +30,11 @@ from api.event_stream import (
     StreamEvent,
     build_event_stream_response,
     parse_last_event_id_header,
+)
+from api.json_responses import (
+    build_json_response,
+    build_queued_job_response,
+    is_etag_in_if_none_match,
 )
 from api.problems import build_openapi_problem_responses
 from api.schemas.common import JobPath
@@ -57,9 +61,9 @@ from core.jobs import job_response, jobs
 from core.jobs.anytime import get_or_build_best_state_download
 from core.requests.actor import Actor
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_page_cursor, encode_page_cursor
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 from core.tasks import retries
-from core.trials import choosing, listing
+from core.trials import listing, trial_selection
 
 router = make_tagged_api_router("jobs")
 
@@ -193,7 +197,7 @@ def read_job_trials(job: JobPath, actor: Read, db: Db) -> Response:
 )
 def choose_trial(job: JobPath, body: Choice, actor: Write, db: Db, bell: Bell) -> Response:
     """Choose the trial of a waiting job whose result becomes the version."""
-    trials, fresh = choosing.choose_trial(db, actor, job, body.trial)
+    trials, fresh = trial_selection.choose_trial(db, actor, job, body.trial)
     if fresh:
         bell.notify_workers(job)
     return build_json_response(trials)

@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import Depends, Header, Query, Response
 from pydantic import JsonValue
 
-from api.answers import is_etag_in_if_none_match
 from api.dependencies import Read, Service
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import is_etag_in_if_none_match
 from api.schemas.common import ModelPath
 from core.contract.responses.versions.metrics import MetricsOut
 from core.versions import metrics

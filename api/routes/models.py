@@ -4,7 +4,6 @@ from typing import Annotated, Literal, cast
 
 from fastapi import Query, Response
 
-from api.answers import build_json_response
 from api.dependencies import (
     BlobStore,
     CatalogueOf,
@@ -17,7 +16,8 @@ from api.dependencies import (
     Service,
     Write,
 )
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import ModelIn, ModelPatch

@@ -6,11 +6,11 @@ from fastapi import Depends, Query, Request, Response
 from pydantic import JsonValue
 
 from api.dependencies import Predict, Service
-from api.description.described import make_tagged_api_router
-from api.predict.asking import PredictRequestTarget, predict_images_and_keep_slot
+from api.description.documented_routes import make_tagged_api_router
 from api.predict.body import SlotHoldingJsonResponse
 from api.predict.form import FIELDS
 from api.predict.images import FILES
+from api.predict.prediction import PredictRequestTarget, predict_images_and_keep_slot
 from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath

@@ -4,7 +4,6 @@ from typing import cast
 
 from fastapi import Response
 
-from api.answers import build_json_response
 from api.dependencies import (
     BlobStore,
     Db,
@@ -14,7 +13,8 @@ from api.dependencies import (
     Service,
     Write,
 )
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import RebaseFinish, RebaseIn

@@ -11,7 +11,6 @@ from fastapi import Depends, Header, Path, Query, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import JsonValue, ValidationError
 
-from api.answers import build_json_response, build_queued_job_response
 from api.authentication.guard import MAX_JSON_BYTES, read_small_body
 from api.dependencies import (
     Bell,
@@ -24,7 +23,8 @@ from api.dependencies import (
     Service,
     Write,
 )
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response, build_queued_job_response
 from api.limits.fair_share import (
     reacquire_request_slot_after_wait,
     release_request_slot_before_wait,
@@ -34,10 +34,8 @@ from api.schemas.common import FreeName, ModelPath
 from api.schemas.jobs import Retry
 from api.schemas.tasks import MAX_SECONDS_MEANING, MAX_TRIAL_S, FromUpload, Settle
 from api.strict_json import parse_strict_json
-from api.uploads.assembled import join_upload_pieces_in_spool
-from api.uploads.body import ReceivedUpload, require_announced_digest
-from api.uploads.head import UploadRequestHead, UploadRouteRules
-from api.uploads.order import (
+from api.uploads.assembled_upload import join_upload_pieces_in_spool
+from api.uploads.batch_request import (
     BatchRequestOptions,
     BatchSubmissionRequest,
     build_requested_trials,
@@ -45,7 +43,9 @@ from api.uploads.order import (
     parse_recipe_override,
     parse_trials_query,
 )
+from api.uploads.body import ReceivedUpload, require_announced_digest
 from api.uploads.repeat import UploadIdempotency
+from api.uploads.request_checks import UploadRequestHead, UploadRouteRules
 from api.uploads.upload import UploadReception, make_upload_reception_dependency
 from core.admission.admission import AdmissionLimits, NewJobLimits
 from core.contract.jobs.trial import Choose
@@ -59,11 +59,11 @@ from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.sniff import detect_upload_format
 from core.requests import idempotency
 from core.requests.actor import require_visible_model
-from core.tasks import held_out_batch, settling, tasks, validations
-from core.tasks.sent_batch import BatchSubmissionResponse
+from core.tasks import held_out_batch, task_decisions, tasks, validations
+from core.tasks.submitted_batch import BatchSubmissionResponse
 from core.trials.plan import TrialsRequest
-from core.uploads import whole_uploads
-from core.uploads.whole_uploads import CompleteUpload
+from core.uploads import complete_uploads
+from core.uploads.complete_uploads import CompleteUpload
 
 router = make_tagged_api_router("tasks")
 log = structlog.get_logger(__name__)
@@ -277,7 +277,7 @@ async def _check_or_submit_uploaded_batch(
     """Validate or submit a batch that was uploaded in pieces; only a submit consumes the upload.
 
     Raises:
-        NotFound, UploadIncomplete: see `core.uploads.whole_uploads.require_complete_upload`.
+        NotFound, UploadIncomplete: see `core.uploads.complete_uploads.require_complete_upload`.
     """
     upload, actor = order.upload, order.actor
     db, settings = upload.db, upload.settings
@@ -301,7 +301,7 @@ async def _check_or_submit_uploaded_batch(
             return repeat.get_stored_response_if_body_matches(request)
         await to_thread.run_sync(order.check_batch_room_and_read_former_names, None)
         whole = await to_thread.run_sync(
-            whole_uploads.require_complete_upload, db, actor, fields.upload
+            complete_uploads.require_complete_upload, db, actor, fields.upload
         )
         async with join_upload_pieces_in_spool(
             db, order.store, actor, whole, detect_upload_format, settings
@@ -386,7 +386,7 @@ def continue_without_task(
     skipped.
     """
     return _notify_workers_and_build_task_response(
-        settling.skip_held_task_and_continue_lineage(
+        task_decisions.skip_held_task_and_continue_lineage(
             db, actor, model, n, None if body is None else body.reason
         ),
         bell,
@@ -404,7 +404,8 @@ def discard_task(
 ) -> Response:
     """Discard a task that no version has learned, so that nothing waits for it."""
     return _notify_workers_and_build_task_response(
-        settling.discard_task(db, actor, model, n, None if body is None else body.reason), bell
+        task_decisions.discard_task(db, actor, model, n, None if body is None else body.reason),
+        bell,
     )
 
 
@@ -424,7 +425,7 @@ def relearn_task(
 ) -> Response:
     """Learn again a task that the lineage lacks, before all waiting ones."""
     override = None if body is None else body.recipe
-    job_response, fresh = settling.relearn_task(
+    job_response, fresh = task_decisions.relearn_task(
         service.load_use_case_resources(),
         actor,
         model,

@@ -9,17 +9,17 @@ from anyio import to_thread
 from fastapi import Depends, Header, Path, Request, Response
 from pydantic import JsonValue
 
-from api.answers import build_json_response
 from api.dependencies import Config, Db, IdempotencyKey, ObjectStore, Page, Read, Write
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from api.problems import build_openapi_problem_responses
 from api.uploads import tus
-from api.uploads.head import UploadRouteRules, parse_sha256_digest_header
 from api.uploads.piece import (
     hold_upload_lease,
     receive_whole_or_cut_piece_into_spool,
     refuse_piece_by_declared_length,
 )
+from api.uploads.request_checks import UploadRouteRules, parse_sha256_digest_header
 from api.uploads.upload import UploadReception, make_upload_reception_dependency
 from core.contract.responses.upload import UploadOut, UploadPage
 from core.errors import BodyTooLarge, UnsupportedContentType

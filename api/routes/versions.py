@@ -7,7 +7,6 @@ from anyio import to_thread
 from fastapi import Depends, Path, Query, Request, Response
 from pydantic import JsonValue
 
-from api.answers import build_json_response, build_queued_job_response
 from api.dependencies import (
     Db,
     Page,
@@ -16,13 +15,14 @@ from api.dependencies import (
     ServiceDependencies,
     Write,
 )
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
 from api.downloads import (
     DOWNLOAD_HEADERS,
     build_file_response,
     build_openapi_download_responses,
     build_presigned_redirect_if_possible,
 )
+from api.json_responses import build_json_response, build_queued_job_response
 from api.problems import build_openapi_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPatch, VersionPath

@@ -4,9 +4,9 @@ from typing import Annotated, Literal, cast
 
 from fastapi import Path, Query, Response
 
-from api.answers import build_json_response
 from api.dependencies import Config, Db, Page, Read, Write
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from api.problems import build_openapi_problem_responses
 from api.routes.service.keys import NO_STORE
 from api.schemas.owners import WebhookIn, WebhookPatch

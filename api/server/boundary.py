@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import problems
 from api.pages import errors
 from api.server.headers import add_security_headers
-from core.database import session, soundness
+from core.database import session, sqlite_damage
 from core.errors import (
     BadRequest,
     DatabaseCorrupt,
@@ -187,8 +187,8 @@ def _log_and_convert_error_to_response(
         error = Unavailable(
             "The service has too many files and connections open. Try again in a few seconds."
         )
-    elif soundness.is_sqlite_damage_error(error):
-        error = DatabaseCorrupt(soundness.DAMAGED)
+    elif sqlite_damage.is_sqlite_damage_error(error):
+        error = DatabaseCorrupt(sqlite_damage.DAMAGED)
     if isinstance(error, PerennialError):
         if error.status >= 500:
             log.error("request failed", path=scope["path"], code=error.code, detail=error.detail)

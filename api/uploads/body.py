@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from api.limits.fair_share import release_request_slot_before_wait
 from api.uploads.form import UploadFormParser
-from api.uploads.head import Look, UploadRequestHead, UploadRouteRules
+from api.uploads.request_checks import Look, UploadRequestHead, UploadRouteRules
 from api.uploads.spool_file import SpoolFile
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, DigestMismatch
 from core.files import spool

@@ -19,8 +19,8 @@ from api.uploads.body import (
     require_announced_digest,
     stream_body_to_writer,
 )
-from api.uploads.head import UploadRequestHead
-from api.uploads.outage import suppress_database_outage
+from api.uploads.outage_tolerance import suppress_database_outage
+from api.uploads.request_checks import UploadRequestHead
 from api.uploads.tus import PieceChecksum, parse_upload_complete_header
 from core.database.session import Database
 from core.errors import (

@@ -11,10 +11,10 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.answers import build_json_response
+from api.json_responses import build_json_response
 from api.uploads.body import ReceivedUpload
-from api.uploads.head import UploadRequestHead, UploadRouteRules
-from api.uploads.outage import suppress_database_outage
+from api.uploads.outage_tolerance import suppress_database_outage
+from api.uploads.request_checks import UploadRequestHead, UploadRouteRules
 from core.database.session import Database
 from core.requests import idempotency
 from core.requests.actor import Actor

@@ -7,7 +7,7 @@ import mmap
 import os
 from pathlib import Path
 
-from api.uploads.head import Look
+from api.uploads.request_checks import Look
 from core.errors import BodyTooLarge
 from core.files import disk, spool
 from core.ingest.sniff import SNIFF_BYTES

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from api.dependencies import Config, Db, IdempotencyKey
 from api.uploads.body import ReceivedUpload, receive_body_into_spool
-from api.uploads.head import UploadRequestHead, UploadRouteRules, check_upload_head
 from api.uploads.repeat import UploadIdempotency
+from api.uploads.request_checks import UploadRequestHead, UploadRouteRules, check_upload_head
 from core.database.session import Database
 from core.errors import TooManyRequests
 from core.requests import idempotency
@@ -50,7 +50,7 @@ class UploadReception:
     key: str | None
 
     def check_request_head(self, limit: int) -> UploadRequestHead:
-        """Check the headers of the upload request; raises as `api.uploads.head.check_upload_head`.
+        """Check the headers of the upload request; raises as `api.uploads.request_checks.check_upload_head`.
 
         Args:
             limit: maximum size of the file in bytes.

@@ -35,7 +35,7 @@ from core.ingest.findings.traces import (
     read_image_fingerprints,
     write_image_fingerprints,
 )
-from core.statistics import near
+from core.statistics import near_duplicates
 
 IMAGES, PLANTED, TASKS, OF_TASK = 5000, 200, 200, 300
 Images = np.ndarray
@@ -121,7 +121,7 @@ def count_found_contradictions(
             others = (
                 (None, None) if traces is None else (traces.all_perceptual_hashes, traces.labels)
             )
-            pairs = near.find_near_duplicates_with_other_label(
+            pairs = near_duplicates.find_near_duplicates_with_other_label(
                 mine.all_perceptual_hashes, numbers, *others
             )
             found.append(len({row for _, row in pairs if row >= first}))
@@ -143,7 +143,7 @@ def print_contradiction_check_costs(data: Data) -> None:
         steps[name] = time.process_time() - start
         return found
 
-    run_and_record_cpu_seconds("hashes", lambda: near.hash_images_perceptually(images))
+    run_and_record_cpu_seconds("hashes", lambda: near_duplicates.hash_images_perceptually(images))
     run_and_record_cpu_seconds("digests", lambda: digest_pixels_of_each_image(images))
     own = build_stored_fingerprints(images, labels)
     run_and_record_cpu_seconds(
@@ -182,7 +182,7 @@ def build_stored_fingerprints(images: Images, labels: np.ndarray) -> ImageFinger
     names = [str(row) for row in range(len(images))]
     none = np.zeros((0, 2), np.uint64)
     return ImageFingerprints(
-        near.hash_images_perceptually(images),
+        near_duplicates.hash_images_perceptually(images),
         none,
         names,
         digest_pixels_of_each_image(images),

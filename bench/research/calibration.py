@@ -44,7 +44,7 @@ from core.learning.evaluation.calibration.error import (
 )
 from core.learning.evaluation.calibration.held_out import HeldOutLogits
 from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
-from core.statistics.sureness import choose_confidence_threshold
+from core.statistics.confidence_threshold import choose_confidence_threshold
 
 SPLITS, SIX, SMALL, UNKNOWN, NOISE = 100, 6, 2, 4, 100
 """Random halves; images of a small batch, and classes that come as one; every fourth class is never

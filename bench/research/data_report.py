@@ -46,14 +46,14 @@ from core.learning.reports.shift import (
     compute_image_channel_statistics,
     run_shift_tests_on_samples,
 )
-from core.learning.reports.suspects import (
+from core.learning.reports.suspicious_labels import (
     estimate_label_probabilities,
     find_images_with_suspect_labels,
 )
 from core.packaged import packaged_base
 from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
-from core.statistics import near
+from core.statistics import near_duplicates
 
 SIZE, SEEDS = 32, 3
 FLIPPED, BRIGHTER = 0.05, 1.2
@@ -98,18 +98,18 @@ def print_near_duplicate_detection(cifar: list[Data]) -> None:
     generator = np.random.default_rng(0)
     images = np.concatenate([x for x, _ in cifar])
     images = images[generator.permutation(len(images))[:10_000]]
-    hashes = near.hash_images_perceptually(images)
+    hashes = near_duplicates.hash_images_perceptually(images)
     for name, copy in {
         "saved again (JPEG 60 to 95)": _resave_as_jpeg,
         "resized (0.6 to 2 times)": _resize_and_restore,
     }.items():
         copies = np.stack([copy(image, generator) for image in images[:100]])
-        found = near.find_near_duplicates_between(
-            near.hash_images_perceptually(copies), hashes[:100]
+        found = near_duplicates.find_near_duplicates_between(
+            near_duplicates.hash_images_perceptually(copies), hashes[:100]
         ).near == np.arange(100)
         print(f"{name}: {found.sum()} of 100 copies found (goal ≥ 95)")
     begin = time.perf_counter()
-    told = near.find_near_duplicates_within(hashes)
+    told = near_duplicates.find_near_duplicates_within(hashes)
     pairs = _count_near_pairs(hashes)
     print(
         f"{len(images):,} images of CIFAR-100: {int((told.near >= 0).sum())} flagged as near an "
@@ -371,8 +371,8 @@ def _count_near_pairs(hashes: np.ndarray) -> int:
     total = 0
     for at in range(0, len(hashes), 500):
         close = (
-            near.compute_hamming_distances(hashes[at : at + 500, None], hashes[None])
-            <= near.MOST_BITS
+            near_duplicates.compute_hamming_distances(hashes[at : at + 500, None], hashes[None])
+            <= near_duplicates.MOST_BITS
         )
         total += int(np.triu(close, at + 1).sum())
     return total

@@ -48,7 +48,7 @@ from core.learning.precision import InputNormaliser, move_network_to_device
 from core.lineage.checks import CHECKS, NEW_GATE, build_version_comparison_gate_checks
 from core.packaged import imagenet_base, packaged_base
 from core.statistics.flips import compute_one_sided_mcnemar_p
-from core.statistics.power import compute_loss_detection_probability
+from core.statistics.test_power import compute_loss_detection_probability
 
 LOSS = 0.10
 GAINS = (0.0, 0.02, 0.05)

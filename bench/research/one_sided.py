@@ -42,8 +42,8 @@ from core.learning.state import load_tensors, save_tensors
 from core.learning.training.control import EmptyControlRequestSource
 from core.learning.training.job import LearningJob
 from core.packaged import imagenet_base, packaged_base
+from core.recipe.model_defaults import build_recipe_of_new_model
 from core.recipe.resolve import resolve_recipe
-from core.recipe.start import build_recipe_of_new_model
 
 Json = dict[str, Any]
 FEW, BULK = 6, 120

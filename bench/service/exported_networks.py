@@ -22,7 +22,7 @@ from core.learning.analytic.linear import (
 )
 from core.learning.analytic.sums import FeatureSums
 from core.learning.evaluation.calibration.temperature import fit_softmax_temperature
-from core.learning.export.answers import ProbabilityModule
+from core.learning.export.probability_module import ProbabilityModule
 from core.learning.methods import registry
 from core.learning.methods.analytic import COSINE_TEMPERATURE
 from core.learning.methods.method import Method

@@ -37,7 +37,7 @@ from core.database import migrate
 from core.database.measurements import replace_manifest_figures_by_null
 from core.database.session import Database
 from core.database.tables import Model, Version
-from core.publishing.measured import NewVersionMeasurements, store_version_measurements
+from core.publishing.job_measurements import NewVersionMeasurements, store_version_measurements
 from core.publishing.publish import publish_or_hold_job_result
 from core.scheduling import claim as claims
 from core.settings import Settings

@@ -3,7 +3,7 @@
     python -m bench.service.passes [--runs 5]
 
 The least of several runs, in processor time of one thread, with and without gradients: what
-`core/recipe/passes.py` expects of a batch before anything was measured.
+`core/recipe/duration_estimate.py` expects of a batch before anything was measured.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from core.learning.networks import ImageSpec, build_initialised_backbone
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.passes import PASSES
+from core.recipe.duration_estimate import PASSES
 
 IMAGES = 16
 

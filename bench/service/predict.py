@@ -43,7 +43,7 @@ from core.ingest.decoding.resizing import FIRST, SquareResizingSettings
 from core.ingest.images import decode_image_to_square_pixels
 from core.learning.evaluation import predicting
 from core.learning.export import graph
-from core.learning.export.answers import ProbabilityModule
+from core.learning.export.probability_module import ProbabilityModule
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.packaged import imagenet_base

@@ -20,7 +20,7 @@ from core.database.kinds import JobKind
 from core.database.states import UNFINISHED, JobState
 from core.database.tables import Job, Model, Version, VersionPart
 from core.errors import InvalidRecipe
-from core.recipe.weaknesses import SUMS
+from core.recipe.combination_warnings import SUMS
 
 PLAIN = "plain"
 """Family of networks that no method has changed."""

@@ -13,9 +13,9 @@ from core.database.session import Database
 from core.database.tables import Model
 from core.errors import InvalidRecipe
 from core.lineage import lineage
-from core.lineage.outlook import describe_next_task_outlook
+from core.lineage.batch_outlook import describe_next_task_outlook
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.recipe.stored import build_stored_recipe_override
+from core.recipe.stored_patch import build_stored_recipe_override
 from core.requests.actor import Actor, find_model
 
 _WORTH_A_TRY: tuple[tuple[str, RecipePatch], ...] = (

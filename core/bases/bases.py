@@ -44,7 +44,7 @@ from core.files.safetensors_header import (
     read_safetensors_header,
 )
 from core.ids import new_id
-from core.lineage import words
+from core.lineage import wording
 from core.recipe.architecture import complete_architecture as complete
 from core.recipe.base_images import BaseImageSettings, override_image_settings_by_base
 from core.recipe.images import ImageFormatAndNormalisation, resolve_image_settings
@@ -53,9 +53,9 @@ from core.requests.actor import Actor
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
 from core.requests.resources import UseCaseResources
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 from core.retention import references
-from core.retention.unused import delete_unreferenced_blobs
+from core.retention.unreferenced_blobs import delete_unreferenced_blobs
 from core.settings import Settings
 from core.storage.blobs import Blobs
 from core.usage import quota, stored_bytes
@@ -282,7 +282,7 @@ def _make_base_in_use_error(models: list[ModelRef]) -> WrongState:
         models: models that start from the base and that the caller sees.
     """
     named = (
-        words.join_words_with_conjunction([model["name"] for model in models], _NAMED)
+        wording.join_words_with_conjunction([model["name"] for model in models], _NAMED)
         if models
         else "a model of another owner"
     )

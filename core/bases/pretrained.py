@@ -23,8 +23,8 @@ from core.database.session import Database
 from core.database.states import JobState
 from core.database.tables import FetchedPretrainedWeights, Job, Model
 from core.errors import Invalid, WrongState
+from core.jobs.job_retry import requeue_ended_job
 from core.jobs.jobs import build_queued_taskless_job
-from core.jobs.run_again import requeue_ended_job
 from core.lineage import version_zero
 from core.lineage.lineage import AliasMoveOrigin
 from core.packaged import imagenet_base

@@ -20,11 +20,11 @@ from core.database.label_names import order_task_labels_by_dataset_number
 from core.database.session import Database
 from core.database.tables import Model, Task, Version, VersionTaskResult
 from core.errors import NotFound, ObjectGone, StoredObjectDamaged, VersionPredictionsNotStored
-from core.ingest.answers import TaskPredictionsPlaceInBlob, read_encrypted_predictions
 from core.ingest.dataset import memory_map_image_dataset
+from core.ingest.stored_predictions import TaskPredictionsPlaceInBlob, read_encrypted_predictions
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
-from core.requests.class_only import require_classification_model
-from core.requests.times import format_rfc3339
+from core.requests.classification_only import require_classification_model
+from core.requests.timestamps import format_rfc3339
 from core.retention import damage
 from core.storage import Blobs
 from core.versions.versions import find_version

@@ -84,7 +84,7 @@ PER_TASK = (STATISTICS, FEATURES)
 TOTALS = "totals"
 """State that sums up the parts above over all tasks so far.
 
-It is not a part of a version; see `core.execution.totals`.
+It is not a part of a version; see `core.execution.feature_totals`.
 """
 REST = "rest"
 """Tensors and parts of a task that no later job reads: `<task>.rest.<name>`."""

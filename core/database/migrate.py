@@ -83,7 +83,7 @@ def begin_migration_transaction(db: Database) -> Iterator[Connection]:
             connection.execution_options(perennial_begin="IMMEDIATE")
         with ExitStack() as stack:
             if db.dialect == "postgresql":
-                from core.database.patience import (
+                from core.database.connection_timeouts import (
                     lift_database_time_limit,  # psycopg is not needed for SQLite
                 )
 

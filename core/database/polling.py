@@ -20,7 +20,7 @@ from core.contract.responses.event import EventData, EventType
 from core.contract.responses.job import Progress
 from core.contract.responses.owner_event import OWNER_EVENT_TYPES, OwnerEventData, OwnerEventType
 from core.contract.responses.recipe import RecipeOut
-from core.database import soundness
+from core.database import sqlite_damage
 from core.database.states import UNFINISHED
 from core.errors import DatabaseCorrupt, Unavailable
 
@@ -409,8 +409,8 @@ class SqlitePollingReader:
         except sqlite3.Error as error:
             # The next read opens another connection, in case the error is that of this one.
             await self.close()
-            if soundness.is_sqlite_damage_error(error):
-                raise DatabaseCorrupt(soundness.DAMAGED) from error
+            if sqlite_damage.is_sqlite_damage_error(error):
+                raise DatabaseCorrupt(sqlite_damage.DAMAGED) from error
             raise Unavailable("The database does not answer.", retry_after_s=1) from error
 
     def _open_connection(self) -> sqlite3.Connection:

@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 
-from core.database.patience import TimeLimitedAsyncPostgresqlConnection
+from core.database.connection_timeouts import TimeLimitedAsyncPostgresqlConnection
 from core.errors import Unavailable
 
 

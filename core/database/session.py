@@ -185,7 +185,7 @@ def is_database_full(error: BaseException) -> bool:
 
 def _limit_postgresql_client_waits(engine: Engine, seconds: float) -> None:
     """Limit the time of every wait for PostgreSQL, since its client library waits without limit."""
-    from core.database.patience import (
+    from core.database.connection_timeouts import (
         TimeLimitedPostgresqlConnection,
     )  # psycopg is not needed for SQLite
 

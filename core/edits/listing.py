@@ -10,12 +10,12 @@ from core.contract.edit import ClassAliasOut, EditedFiles, EditOut, EditPage, Ed
 from core.contract.responses.audit import AuditData
 from core.database.session import Database
 from core.database.tables import ClassAlias, Edit, Job, Model
-from core.edits.holding import find_older_version_parts_of_edited_tasks
+from core.edits.affected_parts import find_older_version_parts_of_edited_tasks
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 
 
 def list_edits(db: Database, actor: Actor, model: str, limit: int, cursor: str | None) -> EditPage:

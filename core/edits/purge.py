@@ -9,12 +9,12 @@ from core.contract.edit import EditOut
 from core.contract.responses.audit import AuditData
 from core.database.session import Database
 from core.edits import listing
-from core.edits.holding import find_older_version_parts_of_edited_tasks
+from core.edits.affected_parts import find_older_version_parts_of_edited_tasks
 from core.errors import WrongState
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.retention.totals import clear_feature_totals_in_model_row
-from core.retention.unused import delete_unreferenced_blobs
+from core.retention.feature_totals import clear_feature_totals_in_model_row
+from core.retention.unreferenced_blobs import delete_unreferenced_blobs
 from core.storage import Blobs
 from core.usage import stored_bytes
 

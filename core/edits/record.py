@@ -27,12 +27,12 @@ from core.database.tables import (
     VersionTaskResult,
 )
 from core.edits.listing import delete_reused_class_aliases
+from core.edits.redaction import redact_deleted_image_paths_in_stored_texts
 from core.edits.reports import EditChangesForDataReports, build_batch_report_after_edit
-from core.edits.texts import redact_deleted_image_paths_in_stored_texts
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
 from core.lineage.standing import TaskStanding, set_task_standing
-from core.retention.answers import clear_prediction_digests_and_keys
+from core.retention.retained_predictions import clear_prediction_digests_and_keys
 
 FILE = "edit.json"
 """File of the result's folder with an `EditResult`."""

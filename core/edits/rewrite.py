@@ -10,7 +10,7 @@ import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
 from core.contract.manifest import FEATURES, ORDER, REST
-from core.edits.checks import ImageEdits
+from core.edits.operation_checks import ImageEdits
 from core.ingest.dataset import Images, memory_map_image_dataset, write_image_dataset_file
 from core.ingest.findings.traces import (
     ImageFingerprints,

@@ -14,7 +14,7 @@ from core.lineage import lineage
 from core.lineage.lineage import AliasMoveOrigin
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 
 
 def undo_edit(

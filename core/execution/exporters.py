@@ -12,7 +12,7 @@ from core.database.session import Database
 from core.database.states import LEASED
 from core.database.tables import ExportJob, Job
 from core.jobs.fence import JobClaim, lock_claimed_job
-from core.jobs.put_off import JobPutOffSignal, make_put_off_jobs_claimable
+from core.jobs.postponement import JobPutOffSignal, make_put_off_jobs_claimable
 from core.retention import references
 from core.versions import exporters
 

@@ -16,8 +16,8 @@ from core.database.session import Database
 from core.database.tables import ExportJob, Model, Task, Version, VersionPart
 from core.errors import Invalid
 from core.jobs.fence import JobClaim
+from core.lineage.confident_predictions import choose_threshold_for_promised_precision
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.sure import choose_threshold_for_promised_precision
 from core.retention import damage
 from core.settings import Settings
 from core.storage import Blobs

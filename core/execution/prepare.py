@@ -36,12 +36,12 @@ from core.database.session import Database
 from core.database.tables import Model, Task, Version, VersionPart, VersionTaskResult
 from core.errors import Invalid, StoredObjectDamaged
 from core.execution import snapshots
+from core.execution.feature_totals import digest_version_parts_in_feature_totals as make_totals_key
+from core.execution.feature_totals import is_version_part_in_feature_totals
 from core.execution.held_out_features import BACKBONE, digest_held_out_feature_inputs
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
-from core.execution.totals import digest_version_parts_in_feature_totals as make_totals_key
-from core.execution.totals import is_version_part_in_feature_totals
-from core.ingest.answers import TaskPredictionsPlaceInBlob, decrypt_predictions
 from core.ingest.findings.traces import read_image_fingerprints
+from core.ingest.stored_predictions import TaskPredictionsPlaceInBlob, decrypt_predictions
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.class_numbers import (
@@ -49,8 +49,8 @@ from core.lineage.class_numbers import (
     AncestorClassNumberMaps,
     read_ancestor_class_number_maps,
 )
+from core.lineage.confident_predictions import choose_threshold_for_promised_precision
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.sure import choose_threshold_for_promised_precision
 from core.recipe.catalogue import load_recipe_catalogue
 from core.recipe.resolve import resolve_recipe
 from core.retention import damage, retention

@@ -33,7 +33,7 @@ from core.database import job_log
 from core.database.session import Database
 from core.database.states import LEASED, TERMINAL
 from core.database.tables import Job, StoredJobEvent, Task
-from core.execution import job_share
+from core.execution import job_completion
 from core.jobs.fence import JobClaim, lock_claimed_job
 
 _SMOOTHING = 0.5
@@ -134,12 +134,14 @@ def _add_time_estimates_to_progress(
     now: float,
 ) -> JobProgress:
     """Add phase costs, finished share and time left to a job's newest progress."""
-    newest = job_share.add_elapsed_time_to_current_phase_cost(before, newest, claim.fence, now)
+    newest = job_completion.add_elapsed_time_to_current_phase_cost(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None
-        expected, is_measured = job_share.estimate_job_phase_seconds(session, job, newest.phase)
+        expected, is_measured = job_completion.estimate_job_phase_seconds(
+            session, job, newest.phase
+        )
         newest = newest.model_copy(update={"expected": expected, "is_measured": is_measured})
-    return job_share.add_share_done_and_time_left(before, newest)
+    return job_completion.add_share_done_and_time_left(before, newest)
 
 
 def _store_findings_in_data_report(

@@ -29,8 +29,8 @@ from core.errors import (
     LabelsInvalid,
     Rejected,
 )
-from core.execution import batch_lines
-from core.execution.batch_traces import add_earlier_task_duplicates_to_report
+from core.execution import batch_log
+from core.execution.batch_comparison import add_earlier_task_duplicates_to_report
 from core.failpoints import hit_failpoint
 from core.ingest.decoding.decoder import SMALL_SIDE
 from core.ingest.decoding.resizing import SquareResizingSettings
@@ -46,7 +46,7 @@ from core.ingest.layout import FormerNames, parse_stored_reading_options
 from core.ingest.limits import ArchiveLimits
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.passes import estimate_seconds_per_image_on_base
+from core.recipe.duration_estimate import estimate_seconds_per_image_on_base
 from core.retention import damage, references
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
@@ -121,7 +121,7 @@ def decode_archive_and_start_job(
         task = _store_decoding_result_in_task(session, claim, made, digests)
         archive_key = task.archive_key
         now = db.now(session)
-        for log_line in batch_lines.build_batch_decoding_log_lines(made):
+        for log_line in batch_log.build_batch_decoding_log_lines(made):
             job_log.add_job_log_line(session, job.id, log_line, now)
         change_job_state(session, job, JobAction.START, now)
         # The owner's row is locked last, so the other rows are written before.

@@ -41,7 +41,7 @@ from core.ingest.report import (
     add_held_out_in_training_warning,
     build_decoded_batch_report_and_mask,
 )
-from core.statistics import near
+from core.statistics import near_duplicates
 
 __all__ = [
     "DecodingCallbacks",
@@ -375,7 +375,7 @@ def _write_fingerprints_and_make_data_report(
     # The order of the datasets: the training part first.
     rows = np.concatenate([np.flatnonzero(good & ~is_held_out), np.flatnonzero(good & is_held_out)])
     parts = [memory_map_image_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
-    train, held_out = (near.hash_images_perceptually(images) for images, _ in parts)
+    train, held_out = (near_duplicates.hash_images_perceptually(images) for images, _ in parts)
     pixels = np.concatenate(
         [contradictions.digest_pixels_of_each_image(images) for images, _ in parts]
     )

@@ -19,12 +19,12 @@ from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
 from core.jobs import workers
 from core.lineage.standing import TaskStanding
-from core.lineage.words import (
+from core.lineage.wording import (
     SETTLED_BY,
     explain_batch_waiting_for_base,
     explain_missing_base_weights,
 )
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 
 _TERMINAL = frozenset(str(s) for s in TERMINAL)
 

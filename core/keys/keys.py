@@ -31,7 +31,7 @@ from core.keys import predict_keys
 from core.requests.actor import COVERS, Actor
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import read_query_page
-from core.requests.times import format_rfc3339, parse_rfc3339
+from core.requests.timestamps import format_rfc3339, parse_rfc3339
 from core.settings import Settings
 
 SCOPES = tuple(COVERS)

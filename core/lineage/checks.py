@@ -2,7 +2,7 @@
 
 A loss counts if it exceeds its limit and McNemar's exact one-sided p is below `SIGNIFICANT`. A
 check without images passes and says why nothing was measured. `features_collapsed` compares a
-version with its ancestors by shares, not image by image (`core.lineage.features`).
+version with its ancestors by shares, not image by image (`core.lineage.feature_collapse`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from core.contract.losses import (
     GateComparisons,
     NewlyMisclassifiedImage,
 )
-from core.lineage.features import (
+from core.lineage.feature_collapse import (
     LIMIT,
     compute_feature_accuracy_drop,
     find_ancestor_before_feature_collapse,
@@ -32,7 +32,7 @@ from core.lineage.features import (
     format_feature_accuracies,
 )
 from core.statistics.flips import compute_one_sided_mcnemar_p
-from core.statistics.power import SIGNIFICANT
+from core.statistics.test_power import SIGNIFICANT
 from core.text.counts import format_count_with_noun
 
 CHECKS: tuple[Check, ...] = get_args(Check)

@@ -66,7 +66,7 @@ class GateMetrics:
             precision.
         losses: counts image by image against other versions; None if nothing was counted.
         features: counts of its features against its ancestors'; None if nothing was counted.
-        doubt: finding that most labels of its batch look wrong (`core.lineage.labels`).
+        doubt: finding that most labels of its batch look wrong (`core.lineage.label_doubts`).
     """
 
     forgetting: float | None = None

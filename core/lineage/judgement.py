@@ -11,6 +11,8 @@ from core.contract.losses import GateComparisons
 from core.database.kinds import JobKind
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
 from core.database.tables import Job, Model, Task, Version, VersionMeasurement
+from core.lineage.accuracy_row import read_accuracy_matrix_row
+from core.lineage.confident_predictions import choose_threshold_for_promised_precision
 from core.lineage.coverage import find_lacking_required_tasks_and_classes, list_taught_tasks
 from core.lineage.gate import (
     ComparisonWithProductionVersion,
@@ -18,9 +20,7 @@ from core.lineage.gate import (
     VersionLineageFacts,
     judge_gate_metrics,
 )
-from core.lineage.labels import find_mostly_doubted_labels_finding
-from core.lineage.row import read_accuracy_matrix_row
-from core.lineage.sure import choose_threshold_for_promised_precision
+from core.lineage.label_doubts import find_mostly_doubted_labels_finding
 from core.statistics.matrix_row import compute_version_accuracy_figures
 
 

@@ -17,7 +17,7 @@ from core.database import owner_events
 from core.database.jobs import build_unfinished_job_condition
 from core.database.states import JobState
 from core.database.tables import Alias, AliasMove, AuditEntry, Job, Model, Task, Version
-from core.lineage import words
+from core.lineage import wording
 from core.lineage.coverage import is_one_class_version, list_taught_tasks
 from core.lineage.judgement import judge_version_by_gate
 from core.lineage.standing import (
@@ -214,7 +214,7 @@ def rejudge_and_publish_held_versions(session: Session, model: Model, now: float
             publish_version(session, model, task, version, now)
             version.warnings = [
                 *version.warnings,
-                words.describe_published_held_version(version, model),
+                wording.describe_published_held_version(version, model),
             ]
             record_publication_in_audit(session, model, version, now, judged="again")
             passed.append(version.number)
@@ -263,7 +263,7 @@ def promote_version(
         # could deadlock.
         target.warnings = [
             *target.warnings,
-            words.describe_overruled_gate(target, move_origin.reason or ""),
+            wording.describe_overruled_gate(target, move_origin.reason or ""),
         ]
     point_alias_to_version(session, model, PRODUCTION, target.number, now, move_origin)
     passed_over = settles or (is_held and target.number > head)

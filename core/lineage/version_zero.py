@@ -72,7 +72,7 @@ def add_version_zero(
         **problem,
     )
     version = add_version_without_job(session, model, manifest, start.parts, now)
-    # From here on, callers rely on both aliases (`core.lineage.outlook`).
+    # From here on, callers rely on both aliases (`core.lineage.batch_outlook`).
     for alias in (LATEST, PRODUCTION):
         point_alias_to_version(session, model, alias, 0, now, move_origin)
     return version

@@ -4,7 +4,7 @@ from core.contract.gate import GateLimits, GateOut, Visibility
 from core.contract.losses import GateComparisons
 from core.lineage.checks import LEAST_OF_CLASS
 from core.statistics.flips import compute_one_sided_mcnemar_p
-from core.statistics.power import SIGNIFICANT
+from core.statistics.test_power import SIGNIFICANT
 from core.text.counts import format_count_with_noun
 
 

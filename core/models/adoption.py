@@ -43,7 +43,7 @@ from core.contract.responses.recipe import RecipeOut
 from core.database.session import Database
 from core.database.tables import Model, Task, UploadedBase
 from core.errors import Invalid
-from core.files.merged import MergedSafetensorsFile
+from core.files.merging import MergedSafetensorsFile
 from core.files.safetensors_header import read_safetensors_header
 from core.ids import new_id
 from core.lineage import version_zero
@@ -53,7 +53,7 @@ from core.models.first_version import keep_image_decoding_of_model
 from core.requests.actor import Actor, UseCaseTransaction
 from core.requests.resources import UseCaseResources
 from core.retention import references
-from core.retention.unused import delete_unreferenced_blobs
+from core.retention.unreferenced_blobs import delete_unreferenced_blobs
 from core.storage import Blobs
 from core.usage import stored_bytes
 

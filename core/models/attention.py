@@ -12,7 +12,7 @@ from core.contract.responses.attention import ActionBody, ActionOut, AttentionOu
 from core.database.jobs import build_unfinished_job_condition, is_job_rejected_for_findings
 from core.database.states import JobState
 from core.database.tables import Job, Model, Task, Version
-from core.lineage import words
+from core.lineage import wording
 from core.lineage.lineage import PRODUCTION
 from core.lineage.standing import TaskStanding
 from core.models.held_actions import (
@@ -24,7 +24,7 @@ from core.models.held_actions import (
     list_held_version_requests,
 )
 from core.models.trial_choices import list_trial_choice_attention_items
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 
 S = TaskStanding
 MOST = 50
@@ -185,7 +185,7 @@ def _find_lacked_tasks_learned_meanwhile(
     since.
     """
     lost_by_task = {
-        key: set(words.list_tasks_missing_from_held_version(version.gate))
+        key: set(wording.list_tasks_missing_from_held_version(version.gate))
         for key, version in held_versions.items()
     }
     numbers = set().union(*lost_by_task.values()) if lost_by_task else set()
@@ -257,12 +257,14 @@ def _build_attention_item(waiting: TaskAwaitingPersonContext) -> AttentionOut:
         "version": waiting.answering if held_version is None else held_version.number,
         "task": task.number,
         "since": format_rfc3339(task.standing_at),
-        "training_data_until": format_rfc3339(words.find_training_image_deletion_time(model, task)),
+        "training_data_until": format_rfc3339(
+            wording.find_training_image_deletion_time(model, task)
+        ),
         "detail": detail,
         "actions": actions,
         "reasons": []
         if held_version is None
-        else words.list_failed_gate_check_sentences(held_version.gate),
+        else wording.list_failed_gate_check_sentences(held_version.gate),
         "pictures": waiting.pictures,
     }
 
@@ -296,8 +298,8 @@ def _build_held_task_text_and_actions(
     model, task, version, job = waiting.model, waiting.task, waiting.version, waiting.job
     assert version is not None and job is not None, "a held task has a version and a job"
     detail = (
-        f"{words.explain_held_version(version.number, version.gate)} "
-        f"{words.explain_stopped_lineage(model, task, version, waiting.learned)}"
+        f"{wording.explain_held_version(version.number, version.gate)} "
+        f"{wording.explain_stopped_lineage(model, task, version, waiting.learned)}"
     )
     actions = list_held_version_requests(
         HeldVersionFacts(model, task, version, job, waiting.learned, waiting.other_tasks)
@@ -309,14 +311,14 @@ def _build_rolled_back_task_text_and_actions(
     waiting: TaskAwaitingPersonContext,
 ) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
-    until = words.describe_image_retention(model, task)
+    until = wording.describe_image_retention(model, task)
     detail = (
-        f"Production was rolled back over {words.describe_task_in_words(task)}: version {model.head}, from "
-        f"which the next batch starts, was not taught it, and {words.describe_gate_rule_for_missing_task(model)}. "
+        f"Production was rolled back over {wording.describe_task_in_words(task)}: version {model.head}, from "
+        f"which the next batch starts, was not taught it, and {wording.describe_gate_rule_for_missing_task(model)}. "
         f"{until[0].upper()}{until[1:]}."
     )
     actions: list[ActionOut] = []
-    if words.can_relearn_task(task):
+    if wording.can_relearn_task(task):
         actions.append(
             build_suggested_request(
                 f"Learn task {task.number} again",
@@ -340,7 +342,7 @@ def _build_rejected_task_text_and_actions(
 ) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     detail = (
-        f"The batch of {words.describe_task_in_words(task)} was rejected and nothing was learned from it: "
+        f"The batch of {wording.describe_task_in_words(task)} was rejected and nothing was learned from it: "
         f"{_format_job_error(job)}"
     )
     upload: ActionOut = {
@@ -354,7 +356,7 @@ def _build_rejected_task_text_and_actions(
         if task.stops
         else _describe_task_effect_on_later_batches(task)
     )
-    if job is not None and is_job_rejected_for_findings(job) and words.can_relearn_task(task):
+    if job is not None and is_job_rejected_for_findings(job) and wording.can_relearn_task(task):
         as_it_is = build_suggested_request("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
         return f"{detail}{_describe_task_effect_on_later_batches(task)}", [
             upload,
@@ -373,10 +375,10 @@ def _build_failed_task_text_and_actions(
     model, task, job = waiting.model, waiting.task, waiting.job
     assert job is not None, "a failed task has a job"
     detail = (
-        f"The job of {words.describe_task_in_words(task)} failed and nothing was learned from it: "
+        f"The job of {wording.describe_task_in_words(task)} failed and nothing was learned from it: "
         f"{_format_job_error(job)}{_describe_task_effect_on_later_batches(task)}"
     )
-    retry = [build_relearn_task_request(task, job)] if words.can_relearn_task(task) else []
+    retry = [build_relearn_task_request(task, job)] if wording.can_relearn_task(task) else []
     return detail, [*retry, build_discard_task_request(model, task)]
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from core.contract.patch import RecipePatch
 from core.contract.responses.attention import ActionBody, ActionOut
 from core.database.tables import Job, Model, Task, Version
-from core.lineage import words
-from core.lineage.labels import find_mostly_doubted_labels_finding
+from core.lineage import wording
+from core.lineage.label_doubts import find_mostly_doubted_labels_finding
 from core.lineage.lineage import PRODUCTION
 from core.text.steps import LEFT_OPEN
 
@@ -71,10 +71,10 @@ def list_held_version_requests(held: HeldVersionFacts) -> list[ActionOut]:
         ),
     ]
     if find_mostly_doubted_labels_finding(task.report) is not None:  # no recipe mends wrong labels
-        again = [build_relearn_task_request(task, job)] if words.can_relearn_task(task) else []
+        again = [build_relearn_task_request(task, job)] if wording.can_relearn_task(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
     mended = _list_requests_repairing_held_version(held)
-    if not words.can_relearn_task(task):
+    if not wording.can_relearn_task(task):
         return [*mended, *other_actions]
     # The same job must not be offered for a retry twice.
     is_again = any(action["path"].endswith(f"/{job.id}/retry") for action in mended)
@@ -86,7 +86,7 @@ def _list_requests_repairing_held_version(held: HeldVersionFacts) -> list[Action
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
     lacked = [
         number
-        for number in words.list_tasks_missing_from_held_version(version.gate)
+        for number in wording.list_tasks_missing_from_held_version(version.gate)
         if number not in held.learned
     ]
     # While the lineage lacks these tasks, no recipe makes a version that passes the gate.
@@ -94,7 +94,7 @@ def _list_requests_repairing_held_version(held: HeldVersionFacts) -> list[Action
         first = held.other_tasks.get(lacked[0])
         if first is None:
             return []
-        if words.can_relearn_task(first):
+        if wording.can_relearn_task(first):
             return [
                 build_suggested_request(
                     f"Learn task {first.number} again",
@@ -103,7 +103,7 @@ def _list_requests_repairing_held_version(held: HeldVersionFacts) -> list[Action
                 )
             ]
         return [build_discard_task_request(model, first)]
-    if not words.can_relearn_task(task):
+    if not wording.can_relearn_task(task):
         return []
     if failed <= {"lost_tasks", "parent_rolled_back"}:
         return [build_relearn_task_request(task, job)]

@@ -28,9 +28,9 @@ from core.lineage.class_numbers import AncestorClassNumberMaps, read_ancestor_cl
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.requests.times import format_rfc3339
-from core.retention.totals import clear_feature_totals_in_model_row
-from core.retention.unused import release_rows_and_delete_files
+from core.requests.timestamps import format_rfc3339
+from core.retention.feature_totals import clear_feature_totals_in_model_row
+from core.retention.unreferenced_blobs import release_rows_and_delete_files
 from core.storage import Blobs, ObjectStorage
 from core.trials.rows import lock_unfinished_trial_jobs, reset_trials_of_unfinished_jobs
 from core.versions.versions import find_version

@@ -19,11 +19,11 @@ from core.database.tables import (
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.retention import answers, retention
-from core.retention.totals import clear_feature_totals_in_model_row
-from core.retention.unused import release_rows_and_delete_files
+from core.retention import retained_predictions, retention
+from core.retention.feature_totals import clear_feature_totals_in_model_row
+from core.retention.unreferenced_blobs import release_rows_and_delete_files
 from core.storage import Blobs, ObjectStorage
-from core.tasks import repeats
+from core.tasks import repeated_batches
 from core.trials.rows import delete_trial_file_rows
 from core.usage import stored_bytes
 
@@ -82,7 +82,7 @@ def _mark_model_deleted_and_cancel_jobs(
     archives, digests = (
         [],
         clear_feature_totals_in_model_row(row).union(
-            answers.clear_prediction_digests_and_keys(session, row.id)
+            retained_predictions.clear_prediction_digests_and_keys(session, row.id)
         ),
     )
     for job in locked_jobs:
@@ -98,7 +98,7 @@ def _mark_model_deleted_and_cancel_jobs(
                 job.archive_key = None
     for task in session.scalars(select(Task).where(Task.model_id == row.id)):
         digests |= {d for d in task.blob_digests if d}
-        repeats.remove_task_content_digest(task)
+        repeated_batches.remove_task_content_digest(task)
         # A time that is set already is the one at which the images really went.
         task.train_deleted_at = task.train_deleted_at or now
         task.held_out_deleted_at = task.held_out_deleted_at or now

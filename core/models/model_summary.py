@@ -1,7 +1,7 @@
 """Summaries of models for a list, in a fixed number of queries for a page of any size.
 
 Nothing is counted or averaged here: a model's row holds its numbers of tasks and versions, and each
-version has stored its ACC and its forgetting (`core.lineage.row`).
+version has stored its ACC and its forgetting (`core.lineage.accuracy_row`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from core.contract.responses.model import LastJob, ModelSummary
 from core.database.measurements import ALL_TASKS, ROW
 from core.database.tables import Alias, Job, Model, Version, VersionMeasurement
 from core.lineage.lineage import PRODUCTION
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 
 LINE_VERSIONS = 24
 """Number of a model's newest versions; the published ones among them make `acc_line`."""

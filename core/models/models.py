@@ -25,7 +25,7 @@ from core.contract.responses.model import ListedModel, ModelOut, ModelPage, Scen
 from core.contract.responses.model_change import ModelChange, NewModel
 from core.database.session import Database
 from core.database.tables import Alias, ExportedDownload, Model, Version
-from core.lineage import lineage, words
+from core.lineage import lineage, wording
 from core.lineage.checks import NEW_GATE
 from core.models import adoption, attention, model_summary
 from core.models.new_model import (
@@ -41,15 +41,15 @@ from core.models.new_model import (
     require_free_model_name,
 )
 from core.models.requested_model import check_and_complete_model_request
-from core.recipe import start
+from core.recipe import model_defaults
 from core.recipe.resolve import complete_stored_recipe, resolve_recipe
-from core.recipe.stored import build_stored_recipe_patch
+from core.recipe.stored_patch import build_stored_recipe_patch
 from core.requests import idempotency
 from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
 from core.requests.resources import UseCaseResources
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 
 
 @dataclass(frozen=True)
@@ -260,9 +260,12 @@ def _apply_recipe_patch_to_model(
     if given is None or any(
         given.get(name, "") is None for name in ("method", "optimizer", "preset")
     ):
-        recipe = start.complete_recipe_for_base(catalogue, recipe, row.base)
-    if start.BALANCED.keys() <= row.recipe.keys():
-        recipe = {**start.BALANCED, **recipe}  # a null resets to what the model was created with
+        recipe = model_defaults.complete_recipe_for_base(catalogue, recipe, row.base)
+    if model_defaults.BALANCED.keys() <= row.recipe.keys():
+        recipe = {
+            **model_defaults.BALANCED,
+            **recipe,
+        }  # a null resets to what the model was created with
     resolved = resolve_recipe(
         catalogue, row.scenario, recipe, architecture=row.architecture, problem=row.problem
     )
@@ -322,7 +325,7 @@ def model_to_json(
     """
     warnings = list(model.warnings)
     if not model.production_follows:
-        warnings.append(words.explain_pinned_production(model, named[lineage.PRODUCTION]))
+        warnings.append(wording.explain_pinned_production(model, named[lineage.PRODUCTION]))
     fetching = model.base_job is not None
     return {
         "id": model.id,

@@ -19,13 +19,13 @@ from core.models.adoption import (
     complete_adoption_request,
     require_method_usable_after_adoption,
 )
-from core.models.default_start import ReplacementOfDefaultBase, choose_larger_base_for_photos
-from core.recipe import start
+from core.models.default_base import ReplacementOfDefaultBase, choose_larger_base_for_photos
+from core.recipe import model_defaults
 from core.recipe.architecture import complete_architecture
 from core.recipe.images import DECODING, ImageFormatAndNormalisation, resolve_image_settings
 from core.recipe.problem import resolve_requested_problem
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.recipe.stored import build_stored_recipe_patch
+from core.recipe.stored_patch import build_stored_recipe_patch
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,13 @@ def check_and_complete_model_request(
     given_base = given.get("base") or begin.base
     asked_architecture: str | Mapping[str, Any] = given.get(
         "architecture"
-    ) or start.choose_default_architecture(given_base)
+    ) or model_defaults.choose_default_architecture(given_base)
     images = resolve_image_settings(catalogue, asked_architecture, given.get("image") or {})
     # Stored with the model, so that later rules never change the pixels of its images.
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
-    base = given_base or start.choose_default_base_weights(complete)
-    recipe = start.build_recipe_of_new_model(
+    base = given_base or model_defaults.choose_default_base_weights(complete)
+    recipe = model_defaults.build_recipe_of_new_model(
         catalogue, build_stored_recipe_patch(given.get("recipe") or {}), base
     )
     problem = resolve_requested_problem(catalogue, given.get("problem"))

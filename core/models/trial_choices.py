@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from core.contract.responses.attention import ActionOut, AttentionOut
 from core.database.states import JobState
 from core.database.tables import Job, Task, Trial
-from core.lineage import words
+from core.lineage import wording
 from core.models.held_actions import build_suggested_request
 from core.trials.rows import TrialState, find_best_trial_number
 
@@ -48,7 +48,7 @@ def _build_trial_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> A
     until = (
         ""
         if job.choose_until is None
-        else f", and it is chosen on {words.format_date(job.choose_until)} if nobody does"
+        else f", and it is chosen on {wording.format_date(job.choose_until)} if nobody does"
     )
     return {
         "kind": str(JobState.CHOOSING),
@@ -56,7 +56,7 @@ def _build_trial_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> A
         "task": task.number,
         "since": None,
         "training_data_until": None,
-        "detail": f"All trials of {words.describe_task_in_words(task)} are measured, and its job waits "
+        "detail": f"All trials of {wording.describe_task_in_words(task)} are measured, and its job waits "
         f"until a person chooses one. Trial {best} is suggested{until}. Later "
         "batches wait for it.",
         "actions": [

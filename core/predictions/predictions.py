@@ -17,9 +17,9 @@ from core.database.session import Database
 from core.database.tables import Alias, Model, StoredObjectDamageMark, Version, VersionPart
 from core.errors import Invalid, StoredObjectDamaged, WrongState
 from core.ids import is_id
-from core.lineage.sure import choose_threshold_for_promised_precision
+from core.lineage.confident_predictions import choose_threshold_for_promised_precision
 from core.requests.actor import Actor, find_model
-from core.requests.class_only import require_classification_model
+from core.requests.classification_only import require_classification_model
 from core.retention import damage
 from core.storage.blobs import Blobs
 from core.versions.versions import LATEST, find_version

@@ -17,13 +17,13 @@ from core.contract.figures import BaselineClassifierCorrectCounts
 from core.database import measurements
 from core.database.measurements import ADVICE, ALL_TASKS, MeasurementRow
 from core.database.tables import Job, Model, Task, Version, VersionMeasurement, VersionTaskResult
-from core.lineage import words
+from core.lineage import wording
+from core.lineage.accuracy_row import read_accuracy_matrix_row
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import read_tasks_by_numbers
-from core.lineage.row import read_accuracy_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
-from core.recipe.passes import BASE_SIZE, estimate_seconds_per_image_on_base
+from core.recipe.duration_estimate import BASE_SIZE, estimate_seconds_per_image_on_base
 from core.text.steps import ApiRequestForAdvice
 
 FAR = Fraction(1, 10)
@@ -179,7 +179,7 @@ def _find_accuracy_problems(
             )
         )
     if is_accuracy_falling(last):
-        fell = words.join_words_with_conjunction(
+        fell = wording.join_words_with_conjunction(
             [one.format_accuracy_with_version() for one in last[-_VERSIONS:]]
         )
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
@@ -351,7 +351,7 @@ def _advise_more_images_of_classes(
     expected seconds.
     """
     counts = {label: sum(task.classes.get(label, 0) for task in tasks) for label in labels}
-    counted_labels = words.join_words_with_conjunction(
+    counted_labels = wording.join_words_with_conjunction(
         [f"{count:,} of {label}" for label, count in counts.items()]
     )
     text = (

@@ -8,7 +8,7 @@ import numpy as np
 
 from core.contract.jobs.job_result import LearnJobResult
 from core.execution.result import JobProcessResult
-from core.ingest.answers import (
+from core.ingest.stored_predictions import (
     PredictionsByKnownClassCount,
     parse_predictions_by_known_class_count,
     read_predictions_written_by_job,

@@ -16,8 +16,8 @@ from core.contract.features import AncestorFeatureAccuracy, AncestorFeatureCompa
 from core.contract.jobs.job_result import LearnJobResult
 from core.database.measurements import ALL_TASKS, EACH_TASK, FEATURES
 from core.database.tables import Job, Model, Version, VersionMeasurement
-from core.lineage.features import LEAST_IMAGES, find_ancestor_before_feature_collapse
-from core.recipe.photos import trains_backbone
+from core.lineage.feature_collapse import LEAST_IMAGES, find_ancestor_before_feature_collapse
+from core.recipe.photo_base import trains_backbone
 
 LAST_VERSIONS = 20
 """Maximum number of published ancestors to compare with."""

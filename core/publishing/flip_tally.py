@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.contract.losses import GateClassComparison, GateComparison, NewlyMisclassifiedImage
-from core.ingest.answers import PredictionsByKnownClassCount
+from core.ingest.stored_predictions import PredictionsByKnownClassCount
 from core.statistics.flips import Mask
 
 MOST_CLASSES = 50

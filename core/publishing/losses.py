@@ -28,7 +28,7 @@ from core.database.tables import Job, Model, Task, Version, VersionTaskResult
 from core.edits.record import read_edited_task_numbers
 from core.errors import StoredObjectDamaged
 from core.execution.result import JobProcessResult
-from core.ingest.answers import (
+from core.ingest.stored_predictions import (
     TaskPredictionsPlaceInBlob,
     decrypt_predictions,
     parse_predictions,
@@ -45,7 +45,7 @@ from core.publishing.flip_tally import (
     TaskPredictionsOfNewVersion,
 )
 from core.statistics.flips import Mask, compute_one_sided_mcnemar_p
-from core.statistics.power import SIGNIFICANT, compute_detectable_loss_and_needed_images
+from core.statistics.test_power import SIGNIFICANT, compute_detectable_loss_and_needed_images
 from core.storage import Blobs
 
 LAST_VERSIONS = 20

@@ -15,8 +15,8 @@ from core.database.states import JobAction, JobState, find_next_job_state
 from core.database.tables import Job, Task, VersionTaskResult
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.publishing import answers
-from core.publishing.measured import NewVersionMeasurements, store_version_measurements
+from core.publishing import held_out_predictions
+from core.publishing.job_measurements import NewVersionMeasurements, store_version_measurements
 from core.retention import references, retention
 from core.retention.damage import DatabaseDamageMarks
 from core.storage import Blobs, ObjectStorage
@@ -55,7 +55,9 @@ def store_measurement_and_end_job(
             return _DONE
     result = MeasureResult.from_json(json.loads((folder / "result.json").read_text()))
     blobs = Blobs(store, cache or folder / "cache", marks=DatabaseDamageMarks(db))
-    sealed = answers.store_missing_predictions_of_job(db, blobs, claim, folder, result.answers)
+    sealed = held_out_predictions.store_missing_predictions_of_job(
+        db, blobs, claim, folder, result.answers
+    )
     with db.write() as session:
         # Until the transaction ends, no sweep deletes a blob that it is about to name.
         references.lock_blob_references_against_deletion(session)
@@ -71,8 +73,8 @@ def store_measurement_and_end_job(
         version = lineage.find_version_by_number(session, model, ADOPTED_VERSION)
         assert version is not None, "the version came with the model"
         now = db.now(session)
-        cells = answers.select_cells_with_retained_images(session, model, sealed.cells)
-        size = answers.count_bytes_added_by_predictions(session, model, cells)
+        cells = held_out_predictions.select_cells_with_retained_images(session, model, sealed.cells)
+        size = held_out_predictions.count_bytes_added_by_predictions(session, model, cells)
         deleted = {task.number} if task.data_deleted_at is not None else set()
         measured = NewVersionMeasurements(
             result.results, VersionFigures(calibration=result.calibration), cells
@@ -80,7 +82,7 @@ def store_measurement_and_end_job(
         # After an attempt whose end was lost, the row is there already.
         if session.get(VersionTaskResult, (model.id, version.number, task.number)) is None:
             store_version_measurements(session, model, version, measured, deleted)
-            answers.store_prediction_encryption_keys(session, model, sealed, cells)
+            held_out_predictions.store_prediction_encryption_keys(session, model, sealed, cells)
         retention.mark_unneeded_task_files(model, task, published=True, now=now)
         change_job_state(session, job, JobAction.FINISH, now)
         session.flush()

@@ -22,15 +22,18 @@ from core.database.session import Database
 from core.database.tables import Alias, Job, Model, Task, Version, VersionTaskResult
 from core.edits.record import read_edited_task_numbers
 from core.execution.result import JobProcessResult
-from core.ingest.answers import (
+from core.ingest.dataset import memory_map_image_dataset
+from core.ingest.stored_predictions import (
     TaskPredictionsPlaceInBlob,
     parse_predictions,
     read_encrypted_predictions,
     read_predictions_written_by_job,
 )
-from core.ingest.dataset import memory_map_image_dataset
 from core.jobs.fence import JobClaim
-from core.lineage.features import compute_feature_accuracy_drop, find_ancestor_with_best_features
+from core.lineage.feature_collapse import (
+    compute_feature_accuracy_drop,
+    find_ancestor_with_best_features,
+)
 from core.lineage.gate import ComparisonWithProductionVersion
 from core.lineage.judgement import get_gate_limits_of_job
 from core.lineage.lineage import PRODUCTION

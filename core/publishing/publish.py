@@ -21,11 +21,11 @@ from core.database.session import Database
 from core.database.states import JobAction
 from core.database.tables import Model, Task, Version
 from core.execution import snapshots
+from core.execution.feature_totals import record_feature_totals
 from core.execution.parent_parts import list_parts_needed_to_continue
-from core.execution.totals import record_feature_totals
 from core.failpoints import hit_failpoint
 from core.jobs.fence import JobClaim
-from core.lineage import lineage, words
+from core.lineage import lineage, wording
 from core.lineage.class_numbers import read_ancestor_class_number_maps
 from core.publishing import anytime, negative_flips
 from core.publishing.measurement import JobVersionStatus, store_measurement_and_end_job
@@ -44,8 +44,8 @@ from core.publishing.version_warnings import (
     describe_tasks_missing_in_version,
 )
 from core.retention import retention
-from core.retention.answers import clear_prediction_digests_and_keys
 from core.retention.damage import DatabaseDamageMarks
+from core.retention.retained_predictions import clear_prediction_digests_and_keys
 from core.storage import Blobs, ObjectStorage
 from core.usage import stored_bytes
 
@@ -203,13 +203,13 @@ def _format_made_version_log_line(
             "model's `warnings`."
         )
         return "info", f"Version {version.number} {text}"
-    stops = f"{words.explain_stopped_lineage(model, task, version)} {words.SETTLED_BY}"
+    stops = f"{wording.explain_stopped_lineage(model, task, version)} {wording.SETTLED_BY}"
     next_ = (
         stops
         if task.stops
-        else words.describe_lineage_past_held_version(model, task, task.standing == "learned")
+        else wording.describe_lineage_past_held_version(model, task, task.standing == "learned")
     )
-    return "warning", f"{words.explain_held_version(version.number, version.gate)} {next_}"
+    return "warning", f"{wording.explain_held_version(version.number, version.gate)} {next_}"
 
 
 def _format_detectable_losses(version: Version) -> str:

@@ -11,10 +11,10 @@ from core.database.session import Database
 from core.database.tables import Model, Version
 from core.files.safetensors_header import read_safetensors_header
 from core.jobs.fence import JobClaim
-from core.lineage import words
+from core.lineage import wording
+from core.lineage.accuracy_row import read_accuracy_matrix_row
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.judgement import read_forecast_loss_rise
-from core.lineage.row import read_accuracy_matrix_row
 from core.publishing import negative_flips
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
@@ -96,7 +96,7 @@ def _summarise_trial_version(
     return TrialMeasurements(
         score=made.folder.document.score,
         passed=gate["passed"],
-        held=None if gate["passed"] else words.explain_failed_gate_checks(gate),
+        held=None if gate["passed"] else wording.explain_failed_gate_checks(gate),
         accuracy={str(task): [cell.correct, cell.total] for task, cell in sorted(row.items())},
         acc=figures.acc,
         forgetting=figures.forgetting,

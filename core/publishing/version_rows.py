@@ -20,6 +20,7 @@ from core.database.states import JobAction, find_next_job_state
 from core.database.tables import Job, Model, Task, Version, VersionPart
 from core.edits import record
 from core.errors import Invalid
+from core.execution.feature_totals import StoredFeatureTotals, store_feature_totals_of_result
 from core.execution.held_out_features import (
     BACKBONE,
     StoredHeldOutFeatures,
@@ -27,18 +28,17 @@ from core.execution.held_out_features import (
     store_held_out_features_of_result,
 )
 from core.execution.result import JobProcessResult, ResultVersionPartFile, read_result_folder
-from core.execution.totals import StoredFeatureTotals, store_feature_totals_of_result
 from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks_with_new_task
 from core.lineage.judgement import judge_version_by_gate
-from core.publishing import answers
-from core.publishing.answers import StoredPredictionsOfJob
+from core.publishing import held_out_predictions
 from core.publishing.confused_pairs import ConfusedPair, find_confused_pairs_of_new_version
+from core.publishing.held_out_predictions import StoredPredictionsOfJob
+from core.publishing.job_measurements import NewVersionMeasurements, store_version_measurements
 from core.publishing.manifest import LearningJobRows, build_version_manifest
-from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.publishing.negative_flips import ProductionComparison
 from core.retention import damage, references, retention
 from core.storage import Blobs
@@ -106,7 +106,7 @@ def store_job_result_files(
         blob = blobs.put_file(file.path, link=True, stored=of_parent)
         stored.append(StoredPartFile(file, *blob))
         hit_failpoint("part-stored")
-    sealed = answers.store_missing_predictions_of_job(
+    sealed = held_out_predictions.store_missing_predictions_of_job(
         db, blobs, claim, result_folder.folder, result_folder.document.answers
     )
     return StoredJobResult(
@@ -213,16 +213,20 @@ def _store_new_version_measurements(
     Return the added bytes of predictions and features.
     """
     document = made.folder.document
-    cells = answers.select_cells_with_retained_images(session, model, made.predictions.cells)
-    size = answers.count_bytes_added_by_predictions(session, model, cells)
+    cells = held_out_predictions.select_cells_with_retained_images(
+        session, model, made.predictions.cells
+    )
+    size = held_out_predictions.count_bytes_added_by_predictions(session, model, cells)
     measured = NewVersionMeasurements(document.results, document, cells)
     store_version_measurements(
         session, model, version, measured, _find_tasks_with_deleted_data(session, model)
     )
-    answers.store_prediction_encryption_keys(session, model, made.predictions, cells)
+    held_out_predictions.store_prediction_encryption_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
     size += record_held_out_feature_blobs(session, model, backbone, made.features)
-    answers.store_predictions_in_parent_cells(session, model, version.parent or 0, cells, document)
+    held_out_predictions.store_predictions_in_parent_cells(
+        session, model, version.parent or 0, cells, document
+    )
     measurements.insert_measurement_rows(
         session, model.id, version.number, comparison.build_comparison_measurement_rows()
     )

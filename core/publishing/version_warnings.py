@@ -8,9 +8,12 @@ from sqlalchemy.orm import Session
 from core.contract.features import AncestorFeatureComparison
 from core.contract.jobs.job_result import LearnJobResult
 from core.database.tables import Job, Model, Version
-from core.lineage import lineage, words
+from core.lineage import lineage, wording
 from core.lineage.coverage import find_missing_rolled_back_or_skipped_tasks, list_taught_tasks
-from core.lineage.features import find_ancestor_before_feature_collapse, format_feature_accuracies
+from core.lineage.feature_collapse import (
+    find_ancestor_before_feature_collapse,
+    format_feature_accuracies,
+)
 from core.publishing import biased_head
 from core.publishing.advice import choose_and_record_accuracy_advice
 from core.publishing.confused_pairs import ConfusedPair
@@ -41,7 +44,7 @@ def describe_tasks_missing_in_version(
         session, model, list_taught_tasks(version.manifest)
     )
     return [
-        words.describe_missing_task(model, task, standing, f"Version {version.number}")
+        wording.describe_missing_task(model, task, standing, f"Version {version.number}")
         for task, standing in missing_tasks
     ]
 
@@ -73,7 +76,7 @@ def collect_version_warnings_and_record_advice(
     advice = choose_and_record_accuracy_advice(
         session, model, version, job, findings.confused, says_other=warning_text is not None
     )
-    one_class = words.explain_unpromoted_one_class_version(version) if stays else None
+    one_class = wording.explain_unpromoted_one_class_version(version) if stays else None
     return [text for text in (warning_text, advice, one_class) if text is not None]
 
 

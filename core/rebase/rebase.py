@@ -49,11 +49,11 @@ from core.rebase.rebase_plan import (
     find_new_model_of_open_rebase,
     find_production_version,
 )
-from core.recipe import start
+from core.recipe import model_defaults
 from core.recipe.resolve import complete_stored_recipe
 from core.requests import idempotency
 from core.requests.actor import Actor, UseCaseTransaction, find_model
-from core.requests.class_only import require_classification_model
+from core.requests.classification_only import require_classification_model
 from core.requests.resources import UseCaseResources
 from core.retention import references
 from core.storage import Blobs
@@ -227,7 +227,7 @@ def _build_base_and_architecture_fields(
         source = find_model(session, actor, base["model"])
         base = {"model": source.id, "version": base["version"]}
         fields = {"architecture": source.architecture, "image": dict(source.image)}
-    elif base in (start.RANDOM, PRETRAINED):
+    elif base in (model_defaults.RANDOM, PRETRAINED):
         raise _make_base_field_error(
             f"{base!r} is no base to move to: it does not say which network. Name one of the "
             f"package ({imagenet_base.NAME}, {packaged_base.PACKAGED}), an uploaded one by its id "

@@ -16,13 +16,13 @@ from core.comparisons.compare import prediction_flip_statistics_to_json
 from core.contract.responses.versions.rebase import RebaseMissing, RebaseOut, RebaseTask, Share
 from core.database.session import Database
 from core.errors import StoredObjectDamaged
-from core.ingest.answers import (
+from core.ingest.dataset import memory_map_image_dataset
+from core.ingest.findings.traces import read_image_fingerprints
+from core.ingest.stored_predictions import (
     decrypt_predictions,
     parse_predictions_by_known_class_count,
     read_encrypted_predictions,
 )
-from core.ingest.dataset import memory_map_image_dataset
-from core.ingest.findings.traces import read_image_fingerprints
 from core.rebase.rebase_plan import (
     MeasuredTaskResults,
     RebaseProgress,
@@ -32,7 +32,7 @@ from core.rebase.rebase_plan import (
     find_rebase_of_model,
 )
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 from core.statistics import flips
 from core.statistics.flips import PredictionFlipCounts
 from core.storage import Blobs

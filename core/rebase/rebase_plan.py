@@ -15,8 +15,8 @@ from core.contract.responses.versions.rebase import Arrival, RebaseSide
 from core.database.label_names import order_task_labels_by_dataset_number
 from core.database.tables import Alias, Model, Task, Version, VersionTaskResult
 from core.errors import NotFound
-from core.ingest.answers import TaskPredictionsPlaceInBlob
-from core.lineage import words
+from core.ingest.stored_predictions import TaskPredictionsPlaceInBlob
+from core.lineage import wording
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, find_version_by_number, read_tasks_by_numbers
 from core.lineage.standing import (
@@ -329,9 +329,9 @@ def _build_rebase_task_progress(
 
 def _describe_archive_resending(old: Model, new: Model, task: Task) -> str:
     """Explain that the task's archive must be sent again to the new model."""
-    name = words.describe_task_in_words(task)
+    name = wording.describe_task_in_words(task)
     gone = (
-        f" Its images were deleted on {words.format_date(task.data_deleted_at)}, and nothing of "
+        f" Its images were deleted on {wording.format_date(task.data_deleted_at)}, and nothing of "
         f"them is kept."
         if task.data_deleted_at is not None
         else ""
@@ -341,7 +341,7 @@ def _describe_archive_resending(old: Model, new: Model, task: Task) -> str:
 
 def _describe_next_task_step(new: Model, twin: Task, standing: TaskStanding) -> str:
     """Describe what is left to do before a task is in the new model's production."""
-    name = words.describe_task_in_words(twin)
+    name = wording.describe_task_in_words(twin)
     if standing in _UNDER_WAY:
         return f"Wait until {new.name} has learned {name}."
     if standing is TaskStanding.LEARNED:
@@ -351,7 +351,7 @@ def _describe_next_task_step(new: Model, twin: Task, standing: TaskStanding) -> 
             "there by a person stays."
         )
     standing_text = str(standing).replace("_", " ")
-    return f"{name[0].upper()}{name[1:]} of {new.name} is {standing_text}. {words.SETTLED_BY}"
+    return f"{name[0].upper()}{name[1:]} of {new.name} is {standing_text}. {wording.SETTLED_BY}"
 
 
 def _determine_image_comparability_of_task(
@@ -422,7 +422,7 @@ def _describe_pending_rebase_work(
         )
     unfinished = sorted(set(read_unfinished_job_states_by_task(session, old.id)) - set(numbers))
     if unfinished:
-        listed = words.join_words_with_conjunction([str(number) for number in unfinished])
+        listed = wording.join_words_with_conjunction([str(number) for number in unfinished])
         several = "s" * (len(unfinished) > 1)
         sentences.append(
             f"{old.name} is just learning its task{several} {listed}: wait for it, and send the "
@@ -447,7 +447,7 @@ def _list_rebase_effect_warnings(
         )
     moved = [task for task in planned if task.new_task not in (None, task.number)]
     if old.scenario == "task" and moved:
-        pairs = words.join_words_with_conjunction(
+        pairs = wording.join_words_with_conjunction(
             [f"{task.number} is {task.new_task}" for task in moved], 10
         )
         sentences.append(
@@ -458,7 +458,7 @@ def _list_rebase_effect_warnings(
     lacking = sorted(set.difference(*(set(session.scalars(query)) for query in aliases)))
     if lacking and new.base_job is None:
         sentences.append(
-            f"{new.name} has no alias {words.join_words_with_conjunction(lacking, 10, 'or')}, as {old.name} has: "
+            f"{new.name} has no alias {wording.join_words_with_conjunction(lacking, 10, 'or')}, as {old.name} has: "
             "put it there before production moves, if clients ask by it."
         )
     archives = select(Task.sha256).where(Task.model_id == old.id)
@@ -467,7 +467,7 @@ def _list_rebase_effect_warnings(
     if extra and any(task.arrival == "send_again" for task in planned):
         several = "s" * (len(extra) > 1)
         sentences.append(
-            f"Task{several} {words.join_words_with_conjunction(extra)} of {new.name} came from other archives than "
+            f"Task{several} {wording.join_words_with_conjunction(extra)} of {new.name} came from other archives than "
             f"{old.name} has learned: "
             "a batch that was packed again has other bytes, and is not compared. Send the same "
             "files as then."

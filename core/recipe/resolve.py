@@ -17,7 +17,9 @@ from core.contract.responses.catalogue import MethodEntry
 from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
 from core.recipe.combination import find_recipe_combination_errors
+from core.recipe.combination_warnings import list_ineffective_field_warnings, list_recipe_warnings
 from core.recipe.merge import merge_recipe
+from core.recipe.model_defaults import FROM_RANDOM
 from core.recipe.problem import find_errors_of_recipe_unfit_for_problem
 from core.recipe.schema import (
     FieldError,
@@ -25,8 +27,6 @@ from core.recipe.schema import (
     describe_recipe_errors,
     find_json_schema_errors,
 )
-from core.recipe.start import FROM_RANDOM
-from core.recipe.weaknesses import list_ineffective_field_warnings, list_recipe_warnings
 from core.text.nearest import list_schema_property_paths
 from core.text.plain import describe_allowed_names
 

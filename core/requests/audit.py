@@ -19,7 +19,7 @@ from core.requests.actor import (
     make_access_key_expired_error,
 )
 from core.requests.pages import ListPage, decode_page_cursor, read_query_page
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 
 MAX_DATA_BYTES = 16 << 10
 """Maximum size of the stored data of a change, in bytes of UTF-8.

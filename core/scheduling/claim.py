@@ -27,10 +27,10 @@ from core.database.session import Database
 from core.database.states import LEASED, JobAction, JobState
 from core.database.tables import Job, Model, Owner, Task
 from core.errors import PerennialError
-from core.execution import batch_lines
+from core.execution import batch_log
 from core.execution.kinds import KINDS, JobOutcome
 from core.jobs.fence import JobClaim, lock_claimed_job
-from core.lineage import lineage, words
+from core.lineage import lineage, wording
 from core.lineage.coverage import (
     find_missing_rolled_back_or_skipped_tasks,
     list_taught_tasks_with_new_task,
@@ -238,7 +238,7 @@ def _set_parent_version_and_drop_old_states(
         lineage.get_lineage_head(session, model).manifest, task.number
     )
     job.warnings = [
-        words.describe_missing_task(model, lacked_task, standing)
+        wording.describe_missing_task(model, lacked_task, standing)
         for lacked_task, standing in find_missing_rolled_back_or_skipped_tasks(
             session, model, tasks
         )
@@ -397,7 +397,7 @@ def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobSta
     with _open_claimed_job_transaction(db, claim) as (session, job, now):
         report = problem.extra.get("report")
         if report is not None:
-            batch_lines.add_batch_report_to_job_log(session, job.id, report, now)
+            batch_log.add_batch_report_to_job_log(session, job.id, report, now)
         if job.task_id is None:
             findings = {} if report is None else {"checked": report["checked"], "report": report}
             job.report = cast(BatchCheck, {**(job.report or {}), "valid": False, **findings})

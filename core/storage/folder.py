@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from core.errors import ServiceDiskFull, StoredObjectDamaged, Unavailable
 from core.files import disk
-from core.files.reserve import FULL_BYTES
+from core.files.disk_reserve import FULL_BYTES
 from core.storage.objects import (
     CHUNK_BYTES,
     STRAY_AFTER_S,

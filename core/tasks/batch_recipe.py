@@ -10,8 +10,8 @@ from core.database.tables import Model
 from core.errors import InvalidRecipe
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.tasks.batch_plan import BatchRecipePlan, ModelHistoryForBatch
-from core.tasks.expected_job import estimate_job_seconds
-from core.tasks.sent_batch import SpooledBatch
+from core.tasks.expected_duration import estimate_job_seconds
+from core.tasks.submitted_batch import SpooledBatch
 from core.trials.plan import Check, PlannedTrial, plan_trials
 from core.trials.plan import TrialBatchProperties as TrialBatchProperties
 from core.trials.rows import has_model_selection_images

@@ -26,7 +26,7 @@ from core.ingest.findings.batch_data import build_class_balance_report
 from core.ingest.first_report import NAMES_AND_SIZES, build_batch_report_before_decoding
 from core.ingest.inspect import ArchiveSummary
 from core.ingest.names import quote_name
-from core.lineage import words
+from core.lineage import wording
 from core.requests.actor import Actor, find_model
 from core.tasks.class_names import ComparedClassNames, compare_class_names
 
@@ -135,7 +135,9 @@ def list_layout_and_class_name_warnings(
     def describe_merge_of_similar_classes(label: str, similar: str) -> str:
         # Only models of this scenario can be edited so.
         return (
-            words.describe_class_merge_request(model, label, similar) if scenario == "class" else ""
+            wording.describe_class_merge_request(model, label, similar)
+            if scenario == "class"
+            else ""
         )
 
     sentences = [

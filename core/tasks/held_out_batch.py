@@ -23,11 +23,11 @@ from core.ids import new_id
 from core.ingest.names import quote_name
 from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
-from core.recipe.stored import build_stored_recipe_override
+from core.recipe.stored_patch import build_stored_recipe_override
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.tasks.sent_batch import BatchSubmissionResponse, build_batch_archive_key
 from core.tasks.submission import BatchSubmission, LockedModel
+from core.tasks.submitted_batch import BatchSubmissionResponse, build_batch_archive_key
 from core.tasks.task_response import build_task_response
 
 _MOST_LISTED = 20

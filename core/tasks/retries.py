@@ -36,20 +36,20 @@ from core.database.states import JobAction, JobState, find_next_job_state
 from core.database.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.jobs.job_response import build_job_response
+from core.jobs.job_retry import requeue_ended_job
 from core.jobs.jobs import (
     build_queued_task_job,
     lock_visible_job,
     make_missing_job_error,
     set_job_devices_and_drop_unfit_snapshot,
 )
-from core.jobs.run_again import requeue_ended_job
-from core.lineage import lineage, words
+from core.lineage import lineage, wording
 from core.lineage.standing import TaskStanding
 from core.recipe.resolve import resolve_recipe
-from core.recipe.stored import build_stored_recipe_override
+from core.recipe.stored_patch import build_stored_recipe_override
 from core.requests.actor import Actor
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 from core.trials.rows import remove_trials_from_job, reset_all_trials
 from core.usage import quota
 
@@ -338,10 +338,10 @@ def find_newest_job_of_task(session: Session, task: Task) -> Job:
 
 
 def _require_stored_training_images(task: Task, job: Job) -> None:
-    if words.can_relearn_task(task):
+    if wording.can_relearn_task(task):
         return
     gone = task.data_deleted_at if task.data_deleted_at is not None else task.train_deleted_at
-    when = "" if gone is None else f" on {words.format_date(gone)}"
+    when = "" if gone is None else f" on {wording.format_date(gone)}"
     raise WrongState(
         f"The training data of task {task.number} went{when}: send the batch again.",
         extra={"state": str(job.state), "training_data_deleted_at": format_rfc3339(gone)},

@@ -1,6 +1,6 @@
 """Submission of a batch to a model: a preview, and the transaction that accepts it.
 
-The response to a repeated batch is the existing task (`core.tasks.repeats`). Any other batch is
+The response to a repeated batch is the existing task (`core.tasks.repeated_batches`). Any other batch is
 accepted in one transaction after its archive is safe in the store. It adds task, queued job with
 its resolved recipe, event, audit row and idempotency record. A failed transaction leaves no
 archive.
@@ -30,22 +30,22 @@ from core.ids import new_id
 from core.jobs import jobs
 from core.jobs.job_response import build_job_response as shown_job
 from core.jobs.job_response import build_model_stopped_condition
-from core.lineage.outlook import describe_next_task_outlook_from_tasks
+from core.lineage.batch_outlook import describe_next_task_outlook_from_tasks
 from core.lineage.standing import TaskStanding
-from core.lineage.words import can_relearn_task
+from core.lineage.wording import can_relearn_task
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.recipe.stored import build_stored_recipe_override
+from core.recipe.stored_patch import build_stored_recipe_override
 from core.requests import idempotency
 from core.requests.actor import Actor, find_model, read_query_row_for_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention import archives
 from core.storage import ObjectStorage
-from core.tasks import batch_plan, batch_report, repeats, retries
+from core.tasks import batch_plan, batch_report, repeated_batches, retries
 from core.tasks.batch_plan import BatchPlanForModel, BatchRecipePlan, ModelHistoryForBatch
 from core.tasks.batch_recipe import estimate_batch_job_seconds, resolve_batch_recipe
 from core.tasks.class_names import compare_class_names
-from core.tasks.repeats import TaskWithEqualContent
-from core.tasks.sent_batch import (
+from core.tasks.repeated_batches import TaskWithEqualContent
+from core.tasks.submitted_batch import (
     Answer,
     BatchSubmissionResponse,
     SpooledBatch,
@@ -57,9 +57,9 @@ from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
 from core.trials.plan import planned_trials_to_json
 from core.trials.rows import add_planned_trials
-from core.uploads import whole_uploads
-from core.uploads.archive_keeping import store_archive_unless_block_fails
-from core.uploads.whole_uploads import CompleteUpload
+from core.uploads import complete_uploads
+from core.uploads.archive_storage import store_archive_unless_block_fails
+from core.uploads.complete_uploads import CompleteUpload
 from core.usage import quota, stored_bytes
 
 
@@ -184,7 +184,7 @@ class BatchSubmission:
         return report
 
     def submit_as_next_task(self) -> BatchSubmissionResponse[Accepted]:
-        """Submit the batch as the model's next task, unless it repeats one (`core.tasks.repeats`).
+        """Submit the batch as the model's next task, unless it repeats one (`core.tasks.repeated_batches`).
 
         Raises:
             NotFound: the model or the upload is gone.
@@ -225,7 +225,7 @@ class BatchSubmission:
         same = (
             []
             if is_first
-            else repeats.find_tasks_with_same_content(session, model, self.batch.sent)
+            else repeated_batches.find_tasks_with_same_content(session, model, self.batch.sent)
         )
         repeated = self._build_repeat_response_or_retry_task(session, model, same, now)
         if repeated is not None:
@@ -286,7 +286,7 @@ class BatchSubmission:
         task = create_task_row_with_next_number(
             locked.model, batch, task_id, report, warnings, locked.now
         )
-        task.content_turn = repeats.compute_next_content_turn(same, task.content_sha256)
+        task.content_turn = repeated_batches.compute_next_content_turn(same, task.content_sha256)
         return task
 
     def _answer_repeated_batch(self) -> BatchSubmissionResponse[Accepted] | None:
@@ -302,20 +302,20 @@ class BatchSubmission:
             if replay is not None:
                 return build_response_to_repeated_request(replay)
             model = find_model(session, self.actor, self.model, lock=True)
-            same = repeats.find_tasks_with_same_content(session, model, self.batch.sent)
+            same = repeated_batches.find_tasks_with_same_content(session, model, self.batch.sent)
             response = self._build_repeat_response_or_retry_task(session, model, same, now)
             if response is None:
                 return None
             self._store_response(session, response, now)
             if spent is not None:
-                whole_uploads.delete_accepted_upload_rows(session, self.actor, spent, now)
+                complete_uploads.delete_accepted_upload_rows(session, self.actor, spent, now)
                 stored_bytes.mark_owner_bytes_outdated(session, spent.owner_id)
             if response.is_new:
                 quota.require_added_job_within_limit(
                     session, model.owner_id, self.max_open_jobs, is_locked=spent is not None
                 )
         if spent is not None:
-            whole_uploads.delete_upload_piece_objects(self.store, spent)
+            complete_uploads.delete_upload_piece_objects(self.store, spent)
         return response
 
     def _build_repeat_response_or_retry_task(
@@ -326,11 +326,13 @@ class BatchSubmission:
         The caller holds the lock on the model's row. A held task is retried if the request names a
         recipe that differs from that of its job.
         """
-        same_task = None if self.batch.again else repeats.choose_task_returned_for_repeat(same)
+        same_task = (
+            None if self.batch.again else repeated_batches.choose_task_returned_for_repeat(same)
+        )
         if same_task is None:
             return None
-        job, is_new = repeats.find_open_or_version_making_job(session, same_task), False
-        repeated_json = repeats.repeated_task_to_json(same_task, job)
+        job, is_new = repeated_batches.find_open_or_version_making_job(session, same_task), False
+        repeated_json = repeated_batches.repeated_task_to_json(same_task, job)
         if same_task.is_held and self._has_request_other_recipe_than_job(model, job):
             if not can_relearn_task(same_task.task):
                 return None  # its images are gone, but the batch has them: learn it as a new task
@@ -421,7 +423,7 @@ class BatchSubmission:
             model, now = locked.model, locked.now
             done = add(session, locked)
             if spent is not None:
-                whole_uploads.delete_accepted_upload_rows(session, actor, spent, now)
+                complete_uploads.delete_accepted_upload_rows(session, actor, spent, now)
             self._store_response(session, done, now)
             if not is_counted:
                 quota.add_upload_bytes_or_raise_if_full(
@@ -442,7 +444,7 @@ class BatchSubmission:
             self.store.delete(key)
         if spent is not None:
             hit_failpoint("upload-spent")
-            whole_uploads.delete_upload_piece_objects(self.store, spent)
+            complete_uploads.delete_upload_piece_objects(self.store, spent)
         return done
 
     def plan_batch_in_current_model(self) -> BatchPlanForModel:
@@ -463,7 +465,9 @@ class BatchSubmission:
             past = self._read_model_history(session, self.model)
             model = past.model
             answered = (
-                None if self.batch.again else repeats.choose_task_returned_for_repeat(past.same)
+                None
+                if self.batch.again
+                else repeated_batches.choose_task_returned_for_repeat(past.same)
             )
             if answered is not None and not plans_known:
                 return None
@@ -474,8 +478,8 @@ class BatchSubmission:
             expected_s = estimate_batch_job_seconds(session, self.catalogue, model, plan, images)
             row, repeated_json = batch_plan.get_model_column_values(model), None
             if answered is not None:
-                job = repeats.find_open_or_version_making_job(session, answered)
-                repeated_json = repeats.repeated_task_to_json(answered, job)
+                job = repeated_batches.find_open_or_version_making_job(session, answered)
+                repeated_json = repeated_batches.repeated_task_to_json(answered, job)
         # Outside of a transaction that locks the model, since this may take a second.
         names = compare_class_names(self.batch.directory.classes, known_names)
         return BatchPlanForModel(row, plan, names, expected_s, past.same, repeated_json)
@@ -522,9 +526,9 @@ class BatchSubmission:
     ) -> list[str]:
         """Return warnings about a batch that repeats a task and is learned all the same."""
         again, size = self.batch.again, self.batch.bytes
-        if not again and repeats.choose_task_returned_for_repeat(same) is not None:
+        if not again and repeated_batches.choose_task_returned_for_repeat(same) is not None:
             return []
-        return repeats.list_repeated_batch_warnings(
+        return repeated_batches.list_repeated_batch_warnings(
             same, again=again, size=size, expected_s=expected_s
         )
 

@@ -24,7 +24,7 @@ from core.ingest.dataset import Images, Labels, memory_map_image_dataset
 from core.ingest.findings.traces import read_image_fingerprints
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.pages import decode_page_cursor, encode_page_cursor
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 from core.retention import damage
 from core.storage import Blobs
 

@@ -10,9 +10,9 @@ from core.contract.base import ADOPTED_VERSION
 from core.contract.responses.task import TaskOut
 from core.database.kinds import JobKind
 from core.database.tables import Job, Model, Task, VersionTaskResult
-from core.lineage import words
+from core.lineage import wording
 from core.lineage.standing import TaskStanding, read_task_standings
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 from core.versions.versions import find_newest_published_version_number
 
 
@@ -126,8 +126,10 @@ def task_to_json(
         "version": learned.version,
         "accuracy_when_learned": learned.accuracy_then,
         "accuracy_now": learned.accuracy_now,
-        "training_data_until": format_rfc3339(words.find_training_image_deletion_time(model, task)),
-        "can_relearn": words.can_relearn_task(task),
+        "training_data_until": format_rfc3339(
+            wording.find_training_image_deletion_time(model, task)
+        ),
+        "can_relearn": wording.can_relearn_task(task),
         "data_deleted_at": format_rfc3339(task.data_deleted_at),
         "created_at": format_rfc3339(task.created_at),
         "warnings": list(task.warnings),

@@ -18,11 +18,11 @@ from core.errors import NotFound, WrongState
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
-from core.retention import answers, retention
-from core.retention.totals import clear_feature_totals_in_model_row
-from core.retention.unused import delete_unreferenced_blobs
+from core.retention import retained_predictions, retention
+from core.retention.feature_totals import clear_feature_totals_in_model_row
+from core.retention.unreferenced_blobs import delete_unreferenced_blobs
 from core.storage import Blobs, ObjectStorage
-from core.tasks import repeats
+from core.tasks import repeated_batches
 from core.tasks.task_response import build_task_response, build_task_responses
 from core.trials.rows import lock_unfinished_trial_jobs, reset_trials_of_unfinished_jobs
 from core.usage import stored_bytes
@@ -125,7 +125,7 @@ def _mark_task_data_deleted_and_release_job(
         )
     archives = [task.archive_key] if task.archive_key is not None else []
     task.archive_key = None
-    repeats.remove_task_content_digest(task)
+    repeated_batches.remove_task_content_digest(task)
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now
@@ -141,7 +141,7 @@ def _mark_task_data_deleted_and_release_job(
     digests |= _mark_task_features_deleted(
         session, row.id, number, now
     ) | clear_feature_totals_in_model_row(row)
-    digests |= set(answers.clear_prediction_digests_and_keys(session, row.id, number))
+    digests |= set(retained_predictions.clear_prediction_digests_and_keys(session, row.id, number))
     digests |= reset_trials_of_unfinished_jobs(session, row.id, now)
     stored_bytes.mark_owner_bytes_outdated(session, row.owner_id)
     return archives, sorted(digests)

@@ -14,10 +14,10 @@ from core.database.kinds import JobKind
 from core.ids import new_id
 from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
-from core.recipe.stored import build_stored_recipe_override
+from core.recipe.stored_patch import build_stored_recipe_override
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.tasks.sent_batch import BatchSubmissionResponse, build_batch_archive_key
 from core.tasks.submission import BatchSubmission, LockedModel
+from core.tasks.submitted_batch import BatchSubmissionResponse, build_batch_archive_key
 
 
 def queue_batch_validation(submission: BatchSubmission) -> BatchSubmissionResponse[JobOut]:

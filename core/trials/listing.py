@@ -12,9 +12,9 @@ from core.errors import NotFound
 from core.ids import is_id
 from core.jobs.jobs import make_missing_job_error
 from core.requests.actor import Actor
-from core.requests.times import format_rfc3339
-from core.trials.choice import MeasuredTrial, explain_why_trial_lost
+from core.requests.timestamps import format_rfc3339
 from core.trials.rows import TrialState, find_best_trial_number, list_measured_trials, read_trials
+from core.trials.trial_comparison import MeasuredTrial, explain_why_trial_lost
 
 
 def read_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut:

@@ -15,7 +15,7 @@ from core.contract.reports.report import TrialPlan
 from core.database.tables import Model
 from core.errors import Invalid, InvalidRecipe, JobTooLarge
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.recipe.stored import build_stored_recipe_override
+from core.recipe.stored_patch import build_stored_recipe_override
 from core.trials.candidates import TrialSuggestion, list_trial_suggestions
 
 AUTO: Literal["auto"] = "auto"

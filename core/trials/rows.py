@@ -12,8 +12,8 @@ from core.contract.responses.recipe import RecipeOut
 from core.database.jobs import build_unfinished_job_condition, change_job_state
 from core.database.states import JobAction, JobState
 from core.database.tables import Job, Task, Trial, TrialFile
-from core.trials.choice import MeasuredTrial, choose_best_measured_trial
 from core.trials.plan import PlannedTrial, TrialsRequest
+from core.trials.trial_comparison import MeasuredTrial, choose_best_measured_trial
 
 _OF_ALL = frozenset({"data", "time"})
 """Kinds of errors that all candidates would meet."""

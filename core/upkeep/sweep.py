@@ -34,7 +34,7 @@ from core.database.tables import (
 from core.execution.snapshots import parse_snapshot_key
 from core.files import spool
 from core.retention import archives, references, retention
-from core.retention.unused import delete_unreferenced_cached_blobs
+from core.retention.unreferenced_blobs import delete_unreferenced_cached_blobs
 from core.scheduling.eligible import build_claimable_job_condition
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage

@@ -8,7 +8,7 @@ from core.database.session import Database
 from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
 from core.execution.validate import delete_task_archive
-from core.retention import answers, retention
+from core.retention import retained_predictions, retention
 from core.settings import Settings
 from core.storage import Blobs, ObjectStorage
 
@@ -98,7 +98,9 @@ def _delete_expired_files_of_task(
             task.train_deleted_at, marked = now, True
         if due.held_out and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
             task.held_out_deleted_at, marked = now, True
-            forgotten = answers.clear_prediction_digests_and_keys(session, model.id, task.number)
+            forgotten = retained_predictions.clear_prediction_digests_and_keys(
+                session, model.id, task.number
+            )
         archive_key = task.archive_key if due.archive else None
     delete_task_archive(db, store, task_id, archive_key)
     if marked:

@@ -24,11 +24,11 @@ from core.requests import idempotency
 from core.requests.actor import Actor, require_caller_key_still_valid
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 from core.settings import Settings
 from core.storage import ObjectStorage
 from core.uploads import chunks
-from core.uploads.archive_keeping import store_archive_unless_block_fails
+from core.uploads.archive_storage import store_archive_unless_block_fails
 from core.usage import quota, stored_bytes
 
 LEAST_BYTES = 5 << 20

@@ -9,7 +9,7 @@ from core.database.session import Database
 from core.database.tables import Model, Owner
 from core.requests.actor import Actor
 from core.requests.pages import ListPage, read_query_page
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 from core.usage import usage_sums
 
 

@@ -22,13 +22,13 @@ from core.database.session import Database
 from core.database.tables import Alias, AliasMove, Model, Task, Version
 from core.errors import Invalid, NotFound, WrongState
 from core.ids import is_allowed_model_or_alias_name
-from core.lineage import lineage, words
+from core.lineage import lineage, wording
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, AliasMoveOrigin
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 from core.versions.versions import LATEST, find_version
 
 MAX_ALIASES = 1000
@@ -308,7 +308,7 @@ def _set_production_version(
     current = session.get_one(Alias, (model.id, PRODUCTION))
     if target.status == "held" and not (reason or "").strip():
         raise Invalid(
-            f"{words.explain_held_version(target.number, target.gate)} To put it in production all the "
+            f"{wording.explain_held_version(target.number, target.gate)} To put it in production all the "
             f"same, give a reason: "
             f'{{"version": {target.number}, "reason": "…"}}.',
             fields=[{"field": "reason", "message": "needed for a held version"}],
@@ -346,7 +346,7 @@ def _move_production_and_rejudge_versions(
         # Built again, since production may follow a version that is published now.
         response = _production_move_to_json(session, model, current, uncovered_tasks)
         response["warnings"] += [
-            words.describe_held_version_now_published(number) for number in passed
+            wording.describe_held_version_now_published(number) for number in passed
         ]
     return response, lineage.find_runnable_queued_job(session, model)
 
@@ -391,7 +391,7 @@ def _find_requested_rollback_target(
         )
     if target.status == "held":
         raise _build_no_rollback_error(
-            session, model, current, words.explain_held_version(number, target.gate)
+            session, model, current, wording.explain_held_version(number, target.gate)
         )
     if current.name == PRODUCTION:
         _require_version_with_tasks(session, model, current, target)
@@ -422,7 +422,7 @@ def _build_no_rollback_error(
     targets = sorted(session.scalars(query.order_by(Version.number.desc()).limit(_TARGETS)))
     can = ""
     if targets:
-        named = words.join_words_with_conjunction(
+        named = wording.join_words_with_conjunction(
             [str(number) for number in targets], _TARGETS, "or"
         )
         can = f" PUT /v1/models/{model.name}/aliases/{current.name} can put it on version {named}."
@@ -475,9 +475,11 @@ def _production_move_to_json(
         covered = list_taught_tasks(production.manifest) if production is not None else []
         query = select(Task.classes).where(Task.model_id == model.id, Task.number.in_(covered))
         covered_classes = {label for classes in session.scalars(query) for label in classes}
-    warnings = [words.describe_task_lost_by_alias_move(model, task, alias.version) for task in gone]
+    warnings = [
+        wording.describe_task_lost_by_alias_move(model, task, alias.version) for task in gone
+    ]
     if not model.production_follows:
-        warnings.append(words.explain_pinned_production(model, alias.version))
+        warnings.append(wording.explain_pinned_production(model, alias.version))
     return {
         **_alias_to_json(alias),
         "follows": model.production_follows,
@@ -490,9 +492,9 @@ def _production_move_to_json(
                 "lost_classes": sorted(set(task.classes) - covered_classes),
                 "standing": task.standing,
                 "training_data_until": format_rfc3339(
-                    words.find_training_image_deletion_time(model, task)
+                    wording.find_training_image_deletion_time(model, task)
                 ),
-                "can_relearn": words.can_relearn_task(task),
+                "can_relearn": wording.can_relearn_task(task),
             }
             for task in gone
         ],

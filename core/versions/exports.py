@@ -22,10 +22,10 @@ from core.database.tables import ExportedDownload, VersionPart
 from core.errors import ExportUnavailable, Unavailable
 from core.export.format import DownloadFormat, VersionPartFileToExport, VersionToExport
 from core.export.registry import FORMATS
-from core.files.merged import DamagedPartFileError
-from core.lineage.sure import choose_threshold_for_promised_precision
+from core.files.merging import DamagedPartFileError
+from core.lineage.confident_predictions import choose_threshold_for_promised_precision
 from core.requests.actor import Actor, find_model
-from core.requests.class_only import require_classification_model
+from core.requests.classification_only import require_classification_model
 from core.requests.resources import UseCaseResources
 from core.retention import damage, references
 from core.storage.blobs import Blobs

@@ -16,7 +16,7 @@ from core.database.session import Database
 from core.database.tables import AliasMove, Model, Task, Version, VersionMeasurement
 from core.lineage.lineage import PRODUCTION
 from core.requests.actor import Actor, find_model
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 
 MOVES = 100
 """Maximum number of the newest moves of production that are shown."""

@@ -25,8 +25,8 @@ from core.database.bulk import (
 )
 from core.database.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.database.tables import Model, VersionMeasurement, VersionTaskResult
-from core.lineage.row import read_accuracy_matrix_row
-from core.lineage.sure import choose_threshold_for_promised_precision
+from core.lineage.accuracy_row import read_accuracy_matrix_row
+from core.lineage.confident_predictions import choose_threshold_for_promised_precision
 from core.statistics import matrix
 from core.statistics.matrix_row import LineageMatrixFromStoredFigures, MatrixCellCounts
 

@@ -35,7 +35,7 @@ from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, cut_list_page_from_mapping, read_query_page
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 from core.retention import damage
 from core.retention.references import build_digest_expression_without_index
 from core.storage.blobs import Blobs

@@ -6,7 +6,7 @@ from typing import Any, cast
 from core.contract.responses.webhook import DeliveryDetail, DeliveryOut
 from core.database.tables import WebhookDelivery
 from core.requests.actor import Actor
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 
 
 def build_delivery_response(row: WebhookDelivery) -> DeliveryOut:

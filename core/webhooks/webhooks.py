@@ -29,7 +29,7 @@ from core.network import public_address
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, read_query_page
-from core.requests.times import format_rfc3339
+from core.requests.timestamps import format_rfc3339
 from core.settings import Settings
 from core.webhooks import webhook_secret
 from core.webhooks.delivery_response import build_delivery_response_with_payload

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy.exc import DatabaseError
 from starlette.testclient import TestClient
 
-from core.database import soundness
-from core.files import reserve
+from core.database import sqlite_damage
+from core.files import disk_reserve
 from core.settings import Settings
 from tests.api.conftest import KeyOf, Make, create_model, serve_api
 from tests.damaged_database import damage_table
@@ -47,7 +47,7 @@ def test_damage_that_a_read_meets_later_is_told_from_then_on(
     wait_for_database_check(client)
     original = sqlite3.DatabaseError("database disk image is malformed")
     original.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    assert soundness.is_sqlite_damage_error(original)
+    assert sqlite_damage.is_sqlite_damage_error(original)
 
     def raise_database_error() -> None:
         raise DatabaseError("SELECT", {}, original)
@@ -62,9 +62,9 @@ def test_damage_that_a_read_meets_later_is_told_from_then_on(
 @pytest.fixture
 def full(settings: Settings, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the reserve of a service whose disk is full."""
-    assert reserve.make_disk_reserve_file(settings.data_dir, 1 << 16)
-    monkeypatch.setattr(reserve, "_count_free_disk_bytes", lambda _folder: 0)
-    return settings.data_dir / reserve.NAME
+    assert disk_reserve.make_disk_reserve_file(settings.data_dir, 1 << 16)
+    monkeypatch.setattr(disk_reserve, "_count_free_disk_bytes", lambda _folder: 0)
+    return settings.data_dir / disk_reserve.NAME
 
 
 def change_model_or_job(client: TestClient, kind: str, job: str) -> Any:
@@ -99,7 +99,7 @@ def test_where_only_the_write_shows_that_there_is_no_room_it_is_sent_again(
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     with monkeypatch.context() as patch:
-        patch.setattr(reserve, "remove_disk_reserve_if_disk_full", lambda _folder: False)
+        patch.setattr(disk_reserve, "remove_disk_reserve_if_disk_full", lambda _folder: False)
         patch.setattr("core.jobs.jobs.apply_job_action", no_room)
         refused = change_model_or_job(client, "cancel", job)
         assert (refused.status_code, refused.headers["retry-after"]) == (507, "1")

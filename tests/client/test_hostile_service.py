@@ -98,7 +98,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileSer
     for defaults in (Perennial.__init__.__kwdefaults__,):
         monkeypatch.setitem(defaults, "max_retries", 1)
     monkeypatch.setattr("perennial._sync.http.MAX_ANSWER_BYTES", MIB)
-    monkeypatch.setattr("perennial.answers.MAX_PAGES", 20)
+    monkeypatch.setattr("perennial.responses.MAX_PAGES", 20)
     monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (MIB,))
     monkeypatch.setattr("webbrowser.open", lambda page: page.startswith(service.url))
     monkeypatch.setenv("PERENNIAL_URL", service.url)

@@ -18,8 +18,8 @@ from hostile_service import HostileService, Reply, Request, build_http_response
 from sample_answers import answer_as_service, build_file_answer, build_onnx_zip, find_sample_answer
 
 from perennial import AsyncPerennial, BadAnswer, Perennial
-from perennial.answers import MAX_RATIO, ResponseBodyLimitMeter
 from perennial.cli.main import run_command_line
+from perennial.responses import MAX_RATIO, ResponseBodyLimitMeter
 
 MIB = 1 << 20
 Answer = Callable[[Request], Reply]

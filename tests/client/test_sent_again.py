@@ -134,7 +134,7 @@ says so beforehand.
 """
 
 
-@pytest.mark.campaign  # tests/core/tasks/test_repeats.py shows it
+@pytest.mark.campaign  # tests/core/tasks/test_repeated_batches.py shows it
 @pytest.mark.parametrize("what", GIVEN_UP)
 def test_a_batch_is_learned_where_its_task_was_given_up(
     what: str, capsys: Said, client: Perennial, archives: list[bytes], week: Path
@@ -157,7 +157,7 @@ def test_a_batch_is_learned_where_its_task_was_given_up(
         assert f"task 3 {right:.3f}" in capsys.readouterr().out
 
 
-@pytest.mark.campaign  # tests/core/tasks/test_repeats.py shows it
+@pytest.mark.campaign  # tests/core/tasks/test_repeated_batches.py shows it
 @pytest.mark.slow
 def test_a_held_batch_that_is_promoted_counts_as_learned(
     capsys: Said, client: Perennial, contrary: Path

@@ -13,7 +13,7 @@ from terminal import record_command
 
 from perennial import BaseFailed, BaseUnavailable
 from perennial.bars import compute_job_share_done, describe_job_progress, describe_job_time_left
-from perennial.cli.batches import beat
+from perennial.cli.batches import progress_lines
 from perennial.cli.exits import ExitStatus
 from perennial.cli.main import run_command_line
 from perennial.shapes import convert_from_json
@@ -146,7 +146,7 @@ def test_python_gets_an_error_of_its_own(service: stub.Stub, answers: dict[str, 
 def test_without_a_terminal_the_same_line_comes_again_until_something_else_is_told(
     service: stub.Stub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beat, "EVERY_S", 0.05)
+    monkeypatch.setattr(progress_lines, "EVERY_S", 0.05)
     assert run_command_line(["jobs", "watch", JOB, "--timeout", "1"]) == ExitStatus.STILL_RUNNING
     lines = [
         line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{JOB} train")
@@ -158,9 +158,9 @@ def test_without_a_terminal_the_same_line_comes_again_until_something_else_is_to
 def test_a_transfer_without_a_terminal_tells_how_much_is_sent(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beat, "EVERY_S", 0.05)
+    monkeypatch.setattr(progress_lines, "EVERY_S", 0.05)
     said = ""
-    with beat.TransferStatusLines() as lines:
+    with progress_lines.TransferStatusLines() as lines:
         lines(3_000_000, 12_000_000)
         while "sent" not in said:
             said += capsys.readouterr().err
@@ -170,9 +170,9 @@ def test_a_transfer_without_a_terminal_tells_how_much_is_sent(
 def test_a_service_that_is_away_is_told_in_the_next_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beat, "EVERY_S", 0.05)
+    monkeypatch.setattr(progress_lines, "EVERY_S", 0.05)
     said = ""
-    with beat.JobStatusLines() as lines:
+    with progress_lines.JobStatusLines() as lines:
         lines(convert_from_json(Job, make_job()))
         lines.show_service_outage(40)
         while "not answered" not in said:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from core.ingest.inspect import ArchiveSummary
-from core.tasks.sent_batch import SpooledBatch
+from core.tasks.submitted_batch import SpooledBatch
 
 _contents = count(1)
 CATALOGUE: dict[str, Any] = {

@@ -17,8 +17,8 @@ from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.storage import Blobs
 from core.storage.folder import FolderStore
-from core.tasks.sent_batch import SpooledBatch
 from core.tasks.submission import BatchSubmission
+from core.tasks.submitted_batch import SpooledBatch
 from tests.core.batches import CATALOGUE, make_batch
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.failpoints import POINTS
-from worker.attempts.job_points import FAILPOINTS
+from worker.attempts.job_failpoints import FAILPOINTS
 
 ROOT = Path(__file__).parents[2]
 COME_BY = (

@@ -221,7 +221,7 @@ def find_answer_files(running: service.RunningService, model: str) -> set[Path]:
     }
 
 
-@pytest.mark.campaign  # core/publishing/test_answers.py; test_deleted_data.py deletes
+@pytest.mark.campaign  # core/publishing/test_held_out_predictions.py; test_deleted_data.py deletes
 def test_answers_take_six_bytes_an_image_and_go_with_the_images(
     client: Rest, running: service.RunningService
 ) -> None:
@@ -247,7 +247,7 @@ def test_answers_take_six_bytes_an_image_and_go_with_the_images(
     assert not any(path.exists() for path in made)
 
 
-@pytest.mark.campaign  # tests/core/publishing/test_answers.py shows it
+@pytest.mark.campaign  # tests/core/publishing/test_held_out_predictions.py shows it
 def test_a_model_that_keeps_counts_keeps_no_answers(
     client: Rest, running: service.RunningService
 ) -> None:
@@ -303,7 +303,7 @@ def find_flips_check(version: Json) -> Json:
     return found
 
 
-# tests/api/routes/test_compare.py and tests/core/publishing/test_answers.py have the parts
+# tests/api/routes/test_compare.py and tests/core/publishing/test_held_out_predictions.py have the parts
 @pytest.mark.campaign
 def test_a_version_from_before_gets_its_answers_with_the_next_batch(
     client: Rest, running: service.RunningService

@@ -24,7 +24,7 @@ from operator_command import run_housekeeping
 from PIL import Image
 from sqlalchemy.engine import make_url
 
-from core.statistics.near import hash_images_perceptually
+from core.statistics.near_duplicates import hash_images_perceptually
 from tests.e2e import small
 from tests.live_files import list_live_files
 from tests.rest import Rest

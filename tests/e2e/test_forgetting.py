@@ -19,7 +19,7 @@ from sqlalchemy.engine import make_url
 from core.contract.manifest import FEATURES
 from core.ingest.findings.traces import read_image_fingerprints
 from core.learning.analytic.rows import digest_each_image
-from core.statistics.near import hash_images_perceptually
+from core.statistics.near_duplicates import hash_images_perceptually
 from tests.e2e.edited import (
     METHODS,
     create_corrected_model,

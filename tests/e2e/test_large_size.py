@@ -160,7 +160,7 @@ def test_a_whole_batch_is_checked_from_the_store_and_its_upload_goes(
 # The broker.
 
 
-# tests/core/jobs/test_doorbell.py shows that a ring does not wait for a silent broker, and
+# tests/core/jobs/test_worker_notification.py shows that a ring does not wait for a silent broker, and
 # tests/core/upkeep/test_sweep.py that forgotten jobs are rung again, and
 # tests/faults/test_celery_worker.py that a repeated ring runs a job once.
 @pytest.mark.campaign

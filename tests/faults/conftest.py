@@ -38,8 +38,8 @@ from core.requests.resources import UseCaseResources
 from core.settings import Settings
 from core.storage import Blobs, open_object_store
 from core.tasks import validations
-from core.tasks.sent_batch import SpooledBatch
 from core.tasks.submission import BatchSubmission
+from core.tasks.submitted_batch import SpooledBatch
 from core.upkeep import sweep
 from tests.api.conftest import empty_database
 from tests.descendants import list_descendants

@@ -8,7 +8,7 @@ import pytest
 import redis
 from redis_server import RedisServer
 
-from core.jobs.doorbell import QUEUE, WorkerNotifier
+from core.jobs.worker_notification import QUEUE, WorkerNotifier
 from core.settings import Settings
 from tests.faults.conftest import ENDLESS, PATIENCE_S, Backend
 from worker import celery_app

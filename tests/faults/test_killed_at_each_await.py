@@ -21,7 +21,7 @@ from core.keys import keys
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.storage import open_object_store
-from core.uploads import whole_uploads
+from core.uploads import complete_uploads
 from tools import service
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1800)]
@@ -110,9 +110,9 @@ def read_upload(api: KilledApi, upload: str) -> bytes:
     db = Database(api.settings.resolved_database_url)
     actor: Any = Actor("own_any", None, "admin")
     try:
-        whole = whole_uploads.require_complete_upload(db, actor, upload)
+        whole = complete_uploads.require_complete_upload(db, actor, upload)
         return b"".join(
-            whole_uploads.read_upload_bytes(db, open_object_store(api.settings), actor, whole)
+            complete_uploads.read_upload_bytes(db, open_object_store(api.settings), actor, whole)
         )
     finally:
         db.close()

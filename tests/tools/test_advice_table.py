@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from api.pages.parts.words import replace_requests_by_button_labels
+from api.pages.parts.wording import replace_requests_by_button_labels
 from core.text.steps import find_requests_in_sentence
 from perennial.words import replace_requests_by_commands
 from tools import advice_table

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from tools import commands, serve_demo
 from tools.serve_demo import MARKER, CannotServeDemo, DemoServingOptions
-from worker import launcher, one_service
+from worker import data_folder_lock, launcher
 
 
 def run_serve(*arguments: str) -> Result:
@@ -59,7 +59,7 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
 def test_what_a_killed_start_leaves_is_free_for_a_demo(tmp_path: Path) -> None:
     serve_demo.require_empty_or_demo_directory(tmp_path / "new")
     serve_demo.require_empty_or_demo_directory(tmp_path)
-    (tmp_path / one_service.NAME).touch()
+    (tmp_path / data_folder_lock.NAME).touch()
     serve_demo.require_empty_or_demo_directory(tmp_path)
 
 
@@ -70,7 +70,7 @@ def test_a_demo_that_was_not_completed_is_built_from_the_beginning(
     folder = tmp_path / "demo"
     elsewhere = make_demo_folder(folder, text)
     assert serve_demo.empty_demo_directory_unless_kept(DemoServingOptions(folder))
-    assert {path.name for path in folder.iterdir()} == {MARKER, one_service.NAME}
+    assert {path.name for path in folder.iterdir()} == {MARKER, data_folder_lock.NAME}
     assert json.loads((folder / MARKER).read_text()) == {"complete": False}
     assert (elsewhere / "kept").exists(), "a link is removed, not what it names"
 
@@ -85,9 +85,9 @@ def test_a_complete_demo_stays_unless_it_is_reset(tmp_path: Path) -> None:
 
 
 def test_a_demo_that_runs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(data_folder_lock, "PATIENCE_S", 0.0)
     make_demo_folder(tmp_path / "demo")
-    with one_service.lock_data_directory(tmp_path / "demo") as lock:
+    with data_folder_lock.lock_data_directory(tmp_path / "demo") as lock:
         assert lock is not None
         lock.store_service_address("http://127.0.0.1:8123")
         outcome = run_serve("--demo", "--reset", "--data-dir", str(tmp_path / "demo"))

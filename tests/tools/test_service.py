@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools import demo, service
-from worker import one_service
+from worker import data_folder_lock
 
 LAUNCHER = "import sys; sys.exit('The disk is full.')"
 
@@ -30,10 +30,10 @@ def test_a_service_that_ends_is_reported_without_the_output_of_earlier_ones(tmp_
 def test_the_demo_names_the_service_that_uses_its_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(data_folder_lock, "PATIENCE_S", 0.0)
     monkeypatch.setattr(sys, "argv", ["demo"])
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
-    with one_service.lock_data_directory(tmp_path) as lock:
+    with data_folder_lock.lock_data_directory(tmp_path) as lock:
         assert lock is not None
         lock.store_service_address("http://127.0.0.1:8123")
         assert demo.main() == 1

@@ -7,13 +7,13 @@ import psutil
 import pytest
 
 from core.database.session import Database
-from core.jobs import doorbell
+from core.jobs import worker_notification
 from core.settings import Settings
 from core.upkeep import sweep
 from core.upkeep.scrub import Scrubber
 from tests.worker.conftest import LIMIT_S, wait_within_limit
-from worker.chores import ALIVE
 from worker.loop import Worker, _WakeupReceiver
+from worker.recurring_tasks import ALIVE
 
 ON_ONE_DATABASE = pytest.mark.parametrize(
     "database", ["sqlite"], indirect=True
@@ -79,11 +79,11 @@ def test_a_scrub_that_takes_long_holds_up_neither_chores_nor_sweeps_nor_the_end_
 
 def test_a_notification_of_the_api_reaches_the_worker_of_its_data_directory(tmp_path: Path) -> None:
     heard = threading.Event()
-    with doorbell.open_wakeup_socket(tmp_path) as listener:
+    with worker_notification.open_wakeup_socket(tmp_path) as listener:
         assert listener is not None
         _WakeupReceiver(listener, heard.set)
         assert not heard.is_set()
-        assert doorbell.wake_worker(tmp_path)
+        assert worker_notification.wake_worker(tmp_path)
         assert heard.wait(LIMIT_S)
 
 

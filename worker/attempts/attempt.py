@@ -43,7 +43,7 @@ from core.execution.kinds.kind import JobOutcome
 from core.failpoints import hit_failpoint
 from core.files import disk
 from core.ingest.ingest import IngestStopped
-from core.jobs.put_off import JobPutOffSignal
+from core.jobs.postponement import JobPutOffSignal
 from core.publishing.publish import publish_or_hold_job_result
 from core.publishing.trials import judge_trial_version_without_publishing
 from core.scheduling import claim as claims
@@ -52,7 +52,7 @@ from core.settings import Settings
 from core.storage import ObjectStorage
 from core.text.steps import ApiRequestForAdvice
 from core.uploads import upload_removal
-from worker.attempts import causes
+from worker.attempts import failure_texts
 from worker.attempts.child import ForkServer, ForkServerDied
 from worker.attempts.heartbeat import LeaseHeartbeat
 from worker.attempts.memory import JobMemoryLimitEnforcer
@@ -254,7 +254,9 @@ class JobAttempt:
         # The kernel may refuse the allocation, or the watch end the process: one message for both.
         if bound and (refused or (memory.is_memory_exceeded and outcome.ending == "died")):
             log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
-            self._fail_attempt("memory", causes.explain_memory_exceeded(bound, self._kind.advice))
+            self._fail_attempt(
+                "memory", failure_texts.explain_memory_exceeded(bound, self._kind.advice)
+            )
             return None
         return self._get_result_or_end_attempt(outcome)
 
@@ -319,7 +321,7 @@ class JobAttempt:
                 self._fail_for_overtime()
             case _:
                 self._requeue_or_fail_attempt(
-                    "died", causes.explain_process_death(outcome.status), counts=True
+                    "died", failure_texts.explain_process_death(outcome.status), counts=True
                 )
         return None
 
@@ -349,7 +351,9 @@ class JobAttempt:
         self._requeue_or_fail_attempt("device", reason, counts=True)
 
     def _requeue_or_fail_after_out_of_memory(self, error: JobFailedEvent) -> None:
-        detail = causes.explain_repeated_out_of_memory(error, self._claim.device, self._kind.advice)
+        detail = failure_texts.explain_repeated_out_of_memory(
+            error, self._claim.device, self._kind.advice
+        )
         short = f"Out of memory: {error.message}"
         state = self._report_outcome_with_retries(
             lambda: claims.count_out_of_memory_and_requeue_or_fail_job(
@@ -412,7 +416,7 @@ class JobAttempt:
     def _fail_for_overtime(self) -> None:
         self._fail_attempt(
             "time",
-            causes.explain_job_overtime(
+            failure_texts.explain_job_overtime(
                 self._kind.longest_s(self._tools.settings), self._kind.advice
             ),
         )

@@ -91,9 +91,9 @@ def run_distributed_rank(arguments: list[str]) -> int:
     if int(os.environ["RANK"]) > 0:
         os.close(events)
         return _run_follower_rank(spec_path)
-    from core.learning.training.child import run_job_and_write_events
     from core.learning.training.control import PipeControlRequestSource
-    from worker.attempts.job_points import hit_event_failpoint
+    from core.learning.training.job_process import run_job_and_write_events
+    from worker.attempts.job_failpoints import hit_event_failpoint
 
     def run_first_rank(emit: Emit) -> None:
         _run_job_share_of_rank(spec_path, emit, PipeControlRequestSource(CONTROL_FD))
@@ -118,7 +118,7 @@ def _run_job_share_of_rank(
     from core.learning.distributed.ranks import TorchrunRanks
     from core.learning.precision import choose_torch_device
     from core.learning.training.job import learn_task
-    from core.learning.training.output import read_learn_job_spec
+    from core.learning.training.output_folders import read_learn_job_spec
 
     spec = read_learn_job_spec(spec_path)
     device = choose_torch_device(spec.device)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NoReturn, TypedDict
 
 from core.platforms import can_platform_fork_with_torch
-from worker.attempts.job_points import hit_event_failpoint
+from worker.attempts.job_failpoints import hit_event_failpoint
 from worker.devices.cuda_free import CudaAlreadyOpenError, require_cuda_not_opened
 
 ChildMain = Callable[[str, int, int], int]

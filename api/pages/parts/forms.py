@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from api.authentication import session
 from api.authentication.guard import read_declared_length, read_small_body
-from api.uploads.order import parse_recipe_override
+from api.uploads.batch_request import parse_recipe_override
 from core.contract.patch import RecipePatch
 from core.errors import Invalid, UnsupportedContentType
 from core.ingest.readers.registry import FORMATS, UPLOAD_TYPES

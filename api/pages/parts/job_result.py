@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.pages.parts.checks import describe_gate_comparison_with_production
+from api.pages.parts.gate_checks import describe_gate_comparison_with_production
 from core.contract.responses.job import JobOut
 from core.contract.responses.task import TaskOut
 from core.database.session import Database

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
-from api.pages.parts import words
+from api.pages.parts import wording
 from api.static_files import build_static_file_url_path
 
 FOLDER = Path(__file__).parents[2] / "templates"
@@ -141,9 +141,9 @@ def _build_template_environment() -> Environment:
         span=format_duration,
         until=format_duration_between,
         number=format_with_thousands_separators,
-        people=words.replace_requests_by_button_labels,
-        new_model=words.find_advised_new_model_form_path,
-        next_batch=words.find_advised_batch_form_query,
+        people=wording.replace_requests_by_button_labels,
+        new_model=wording.find_advised_new_model_form_path,
+        next_batch=wording.find_advised_batch_form_query,
         segment=lambda text: quote(str(text), safe=""),
     )
     environment.globals["static"] = build_static_file_url_path

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from api.pages.parts.recipe_form import RecipeForm
-from api.uploads.order import parse_trial_recipes
+from api.uploads.batch_request import parse_trial_recipes
 from core.contract.jobs.trial import Choose
 from core.errors import Invalid
 from core.trials.plan import AUTO, TrialsRequest

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 from fastapi import Depends, Query, Response
 
-from api.answers import build_json_response
 from api.dependencies import Admin, Db, Page
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from api.problems import build_openapi_problem_responses
 from core.contract.responses.audit import AuditPage
 from core.requests.audit import AuditQuery, list_audit
-from core.requests.times import parse_rfc3339
+from core.requests.timestamps import parse_rfc3339
 
 router = make_tagged_api_router("audit")
 

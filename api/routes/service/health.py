@@ -12,12 +12,12 @@ from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.answers import build_json_response
 from api.damage import DatabaseDamageMonitor
 from api.dependencies import Bell, Db, ObjectStore
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from core.contract.responses.health import Alive, Ready, Start
-from core.database import soundness
+from core.database import sqlite_damage
 from core.database.session import Database
 from core.errors import PerennialError, ServiceDiskFull
 from core.jobs import workers
@@ -117,7 +117,7 @@ def _probe_database_status(db: Database, damage: DatabaseDamageMonitor) -> str:
     try:
         db.check_row_readable()
     except SQLAlchemyError as error:
-        if soundness.is_sqlite_damage_error(error):
+        if sqlite_damage.is_sqlite_damage_error(error):
             damage.record_damage_error(error)
             return "corrupt"
         log.warning("database does not answer", error=str(error)[:300])

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import Path, Request, Response
 
-from api.answers import build_json_response
 from api.authentication.access import Authenticator
 from api.dependencies import Admin, Config, Db, Page, Read
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from api.problems import build_openapi_problem_responses
 from api.schemas.owners import KeyIn
 from core.contract.responses.key import KeyPage, NewKey

@@ -3,7 +3,7 @@
 from fastapi import Request, Response
 
 from api.dependencies import Db, Scrape
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
 from api.server.observe import render_metrics_page
 from core.jobs.queue import read_queue_and_service_metrics
 from core.telemetry import CONTENT_TYPE

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from fastapi import Query, Response
 
-from api.answers import build_json_response
 from api.dependencies import Admin, Db, Page
-from api.description.described import make_tagged_api_router
+from api.description.documented_routes import make_tagged_api_router
+from api.json_responses import build_json_response
 from core.contract.responses.usage import UsagePage
 from core.usage import usage_lists
 

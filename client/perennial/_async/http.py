@@ -15,15 +15,15 @@ from perennial import __version__
 from perennial._async.page import PaginatedListQuery
 from perennial._async.pages import AsyncPages
 from perennial._async.waiting import create_http_client, limit_response_waiting_time, sleep_seconds
-from perennial.answers import (
+from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, build_api_error
+from perennial.guard import quote_refused_value
+from perennial.responses import (
     MAX_ANSWER_BYTES,
     MAX_PROBLEM_BYTES,
     SLOWEST_BYTES_S,
     ApiResponse,
     ResponseBodyLimitMeter,
 )
-from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, build_api_error
-from perennial.guard import quote_refused_value
 from perennial.retry import Retries
 from perennial.shapes import convert_from_json
 
@@ -65,7 +65,7 @@ class ApiRequest:
 class AsyncHttp:
     """Sends HTTP requests to one service, with its key, retries and limits on responses.
 
-    Responses are read within the limits of `perennial.answers`. Redirects are not followed, so that
+    Responses are read within the limits of `perennial.responses`. Redirects are not followed, so that
     the key is sent only to the named service.
 
     Args:

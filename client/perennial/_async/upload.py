@@ -12,7 +12,6 @@ from typing import Any
 
 from perennial._async.http import ApiRequest, AsyncHttp, Content
 from perennial._async.waiting import iterate_in_thread, run_in_thread, sleep_seconds
-from perennial.answers import ApiResponse
 from perennial.errors import (
     APIError,
     ArchiveRejected,
@@ -27,6 +26,7 @@ from perennial.guard import (
     require_location_below_path,
     require_number_in_response_header,
 )
+from perennial.responses import ApiResponse
 from perennial.transfer import (
     CHUNK_BYTES,
     WHOLE_BYTES,

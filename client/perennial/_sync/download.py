@@ -11,7 +11,6 @@ from typing import Any, BinaryIO
 
 from perennial._sync.http import ApiRequest, Http
 from perennial._sync.waiting import run_in_thread, sleep_seconds
-from perennial.answers import ApiResponse, ResponseBodyLimitMeter
 from perennial.errors import (
     APIError,
     BadAnswer,
@@ -21,6 +20,7 @@ from perennial.errors import (
     parse_retry_after,
 )
 from perennial.guard import require_number_in_response_header
+from perennial.responses import ApiResponse, ResponseBodyLimitMeter
 from perennial.transfer import (
     MAX_DOWNLOAD_BYTES,
     Downloaded,

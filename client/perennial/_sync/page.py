@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from perennial import answers
+from perennial import responses
 from perennial.errors import BadAnswer
 from perennial.guard import drop_unsafe_header_value, quote_refused_value
 from perennial.shapes import convert_from_json
@@ -98,9 +98,9 @@ def request_list_page(
         BadAnswer: the response is not a page, or its cursor does not advance.
     """
     # Otherwise a hostile service could keep the loop going with ever new cursors.
-    if number > answers.MAX_PAGES:
+    if number > responses.MAX_PAGES:
         raise BadAnswer(
-            f"The service's list {of.path} has more than {answers.MAX_PAGES} pages; the rest was "
+            f"The service's list {of.path} has more than {responses.MAX_PAGES} pages; the rest was "
             f"not read."
         )
     # In this order, so that the caller's limit replaces PAGE, and nothing replaces the cursor.

@@ -89,7 +89,7 @@ class Model(DatabaseTable):
     # the model that it was made from and is to replace
     rebased_from: Mapped[str | None] = mapped_column(String(40))
     rebased_at: Mapped[float | None]  # time at which it replaced that model; null: not yet
-    # derived blob, see core.execution.totals
+    # derived blob, see core.execution.feature_totals
     totals_sha256: Mapped[str | None] = mapped_column(String(64))
     totals_bytes: Mapped[int | None]
     # digest of the parts that the totals are derived from

@@ -44,7 +44,7 @@ class Task(DatabaseTable):
     # blob of images that compare trials, never learned, deleted with the held-out images
     selection_sha256: Mapped[str | None] = mapped_column(String(64))
     n_selection: Mapped[int | None]
-    # decrypts predictions on its held-out images, deleted with them; see core.ingest.answers
+    # decrypts predictions on its held-out images, deleted with them; see core.ingest.stored_predictions
     answers_key: Mapped[str | None] = mapped_column(String(64))
     # end of the training images' retention; null: not settled, see core.retention.retention
     train_until: Mapped[float | None]

@@ -103,7 +103,7 @@ class VersionTaskResult(DatabaseTable):
     )  # {label: [correct, total]}
     # best accuracy of the version's ancestors since they learned the task; null if none has
     best: Mapped[float | None]
-    # blob of predictions, retained as long as the images; see core.ingest.answers
+    # blob of predictions, retained as long as the images; see core.ingest.stored_predictions
     answers: Mapped[str | None] = mapped_column(String(64))
     answers_bytes: Mapped[int | None]
     # Each task's results just before and just after it was learned: a few cells of a

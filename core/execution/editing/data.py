@@ -13,10 +13,10 @@ from core.contract.responses.task_image import Split
 from core.database.label_names import order_task_labels_by_dataset_number
 from core.database.tables import Task
 from core.edits import record, rewrite
-from core.edits.checks import EditChanges, make_emptied_task_error
+from core.edits.operation_checks import EditChanges, make_emptied_task_error
 from core.edits.rewrite import EditedLabels, StoredTaskFeatures
 from core.errors import Invalid, StoredObjectDamaged
-from core.execution.editing.facts import RowsForEditJob
+from core.execution.editing.edit_rows import RowsForEditJob
 from core.storage import Blobs
 
 

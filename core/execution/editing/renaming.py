@@ -10,7 +10,7 @@ from core.contract.jobs.job_result import LearnJobResult, MeasuredMatrixCell, Ne
 from core.contract.manifest import PER_TASK
 from core.database.session import Database
 from core.database.tables import VersionTaskResult
-from core.execution.editing.facts import RowsForEditJob
+from core.execution.editing.edit_rows import RowsForEditJob
 from core.storage import Blobs
 
 

@@ -7,8 +7,8 @@ together. A lost attempt starts over, from the same rows.
 from pathlib import Path
 
 from core.database.kinds import JobKind as Name
-from core.execution.editing.chain import EditProcessChain
-from core.execution.editing.facts import read_and_check_edit_job_inputs
+from core.execution.editing.edit_rows import read_and_check_edit_job_inputs
+from core.execution.editing.job_chain import EditProcessChain
 from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped

@@ -32,7 +32,7 @@ from core.files.safetensors_header import (
     read_safetensors_header,
 )
 from core.jobs.fence import lock_claimed_job
-from core.lineage import lineage, version_zero, words
+from core.lineage import lineage, version_zero, wording
 from core.lineage.lineage import AliasMoveOrigin
 from core.packaged import imagenet_base
 from core.processes import helper_process
@@ -203,7 +203,7 @@ def _format_manual_download_advice(work: ClaimedJobContext, pretrained: Pretrain
 
 
 def _describe_fetch_retry_request(work: ClaimedJobContext) -> str:
-    return words.describe_fetch_retry_request(work.claim.job_id)
+    return wording.describe_fetch_retry_request(work.claim.job_id)
 
 
 def _check_tensors_of_fetched_weights(file: Path, expected: ExpectedBaseTensors) -> None:

@@ -19,7 +19,7 @@ from core.database.jobs import change_job_state
 from core.database.kinds import JobKind as Name
 from core.database.states import JobAction
 from core.database.tables import Job, Model, Task
-from core.execution import batch_lines
+from core.execution import batch_log
 from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
 from core.execution.parent_parts import list_parts_of_version_itself
@@ -87,7 +87,7 @@ def _decode_and_store_held_out_images(work: ClaimedJobContext) -> None:
         }
         job.report = found
         now = work.db.now(session)
-        for log_line in batch_lines.build_batch_decoding_log_lines(made):
+        for log_line in batch_log.build_batch_decoding_log_lines(made):
             job_log.add_job_log_line(session, job.id, log_line, now)
         change_job_state(session, job, JobAction.START, now)
         session.flush()

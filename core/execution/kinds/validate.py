@@ -5,8 +5,8 @@ import time
 from core.contract.reports.report import BatchCheck
 from core.database.job_log import Line
 from core.database.kinds import JobKind as Name
-from core.execution import batch_lines
-from core.execution.batch_traces import add_earlier_task_duplicates_to_report
+from core.execution import batch_log
+from core.execution.batch_comparison import add_earlier_task_duplicates_to_report
 from core.execution.kinds.kind import ClaimedJobContext, JobKindDefinition, JobOutcome
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
 from core.ingest.findings.contradictions import refuse_unaccepted_label_contradictions
@@ -52,9 +52,7 @@ def _run_validate_job(work: ClaimedJobContext) -> JobOutcome:
         "warnings": [*warnings, *(text for text in made.warnings if text not in warnings)],
     }
     summary: Line = ("info", "A submit would take this batch. Nothing of it was kept.")
-    return JobOutcome(
-        completed_report, [*batch_lines.build_batch_decoding_log_lines(made), summary]
-    )
+    return JobOutcome(completed_report, [*batch_log.build_batch_decoding_log_lines(made), summary])
 
 
 # The first priority, since a check may overtake older batches (`docs/operations.md`).

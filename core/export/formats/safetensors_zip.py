@@ -13,7 +13,7 @@ from core.export.card_code import find_architecture_family
 from core.export.format import DownloadFormat, VersionToExport
 from core.export.image_reader import build_image_reader_files
 from core.export.zip_entries import add_text_to_zip, add_zip_entry
-from core.files.merged import MergedSafetensorsFile
+from core.files.merging import MergedSafetensorsFile
 
 _BASE_PART = "base"
 _CLASSIFIERS = {"dne": "head.", "resnet": "fc.", "vit": "heads.", "convnext": "classifier.2."}

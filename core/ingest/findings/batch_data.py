@@ -14,8 +14,8 @@ from core.contract.reports.data_report import (
     NearEarlier,
 )
 from core.ingest.findings.traces import ImageFingerprints
-from core.statistics import near
-from core.statistics.near import Rows
+from core.statistics import near_duplicates
+from core.statistics.near_duplicates import Rows
 
 FEW = 5
 """Images of a class below which it is named: it is hardly learned, and not measured."""
@@ -53,9 +53,9 @@ def find_near_duplicates_in_batch(
         digests_repeat: bool [N], training part first: True for an image whose bytes repeat an
             earlier one; it counts as a duplicate instead.
     """
-    within_batch = near.find_near_duplicates_within(traces.all_perceptual_hashes)
+    within_batch = near_duplicates.find_near_duplicates_within(traces.all_perceptual_hashes)
     rows = np.flatnonzero((within_batch.near >= 0) & ~digests_repeat)
-    leaked = near.find_near_duplicates_between(traces.held_out, traces.train)
+    leaked = near_duplicates.find_near_duplicates_between(traces.held_out, traces.train)
     leaked_rows = np.flatnonzero(leaked.near >= 0)
     names = traces.names
     return {
@@ -89,7 +89,7 @@ def add_near_duplicates_of_earlier_tasks(
 
     def compare_task_group() -> None:
         nonlocal complete, images
-        matches = near.find_near_duplicates_against_each_group(
+        matches = near_duplicates.find_near_duplicates_against_each_group(
             traces.all_perceptual_hashes, [theirs.all_perceptual_hashes for _, theirs in group]
         )
         for (number, theirs), match in zip(group, matches, strict=True):
@@ -130,7 +130,9 @@ def _find_near_duplicates_in_earlier_task(
 ) -> NearEarlier:
     """Return near duplicates of the batch in one earlier task; its held-out images come first."""
     trained = rows[rows < len(traces.train)]
-    held_out_rows = near.find_near_duplicates_between(traces.train[trained], earlier.held_out).near
+    held_out_rows = near_duplicates.find_near_duplicates_between(
+        traces.train[trained], earlier.held_out
+    ).near
     flattered = held_out_rows >= 0
     # Named in place of a training image that is as similar, because accuracy on it is flattered.
     like[: len(trained)][flattered] = len(earlier.train) + held_out_rows[flattered]

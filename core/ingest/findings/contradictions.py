@@ -2,7 +2,7 @@
 
 Images are equal if their decoded pixels are, in the form that the model reads: the same photo saved
 twice without loss is one image, whatever its bytes. Equal images are found by a digest of the
-pixels, nearly equal ones by the bands of their hashes (`core.statistics.near`). Neither search is quadratic.
+pixels, nearly equal ones by the bands of their hashes (`core.statistics.near_duplicates`). Neither search is quadratic.
 """
 
 import base64
@@ -22,8 +22,8 @@ from core.ingest.findings.equal_images import find_duplicates_and_label_conflict
 from core.ingest.findings.traces import Digests, ImageFingerprints
 from core.ingest.limits import REPORT_FILES
 from core.ingest.names import quote_name
-from core.statistics import near
-from core.statistics.near import Rows
+from core.statistics import near_duplicates
+from core.statistics.near_duplicates import Rows
 
 DIGEST_BYTES = 16
 PICTURES = 10
@@ -127,7 +127,9 @@ def find_label_contradictions_in_batch(
     for first, row in starmap(
         order_row_pair,
         _remove_pairs_with_equal_pixels(
-            near.find_near_duplicates_with_other_label(traces.all_perceptual_hashes, labels),
+            near_duplicates.find_near_duplicates_with_other_label(
+                traces.all_perceptual_hashes, labels
+            ),
             pixels,
             pixels,
         ),
@@ -173,7 +175,7 @@ def add_label_contradictions_with_earlier_tasks(
         contradictions.equal.add_contradiction_with_picture(
             build_conflict(first, row), partial(picture, row)
         )
-    pairs = near.find_near_duplicates_with_other_label(
+    pairs = near_duplicates.find_near_duplicates_with_other_label(
         traces.all_perceptual_hashes, labels, hashes, their_labels
     )
     for first, row in _remove_pairs_with_equal_pixels(pairs, their_pixels, pixels):

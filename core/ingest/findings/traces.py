@@ -1,6 +1,6 @@
 """Traces of a task's images, by which they can be recognised, in one safetensors file.
 
-`train` and `held_out` are uint64 [N, 2] as `core.statistics.near` makes them, in the order of the datasets.
+`train` and `held_out` are uint64 [N, 2] as `core.statistics.near_duplicates` makes them, in the order of the datasets.
 `names` holds the paths of both as JSON, packed. `pixels`, uint8 [N, 16], has digests of the decoded
 pixels; `labels`, int64 [N], has numbers of `classes` (JSON, packed); both have the training part
 first. Files written by earlier releases lack the last three. No image can be restored from traces.
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from core.statistics.near import Hashes, Rows
+from core.statistics.near_duplicates import Hashes, Rows
 
 Digests = npt.NDArray[np.uint8]
 """Digests [N, 16] of the decoded pixels of images."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Protocol
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
-from core.ingest.kept_tables import RetainedLabelTables
 from core.ingest.layout import ArchiveLayout
 from core.ingest.limits import ArchiveLimits
 from core.ingest.members import (
@@ -39,6 +38,7 @@ from core.ingest.readers.tar_header import (
     parse_tar_size_field,
     read_tar_entry_name,
 )
+from core.ingest.retained_tables import RetainedLabelTables
 from core.ingest.rules.foreign import FIRST_BYTES, find_unsupported_file_kind
 
 _READ = 1 << 18

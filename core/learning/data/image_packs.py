@@ -24,7 +24,7 @@ from torch import Tensor
 from core.contract.jobs.job_spec import LocalVersionPartFile
 from core.contract.manifest import PER_TASK, REST, TOTALS
 from core.learning.state import TYPES, MethodState, load_tensors, renumber_classes_in_task_tensors
-from core.learning.training.output import Part
+from core.learning.training.output_folders import Part
 
 UNUSED_ROWS = 20
 """Maximum number of unused rows in a pack for each used one."""

@@ -6,7 +6,7 @@ within an epoch. In Varno et al. 2020 (arXiv 2007.01388) batches have k examples
 shares and rotation for other sizes are this project's.
 
 With `balanced_batches`, the replay buffer is filled and drawn evenly over classes as well
-(`core/learning/memory/evenly.py`). Even so, a task of one known class would get half of each step. So
+(`core/learning/memory/class_balance.py`). Even so, a task of one known class would get half of each step. So
 a task of known classes alone takes its classes' share of the recipe's batch: replayed images supply
 the other classes.
 """

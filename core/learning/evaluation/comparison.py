@@ -21,7 +21,7 @@ from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.precision import InputNormaliser
 from core.learning.problems.problem import PredictionBatch
 from core.learning.recipe import is_head_parameter
-from core.statistics.near import Hashes
+from core.statistics.near_duplicates import Hashes
 
 Report = Callable[[str, dict[str, Any], float | None], None]
 """Called for each compared task with metric name, counts and value, since a pass may take long."""

@@ -21,7 +21,7 @@ from core.learning.evaluation.calibration.held_out import HeldOutLogits
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
 from core.learning.precision import InputNormaliser, use_full_precision
-from core.learning.problems.class_answers import (
+from core.learning.problems.class_predictions import (
     ClassPredictions,
     make_class_predictions,
     split_class_predictions,

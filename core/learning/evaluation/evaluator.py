@@ -57,7 +57,7 @@ from core.learning.evaluation.probe import (
     VersionKnnProbe,
     choose_probe_image_limit,
 )
-from core.learning.evaluation.trial import score_trial
+from core.learning.evaluation.trial_score import score_trial
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
@@ -67,7 +67,7 @@ from core.learning.reports.duplicates import read_or_compute_hashes
 from core.learning.training import log_lines
 from core.learning.training.context import TaskTrainingContext
 from core.learning.training.loop import NonFiniteTrainingError
-from core.statistics.near import Hashes
+from core.statistics.near_duplicates import Hashes
 
 
 class Evaluator:

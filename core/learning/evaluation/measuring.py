@@ -23,7 +23,7 @@ from core.learning.evaluation.calibration.error import measure_version_calibrati
 from core.learning.evaluation.evaluate import compute_task_logits, count_correct_by_class
 from core.learning.precision import InputNormaliser, move_network_to_device, open_device_with_limit
 from core.learning.problems.registry import get_problem
-from core.learning.training.child import (
+from core.learning.training.job_process import (
     Emit,
     run_job_and_write_events,
     start_exit_on_stop_request_listener,

@@ -22,7 +22,7 @@ from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
 from core.learning.precision import InputNormaliser, use_full_precision
 from core.learning.reports.duplicates import group_near_duplicates
-from core.statistics.near import Hashes
+from core.statistics.near_duplicates import Hashes
 
 NEIGHBOURS = 20
 TASK_IMAGES = 2000  # images of a task, evenly spaced over its held-out part

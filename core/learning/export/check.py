@@ -19,8 +19,8 @@ from torch import Tensor
 
 from core.contract.jobs.export_job import INPUT, get_head_output_name, get_sure_flag_output_name
 from core.learning.evaluation import predicting
-from core.learning.export.answers import ProbabilityModule
 from core.learning.export.graph import ExportFailed
+from core.learning.export.probability_module import ProbabilityModule
 from core.learning.networks import Network
 
 # One image, and two sizes that differ from the traced one: a fixed dimension shows at once.

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from core.contract.jobs.export_job import GRAPH, GRAPH_DATA, INPUT, OPSET
-from core.learning.export.answers import ProbabilityModule
+from core.learning.export.probability_module import ProbabilityModule
 
 BATCH = "batch"
 """Name of the dynamic dimension, the number of images."""

@@ -15,10 +15,10 @@ from core.contract.jobs.export_job import OPSET, ExportPackageVersions, ExportRe
 from core.contract.jobs.job_event import DoneEvent, PhaseEvent
 from core.learning.evaluation import predicting
 from core.learning.export import graph
-from core.learning.export.answers import ProbabilityModule
 from core.learning.export.check import BATCHES, MAX_HELD_OUT, Images, compare_graph_with_version
+from core.learning.export.probability_module import ProbabilityModule
 from core.learning.state import load_tensors
-from core.learning.training.child import (
+from core.learning.training.job_process import (
     Emit,
     run_job_and_write_events,
     start_exit_on_stop_request_listener,

@@ -17,7 +17,10 @@ from torch import Tensor
 
 from core.learning.data.augment import COLUMNS, derive_seed
 from core.learning.data.transfer import copy_tensor_to_device
-from core.learning.memory.evenly import choose_balanced_reservoir_slots, draw_class_balanced_rows
+from core.learning.memory.class_balance import (
+    choose_balanced_reservoir_slots,
+    draw_class_balanced_rows,
+)
 from core.learning.state import MethodStateSection
 from core.learning.training.context import TaskTrainingContext
 

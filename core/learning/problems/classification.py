@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.contract import problem as names
-from core.learning.problems.class_answers import (
+from core.learning.problems.class_predictions import (
     ClassPredictions,
     concatenate_class_predictions,
     make_class_predictions,

@@ -28,17 +28,17 @@ from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.duplicates import group_near_duplicates, read_or_compute_hashes
 from core.learning.reports.mislabelled import find_mislabelled_classes
+from core.learning.reports.parent_predictions import (
+    ParentPredictor,
+    find_most_predicted_class_of_new_classes,
+)
 from core.learning.reports.shift import (
     MOST,
     DataShiftSample,
     compute_image_channel_statistics,
     measure_data_shift,
 )
-from core.learning.reports.suspects import find_images_with_suspect_labels
-from core.learning.reports.would_say import (
-    ParentPredictor,
-    find_most_predicted_class_of_new_classes,
-)
+from core.learning.reports.suspicious_labels import find_images_with_suspect_labels
 
 MOST_IMAGES = 20_000
 """Most training images that are looked at, evenly spaced."""

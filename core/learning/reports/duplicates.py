@@ -1,7 +1,7 @@
 """Near duplicates among measured images: they are judged as one, never by each other.
 
 A classifier that was fitted to one frame of a burst knows the next frame, whatever it knows of the
-class. So folds and votes treat groups of near duplicates as one image (`core.statistics.near`).
+class. So folds and votes treat groups of near duplicates as one image (`core.statistics.near_duplicates`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from core.learning.data.dataset import Dataset
-from core.statistics import near
-from core.statistics.near import Hashes
+from core.statistics import near_duplicates
+from core.statistics.near_duplicates import Hashes
 
 
 def group_near_duplicates(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
@@ -29,7 +29,7 @@ def group_near_duplicates(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
     # Grouped over all parts at once: duplicates may lie in different tasks.
     known_hashes = [hashes for _, hashes in parts if hashes is not None]
     numbers = (
-        torch.from_numpy(near.group_near_duplicate_hashes(np.concatenate(known_hashes)))
+        torch.from_numpy(near_duplicates.group_near_duplicate_hashes(np.concatenate(known_hashes)))
         if known_hashes
         else None
     )
@@ -60,7 +60,7 @@ def read_or_compute_hashes(traces: Path | None, part: str, data: Dataset) -> Has
     if stored is not None and len(stored) == len(data):
         return stored
     return (
-        near.hash_images_perceptually(data.images.numpy())
+        near_duplicates.hash_images_perceptually(data.images.numpy())
         if data.images.dtype == torch.uint8
         else None
     )

@@ -19,8 +19,8 @@ from core.contract.reports.data_report import Mislabelled
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import choose_evaluation_batch_size
 from core.learning.evaluation.probe import choose_evenly_spaced_rows
-from core.learning.problems.class_answers import choose_top_head_rows_with_probabilities
-from core.learning.reports.would_say import ParentPredictor
+from core.learning.problems.class_predictions import choose_top_head_rows_with_probabilities
+from core.learning.reports.parent_predictions import ParentPredictor
 
 MOST_IMAGES = 1000
 """Most images of the batch that are predicted before any class is doubted, over all classes."""

@@ -60,8 +60,7 @@ from core.learning.precision import InputNormaliser, move_network_to_device, ope
 from core.learning.recipe import Recipe, StartingPoint
 from core.learning.reports.data_report import TaskImageInspector, log_data_findings_or_hold_batch
 from core.learning.state import TYPES, MethodState, load_tensors
-from core.learning.training import log_lines, output
-from core.learning.training.child import Emit, ThrottledAliveEventEmitter, run_job_and_write_events
+from core.learning.training import log_lines, output_folders
 from core.learning.training.context import TaskTrainingContext
 from core.learning.training.control import (
     ControlRequestSource,
@@ -69,6 +68,11 @@ from core.learning.training.control import (
     PipeControlRequestSource,
 )
 from core.learning.training.failures import classify_job_error
+from core.learning.training.job_process import (
+    Emit,
+    ThrottledAliveEventEmitter,
+    run_job_and_write_events,
+)
 from core.learning.training.loop import TrainingCallbacks, TrainingLoop, TrainingStopped
 from core.learning.training.snapshot import UNFIT, RunSnapshot, require_snapshot_of_same_run
 from core.learning.training.validation import BestValidatedState
@@ -298,7 +302,7 @@ class LearningJob:
         if self._spec.snapshot is None:
             return None
         try:
-            tensors, document = output.read_training_snapshot(self._spec.snapshot)
+            tensors, document = output_folders.read_training_snapshot(self._spec.snapshot)
             predictions = stored_predictions.pop_predictions_from_snapshot(tensors, data.problem)
             require_snapshot_of_same_run(
                 document, self._number, self._recipe, type(self._build_method().hyper)
@@ -440,7 +444,7 @@ class LearningJob:
             **stored_predictions.convert_predictions_to_snapshot_tensors(self._evaluator.answers),
         }
         position = document.position
-        path = output.write_training_snapshot(self._spec.out, tensors, document)
+        path = output_folders.write_training_snapshot(self._spec.out, tensors, document)
         cost_s = round(time.monotonic() - begun_at, 3)
         self._emit(
             SnapshotEvent(
@@ -450,7 +454,7 @@ class LearningJob:
 
     def _write_job_result(self, run: _TrainingRun, figures: VersionFigures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
-        parts = output.copy_network_as_version_parts(network)
+        parts = output_folders.copy_network_as_version_parts(network)
         parts += image_packs.build_method_state_parts(state, self._number, self._packs)
         # Stored on request alone: it is as large as the weights, with Adam twice.
         if self._recipe.optimizer.carry_state and (
@@ -469,12 +473,12 @@ class LearningJob:
             warnings=self._warnings,
             **self._evaluator.score_trial(network, run.method, run.ctx),
         )
-        return output.replace_network_result_folder(
+        return output_folders.replace_network_result_folder(
             self._spec.out,
             "result",
             parts,
             document,
-            lambda folder: output.write_predictions_features_and_totals(
+            lambda folder: output_folders.write_predictions_features_and_totals(
                 folder, self._evaluator.answers, self._features, state[TOTALS].to_tensors()
             ),
         )
@@ -483,7 +487,7 @@ class LearningJob:
         """Write the best validated state so far as parts of a version, while training continues."""
         if not self._ranks.is_writing_rank:
             return
-        parts = output.copy_network_as_version_parts(network, best.tensors)
+        parts = output_folders.copy_network_as_version_parts(network, best.tensors)
         document = BestStateSoFarResult(
             **self._describe_network(network, method, best.step).get_explicitly_set_field_values(),
             validation=ValidationScore(correct=best.correct, total=best.total),
@@ -491,16 +495,20 @@ class LearningJob:
         name = f"anytime-{next(self._best_numbers)}"
         self._emit(
             BestStateFolderReadyEvent(
-                path=output.replace_network_result_folder(self._spec.out, name, parts, document)
+                path=output_folders.replace_network_result_folder(
+                    self._spec.out, name, parts, document
+                )
             )
         )
 
     def _describe_network(
         self, network: Network, method: Method, steps: int
     ) -> LearnedNetworkRecord:
-        environment = output.describe_environment(self._device, self.numerics, self._devices)
+        environment = output_folders.describe_environment(
+            self._device, self.numerics, self._devices
+        )
         hyper, normalise = self._recipe.get_hyper_parameters(), self._inputs.normalise
-        made = output.describe_network_for_result(
+        made = output_folders.describe_network_for_result(
             network, method, hyper, normalise, environment, steps
         )
         # Named only where it is not the default: older results stay as they are.
@@ -523,12 +531,14 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """Run the learning job of a spec file, and return the exit status.
 
     Events go to `out_fd`, requests come from `control_fd`. Every failure is an `error` event
-    (`core.learning.training.child`). `before` is called with each event first.
+    (`core.learning.training.job_process`). `before` is called with each event first.
     """
 
     def run_job(emit: Emit) -> None:
         learn_task(
-            output.read_learn_job_spec(spec_path), emit, PipeControlRequestSource(control_fd)
+            output_folders.read_learn_job_spec(spec_path),
+            emit,
+            PipeControlRequestSource(control_fd),
         )
 
     return run_job_and_write_events(out_fd, before, run_job)

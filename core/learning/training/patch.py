@@ -29,15 +29,15 @@ from core.learning.optimizers.build import NamedOptimizer
 from core.learning.precision import move_network_to_device
 from core.learning.recipe import is_head_parameter
 from core.learning.training import log_lines
-from core.learning.training.child import (
+from core.learning.training.context import TaskTrainingContext
+from core.learning.training.control import EmptyControlRequestSource
+from core.learning.training.job import LearningJob
+from core.learning.training.job_process import (
     Emit,
     run_job_and_write_events,
     start_exit_on_stop_request_listener,
 )
-from core.learning.training.context import TaskTrainingContext
-from core.learning.training.control import EmptyControlRequestSource
-from core.learning.training.job import LearningJob
-from core.learning.training.output import (
+from core.learning.training.output_folders import (
     Part,
     copy_network_as_version_parts,
     replace_network_result_folder,

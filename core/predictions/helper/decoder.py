@@ -1,4 +1,4 @@
-"""Station 4 of predict, the process that decodes images: `python -m core.predictions.helper.decoder`.
+"""Stage 4 of predict, the process that decodes images: `python -m core.predictions.helper.decoder`.
 
 Without torch and without keys, under limits of memory and CPU time, it turns files or nested arrays
 into square uint8 images. `api.predict.decoder` starts it, and ends it if an image takes too long.

@@ -43,8 +43,8 @@ def export_and_check_onnx_graph(
     from core.contract.manifest import Manifest
     from core.learning.evaluation import predicting
     from core.learning.export import graph
-    from core.learning.export.answers import ProbabilityModule
     from core.learning.export.check import compare_graph_with_version
+    from core.learning.export.probability_module import ProbabilityModule
 
     torch.set_num_threads(header["threads"])
     manifest = Manifest.from_json(json.loads(manifest_json))

@@ -1,4 +1,4 @@
-"""Station 4 of predict: graphs of versions that are used often, in place of their networks.
+"""Stage 4 of predict: graphs of versions that are used often, in place of their networks.
 
 A version's network predicts the first images, which are kept. Once there are enough, a process
 (`graph_maker`) writes the version's graph and compares both on these images. If they agree, the

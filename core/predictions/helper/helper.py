@@ -1,4 +1,4 @@
-"""Station 4 of predict, the process beside the API that holds torch: `python -m
+"""Stage 4 of predict, the process beside the API that holds torch: `python -m
 core.predictions.helper.helper THREADS`.
 
 It keeps recent versions loaded, answers one turn at a time, and ends when stdin closes. If it dies,
@@ -22,8 +22,8 @@ def run_prediction_helper(threads: int) -> None:
     os.dup2(2, 1)
     import torch
 
-    from core.predictions.helper.answers import CPU_S, serve_prediction_requests
     from core.predictions.helper.graphs import OnnxGraphMaker
+    from core.predictions.helper.serving import CPU_S, serve_prediction_requests
 
     torch.set_num_threads(threads)
     # After torch is loaded, since the limit is on what is mapped from here on.

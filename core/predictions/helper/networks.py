@@ -1,4 +1,4 @@
-"""Station 4 of predict: versions in the helper's memory, limited in number and bytes."""
+"""Stage 4 of predict: versions in the helper's memory, limited in number and bytes."""
 
 import json
 from collections import Counter, OrderedDict

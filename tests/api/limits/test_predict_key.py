@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.authentication.guard import OPEN_PATHS
 from api.limits import predict_limits
-from api.predict.line import PredictConcurrencyLimiter
+from api.predict.concurrency import PredictConcurrencyLimiter
 from core.database.session import Database
 from core.database.tables import AccessKey, Model, PredictKeyBindingRow
 from core.keys import predict_keys

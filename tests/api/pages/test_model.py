@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event, select
 from starlette.testclient import TestClient
 
-from api.pages.parts import heat, render, svg
+from api.pages.parts import heat_map, render, svg
 from core.contract.gate import CheckPicture, GateCheck, Verdict
 from core.database.session import Database
 from core.database.tables import Model, Task, Version
@@ -363,7 +363,7 @@ def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
         "marks": [],
         "summary": {"per_task": per_task},
     }
-    made = heat.build_heat_map(found, production=many, left=set(), first=None)  # type: ignore[arg-type]
+    made = heat_map.build_heat_map(found, production=many, left=set(), first=None)  # type: ignore[arg-type]
     assert [column["task"] for column in made.columns] == list(range(11, 51)) and made.hidden == 10
     assert made.rows[0].cells[-1].fallen == pytest.approx(0.5) and made.rows[0].cells[-1].step == 0
     for first, shown, earlier, later in (
@@ -371,7 +371,7 @@ def test_the_worst_tasks_have_a_column_and_all_in_order_on_request() -> None:
         (41, (41, 50), 1, None),
         (11, (11, 50), 1, None),
     ):
-        part = heat.build_heat_map(found, production=many, left=set(), first=first)  # type: ignore[arg-type]
+        part = heat_map.build_heat_map(found, production=many, left=set(), first=first)  # type: ignore[arg-type]
         assert (part.columns[0]["task"], part.columns[-1]["task"]) == shown
         assert (part.earlier, part.later) == (earlier, later)
 
@@ -384,7 +384,7 @@ def test_a_cell_whose_labels_were_edited_says_so() -> None:
         "marks": [{"version": 1, "task": 1, "mark": "labels edited", "counted_again": False}],
         "summary": {"per_task": []},
     }
-    made = heat.build_heat_map(found, production=2, left=set(), first=None)  # type: ignore[arg-type]
+    made = heat_map.build_heat_map(found, production=2, left=set(), first=None)  # type: ignore[arg-type]
     newest, oldest = (row.cells[0].mark for row in made.rows)
     assert made.has_edited_labels and newest == "" and oldest.startswith("labels edited since")
 

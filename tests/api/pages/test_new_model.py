@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
-from api.pages.parts import words
+from api.pages.parts import wording
 from core.packaged import imagenet_base, packaged_base
 
 PATH = "/ui/models/new"
@@ -73,7 +73,7 @@ def test_a_link_fills_in_what_a_warning_advises(logged_in: TestClient) -> None:
         '{"name": "b-analytic", "scenario": "data", "base": {"model": "b", "version": 3}, '
         '"recipe": {}}'
     )
-    path = words.find_advised_new_model_form_path(f"Start one: POST /v1/models {body}.")
+    path = wording.find_advised_new_model_form_path(f"Start one: POST /v1/models {body}.")
     assert path == f"{PATH}?name=b-analytic&scenario=data&base=version&model=b&version=3"
     page = logged_in.get(path).text
     for name, value in (("name", "b-analytic"), ("model", "b"), ("version", "3")):
@@ -84,7 +84,7 @@ def test_a_link_fills_in_what_a_warning_advises(logged_in: TestClient) -> None:
 
 @pytest.mark.parametrize("text", ["Wait.", "POST /v1/models {}.", "POST /v1/models {...}.", CHOSEN])
 def test_a_sentence_that_asks_for_no_model_leads_nowhere(text: str) -> None:
-    assert words.find_advised_new_model_form_path(text) is None
+    assert wording.find_advised_new_model_form_path(text) is None
 
 
 @pytest.mark.parametrize(

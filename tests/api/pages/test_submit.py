@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
-from api.pages.parts import words
+from api.pages.parts import wording
 from core.publishing.biased_head import REBALANCE
 from tests.api.conftest import KeyOf, Make
 
@@ -168,7 +168,7 @@ def test_a_link_fills_in_the_recipe_that_a_warning_advises(
     )
     assert (
         read_recipe_from_page(
-            logged_in.get(f"{PATH}?{words.find_advised_batch_form_query(told)}").text
+            logged_in.get(f"{PATH}?{wording.find_advised_batch_form_query(told)}").text
         )
         == sent
     )
@@ -176,7 +176,7 @@ def test_a_link_fills_in_the_recipe_that_a_warning_advises(
 
 def test_a_sentence_that_advises_no_recipe_leads_nowhere() -> None:
     assert (
-        words.find_advised_batch_form_query("Send the next batch with more images of `cat`.")
+        wording.find_advised_batch_form_query("Send the next batch with more images of `cat`.")
         is None
     )
 

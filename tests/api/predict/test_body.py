@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from api.predict.body import PIECE_BYTES, SlotHoldingJsonResponse, read_predict_body_within_limits
-from api.predict.line import PredictConcurrencyLimiter
+from api.predict.concurrency import PredictConcurrencyLimiter
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, TooManyRequests, Unavailable
 from core.settings import Settings
 from tests.api import virtual_time

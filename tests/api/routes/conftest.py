@@ -18,7 +18,7 @@ from core.database.measurements import replace_manifest_figures_by_null
 from core.database.session import Database
 from core.database.tables import Alias, AliasMove, Model, Task, Version, VersionPart
 from core.ids import new_id
-from core.publishing.measured import NewVersionMeasurements, store_version_measurements
+from core.publishing.job_measurements import NewVersionMeasurements, store_version_measurements
 from core.storage import Blobs
 from tests.api.conftest import create_model
 

@@ -17,10 +17,10 @@ import pytest
 from PIL import Image
 from sqlalchemy import select
 
+from api.predict.concurrency import PredictConcurrencyLimiter
 from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.images import FILES
-from api.predict.line import PredictConcurrencyLimiter
-from api.predict.network import PredictionProcess
+from api.predict.prediction_process import PredictionProcess
 from api.predict.predictor import PredictionHelperClient
 from core.database.tables import Owner, StoredObjectDamageMark, VersionPart
 from core.predictions.predictions import PredictableVersion

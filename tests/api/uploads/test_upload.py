@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
-from api.uploads import order
+from api.uploads import batch_request
 from api.uploads.body import FLUSH_BYTES
 from core.settings import Settings
 from tests import openapi
@@ -349,12 +349,14 @@ def test_an_upload_outlives_an_outage_in_which_its_key_was_not_renewed(
 
     monkeypatch.setattr("core.requests.idempotency.renew_idempotent_request", fail_key_renewal)
     monkeypatch.setattr("core.requests.idempotency.RENEW_S", 0.01)
-    inspect = order.summarise_archive_and_digest_content
+    inspect = batch_request.summarise_archive_and_digest_content
 
     def inspect_after_failed_renewal(*given: Any) -> Any:
         assert tried.wait(60)
         return inspect(*given)
 
-    monkeypatch.setattr(order, "summarise_archive_and_digest_content", inspect_after_failed_renewal)
+    monkeypatch.setattr(
+        batch_request, "summarise_archive_and_digest_content", inspect_after_failed_renewal
+    )
     answer = client.post(TASKS, content=archive(a=2, b=2), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 202, answer.text

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from core.edits import rewrite
-from core.edits.recount import count_correct_in_matrix_cell
+from core.edits.matrix_recount import count_correct_in_matrix_cell
 from core.edits.rewrite import EditedLabels
 from core.ingest.dataset import memory_map_image_dataset, write_image_dataset_file
 from core.ingest.findings.traces import (

@@ -8,7 +8,7 @@ import pytest
 from core.execution.validate import suggest_base_for_small_images
 from core.ingest.ingest import IngestedBatch
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.passes import PASSES
+from core.recipe.duration_estimate import PASSES
 
 
 def make_ingested_batch(small: int | None) -> IngestedBatch:

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from core.database.tables import Edit, Version, VersionPart
+from core.execution.feature_totals import digest_version_parts_in_feature_totals
 from core.execution.prepare import fetch_job_inputs_and_write_spec
-from core.execution.totals import digest_version_parts_in_feature_totals
 from core.ids import new_id
 from core.lineage.class_numbers import AS_STORED, AncestorClassNumberMaps
 from core.publishing.publish import publish_or_hold_job_result

@@ -12,10 +12,10 @@ from core.execution.exporting import read_export_job_inputs
 from core.execution.kinds import KINDS
 from core.execution.kinds.export import EXPORT
 from core.jobs.jobs import build_queued_taskless_job
-from core.jobs.put_off import JobPutOffSignal
+from core.jobs.postponement import JobPutOffSignal
 from core.scheduling import claim as claims
 from core.versions.exporters import has_exporting_worker
-from worker.attempts import causes
+from worker.attempts import failure_texts
 
 
 def create_export_job(desk: Any, model: str, format: str = "onnx") -> str:
@@ -103,9 +103,9 @@ def test_a_job_knows_its_version_and_what_it_answers_with(desk: Any) -> None:
 
 
 def test_what_a_bound_says_is_about_exports() -> None:
-    assert "PERENNIAL_MAX_EXPORT_S" in causes.explain_job_overtime(
+    assert "PERENNIAL_MAX_EXPORT_S" in failure_texts.explain_job_overtime(
         600.0, EXPORT.advice
-    ) and "epochs" not in causes.explain_job_overtime(1, EXPORT.advice)
-    assert "format=safetensors" in causes.explain_memory_exceeded(10**9, EXPORT.advice)
-    assert "fewer epochs" in causes.explain_job_overtime(600.0, KINDS["learn"].advice)
+    ) and "epochs" not in failure_texts.explain_job_overtime(1, EXPORT.advice)
+    assert "format=safetensors" in failure_texts.explain_memory_exceeded(10**9, EXPORT.advice)
+    assert "fewer epochs" in failure_texts.explain_job_overtime(600.0, KINDS["learn"].advice)
     assert Job.kind.type.length >= len("export")  # type: ignore[attr-defined]

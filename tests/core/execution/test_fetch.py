@@ -18,7 +18,7 @@ from core.execution.weights import (
     find_weights_or_claim_fetching,
     finish_weights_fetch_and_wake_waiting_jobs,
 )
-from core.jobs.put_off import JobPutOffSignal
+from core.jobs.postponement import JobPutOffSignal
 from core.models import model_deletion, models
 from core.models.new_model import NewModelLimits
 from core.recipe.catalogue import load_recipe_catalogue

@@ -11,7 +11,7 @@ from core.learning.evaluation import evaluate, predicting, probe
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbones.mlp import MlpBackbone
 from core.learning.precision import InputNormaliser
-from core.learning.reports.would_say import (
+from core.learning.reports.parent_predictions import (
     ParentPredictor,
     find_most_predicted_class_of_new_classes,
 )

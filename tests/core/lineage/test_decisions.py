@@ -18,7 +18,7 @@ from core.publishing.publish import JobVersionStatus, publish_or_hold_job_result
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
-from core.tasks import retries, settling
+from core.tasks import retries, task_decisions
 from core.versions import aliases
 from tests.core.batches import CATALOGUE
 from tests.core.desk import Desk
@@ -65,7 +65,7 @@ def submit_batch(desk: Desk, model: str, labels: str = "") -> str:
 def relearn_task_again(desk: Desk, model: str, number: int) -> tuple[Any, bool]:
     """Learn a task again with the recipe it had."""
     resources = UseCaseResources(desk.db, desk.blobs, CATALOGUE)
-    return settling.relearn_task(resources, make_actor(desk), model, number, None)
+    return task_decisions.relearn_task(resources, make_actor(desk), model, number, None)
 
 
 def roll_production_back(desk: Desk, model: str) -> None:
@@ -138,7 +138,7 @@ def test_a_cancelled_retry_leaves_a_held_task_held_and_the_line_stopped(desk: De
     jobs.apply_job_action(desk.db, make_actor(desk), again["id"], JobAction.CANCEL)
     assert list_standings(desk, model) == ["learned", "held", None]
     assert claims.claim_job(desk.db, "w", 60.0) is None
-    settling.skip_held_task_and_continue_lineage(desk.db, make_actor(desk), model, 2, "later")
+    task_decisions.skip_held_task_and_continue_lineage(desk.db, make_actor(desk), model, 2, "later")
     assert desk.claim().job_id == waits
 
 
@@ -261,7 +261,7 @@ def test_a_failed_task_stops_the_line_only_where_the_model_says_so(desk: Desk) -
         submit_batch(desk, model)
         found = claims.claim_job(desk.db, "w", 60.0)
         assert (found is None) is stops
-    settling.discard_task(desk.db, make_actor(desk), model, 2, "not needed")
+    task_decisions.discard_task(desk.db, make_actor(desk), model, 2, "not needed")
     assert publish_next_job(desk)[1].status == "published"
     assert list_standings(desk, model) == ["learned", "discarded", "learned"]
 
@@ -282,7 +282,7 @@ def test_after_a_rollback_versions_are_published_and_production_stays_until_it_f
 ) -> None:
     model = make_taught_model(desk, "", "")
     roll_production_back(desk, model)
-    settling.discard_task(desk.db, make_actor(desk), model, 2, "worse")
+    task_decisions.discard_task(desk.db, make_actor(desk), model, 2, "worse")
     for number in (3, 4):
         submit_batch(desk, model)
         assert publish_next_job(desk)[1] == JobVersionStatus(number, "published")
@@ -299,7 +299,7 @@ def test_a_held_version_that_only_lacked_a_task_is_published_once_that_is_discar
     roll_production_back(desk, model)
     submit_batch(desk, model)
     assert publish_next_job(desk)[1].status == "held"
-    settling.discard_task(desk.db, make_actor(desk), model, 2, "worse")
+    task_decisions.discard_task(desk.db, make_actor(desk), model, 2, "worse")
     assert list_standings(desk, model) == ["learned", "discarded", "learned"]
     assert desk.aliases(model) == {"production": 1, "latest": 3}
 

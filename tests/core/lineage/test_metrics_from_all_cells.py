@@ -22,7 +22,7 @@ from core.ids import new_id
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks, list_taught_tasks_with_new_task
 from core.lineage.judgement import judge_version_by_gate
-from core.publishing.measured import NewVersionMeasurements, store_version_measurements
+from core.publishing.job_measurements import NewVersionMeasurements, store_version_measurements
 from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
 from core.statistics import matrix

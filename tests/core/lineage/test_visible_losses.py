@@ -7,7 +7,7 @@ from core.lineage.visible_losses import (
     describe_detectable_losses,
     find_smallest_detectable_class_loss,
 )
-from core.statistics.power import compute_detectable_loss_and_needed_images
+from core.statistics.test_power import compute_detectable_loss_and_needed_images
 from tests.core.lineage.test_checks import (
     make_class_comparison,
     make_comparisons,

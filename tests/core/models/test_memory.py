@@ -13,7 +13,7 @@ from core.errors import Unavailable
 from core.ids import new_id
 from core.models import memory
 from core.requests.actor import Actor
-from core.retention import unused
+from core.retention import unreferenced_blobs
 from core.storage import Blobs
 from core.storage.folder import FolderStore
 from tests.core.rows import (
@@ -190,7 +190,7 @@ def test_a_second_call_deletes_what_an_outage_left_of_the_first(
 
     digest = desk.version(1)
     with monkeypatch.context() as patch:
-        patch.setattr(unused, "delete_unreferenced_blobs", raise_store_unavailable)
+        patch.setattr(unreferenced_blobs, "delete_unreferenced_blobs", raise_store_unavailable)
         with pytest.raises(Unavailable):
             desk.delete()
     assert desk.blobs.has(digest)

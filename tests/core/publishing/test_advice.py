@@ -20,7 +20,7 @@ from core.publishing.advice import (
 from core.publishing.publish import publish_or_hold_job_result
 from core.recipe.catalogue import load_recipe_catalogue
 from core.requests.resources import UseCaseResources
-from core.tasks import settling
+from core.tasks import task_decisions
 from tests.core.desk import Desk
 from tests.core.publishing.test_confused_pairs import make_confused_predictions
 
@@ -155,7 +155,7 @@ def test_a_batch_that_is_learned_again_is_advised_on_no_second_time(desk: Desk) 
     ]
     desk.roll_back(model, to=2)
     resources = UseCaseResources(desk.db, desk.blobs, load_recipe_catalogue(desk.settings))
-    settling.relearn_task(resources, desk.actor, model, 3, None)
+    task_decisions.relearn_task(resources, desk.actor, model, 3, None)
     claim = desk.claim()
     assert not any(
         "has fallen" in text for text in publish_running_job(desk, model, claim.job_id, claim, 120)

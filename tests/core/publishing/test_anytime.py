@@ -13,7 +13,7 @@ from core.database.states import JobAction
 from core.database.tables import Job, Model, StoredJobEvent, Task
 from core.errors import LeaseLost
 from core.ids import new_id
-from core.jobs.job_story import BestStateSummary, read_job_page_data
+from core.jobs.job_progress import BestStateSummary, read_job_page_data
 from core.publishing import anytime
 from core.publishing.publish import publish_or_hold_job_result
 from core.requests.actor import Actor

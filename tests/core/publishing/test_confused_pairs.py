@@ -11,7 +11,7 @@ import torch
 from core.contract.jobs.job_result import LearnJobResult
 from core.execution.result import JobProcessResult
 from core.learning.evaluation import stored_predictions
-from core.learning.problems.class_answers import (
+from core.learning.problems.class_predictions import (
     ClassPredictions,
     choose_row_number_dtype,
     find_running_maximum_columns,

@@ -13,7 +13,7 @@ import torch
 from core.database.measurements import LOSSES
 from core.database.tables import Alias, Model, Task, Version, VersionMeasurement, VersionTaskResult
 from core.learning.evaluation import stored_predictions
-from core.learning.problems.class_answers import (
+from core.learning.problems.class_predictions import (
     ClassPredictions,
     choose_row_number_dtype,
     find_running_maximum_columns,

@@ -22,13 +22,13 @@ from core.database.kinds import JobKind
 from core.database.polling import SqlitePollingReader
 from core.database.polling_postgresql import PostgresqlPollingReader
 from core.database.session import Database
-from core.jobs import job_story, jobs, queue
+from core.jobs import job_progress, jobs, queue
 from core.keys import keys
 from core.lineage import lineage as model_line
+from core.lineage.accuracy_row import find_best_earlier_accuracies
+from core.lineage.batch_outlook import describe_next_task_outlook
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.judgement import judge_version_by_gate
-from core.lineage.outlook import describe_next_task_outlook
-from core.lineage.row import find_best_earlier_accuracies
 from core.models import models
 from core.requests import audit
 from core.requests.actor import Actor, find_model
@@ -168,7 +168,7 @@ READS: Reads = {
     "what an update did to classes": lambda db: class_changes.compare_class_accuracies_with_parent(
         db, OWNER, MODEL, 3
     ),
-    "what a job said": lambda db: job_story.read_job_page_data(
+    "what a job said": lambda db: job_progress.read_job_page_data(
         db, OWNER, make_generated_row_id("job", 0)
     ),
     "verdict": lambda db: judge_latest_version(db),

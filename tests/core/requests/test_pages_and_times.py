@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from core.errors import Invalid
 from core.requests.pages import cut_list_page_from_mapping, decode_page_cursor, encode_page_cursor
-from core.requests.times import format_rfc3339, parse_rfc3339
+from core.requests.timestamps import format_rfc3339, parse_rfc3339
 
 
 @given(st.integers(-(2**63) + 1, 2**63 - 1))

@@ -11,7 +11,7 @@ from core.database.tables import AuditEntry, Model
 from core.errors import InvalidRecipe
 from core.models import models
 from core.recipe.resolve import complete_stored_recipe
-from core.recipe.stored import (
+from core.recipe.stored_patch import (
     MAX_RECIPE_BYTES,
     build_stored_recipe_override,
     build_stored_recipe_patch,

@@ -1,7 +1,7 @@
 """The protocol of jobs as a state machine on the real database layer.
 
 Workers and users act in any interleaving. Each rule is one transaction of the product, and the
-machine records the expected result in simple terms of its own. `test_line` tests what held
+machine records the expected result in simple terms of its own. `test_lineage` tests what held
 versions, rollbacks and retries mean for a model's lineage. Workers never forget a claim, so each of
 them may become a zombie that continues where it was.
 """

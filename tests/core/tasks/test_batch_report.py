@@ -12,7 +12,7 @@ from core.errors import LabelsInvalid
 from core.ingest.inspect import ArchiveSummary
 from core.tasks import batch_report, tasks
 from core.tasks.class_names import compare_class_names
-from core.tasks.sent_batch import SpooledBatch
+from core.tasks.submitted_batch import SpooledBatch
 from perennial import words
 from tests.core.batches import make_batch
 from tests.core.office import Office

@@ -12,8 +12,8 @@ from core.execution.trials import ClaimedJobTrials
 from core.retention import references
 from core.scheduling import claim as claims
 from core.tasks.tasks import delete_task_data
-from core.trials.choosing import choose_best_of_overdue_trials, choose_trial
 from core.trials.listing import read_job_trials
+from core.trials.trial_selection import choose_best_of_overdue_trials, choose_trial
 
 RECIPES: list[Any] = [{"method": {"name": name}, "seed": 0} for name in ("er", "lwf", "finetune")]
 

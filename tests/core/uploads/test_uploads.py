@@ -27,7 +27,7 @@ from core.errors import (
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.storage import ObjectStorage, open_object_store
-from core.uploads import chunks, uploads, whole_uploads
+from core.uploads import chunks, complete_uploads, uploads
 from core.uploads.uploads import AnnouncedUpload, ReceivedUploadPiece, UploadLimits
 from core.usage import stored_bytes
 from tests.core.batches import make_batch
@@ -79,8 +79,10 @@ def send_piece(office: Office, upload: str, at: int, data: bytes) -> int:
 
 
 def read_whole_upload(office: Office, upload: str) -> bytes:
-    whole = whole_uploads.require_complete_upload(office.db, office.actor, upload)
-    return b"".join(whole_uploads.read_upload_bytes(office.db, office.store, office.actor, whole))
+    whole = complete_uploads.require_complete_upload(office.db, office.actor, upload)
+    return b"".join(
+        complete_uploads.read_upload_bytes(office.db, office.store, office.actor, whole)
+    )
 
 
 def list_piece_keys(office: Office) -> tuple[set[str], set[str]]:
@@ -103,7 +105,7 @@ def test_pieces_make_the_file(office: Office, upload: str) -> None:
 def test_an_incomplete_upload_says_where_it_is(office: Office, upload: str) -> None:
     send_piece(office, upload, 0, b"abcd")
     with pytest.raises(UploadIncomplete) as refused:
-        whole_uploads.require_complete_upload(office.db, office.actor, upload)
+        complete_uploads.require_complete_upload(office.db, office.actor, upload)
     assert refused.value.extra == {"offset": 4, "length": 10}
 
 
@@ -221,7 +223,7 @@ def test_a_foreign_owner_finds_nothing_and_an_administrator_all(
         with pytest.raises(NotFound):
             call(STRANGER)
     with pytest.raises(NotFound):
-        whole_uploads.require_complete_upload(office.db, STRANGER, upload)
+        complete_uploads.require_complete_upload(office.db, STRANGER, upload)
     for call in calls:
         call(Actor(STRANGER.owner_id, None, "admin") if call is not calls[-1] else office.actor)
 
@@ -325,7 +327,7 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
         write_piece(office.folder, data),
         UploadLimits(3, limit, 24.0),
     )
-    found = whole_uploads.require_complete_upload(office.db, office.actor, made)
+    found = complete_uploads.require_complete_upload(office.db, office.actor, made)
 
     def submit_upload() -> Any:
         sent.path.write_bytes(data)

@@ -7,7 +7,7 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from perennial.cli.batches.beat import JobStatusLines
+from perennial.cli.batches.progress_lines import JobStatusLines
 from perennial.cli.command import CommandContext
 from perennial.cli.exits import FollowInterrupted
 from perennial.cli.models.accuracies import (

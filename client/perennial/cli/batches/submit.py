@@ -15,8 +15,8 @@ import click
 
 from perennial._formats import FORMATS
 from perennial.bars import show_listing_bar
-from perennial.cli.batches.beat import TransferStatusLines
 from perennial.cli.batches.following import follow_and_print_job, report_version_of_finished_job
+from perennial.cli.batches.progress_lines import TransferStatusLines
 from perennial.cli.batches.trials import parse_trials_option, print_trials
 from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
 from perennial.cli.output import Cell, print_fields, print_notice, print_text

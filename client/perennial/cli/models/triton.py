@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from perennial.answers import parse_json
 from perennial.cli.models.unpack import open_downloaded_version_zip
 from perennial.errors import BadAnswer, PerennialError
 from perennial.guard import require_safe_filename, require_whole_number_in_response
+from perennial.responses import parse_json
 from perennial.text import make_text_one_line
 
 INPUT = "images"

@@ -14,7 +14,7 @@ import click
 
 from perennial.cli.command import DYNAMIC, CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
-from perennial.cli.named import resolve_id_or_name
+from perennial.cli.lookup import resolve_id_or_name
 from perennial.cli.output import format_bytes, format_time, print_notice, print_text
 from perennial.text import make_text_one_line
 

@@ -12,7 +12,7 @@ import click
 
 from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
-from perennial.cli.named import resolve_id_or_name
+from perennial.cli.lookup import resolve_id_or_name
 from perennial.cli.output import Cell, format_time, print_fields, print_notice, print_text
 from perennial.cli.states import WEBHOOKS, build_state_filter_option
 from perennial.guard import quote_shell_word

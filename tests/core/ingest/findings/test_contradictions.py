@@ -18,15 +18,15 @@ from core.ingest.findings.traces import (
     read_image_fingerprints,
     write_image_fingerprints,
 )
-from core.statistics import near
-from core.statistics.near import MOST_BITS, Hashes, Rows, compute_hamming_distances
+from core.statistics import near_duplicates
+from core.statistics.near_duplicates import MOST_BITS, Hashes, Rows, compute_hamming_distances
 
 
 def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> ImageFingerprints:
     """Return the fingerprints of images, uint8 [N, S, S, C], all of which are learned."""
     classes = sorted(set(labels))
     return ImageFingerprints(
-        near.hash_images_perceptually(images),
+        near_duplicates.hash_images_perceptually(images),
         np.zeros((0, 2), np.uint64),
         [f"{prefix}{row}.png" for row in range(len(images))],
         contradictions.digest_pixels_of_each_image(images),
@@ -132,7 +132,7 @@ def test_near_duplicates_under_another_label_are_those_that_all_pairs_have(
     seed: int, count: int
 ) -> None:
     hashes, labels = draw_hashes(seed, count)
-    found = near.find_near_duplicates_with_other_label(hashes, labels)
+    found = near_duplicates.find_near_duplicates_with_other_label(hashes, labels)
     later = {
         row
         for row in range(count)
@@ -154,7 +154,7 @@ def test_near_duplicates_of_earlier_images_are_those_that_all_pairs_have(
 ) -> None:
     hashes, labels = draw_hashes(seed, count + earlier)
     old, new = slice(0, earlier), slice(earlier, None)
-    found = near.find_near_duplicates_with_other_label(
+    found = near_duplicates.find_near_duplicates_with_other_label(
         hashes[new], labels[new], hashes[old], labels[old]
     )
     assert {row for _, row in found} == find_near_contradictions(
@@ -176,7 +176,7 @@ def test_each_image_has_the_first_near_duplicate_under_another_label(
         return [(one, row) for one in rows if contradicts[one, row]][:1]
 
     within = [pair for row in range(len(hashes)) for pair in first_of(row, range(row))]
-    assert near.find_near_duplicates_with_other_label(hashes, labels) == within
+    assert near_duplicates.find_near_duplicates_with_other_label(hashes, labels) == within
     beside = [
         (one, row - earlier)
         for new in range(earlier, len(hashes))
@@ -184,7 +184,7 @@ def test_each_image_has_the_first_near_duplicate_under_another_label(
     ]
     old, new = slice(0, earlier), slice(earlier, None)
     assert (
-        near.find_near_duplicates_with_other_label(
+        near_duplicates.find_near_duplicates_with_other_label(
             hashes[new], labels[new], hashes[old], labels[old]
         )
         == beside
@@ -211,7 +211,7 @@ def test_the_memory_for_a_burst_does_not_grow_with_its_pairs(
     labels = np.arange(len(burst)) % label_count
     tracemalloc.start()
     try:
-        found = near.find_near_duplicates_with_other_label(burst, labels)
+        found = near_duplicates.find_near_duplicates_with_other_label(burst, labels)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -229,8 +229,11 @@ def test_hashes_of_one_label_are_not_compared(
         compared += len(one)
         return compute_hamming_distances(one, other)
 
-    monkeypatch.setattr(near, "compute_hamming_distances", count_and_compare)
-    assert near.find_near_duplicates_with_other_label(burst, np.zeros(len(burst), np.int64)) == []
+    monkeypatch.setattr(near_duplicates, "compute_hamming_distances", count_and_compare)
+    assert (
+        near_duplicates.find_near_duplicates_with_other_label(burst, np.zeros(len(burst), np.int64))
+        == []
+    )
     assert compared == 0
 
 

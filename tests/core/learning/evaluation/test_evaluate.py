@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.learning.evaluation import evaluate
 from core.learning.evaluation.calibration.held_out import HeldOutLogits
-from core.learning.problems.class_answers import ClassPredictions, make_class_predictions
+from core.learning.problems.class_predictions import ClassPredictions, make_class_predictions
 
 
 @pytest.mark.parametrize("most_numbers", [1, 40, 1 << 20])

@@ -10,7 +10,7 @@ from streams import Bench, Learned
 
 from core.contract.features import AncestorFeatureAccuracy
 from core.contract.jobs.job_result import LearnJobResult
-from core.lineage.features import compute_feature_accuracy_drop, has_feature_collapse
+from core.lineage.feature_collapse import compute_feature_accuracy_drop, has_feature_collapse
 from core.publishing.features import (
     AncestorWithFeatureAccuracy,
     compare_feature_accuracy_with_ancestor,

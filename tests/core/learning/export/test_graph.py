@@ -33,13 +33,13 @@ from bench.service.exported_networks import (
 from core.learning.catalogue import build_recipe_catalogue
 from core.learning.evaluation import predicting
 from core.learning.export import graph
-from core.learning.export.answers import ProbabilityModule
 from core.learning.export.check import (
     ExportCheckResult,
     compare_graph_with_version,
     compute_allowed_probability_differences,
 )
 from core.learning.export.graph import ExportFailed
+from core.learning.export.probability_module import ProbabilityModule
 from core.learning.torchvision_import import import_torchvision_models
 
 CELLS = list_exportable_cases()

@@ -17,7 +17,7 @@ import torch.fx.experimental.symbolic_shapes
 from streams import Killed, Script
 
 from core.learning.distributed.ranks import TorchrunRanks
-from core.learning.training import job, output
+from core.learning.training import job, output_folders
 
 
 def run_rank(request: dict, rank: int, port: int, events: Path) -> None:
@@ -37,7 +37,7 @@ def run_rank(request: dict, rank: int, port: int, events: Path) -> None:
 
         try:
             job.learn_task(
-                output.read_learn_job_spec(request["spec"]),
+                output_folders.read_learn_job_spec(request["spec"]),
                 write_event if rank == 0 else id,
                 control,
                 ranks=TorchrunRanks(torch.device("cpu")),

@@ -24,7 +24,7 @@ from core.contract.jobs.control_request import JobControlRequest
 from core.contract.jobs.job_result import MeasuredVersion, TaskPredictionsByteRange
 from core.contract.jobs.job_spec import LearnJobSpec, LocalVersionPartFile
 from core.contract.manifest import PER_TASK, Manifest
-from core.ingest.answers import read_predictions_written_by_job
+from core.ingest.stored_predictions import read_predictions_written_by_job
 from core.learning.data import image_packs
 from core.learning.evaluation import predicting
 from core.learning.methods.method import Method

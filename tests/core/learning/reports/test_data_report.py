@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 from streams import Bench, Script, run_learn_task
 
-from core.learning.reports import suspects as suspecting
+from core.learning.reports import suspicious_labels as suspecting
 from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.data_report import BatchHeldSignal, join_findings_that_hold_job
 from core.learning.reports.mmd import PERMUTATIONS
@@ -19,7 +19,7 @@ from core.learning.reports.shift import (
     compute_image_channel_statistics,
     measure_data_shift,
 )
-from core.learning.reports.suspects import (
+from core.learning.reports.suspicious_labels import (
     estimate_label_probabilities,
     find_images_with_suspect_labels,
     reduce_feature_count_randomly,

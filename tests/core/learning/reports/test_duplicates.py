@@ -23,8 +23,8 @@ from core.learning.evaluation.baselines import (
 )
 from core.learning.evaluation.probe import mask_correct_knn_predictions
 from core.learning.reports.duplicates import group_near_duplicates, read_or_compute_hashes
-from core.learning.reports.suspects import find_images_with_suspect_labels
-from core.statistics import near
+from core.learning.reports.suspicious_labels import find_images_with_suspect_labels
+from core.statistics import near_duplicates
 
 CLASSES, FRAMES, WIDTH = 3, 8, 256
 
@@ -41,7 +41,7 @@ class Bursts(NamedTuple):
 
     def groups(self) -> torch.Tensor:
         return group_near_duplicates(
-            [(len(self.images), near.hash_images_perceptually(self.images))]
+            [(len(self.images), near_duplicates.hash_images_perceptually(self.images))]
         )
 
 
@@ -112,7 +112,7 @@ def test_where_all_images_are_alike_none_has_a_neighbour() -> None:
 
 def test_a_group_is_one_scene_and_joined_through_the_frames_between() -> None:
     bits = [[0, 0], [(1 << 7) - 1, 0], [(1 << 14) - 1, 0], [0, (1 << 40) - 1], [0, 0]]
-    found = near.group_near_duplicate_hashes(np.array(bits, np.uint64))
+    found = near_duplicates.group_near_duplicate_hashes(np.array(bits, np.uint64))
     assert found[0] == found[1] == found[2] == found[4] != found[3]
 
 
@@ -126,9 +126,12 @@ def test_groups_are_those_that_joining_all_pairs_makes(seed: int) -> None:
     slowly = np.arange(len(hashes))
     for one in range(len(hashes)):
         for other in range(one):
-            if near.compute_hamming_distances(hashes[one], hashes[other]) <= near.MOST_BITS:
+            if (
+                near_duplicates.compute_hamming_distances(hashes[one], hashes[other])
+                <= near_duplicates.MOST_BITS
+            ):
                 slowly[slowly == slowly[one]] = slowly[other]
-    found = near.group_near_duplicate_hashes(hashes)
+    found = near_duplicates.group_near_duplicate_hashes(hashes)
     assert ((found[:, None] == found) == (slowly[:, None] == slowly)).all()
 
 
@@ -182,7 +185,7 @@ def test_hashes_are_those_of_the_task_else_those_of_the_images(
     )
     found = read_or_compute_hashes(path, "held_out", data)
     assert found is not None and (found == kept).all()
-    own = near.hash_images_perceptually(bursts.images[:9])
+    own = near_duplicates.hash_images_perceptually(bursts.images[:9])
     for traces, part in ((None, "held_out"), (path, "train"), (tmp_path / "none", "train")):
         found = read_or_compute_hashes(traces, part, data)
         assert found is not None and (found == own).all()

@@ -12,7 +12,7 @@ from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.mislabelled import MislabelledClasses, find_mislabelled_classes
-from core.learning.reports.would_say import ParentPredictor
+from core.learning.reports.parent_predictions import ParentPredictor
 
 KNOWN = ["cap", "shoe", "bag", "sock"]
 BRIGHTNESS = [0, 85, 170, 255]

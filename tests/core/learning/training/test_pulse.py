@@ -6,8 +6,8 @@ import pytest
 from streams import Bench
 
 from core.contract.jobs.job_event import JobEvent
-from core.learning.training import child
-from core.learning.training.child import PULSE_PERIOD_S, ThrottledAliveEventEmitter
+from core.learning.training import job_process
+from core.learning.training.job_process import PULSE_PERIOD_S, ThrottledAliveEventEmitter
 
 
 class Clock:
@@ -22,7 +22,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(child, "time", made)
+    monkeypatch.setattr(job_process, "time", made)
     return made
 
 
@@ -39,7 +39,7 @@ def test_signs_of_life_come_at_most_once_in_a_period(clock: Clock) -> None:
 def test_the_end_of_a_task_says_that_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    monkeypatch.setattr(child, "PULSE_PERIOD_S", 0.0)
+    monkeypatch.setattr(job_process, "PULSE_PERIOD_S", 0.0)
     events = Bench(tmp_path, "class").stream(1, method=method).events
     told = [e["phase"] if e["event"] == "phase" else e["event"] for e in events]
     assert "alive" in told[told.index("consolidate") : told.index("evaluate")]

@@ -16,9 +16,9 @@ from core.learning.export.engine import ExportedPredictionEngine
 from core.learning.export.graph import ExportFailed
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.predictions.helper import graphs
-from core.predictions.helper.answers import predict_request_images_within_turn
 from core.predictions.helper.graphs import OnnxGraphMaker
 from core.predictions.helper.networks import LoadedVersionCache
+from core.predictions.helper.serving import predict_request_images_within_turn
 
 SAYS = """
 import json, os, sys
